@@ -1,0 +1,1 @@
+"""The agent: supervisor without torch, worker with torch."""

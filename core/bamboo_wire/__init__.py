@@ -1,0 +1,1 @@
+"""Core types <-> messages: the only place where both names meet."""

@@ -1,0 +1,1 @@
+"""The Kubernetes operator: informer, reconcile shell, gRPC servicer, Lease, status."""
