@@ -1,0 +1,97 @@
+"""The canonical sum (DESIGN section 5): what the gradient of a step is, whatever the fleet does.
+
+leaf(m) = m div L; a leaf sum adds its micro-batches in ascending order, from zero, in a buffer of
+its own; a chunk is the left fold of its leaf sums, beginning with the first; the gradient is a
+binary tree over the C chunks. The same C also cuts every gradient into C slices for the reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class BatchShape:
+    """How a global batch is summed; belongs to the job, never to the fleet.
+
+    microbatches: G, in the global batch; leaf_size: L; chunks: C (a power of two).
+    """
+
+    microbatches: int
+    leaf_size: int
+    chunks: int
+
+    def __post_init__(self) -> None:
+        if self.leaf_size < 1 or self.microbatches % self.leaf_size:
+            raise ValueError(
+                f"leaf_size {self.leaf_size} does not divide {self.microbatches} micro-batches"
+            )
+        if self.chunks < 1 or self.chunks & (self.chunks - 1) or self.chunks > self.leaves:
+            raise ValueError(
+                f"chunks {self.chunks} must be a power of two of at most {self.leaves} leaves"
+            )
+
+    @property
+    def leaves(self) -> int:
+        """n = G / L."""
+        return self.microbatches // self.leaf_size
+
+    def leaf_of(self, microbatch: int) -> int:
+        """The leaf in which the micro-batch is summed."""
+        return microbatch // self.leaf_size
+
+    def microbatches_of(self, leaf: int) -> range:
+        """The micro-batches of a leaf, ascending."""
+        return range(leaf * self.leaf_size, (leaf + 1) * self.leaf_size)
+
+    def chunk_of(self, leaf: int) -> int:
+        """The chunk into which the leaf is folded."""
+        return leaf * self.chunks // self.leaves
+
+    def leaves_of(self, chunk: int) -> range:
+        """The leaves of a chunk, ascending."""
+        n, c = self.leaves, self.chunks
+        return range(-(-chunk * n // c), -(-(chunk + 1) * n // c))
+
+
+def tree_order(width: int) -> Iterator[tuple[int, int]]:
+    """Pairs (into, other) in the order of additions of the binary tree over ``width`` leaves.
+
+    Each pair says ``x[into] += x[other]``; at the end ``x[0]`` is the sum. ``width`` is a power
+    of two, so the tree is the balanced one.
+    """
+    stride = 1
+    while stride < width:
+        for i in range(0, width, 2 * stride):
+            yield i, i + stride
+        stride *= 2
+
+
+def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int) -> BatchShape:
+    """L and C for a job, by DESIGN section 5.
+
+    microbatches: G; pipelines: D as requested; stages: P. ValueError if G < pipelines_max.
+    """
+    if microbatches < max(pipelines, pipelines_max):
+        raise ValueError(
+            f"{microbatches} micro-batches in the global batch are fewer than"
+            f" {max(pipelines, pipelines_max)} pipelines"
+        )
+    chunks = 1
+    while chunks < pipelines:
+        chunks *= 2
+    while chunks > microbatches:
+        chunks //= 2
+    agents = pipelines * stages
+    leaf_size = 1
+    if agents >= 3 and microbatches % pipelines == 0:
+        size = 2
+        while (microbatches // pipelines) % size == 0:
+            enough = microbatches // size >= max(chunks, pipelines_max)
+            load = -(-microbatches * stages // (size * (agents - 1))) * size
+            fine = 100 * load <= 104 * -(-microbatches * stages // (agents - 1))
+            if enough and fine:
+                leaf_size = size
+            size *= 2
+    return BatchShape(microbatches, leaf_size, chunks)

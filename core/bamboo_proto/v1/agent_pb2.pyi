@@ -1,0 +1,395 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Fence(_message.Message):
+    __slots__ = ("attempt", "term", "epoch")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    term: int
+    epoch: int
+    def __init__(self, attempt: _Optional[int] = ..., term: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+
+class Fingerprint(_message.Message):
+    __slots__ = ("code", "data", "torch", "device", "threads")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    TORCH_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    THREADS_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    data: str
+    torch: str
+    device: str
+    threads: int
+    def __init__(self, code: _Optional[str] = ..., data: _Optional[str] = ..., torch: _Optional[str] = ..., device: _Optional[str] = ..., threads: _Optional[int] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("agent", "pod_uid", "node", "zone", "machine", "data_address", "liveness_address", "fence", "has_state")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    MACHINE_FIELD_NUMBER: _ClassVar[int]
+    DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LIVENESS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    HAS_STATE_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    pod_uid: str
+    node: str
+    zone: str
+    machine: str
+    data_address: str
+    liveness_address: str
+    fence: Fence
+    has_state: bool
+    def __init__(self, agent: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., machine: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., has_state: _Optional[bool] = ...) -> None: ...
+
+class LayerCost(_message.Message):
+    __slots__ = ("forward_s", "backward_s", "parameter_bytes", "output_bytes")
+    FORWARD_S_FIELD_NUMBER: _ClassVar[int]
+    BACKWARD_S_FIELD_NUMBER: _ClassVar[int]
+    PARAMETER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    forward_s: float
+    backward_s: float
+    parameter_bytes: int
+    output_bytes: int
+    def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
+
+class Ready(_message.Message):
+    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs")
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    TRAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    COSTS_FIELD_NUMBER: _ClassVar[int]
+    fingerprint: Fingerprint
+    layers: int
+    training_samples: int
+    validation_samples: int
+    costs: _containers.RepeatedCompositeFieldContainer[LayerCost]
+    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ...) -> None: ...
+
+class Report(_message.Message):
+    __slots__ = ("fence", "installed", "versions", "items", "commits", "ended", "manifests")
+    class VersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    INSTALLED_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    installed: Fence
+    versions: _containers.ScalarMap[int, int]
+    items: _containers.RepeatedScalarFieldContainer[str]
+    commits: _containers.RepeatedCompositeFieldContainer[CommitRecord]
+    ended: int
+    manifests: _containers.RepeatedCompositeFieldContainer[Manifest]
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., installed: _Optional[_Union[Fence, _Mapping]] = ..., versions: _Optional[_Mapping[int, int]] = ..., items: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[CommitRecord, _Mapping]]] = ..., ended: _Optional[int] = ..., manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ...) -> None: ...
+
+class CommitRecord(_message.Message):
+    __slots__ = ("step", "loss", "grad_norm", "finite", "has_validation_loss", "validation_loss")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
+    FINITE_FIELD_NUMBER: _ClassVar[int]
+    HAS_VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
+    VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    loss: float
+    grad_norm: float
+    finite: bool
+    has_validation_loss: bool
+    validation_loss: float
+    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., has_validation_loss: _Optional[bool] = ..., validation_loss: _Optional[float] = ...) -> None: ...
+
+class Manifest(_message.Message):
+    __slots__ = ("attempt", "step", "path", "digest")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    step: int
+    path: str
+    digest: str
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
+
+class Progress(_message.Message):
+    __slots__ = ("step", "commit", "step_s", "busy_s", "sent_bytes", "redone_tasks")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    STEP_S_FIELD_NUMBER: _ClassVar[int]
+    BUSY_S_FIELD_NUMBER: _ClassVar[int]
+    SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    REDONE_TASKS_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    commit: CommitRecord
+    step_s: float
+    busy_s: float
+    sent_bytes: int
+    redone_tasks: int
+    def __init__(self, step: _Optional[int] = ..., commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("sequence", "step", "progress_word")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_WORD_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    step: int
+    progress_word: int
+    def __init__(self, sequence: _Optional[int] = ..., step: _Optional[int] = ..., progress_word: _Optional[int] = ...) -> None: ...
+
+class Suspicion(_message.Message):
+    __slots__ = ("agent", "cause", "fence")
+    class Cause(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        CAUSE_UNSPECIFIED: _ClassVar[Suspicion.Cause]
+        CAUSE_LIVENESS_CLOSED: _ClassVar[Suspicion.Cause]
+        CAUSE_LIVENESS_SILENT: _ClassVar[Suspicion.Cause]
+        CAUSE_CHANNEL_BROKEN: _ClassVar[Suspicion.Cause]
+    CAUSE_UNSPECIFIED: Suspicion.Cause
+    CAUSE_LIVENESS_CLOSED: Suspicion.Cause
+    CAUSE_LIVENESS_SILENT: Suspicion.Cause
+    CAUSE_CHANNEL_BROKEN: Suspicion.Cause
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    cause: Suspicion.Cause
+    fence: Fence
+    def __init__(self, agent: _Optional[str] = ..., cause: _Optional[_Union[Suspicion.Cause, str]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
+
+class Notice(_message.Message):
+    __slots__ = ("lead_ms", "reason")
+    LEAD_MS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    lead_ms: int
+    reason: str
+    def __init__(self, lead_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("reason", "message", "user_error", "exit_code")
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    USER_ERROR_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    message: str
+    user_error: bool
+    exit_code: int
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., user_error: _Optional[bool] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
+class BadCheckpoint(_message.Message):
+    __slots__ = ("attempt", "step", "message")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    step: int
+    message: str
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+
+class Left(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Finished(_message.Message):
+    __slots__ = ("fence",)
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
+
+class AgentMessage(_message.Message):
+    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    READY_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    SUSPICION_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
+    SEALED_FIELD_NUMBER: _ClassVar[int]
+    BAD_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    ready: Ready
+    heartbeat: Heartbeat
+    report: Report
+    progress: Progress
+    suspicion: Suspicion
+    notice: Notice
+    failure: Failure
+    sealed: Manifest
+    bad_checkpoint: BadCheckpoint
+    left: Left
+    finished: Finished
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Manifest, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms")
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    JOB_UID_FIELD_NUMBER: _ClassVar[int]
+    SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    term: int
+    job: str
+    job_uid: str
+    spec_json: str
+    heartbeat_ms: int
+    lease_ms: int
+    def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., job_uid: _Optional[str] = ..., spec_json: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("fence", "want_manifests")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    WANT_MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    want_manifests: bool
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., want_manifests: _Optional[bool] = ...) -> None: ...
+
+class Peer(_message.Message):
+    __slots__ = ("agent", "data_address", "liveness_address", "key")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    LIVENESS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    data_address: str
+    liveness_address: str
+    key: bytes
+    def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class Directive(_message.Message):
+    __slots__ = ("fence", "target", "last", "resume", "steady", "final", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    RESUME_FIELD_NUMBER: _ClassVar[int]
+    STEADY_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
+    WANTED_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    target: int
+    last: int
+    resume: str
+    steady: str
+    final: str
+    wanted: _containers.RepeatedCompositeFieldContainer[Range]
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    key: bytes
+    manifest: Manifest
+    voters: str
+    batch: BatchShape
+    coordinator: str
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., steady: _Optional[str] = ..., final: _Optional[str] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[str] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+
+class Range(_message.Message):
+    __slots__ = ("lo", "hi")
+    LO_FIELD_NUMBER: _ClassVar[int]
+    HI_FIELD_NUMBER: _ClassVar[int]
+    lo: int
+    hi: int
+    def __init__(self, lo: _Optional[int] = ..., hi: _Optional[int] = ...) -> None: ...
+
+class BatchShape(_message.Message):
+    __slots__ = ("microbatches", "leaf_size", "chunks")
+    MICROBATCHES_FIELD_NUMBER: _ClassVar[int]
+    LEAF_SIZE_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    microbatches: int
+    leaf_size: int
+    chunks: int
+    def __init__(self, microbatches: _Optional[int] = ..., leaf_size: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
+
+class Adopt(_message.Message):
+    __slots__ = ("fence", "sources", "peers", "key")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    sources: _containers.RepeatedCompositeFieldContainer[Source]
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    key: bytes
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class Source(_message.Message):
+    __slots__ = ("layer", "agent")
+    LAYER_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    layer: int
+    agent: str
+    def __init__(self, layer: _Optional[int] = ..., agent: _Optional[str] = ...) -> None: ...
+
+class Release(_message.Message):
+    __slots__ = ("exit_code", "reason")
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    exit_code: int
+    reason: str
+    def __init__(self, exit_code: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Reconnect(_message.Message):
+    __slots__ = ("after_ms",)
+    AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    after_ms: int
+    def __init__(self, after_ms: _Optional[int] = ...) -> None: ...
+
+class OperatorMessage(_message.Message):
+    __slots__ = ("welcome", "stop", "directive", "adopt", "release", "reconnect")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    DIRECTIVE_FIELD_NUMBER: _ClassVar[int]
+    ADOPT_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    RECONNECT_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    stop: Stop
+    directive: Directive
+    adopt: Adopt
+    release: Release
+    reconnect: Reconnect
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., directive: _Optional[_Union[Directive, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reconnect: _Optional[_Union[Reconnect, _Mapping]] = ...) -> None: ...
+
+class ToWorker(_message.Message):
+    __slots__ = ("setup", "operator")
+    SETUP_FIELD_NUMBER: _ClassVar[int]
+    OPERATOR_FIELD_NUMBER: _ClassVar[int]
+    setup: Welcome
+    operator: OperatorMessage
+    def __init__(self, setup: _Optional[_Union[Welcome, _Mapping]] = ..., operator: _Optional[_Union[OperatorMessage, _Mapping]] = ...) -> None: ...
+
+class FromWorker(_message.Message):
+    __slots__ = ("agent",)
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    agent: AgentMessage
+    def __init__(self, agent: _Optional[_Union[AgentMessage, _Mapping]] = ...) -> None: ...
