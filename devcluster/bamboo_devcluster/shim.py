@@ -1,0 +1,266 @@
+"""Start one program so that it cannot outlive the process that asked for it.
+
+Run as `python -I -S shim.py`, with a JSON order on stdin; standard library only, no imports from
+this package. The order's `mode` is one of
+
+plain   become the program: own session, killed by the kernel when the parent dies.
+jail    start the program as process 1 of a new PID namespace in a new mount namespace with the
+        ordered bind mounts, as a sibling of this shim (CLONE_PARENT), so that nothing lingers:
+        when process 1 dies, or the parent, the kernel kills everything inside.
+enter   run the program inside the namespaces of a running jail (exec probes and hooks).
+
+On the file descriptor `status_fd` one JSON line is written: {"pid": N}, then {"error": ...} if the
+program could not be started. The descriptor closes when the program runs.
+"""
+
+import ctypes
+import json
+import os
+import platform
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_PARENT = 0x20000, 0x10000000, 0x20000000, 0x8000
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def check(result, what):
+    """Raise OSError when a C call failed."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def mount(source, target, kind=None, flags=0, data=None):
+    """mount(2), with text arguments."""
+    texts = [None if text is None else text.encode() for text in (source, target, kind, data)]
+    result = libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
+    check(result, f"mount {source} on {target}")
+
+
+def die_with_parent(parent):
+    """Ask for SIGKILL when the parent dies; die now if it is dead already."""
+    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    if parent is not None and os.getppid() != parent:
+        os._exit(137)
+
+
+class View:
+    """The container's view of the file system: the real one, with mount points added.
+
+    A missing mount point must not be made on the real file system. So its nearest existing
+    ancestor becomes a tmpfs that holds bind mounts of everything which was there, plus the new
+    name. The ancestor may be the root itself.
+    """
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+        self.synthetic = set()
+        self.volumes = []
+        self.stashes = 0
+        self.has_old_root = False
+        os.makedirs(scratch, exist_ok=True)
+        mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700")
+
+    def place(self, path, is_dir):
+        """Return the real path of a mount point at `path`, made if missing."""
+        path = os.path.realpath(path)
+        missing = []
+        while not os.path.lexists(path):
+            path, name = os.path.split(path)
+            missing.append(name)
+        if not missing:
+            return path
+        if path not in self.synthetic and not self.is_in_volume(path):
+            self.mimic(path)
+        for left in range(len(missing), 0, -1):
+            path = os.path.join(path, missing[left - 1])
+            make_mount_point(path, is_dir or left > 1)
+            self.synthetic.add(path)
+        return path
+
+    def mimic(self, directory):
+        """Make a directory writable in this namespace only, with its entries as before."""
+        if directory == "/":
+            self.new_root()
+            return
+        self.stashes += 1
+        stash = os.path.join(self.scratch, f"stash{self.stashes}")
+        os.mkdir(stash)
+        mount(directory, stash, None, MS_BIND | MS_REC)
+        mode = os.stat(directory).st_mode & 0o7777
+        mount("tmpfs", directory, "tmpfs", 0, f"mode={mode:o}")
+        self.copy_entries(stash, directory)
+        self.synthetic.add(directory)
+
+    def new_root(self):
+        """Replace the root by a tmpfs whose entries are those of the old root."""
+        root = os.path.join(self.scratch, "root")
+        os.mkdir(root)
+        mount("tmpfs", root, "tmpfs", 0, "mode=0755")
+        self.copy_entries("/", root)
+        old = os.path.join(root, ".old")
+        os.mkdir(old)
+        number = SYS_PIVOT_ROOT[platform.machine()]
+        check(libc.syscall(number, root.encode(), old.encode()), "pivot_root")
+        os.chdir("/")
+        self.has_old_root = True
+        self.synthetic.add("/")
+
+    def is_in_volume(self, path):
+        """Tell whether a path lies in a volume that is mounted already; new names go into it."""
+        return any(path == v or path.startswith(v + "/") for v in self.volumes)
+
+    def finish(self):
+        """Drop the old root; sources of mounts were reachable through it until now."""
+        if self.has_old_root:
+            check(libc.umount2(b"/.old", MNT_DETACH), "umount")
+            os.rmdir("/.old")
+
+    @staticmethod
+    def copy_entries(source, target):
+        """Bind every entry of a directory into another; symbolic links are copied."""
+        for entry in os.scandir(source):
+            there = os.path.join(target, entry.name)
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry.path), there)
+                continue
+            make_mount_point(there, entry.is_dir())
+            try:
+                mount(entry.path, there, None, MS_BIND | MS_REC)
+            except FileNotFoundError:
+                continue  # it vanished while we looked; /tmp and /run are alive
+
+
+def make_mount_point(path, is_dir):
+    """Make an empty directory or file to mount on."""
+    if is_dir:
+        os.mkdir(path, 0o755)
+    else:
+        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
+
+
+def bind_all(view, mounts):
+    """Bind the ordered mounts (source, target, read_only), outer ones first."""
+    # All sources are opened first: a later mimic may hide a source behind its own tmpfs.
+    mounts = sorted(mounts, key=lambda item: item["target"].count("/"))
+    sources = [os.open(item["source"], os.O_PATH) for item in mounts]
+    for item, descriptor in zip(mounts, sources):
+        bind(view, item, descriptor)
+        os.close(descriptor)
+    view.finish()
+
+
+def bind(view, item, descriptor):
+    """Bind one mount from an open source."""
+    target = view.place(item["target"], os.path.isdir(f"/proc/self/fd/{descriptor}"))
+    mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND | MS_REC)
+    if item.get("read_only"):
+        flags = MS_BIND | MS_REMOUNT | MS_RDONLY
+        kept = os.statvfs(target).f_flag & (MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        mount(None, target, None, flags | kept)
+    view.volumes.append(target)
+
+
+def enter_new_namespaces(order):
+    """Unshare; without privileges inside a user namespace that maps the user to itself."""
+    uid, gid = os.getuid(), os.getgid()
+    flags = CLONE_NEWNS | CLONE_NEWPID
+    if order["user_namespace"]:
+        flags |= CLONE_NEWUSER
+    check(libc.unshare(flags), "unshare")
+    if order["user_namespace"]:
+        for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"),
+                           ("gid_map", f"{gid} {gid} 1")):  # fmt: skip
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+    mount(None, "/", None, MS_REC | MS_PRIVATE)
+
+
+def start(order):
+    """Replace this process by the ordered program."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.chdir(order["cwd"])
+    env = order["env"]
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    os.execvpe(order["argv"][0], order["argv"], env)
+
+
+def run_plain(order, parent, tell):
+    """Become the program."""
+    os.setsid()
+    die_with_parent(parent)
+    tell({"pid": os.getpid()})
+    start(order)
+
+
+def run_jail(order, parent, tell):
+    """Start the program as process 1 of new namespaces, child of our own parent."""
+    die_with_parent(parent)
+    enter_new_namespaces(order)
+    view = View(order["scratch"])
+    bind_all(view, order["mounts"])
+    number = SYS_CLONE[platform.machine()]
+    pid = check(libc.syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0), "clone")
+    if pid:
+        tell({"pid": pid})
+        os._exit(0)
+    die_with_parent(None)
+    tell({})  # fails when the parent died before we asked for the signal; then so do we
+    os.setsid()
+    try:
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    except OSError:
+        if not order["user_namespace"]:
+            raise  # in a user namespace the kernel refuses when the real /proc is masked: keep it
+    start(order)
+
+
+def run_enter(order, parent, tell):
+    """Run the program inside the namespaces of process `target`."""
+    die_with_parent(parent)
+    target = order["target"]
+    names = (["user"] if order["user_namespace"] else []) + ["pid", "mnt"]
+    descriptors = [os.open(f"/proc/{target}/ns/{name}", os.O_RDONLY) for name in names]
+    for descriptor, name in zip(descriptors, names):
+        check(libc.setns(descriptor, 0), f"setns {name}")
+    number = SYS_CLONE[platform.machine()]
+    pid = check(libc.syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0), "clone")
+    if pid:
+        tell({"pid": pid})
+        os._exit(0)
+    die_with_parent(None)
+    tell({})
+    os.setsid()
+    start(order)
+
+
+def main():
+    """Read the order, carry it out, report what failed."""
+    order = json.load(sys.stdin)
+    status = order["status_fd"]
+    os.set_inheritable(status, False)
+
+    def tell(message):
+        os.write(status, json.dumps(message).encode() + b"\n")
+
+    modes = {"plain": run_plain, "jail": run_jail, "enter": run_enter}
+    try:
+        modes[order["mode"]](order, order["parent"], tell)
+    except OSError as error:
+        tell({"error": str(error), "errno": error.errno})
+        os._exit(127)
+
+
+main()

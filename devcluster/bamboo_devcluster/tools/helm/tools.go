@@ -1,0 +1,6 @@
+//go:build tools
+
+// Package tools pins the programs that the development cluster builds; it is never compiled itself.
+package tools
+
+import _ "helm.sh/helm/v4/cmd/helm"
