@@ -1,0 +1,88 @@
+# Shared by the commands beside it (sourced, not run): messages, the project's cache, uv.
+shopt -s inherit_errexit
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/bamboo
+
+die() {
+    echo "bamboo: $*" >&2
+    exit 1
+}
+
+# Prints the first usable Python 3.11 or newer.
+find_python() {
+    local candidate
+    for candidate in ${BAMBOO_PYTHON:-} python3 python3.13 python3.12 python3.11 python; do
+        "$candidate" -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print(sys.executable)' \
+            2>/dev/null && return
+    done
+    die "no Python 3.11 or newer was found; install one, or name it in BAMBOO_PYTHON."
+}
+
+# need_space DIRECTORY GIB: dies when the disk that holds DIRECTORY has less room.
+need_space() {
+    local free_kib
+    mkdir -p "$1" || die "the directory $1 cannot be made; check its owner and the free space."
+    free_kib=$(df -Pk "$1" | awk 'NR == 2 { print $4 }')
+    [ "$free_kib" -ge $(($2 * 1024 * 1024)) ] ||
+        die "the disk that holds $1 has $((free_kib / 1024 / 1024)) GiB free and $2 GiB are needed;" \
+            "free some space and try again."
+}
+
+# run_or_explain WHAT COMMAND...: runs it; a failure ends in one sentence that names the likely cause.
+run_or_explain() {
+    local what=$1 log
+    shift
+    log=$(mktemp)
+    # The log is for `explain`; a line for each package would hide the rest from people.
+    if "$@" 2> >(tee "$log" | grep -v '^ [-+~] ' >&2); then
+        rm -f "$log"
+        return
+    fi
+    sleep 0.1 # lets tee write its last line
+    explain "$what" "$log"
+}
+
+explain() {
+    local text
+    text=$(cat "$2")
+    rm -f "$2"
+    case $text in
+    *"No space left"* | *"os error 28"* | *"Errno 28"* | *"Disk quota"*)
+        die "$1 failed because the disk is full; free some space and try again."
+        ;;
+    *dns\ error* | *onnection* | *imed\ out* | *imeout* | *unreachable* | *resolve* | *etwork*)
+        die "$1 failed because the package index did not answer; check the network (or the index in" \
+            "PIP_INDEX_URL) and try again."
+        ;;
+    esac
+    die "$1 failed; its own message is above."
+}
+
+# uv listens to its own variables; a machine that is set up for pip has set pip's.
+export_uv_settings() {
+    local index
+    index=${PIP_INDEX_URL:-$("$(find_python)" -m pip config get global.index-url 2>/dev/null || true)}
+    [ -z "$index" ] || export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}
+    [ -z "${PIP_EXTRA_INDEX_URL:-}" ] || export UV_INDEX=${UV_INDEX:-$PIP_EXTRA_INDEX_URL}
+    [ ! -d "${PIP_FIND_LINKS:-}" ] || export UV_FIND_LINKS=${UV_FIND_LINKS:-$PIP_FIND_LINKS}
+    [ -z "${PIP_CERT:-}" ] || export SSL_CERT_FILE=${SSL_CERT_FILE:-$PIP_CERT}
+    export UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-${PIP_DEFAULT_TIMEOUT:-120}}
+}
+
+# Prints the path of the pinned uv; installs it into the cache when it is not there.
+bootstrap_uv() {
+    local version python home
+    version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements/uv.txt)
+    home=$cache/uv-$version
+    if ! [ -x "$home/bin/uv" ]; then
+        python=$(find_python)
+        "$python" -m pip --version >/dev/null 2>&1 ||
+            die "$python has no pip; install it (Debian: apt-get install python3-pip) and try again."
+        need_space "$cache" 1
+        rm -rf "$home.new.$$"
+        run_or_explain "installing uv" "$python" -m pip install --quiet --disable-pip-version-check \
+            --require-hashes --target "$home.new.$$" -r requirements/uv.txt >&2
+        mv -T "$home.new.$$" "$home" 2>/dev/null || rm -rf "$home.new.$$" # another run was faster
+    fi
+    echo "$home/bin/uv"
+}
