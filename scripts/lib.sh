@@ -80,7 +80,7 @@ bootstrap_uv() {
             die "$python has no pip; install it (Debian: apt-get install python3-pip) and try again."
         need_space "$cache" 1
         rm -rf "$home.new.$$"
-        run_or_explain "installing uv" "$python" -m pip install --quiet --disable-pip-version-check \
+        run_or_explain "installing uv" "$python" -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
             --require-hashes --target "$home.new.$$" -r requirements/uv.txt >&2
         mv -T "$home.new.$$" "$home" 2>/dev/null || rm -rf "$home.new.$$" # another run was faster
     fi

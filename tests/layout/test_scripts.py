@@ -1,0 +1,91 @@
+"""The commands in scripts/: what they say when something is missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = ["check", "gen-proto", "lock", "quickstart", "setup", "test"]
+
+
+def shell(root: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line of bash with the functions of scripts/lib.sh."""
+    return subprocess.run(
+        ["/bin/bash", "-ceu", f"source scripts/lib.sh; {command}"],
+        cwd=root, env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_scripts_can_be_run(root: Path, name: str) -> None:
+    assert os.access(root / "scripts" / name, os.X_OK)
+    subprocess.run(["bash", "-n", root / "scripts" / name], check=True)
+
+
+def test_ci_runs_the_readmes_test_command(root: Path) -> None:
+    assert os.access(root / ".ci/run", os.X_OK)
+    assert (root / ".ci/run").read_text().splitlines()[-1] == "exec scripts/test"
+    assert "\nscripts/test\n" in (root / "README.md").read_text()
+
+
+def test_no_python(root: Path, tmp_path: Path) -> None:
+    result = shell(root, "find_python", PATH=str(tmp_path), BAMBOO_PYTHON="")
+    assert result.returncode == 1
+    assert result.stderr.startswith("bamboo: no Python 3.11 or newer was found; install one")
+    assert result.stderr.count("\n") == 1
+
+
+def test_old_python_is_passed_over(root: Path, tmp_path: Path) -> None:
+    old = tmp_path / "python3"
+    old.write_text("#!/bin/sh\nexit 1\n")
+    old.chmod(0o755)
+    assert shell(root, "find_python", PATH=str(tmp_path), BAMBOO_PYTHON="").returncode == 1
+
+
+def test_full_disk_before_the_start(root: Path, tmp_path: Path) -> None:
+    result = shell(root, f"need_space {tmp_path} 9000000")
+    assert result.returncode == 1
+    assert "GiB free and 9000000 GiB are needed; free some space" in result.stderr
+
+
+def test_directory_that_cannot_be_made(root: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = shell(root, f"need_space {tmp_path}/file/below 1")
+    assert "cannot be made" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        ("error: No space left on device (os error 28)", "because the disk is full"),
+        ("cause: dns error: failed to lookup", "because the package index did not answer"),
+        (
+            "cause: tcp connect error: Connection refused",
+            "because the package index did not answer",
+        ),
+        ("hash mismatch", "its own message is above"),
+    ],
+)
+def test_failures_end_in_one_sentence(root: Path, said: str, sentence: str) -> None:
+    result = shell(root, f"run_or_explain 'fetching' bash -c 'echo \"{said}\" >&2; exit 3'")
+    assert result.returncode == 1
+    first, last = result.stderr.strip().splitlines()
+    assert first == said
+    assert last.startswith("bamboo: fetching failed")
+    assert sentence in last
+
+
+def test_success_is_silent(root: Path) -> None:
+    result = shell(root, "run_or_explain 'fetching' true")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_settings_of_pip_reach_uv(root: Path, tmp_path: Path) -> None:
+    result = shell(
+        root, 'export_uv_settings; echo "$UV_DEFAULT_INDEX $UV_FIND_LINKS"',
+        PIP_INDEX_URL="http://index.example/simple", PIP_FIND_LINKS=str(tmp_path),
+    )  # fmt: skip
+    assert result.stdout.split() == ["http://index.example/simple", str(tmp_path)]
