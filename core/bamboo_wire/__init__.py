@@ -1,1 +1,1 @@
-"""Core types <-> messages: the only place where both names meet."""
+"""Core messages <-> proto: the only place where both names meet."""
