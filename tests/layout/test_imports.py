@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-CORE_MAY_IMPORT = frozenset(
-    """
+CLOSED_LIST = """
     __future__ abc base64 bisect collections copy dataclasses enum fractions functools hashlib
     heapq itertools json math operator re statistics string struct textwrap types typing zlib
     bamboo_core
-    """.split()
-)
+"""
+CORE_MAY_IMPORT = frozenset(CLOSED_LIST.split())
 CORE_COMMAND_LINES = {"show.py": {"argparse", "sys"}, "replay.py": {"argparse", "sys", "pathlib"}}
 
 
