@@ -2,13 +2,19 @@
 
 `from_manifest` reads a manifest (after the API server's own validation) and returns either a
 JobSpec or the list of its problems; `to_json`/`from_json` carry the frozen spec to the agents.
+Both use the field names of the custom resource.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from bamboo_core import numerics as canonical
+from bamboo_core import podtemplate, records
+from bamboo_core.records import Problem
 
 Json = Any
 """A JSON value (None, bool, int, float, str, list, dict)."""
@@ -141,8 +147,94 @@ class JobSpec:
     checkpoint: CheckpointSpec | None = None
     numerics: Numerics = Numerics.CANONICAL
     seed: int = 0
-    redundancy: RedundancyMode = RedundancyMode.NONE
-    recovery: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    redundancy: RedundancyMode = field(default=RedundancyMode.NONE, metadata={"under": "mode"})
+    recovery: RecoveryPolicy = field(default=RecoveryPolicy.DIFFUSE, metadata={"under": "policy"})
     placement: PlacementSpec = PlacementSpec()
     run_policy: RunPolicy = RunPolicy()
     suspend: bool = False
+
+
+def from_manifest(manifest: Json) -> JobSpec | list[Problem]:
+    """The spec of a BambooJob, or what is wrong with it (never an empty list).
+
+    Checks what the API server's schema and CEL rules cannot see; a manifest that has not passed
+    them is refused as well, with less friendly words.
+    """
+    found = records.decode(JobSpec, manifest.get("spec"), path="spec")
+    if isinstance(found, list):
+        return found
+    return _problems(found) or found
+
+
+def to_json(spec: JobSpec) -> str:
+    """Canonical text: equal specs have equal texts."""
+    return json.dumps(records.encode(spec), sort_keys=True, separators=(",", ":"))
+
+
+def from_json(text: str) -> JobSpec:
+    """Inverse of :func:`to_json`. ValueError names the field that is wrong."""
+    found = records.decode(JobSpec, json.loads(text), path="spec")
+    if isinstance(found, list):
+        raise ValueError("; ".join(str(problem) for problem in found))
+    return found
+
+
+def identity(spec: JobSpec) -> str:
+    """Text of the part that decides the result's bits: it must never change in a job's life."""
+    training = spec.training
+    return json.dumps(
+        {
+            "spec.model": records.encode(spec.model),
+            "spec.data": records.encode(spec.data),
+            "spec.training": records.encode(training),
+            "spec.numerics": spec.numerics,
+            "spec.seed": spec.seed,
+        },
+        sort_keys=True,
+        separators=(",", ":"),
+    )
+
+
+def _problems(spec: JobSpec) -> list[Problem]:
+    return [
+        *_batch_problems(spec),
+        *_args_problems(spec),
+        *podtemplate.problems(spec.worker.pod_template, path="spec.worker.podTemplate"),
+    ]
+
+
+def _batch_problems(spec: JobSpec) -> list[Problem]:
+    training, pipelines = spec.training, spec.pipelines
+    if training.global_batch_size % training.micro_batch_size:
+        text = (
+            f"{training.global_batch_size} is no multiple of microBatchSize"
+            f" {training.micro_batch_size}; choose a multiple"
+        )
+        return [Problem("spec.training.globalBatchSize", text)]
+    try:
+        canonical.choose(
+            microbatches=training.microbatches,
+            pipelines=pipelines.count,
+            stages=pipelines.stages,
+            pipelines_max=pipelines.max,
+        )
+    except ValueError as error:
+        text = f"{error}; raise it, or lower microBatchSize or pipelines.max"
+        return [Problem("spec.training.globalBatchSize", text)]
+    return []
+
+
+def _args_problems(spec: JobSpec) -> list[Problem]:
+    factories = {
+        "spec.model.args": spec.model.args,
+        "spec.data.args": spec.data.args,
+        "spec.training.optimizer.args": spec.training.optimizer.args,
+    }
+    if spec.data.validation is not None:
+        factories["spec.data.validation.args"] = spec.data.validation.args
+    return [
+        Problem(path, f"{key!r} is no Python identifier; args are passed as keyword arguments")
+        for path, args in factories.items()
+        for key in args
+        if not key.isidentifier()
+    ]

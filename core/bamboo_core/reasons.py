@@ -1,0 +1,88 @@
+"""The words that users see in status and events: phases, conditions, reasons.
+
+They are constants of the API: docs tables are tested against these enums.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """One word for the whole job; computed from the conditions, never the other way round."""
+
+    PENDING = "Pending"
+    STARTING = "Starting"
+    RUNNING = "Running"
+    RECOVERING = "Recovering"
+    SUSPENDING = "Suspending"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class ConditionType(StrEnum):
+    """One condition for each question that a user asks."""
+
+    ACCEPTED = "Accepted"
+    CAPACITY_AVAILABLE = "CapacityAvailable"
+    ZONE_SPREAD_SATISFIED = "ZoneSpreadSatisfied"
+    RUNNING = "Running"
+    DEGRADED = "Degraded"
+    RECOVERING = "Recovering"
+    STALLED = "Stalled"
+    CHECKPOINTED = "Checkpointed"
+    SUSPENDED = "Suspended"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+class Reason(StrEnum):
+    """Why a condition has its status."""
+
+    # Accepted
+    SPEC_RESOLVED = "SpecResolved"
+    SPEC_INVALID = "SpecInvalid"
+    SPEC_CHANGED = "SpecChanged"
+    POD_REJECTED = "PodRejected"
+    # CapacityAvailable
+    ALL_PLACED = "AllPlaced"
+    WAITING_FOR_NODES = "WaitingForNodes"
+    # ZoneSpreadSatisfied
+    NEIGHBOURS_SEPARATED = "NeighboursSeparated"
+    NEIGHBOURS_SHARE_ZONE = "NeighboursShareZone"
+    NOT_WANTED = "NotWanted"
+    PLACEMENT_INFEASIBLE = "PlacementInfeasible"
+    # Running
+    TRAINING_STEP = "TrainingStep"
+    INITIALIZING = "Initializing"
+    WAITING_FOR_AGENTS = "WaitingForAgents"
+    SUSPENDED_BY_USER = "SuspendedByUser"
+    NOT_ACCEPTED = "NotAccepted"
+    FINISHED = "Finished"
+    # Degraded
+    FEWER_AGENTS = "FewerAgents"
+    FEWER_PIPELINES = "FewerPipelines"
+    FULLY_PROTECTED = "FullyProtected"
+    # Recovering
+    REPLANNING = "Replanning"
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    IDLE = "Idle"
+    # Stalled
+    NO_PROGRESS = "NoProgress"
+    RECONCILE_ERROR = "ReconcileError"
+    IMAGE_PULL_FAILED = "ImagePullFailed"
+    PROGRESSING = "Progressing"
+    # Checkpointed
+    SEALED = "Sealed"
+    NONE_YET = "NoneYet"
+    # Suspended
+    USER_REQUESTED = "UserRequested"
+    RESUMED = "Resumed"
+    # Complete
+    STEPS_REACHED = "StepsReached"
+    # Failed
+    USER_CODE_FAILED = "UserCodeFailed"
+    BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
+    ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
+    PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
