@@ -5,6 +5,7 @@ signal is tied to the thread that forked.
 """
 
 import asyncio
+import ctypes
 import enum
 import json
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 _SHIM = Path(__file__).with_name("shim.py")
 _START_TIMEOUT_S = 30.0
+_PR_SET_PDEATHSIG = 1
 
 
 class Isolation(enum.Enum):
@@ -137,6 +139,11 @@ async def find_isolation(directory: Path) -> Isolation:
         if await process.exit_code == 0:
             return isolation
     return Isolation.NONE
+
+
+def die_with_parent() -> None:
+    """Ask the kernel for SIGKILL when the parent of this process dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
 async def _run_shim(order: Order, data: dict[str, Any], output: int) -> Process:

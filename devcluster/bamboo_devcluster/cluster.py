@@ -1,0 +1,325 @@
+"""A development cluster as a Python object: up, nodes, down.
+
+    with Cluster.up(directory, nodes=[NodeSpec("a"), NodeSpec("b", zone="zone-b")]) as cluster:
+        subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, "get", "nodes"])
+
+The work is done by the daemon (see `daemon`), a child process that dies with this one; nothing is
+left behind however this process ends.
+"""
+
+import contextlib
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+from urllib.parse import urlsplit
+
+from bamboo_devcluster import daemon
+from bamboo_devcluster.components import Layout
+from bamboo_devcluster.errors import (
+    DevclusterError,
+    DirectoryError,
+    NodeError,
+    disk_full_message,
+    is_disk_full,
+)
+from bamboo_devcluster.spec import ImageMap, NodeSpec
+
+_STOP_TIMEOUT_S = 30.0
+_REQUEST_TIMEOUT_S = 60.0
+_POLL_S = 0.02
+_MIN_FREE_BYTES = 200 * 2**20
+
+
+def _be_silent(text: str) -> None:
+    del text
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a cluster is started."""
+
+    images: Path | Mapping[str, Any] | None = None  # an image map file, or its parsed content
+    api_port: int = 0
+    crash_loop_backoff_s: float = 10.0
+    outlives_caller: bool = False
+
+
+class Cluster:
+    """A running cluster. Make one with `up`, or `attach` to one that runs."""
+
+    def __init__(self, directory: Path, state: Mapping[str, Any]) -> None:
+        self._layout = Layout(directory)
+        self._state = dict(state)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def up(
+        cls,
+        directory: Path,
+        *,
+        nodes: Sequence[NodeSpec] = (),
+        images: Path | Mapping[str, Any] | None = None,
+        options: Options | None = None,
+        say: Callable[[str], None] = _be_silent,
+    ) -> "Cluster":
+        """Start a cluster in `directory` and return once every node can take pods.
+
+        A cluster that runs there already is an error; one that was killed is removed first, which
+        `say` tells in a sentence, as it does progress.
+        """
+        options = options or Options()
+        root = prepare_directory(Path(directory).absolute(), say)
+        _write_config(root, nodes, images or options.images, options)
+        child, status = _spawn(root, own_session=options.outlives_caller)
+        with status:
+            state = _await_ready(status, child, root, say)
+        cluster = cls(root, state)
+        cluster._child = child
+        return cluster
+
+    @classmethod
+    def attach(cls, directory: Path) -> "Cluster":
+        """Return the cluster that runs in `directory`."""
+        root = Path(directory).absolute()
+        try:
+            state = json.loads((root / "cluster.json").read_text())
+        except FileNotFoundError:
+            raise DirectoryError(f"No cluster is running in {root}; start it with `up`.") from None
+        if not is_running(root):
+            raise DirectoryError(
+                f"The cluster in {root} was killed without `down`; `up` replaces it by a new one."
+            )
+        return cls(root, state)
+
+    def __enter__(self) -> "Cluster":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    @property
+    def directory(self) -> Path:
+        """The cluster's directory."""
+        return self._layout.root
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig; stands alone, may be copied."""
+        return self._layout.kubeconfig
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self._state["server"])
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id."""
+        return int(self._state["pid"])
+
+    def node_states(self) -> dict[str, str]:
+        """Return running, frozen or dead for each machine."""
+        answer: dict[str, str] = self._request("GET", "/nodes")
+        return answer
+
+    def add_node(self, spec: NodeSpec) -> None:
+        """Add a machine; return once it can take pods. Replaces a dead one of the same name."""
+        self._do("add", spec=spec.to_json())
+
+    def kill_node(self, name: str) -> None:
+        """The instance vanishes: all its processes are killed, its heartbeats stop."""
+        self._do("kill", name=name)
+
+    def freeze_node(self, name: str) -> None:
+        """Stop all processes of the machine and its heartbeats."""
+        self._do("freeze", name=name)
+
+    def thaw_node(self, name: str) -> None:
+        """Let a frozen machine go on."""
+        self._do("thaw", name=name)
+
+    def remove_node(self, name: str) -> None:
+        """Kill the machine and delete its node object."""
+        self._do("remove", name=name)
+
+    def notice_node(self, name: str, lead_s: float) -> None:
+        """Announce the end of the machine: taint, pods deleted with grace, killed after lead_s."""
+        self._do("notice", name=name, lead_s=lead_s)
+
+    def kill_pod(self, namespace: str, name: str) -> None:
+        """SIGKILL the processes of a pod."""
+        self._do("kill_pod", namespace=namespace, name=name)
+
+    def down(self) -> None:
+        """Stop everything and delete the cluster's files. Safe to call twice."""
+        stop_cluster(self.directory)
+        if self._child:
+            self._child.wait()
+            self._child = None
+
+    def _do(self, action: str, **arguments: Any) -> None:
+        self._request("POST", f"/do/{action}", arguments)
+
+    def _request(self, method: str, path: str, body: object = None) -> Any:
+        url = urlsplit(str(self._state["control"]))
+        keys = self._layout.pki
+        try:
+            context = ssl.create_default_context(cafile=str(keys / "ca.crt"))
+            context.load_cert_chain(keys / "admin.crt", keys / "admin.key")
+            connection = http.client.HTTPSConnection(
+                url.hostname or "", url.port, context=context, timeout=_REQUEST_TIMEOUT_S
+            )
+            try:
+                connection.request(method, path, json.dumps(body))
+                response = connection.getresponse()
+                answer = json.loads(response.read())
+            finally:
+                connection.close()
+        except OSError as error:
+            raise DevclusterError(
+                f"The cluster in {self.directory} does not answer ({error}); is it still up?"
+            ) from error
+        if response.status >= 400:
+            raise NodeError(answer["error"])
+        return answer
+
+
+def is_running(root: Path) -> bool:
+    """Tell whether a daemon holds the directory's lock."""
+    if not (root / "lock").exists():
+        return False
+    lock = daemon.lock_directory(root)
+    if lock is None:
+        return True
+    lock.close()
+    return False
+
+
+def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
+    """Make the directory ready for a new cluster; remove the remains of a killed one."""
+    daemon.check_directory(root)
+    if is_running(root):
+        raise DirectoryError(f"A cluster is already running in {root}; use it, or `down` first.")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if (root / "config.json").exists():
+            say(f"The cluster in {root} was killed without `down`; its remains are removed.")
+            daemon.remove_remains(root)
+        for folder in (root / "logs", root / "nodes"):
+            folder.mkdir(exist_ok=True)
+        free = os.statvfs(root)
+    except OSError as error:
+        text = disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
+        raise DirectoryError(text) from error
+    if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
+        raise DirectoryError(disk_full_message(root))
+    return root
+
+
+def stop_cluster(root: Path) -> bool:
+    """Stop the cluster in a directory and delete its files; tell whether one was running."""
+    daemon.check_directory(root)
+    if not root.exists():
+        return False
+    was_running = is_running(root)
+    if was_running:
+        _stop_daemon(root)
+    daemon.remove_remains(root)
+    (root / "lock").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the user has put something beside our files since
+        root.rmdir()
+    return was_running
+
+
+def _stop_daemon(root: Path) -> None:
+    pid = int((root / "pid").read_text())
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while is_running(root):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)
+
+
+def _write_config(
+    root: Path,
+    nodes: Sequence[NodeSpec],
+    images: Path | Mapping[str, Any] | None,
+    options: Options,
+) -> None:
+    parsed: object = {"images": []}
+    if isinstance(images, Mapping):
+        parsed = dict(images)
+    elif images is not None:
+        parsed = read_images(images)
+    ImageMap.parse(parsed)
+    config = {
+        "nodes": [node.to_json() for node in nodes],
+        "images": parsed,
+        "api_port": options.api_port,
+        "crash_loop_backoff_s": options.crash_loop_backoff_s,
+        "dies_with": 0 if options.outlives_caller else os.getpid(),
+    }
+    (root / "config.json").write_text(json.dumps(config))
+
+
+def read_images(path: Path) -> object:
+    """Return the parsed content of an image map file."""
+    import yaml
+
+    ImageMap.load(path)
+    return yaml.safe_load(path.read_text())
+
+
+def _spawn(root: Path, *, own_session: bool) -> tuple["subprocess.Popen[bytes]", IO[bytes]]:
+    reader, writer = os.pipe()
+    with (root / "logs" / "daemon.log").open("ab") as log:
+        child = subprocess.Popen(
+            [sys.executable, "-m", "bamboo_devcluster.daemon", str(root), str(writer)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            pass_fds=(writer,),
+            start_new_session=own_session,
+        )
+    os.close(writer)
+    (root / "pid").write_text(str(child.pid))
+    return child, os.fdopen(reader, "rb")
+
+
+def _await_ready(
+    status: IO[bytes],
+    child: "subprocess.Popen[bytes]",
+    root: Path,
+    say: Callable[[str], None],
+) -> Mapping[str, Any]:
+    for line in status:
+        message = json.loads(line)
+        if "progress" in message:
+            say(message["progress"])
+        elif "error" in message:
+            child.wait()
+            raise DevclusterError(message["error"])
+        elif "ready" in message:
+            state: Mapping[str, Any] = message["ready"]
+            return state
+    code = child.wait()
+    log = (root / "logs" / "daemon.log").read_text(errors="replace").strip().splitlines()
+    last = log[-1] if log else "nothing was logged"
+    raise DevclusterError(f"The cluster's daemon ended with code {code}: {last}")

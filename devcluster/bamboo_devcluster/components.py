@@ -1,0 +1,254 @@
+"""The four programs of the control plane: their flags, their start, their health.
+
+A component that stops by itself is started again, as static pods would be; one that stops over and
+over ends the cluster with the last words of its log.
+"""
+
+import asyncio
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_devcluster import launch, pki
+from bamboo_devcluster.errors import ComponentError, disk_full_message
+
+NODE_MONITOR_GRACE_S = 8
+EVICTION_TOLERATION_S = 5
+_RESTART_DELAY_S = 0.5
+_MAX_RESTARTS = 5
+_RESTART_WINDOW_S = 60.0
+_STOP_TIMEOUT_S = 5.0
+_LOG_TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Loopback ports of one cluster."""
+
+    api: int
+    etcd_client: int
+    etcd_peer: int
+
+
+def pick_ports(api: int = 0) -> Ports:
+    """Choose free loopback ports; the API server's may be given."""
+    sockets = [socket.socket() for _ in range(3)]
+    try:
+        for sock in sockets:
+            sock.bind(("127.0.0.1", 0))
+        free = [sock.getsockname()[1] for sock in sockets]
+    finally:
+        for sock in sockets:
+            sock.close()
+    return Ports(api=api or free[0], etcd_client=free[1], etcd_peer=free[2])
+
+
+class PortInUseError(ComponentError):
+    """Somebody else took a port between our choice and its use, or the port given is taken."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie in a cluster directory."""
+
+    root: Path
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys."""
+        return self.root / "pki"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the components and of the daemon."""
+        return self.root / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.root / "kubeconfig"
+
+    @property
+    def nodes(self) -> Path:
+        """Files of the process nodes: one folder per node."""
+        return self.root / "nodes"
+
+    def client_config(self, name: str) -> Path:
+        """Return the kubeconfig of one component."""
+        return self.root / f"{name}.kubeconfig"
+
+
+def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> None:
+    """Write every certificate and kubeconfig that the control plane and the users need."""
+    authority.issue(
+        "apiserver",
+        common_name="kube-apiserver",
+        names=["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
+        addresses=["127.0.0.1", "10.0.0.1"],
+    )
+    authority.issue(
+        "kubelet-client", common_name="apiserver-kubelet-client", organization="system:masters"
+    )
+    pki.write_service_account_key(layout.pki / "sa.key")
+    clients = {
+        "kube-controller-manager": ("system:kube-controller-manager", ""),
+        "kube-scheduler": ("system:kube-scheduler", ""),
+        "admin": ("devcluster-admin", "system:masters"),
+    }
+    for name, (common_name, organization) in clients.items():
+        pair = authority.issue(name, common_name=common_name, organization=organization)
+        path = layout.kubeconfig if name == "admin" else layout.client_config(name)
+        pki.write_kubeconfig(path, server=server, authority=authority.cert, pair=pair)
+
+
+def command_lines(binaries: Mapping[str, Path], layout: Layout, ports: Ports) -> dict[str, list[str]]:
+    """Return the argv of each component, in the order of their start."""
+    etcd_url = f"http://127.0.0.1:{ports.etcd_client}"
+    keys = layout.pki
+    # The disk cache of a throw-away cluster need not survive a power cut: no fsync in etcd.
+    flags = {
+        "etcd": [
+            f"--data-dir={layout.root / 'etcd'}",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={etcd_url}",
+            f"--advertise-client-urls={etcd_url}",
+            f"--listen-peer-urls=http://127.0.0.1:{ports.etcd_peer}",
+            f"--initial-advertise-peer-urls=http://127.0.0.1:{ports.etcd_peer}",
+            f"--initial-cluster=default=http://127.0.0.1:{ports.etcd_peer}",
+        ],
+        "kube-apiserver": [
+            f"--etcd-servers={etcd_url}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={ports.api}",
+            # The API refuses loopback addresses as endpoints: nobody could register ours.
+            "--endpoint-reconciler-type=none",
+            f"--tls-cert-file={keys / 'apiserver.crt'}",
+            f"--tls-private-key-file={keys / 'apiserver.key'}",
+            f"--client-ca-file={keys / 'ca.crt'}",
+            f"--service-account-key-file={keys / 'sa.key'}",
+            f"--service-account-signing-key-file={keys / 'sa.key'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--allow-privileged",
+            "--enable-admission-plugins=NodeRestriction",
+            f"--default-not-ready-toleration-seconds={EVICTION_TOLERATION_S}",
+            f"--default-unreachable-toleration-seconds={EVICTION_TOLERATION_S}",
+            f"--kubelet-client-certificate={keys / 'kubelet-client.crt'}",
+            f"--kubelet-client-key={keys / 'kubelet-client.key'}",
+            f"--kubelet-certificate-authority={keys / 'ca.crt'}",
+            "--kubelet-preferred-address-types=InternalIP",
+        ],
+        "kube-controller-manager": [
+            *_client_flags(layout, "kube-controller-manager"),
+            f"--service-account-private-key-file={keys / 'sa.key'}",
+            f"--root-ca-file={keys / 'ca.crt'}",
+            "--use-service-account-credentials",
+            "--node-monitor-period=1s",
+            f"--node-monitor-grace-period={NODE_MONITOR_GRACE_S}s",
+        ],
+        "kube-scheduler": _client_flags(layout, "kube-scheduler"),
+    }
+    return {name: [str(binaries[name]), *args] for name, args in flags.items()}
+
+
+def _client_flags(layout: Layout, name: str) -> list[str]:
+    config = layout.client_config(name)
+    return [
+        f"--kubeconfig={config}",
+        f"--authentication-kubeconfig={config}",
+        f"--authorization-kubeconfig={config}",
+        "--leader-elect=false",
+        "--secure-port=0",
+    ]
+
+
+class Component:
+    """One running control plane program."""
+
+    def __init__(self, name: str, argv: Sequence[str], layout: Layout) -> None:
+        self.name = name
+        self.log = layout.logs / f"{name}.log"
+        self._argv = argv
+        self._cwd = layout.root
+        self._process: launch.Process | None = None
+        self._stopping = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process id while it runs."""
+        running = self._process is not None and self._process.is_running
+        return self._process.pid if running and self._process else None
+
+    async def start(self) -> None:
+        """Start the program; its output is appended to its log."""
+        order = launch.Order(argv=self._argv, env=_component_env(), cwd=str(self._cwd))
+        output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            self._process = await launch.start(order, output)
+        finally:
+            os.close(output)
+
+    async def keep_running(self, on_restart: Callable[[str], None]) -> None:
+        """Start the program again whenever it ends; raise when it ends too often."""
+        loop = asyncio.get_running_loop()
+        ends: deque[float] = deque(maxlen=_MAX_RESTARTS)
+        while not self._stopping:
+            assert self._process is not None
+            code = await asyncio.shield(self._process.exit_code)
+            if self._stopping:
+                return
+            if len(ends) == _MAX_RESTARTS and loop.time() - ends[0] < _RESTART_WINDOW_S:
+                raise self.failure(code)
+            ends.append(loop.time())
+            on_restart(f"{self.name} ended with code {code}; it is started again")
+            await asyncio.sleep(_RESTART_DELAY_S)
+            await self.start()
+
+    async def stop(self) -> None:
+        """SIGTERM, then SIGKILL."""
+        self._stopping = True
+        process = self._process
+        if process is None:
+            return
+        process.signal(15)
+        try:
+            await asyncio.wait_for(asyncio.shield(process.exit_code), _STOP_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            await process.exit_code
+
+    async def ended(self) -> ComponentError:
+        """Wait until the program ends and return what to say about it."""
+        assert self._process is not None
+        return self.failure(await asyncio.shield(self._process.exit_code))
+
+    def failure(self, code: int) -> ComponentError:
+        """Return the one sentence about this program's end, from its log's last words."""
+        tail = _tail(self.log)
+        if "address already in use" in tail:
+            return PortInUseError(f"A port that {self.name} needs is in use; choose another port.")
+        if "no space left on device" in tail:
+            return ComponentError(disk_full_message(self.log.parent))
+        lines = [line for line in tail.splitlines() if line.strip()]
+        last = lines[-1][:300] if lines else "nothing was logged"
+        return ComponentError(f"{self.name} ended with code {code}: {last} (see {self.log})")
+
+
+def _component_env() -> dict[str, str]:
+    # Proxies of the user's shell must not stand between the components.
+    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")}
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,300 @@
+"""The one process that is a cluster: parent of the control plane, host of the nodes.
+
+Run as `python -m bamboo_devcluster.daemon DIRECTORY [STATUS_FD]` by `cluster.Cluster`. It holds the
+directory's lock while it lives; every other process of the cluster dies with it, by the kernel's
+hand. What it is asked to do stands in `config.json` in the directory.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from bamboo_devcluster import binaries, components, launch, pki
+from bamboo_devcluster.addresses import AddressBlock
+from bamboo_devcluster.components import Component, Layout, Ports, PortInUseError
+from bamboo_devcluster.container import Backoff
+from bamboo_devcluster.control import ControlServer
+from bamboo_devcluster.errors import DevclusterError, DirectoryError, disk_full_message, is_disk_full
+from bamboo_devcluster.events import EventRecorder
+from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
+from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.pod_worker import NodePorts, default_path_env
+from bamboo_devcluster.process_nodes import ProcessNodes
+from bamboo_devcluster.spec import ImageMap, NodeSpec
+
+_READY_TIMEOUT_S = 60.0
+_PORT_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the cluster is asked to be."""
+
+    nodes: tuple[NodeSpec, ...] = ()
+    images: ImageMap = ImageMap()
+    api_port: int = 0
+    backoff: Backoff = Backoff()
+    dies_with: int = 0  # PID of the process whose end is the cluster's end
+
+    @classmethod
+    def load(cls, path: Path) -> "Config":
+        """Read config.json, written by `cluster.Cluster`."""
+        data = json.loads(path.read_text())
+        return cls(
+            nodes=tuple(NodeSpec.from_json(node) for node in data["nodes"]),
+            images=ImageMap.parse(data["images"]),
+            api_port=data["api_port"],
+            backoff=Backoff(base_s=data["crash_loop_backoff_s"]),
+            dies_with=data["dies_with"],
+        )
+
+
+class Daemon:
+    """Brings one cluster up and keeps it until told to stop."""
+
+    def __init__(self, layout: Layout, config: Config, say: Callable[[str], None]) -> None:
+        self._layout, self._config, self._say = layout, config, say
+        self._components: list[Component] = []
+        self._stop = asyncio.Event()
+
+    async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
+        """Live: start, serve, and on SIGTERM or a control request stop everything."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+        paths = binaries.ensure(self._say)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self._stop_components)
+            addresses = AddressBlock()
+            stack.callback(addresses.close)
+            authority = pki.Authority(self._layout.pki)
+            ports = await self._start_control_plane(paths, authority)
+            state = await self._start_nodes(stack, authority, addresses, ports)
+            on_ready(state)
+            await self._until_stopped()
+
+    async def _until_stopped(self) -> None:
+        keepers = [asyncio.create_task(c.keep_running(self._say)) for c in self._components]
+        stopped = asyncio.create_task(self._stop.wait())
+        done, pending = await asyncio.wait(
+            {*keepers, stopped}, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
+        for task in done:
+            task.result()  # a component that fell over and over raises here
+
+    async def _start_control_plane(
+        self, paths: dict[str, Path], authority: pki.Authority
+    ) -> Ports:
+        for attempt in range(_PORT_ATTEMPTS):
+            ports = components.pick_ports(self._config.api_port)
+            components.write_credentials(
+                self._layout, authority, f"https://127.0.0.1:{ports.api}"
+            )
+            try:
+                await self._start_components(paths, ports)
+            except PortInUseError:
+                await self._stop_components()
+                if self._config.api_port or attempt == _PORT_ATTEMPTS - 1:
+                    raise
+                continue
+            return ports
+        raise AssertionError("unreachable")
+
+    async def _start_components(self, paths: dict[str, Path], ports: Ports) -> None:
+        argvs = components.command_lines(paths, self._layout, ports)
+        self._components = [Component(n, argv, self._layout) for n, argv in argvs.items()]
+        etcd, server, *clients = self._components
+        await etcd.start()
+        await server.start()
+        await self._until_ready(ports, [etcd, server])
+        for component in clients:
+            await component.start()
+
+    async def _until_ready(self, ports: Ports, watched: list[Component]) -> None:
+        ends = [asyncio.create_task(component.ended()) for component in watched]
+        ready = asyncio.create_task(self._poll_readyz(ports))
+        try:
+            done, _ = await asyncio.wait(
+                {ready, *ends}, timeout=_READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in ends:
+                if task in done:
+                    raise task.result()
+            if ready not in done:
+                raise DevclusterError(
+                    f"kube-apiserver was not ready within {_READY_TIMEOUT_S:g} s; see "
+                    f"{self._layout.logs}"
+                )
+        finally:
+            for task in (ready, *ends):
+                task.cancel()
+
+    async def _poll_readyz(self, ports: Ports) -> None:
+        async with self._client(ports) as api:
+            while True:
+                try:
+                    await api.get("/readyz")
+                    # The default priority classes and namespaces come a moment later.
+                    await api.get("/api/v1/namespaces/kube-node-lease")
+                    return
+                except (ApiError, UnreachableError):
+                    await asyncio.sleep(0.1)
+
+    def _client(self, ports: Ports) -> KubeApi:
+        keys = self._layout.pki
+        return KubeApi(
+            f"https://127.0.0.1:{ports.api}",
+            authority=keys / "ca.crt",
+            cert=keys / "admin.crt",
+            key=keys / "admin.key",
+        )
+
+    async def _start_nodes(
+        self,
+        stack: AsyncExitStack,
+        authority: pki.Authority,
+        addresses: AddressBlock,
+        ports: Ports,
+    ) -> dict[str, Any]:
+        api = await stack.enter_async_context(self._client(ports))
+        events = EventRecorder(api)
+        recorder = asyncio.create_task(events.run())
+        stack.callback(recorder.cancel)
+        node_ports = await self._node_ports(api, events, ports)
+        nodes = ProcessNodes(api, node_ports, addresses, KubeletServers(authority))
+        stack.push_async_callback(nodes.close)
+        control = ControlServer(nodes, self._stop.set)
+        stack.push_async_callback(control.close)
+        address = await control.open(addresses.control, authority)
+        await asyncio.gather(*(nodes.add(spec) for spec in self._config.nodes))
+        return {
+            "pid": os.getpid(),
+            "server": f"https://127.0.0.1:{ports.api}",
+            "control": address,
+            "isolation": node_ports.isolation.value,
+        }
+
+    async def _node_ports(self, api: KubeApi, events: EventRecorder, ports: Ports) -> NodePorts:
+        async def awake() -> None:
+            return None
+
+        return NodePorts(
+            api=api,
+            events=events,
+            images=self._config.images,
+            isolation=await launch.find_isolation(self._layout.root),
+            directory=self._layout.nodes,
+            host_ip="",
+            allocatable={},
+            api_env={
+                "KUBERNETES_SERVICE_HOST": "127.0.0.1",
+                "KUBERNETES_SERVICE_PORT": str(ports.api),
+                "KUBERNETES_SERVICE_PORT_HTTPS": str(ports.api),
+            },
+            path_env=default_path_env(os.environ.get("PATH", os.defpath)),
+            awake=awake,
+            backoff=self._config.backoff,
+        )
+
+    async def _stop_components(self) -> None:
+        # Clients first: the API server waits for open watches otherwise.
+        for component in reversed(self._components):
+            await component.stop()
+        self._components = []
+
+
+def lock_directory(root: Path) -> TextIO | None:
+    """Take the directory's lock for the life of this process; nothing when another has it."""
+    file = (root / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def main() -> None:
+    """Run the daemon of one directory."""
+    root = Path(sys.argv[1])
+    status = int(sys.argv[2])
+
+    def tell(message: dict[str, Any]) -> None:
+        try:
+            os.write(status, json.dumps(message).encode() + b"\n")
+        except OSError:
+            return  # whoever started us has gone; the cluster lives on
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+        tell({"progress": text})
+
+    lock = lock_directory(root)
+    if lock is None:
+        tell({"error": f"another cluster is running in {root}"})
+        sys.exit(1)
+    config = Config.load(root / "config.json")
+    if config.dies_with:
+        _die_with(config.dies_with)
+    layout = Layout(root)
+
+    def on_ready(state: dict[str, Any]) -> None:
+        pki.write_private(root / "cluster.json", json.dumps(state).encode())
+        tell({"ready": state})
+
+    try:
+        asyncio.run(Daemon(layout, config, say).run(on_ready))
+    except DevclusterError as error:
+        print(error, flush=True)
+        tell({"error": str(error)})
+        sys.exit(1)
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        tell({"error": disk_full_message(root)})
+        sys.exit(1)
+    finally:
+        (root / "cluster.json").unlink(missing_ok=True)
+
+
+def _die_with(parent: int) -> None:
+    launch.die_with_parent()
+    if os.getppid() != parent:
+        sys.exit(137)
+
+
+def check_directory(root: Path) -> None:
+    """Raise DirectoryError unless the directory is a cluster's, empty, or missing."""
+    if not root.exists():
+        return
+    if not root.is_dir():
+        raise DirectoryError(f"{root} is a file; choose another --dir.")
+    names = {path.name for path in root.iterdir()}
+    if names and "config.json" not in names and names != {"lock"}:
+        raise DirectoryError(f"{root} holds other files; choose an empty --dir.")
+
+
+def remove_remains(root: Path) -> None:
+    """Delete what a cluster has written into its directory; the lock file stays until last."""
+    for path in root.iterdir():
+        if path.name == "lock":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+if __name__ == "__main__":
+    main()

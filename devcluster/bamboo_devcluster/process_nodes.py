@@ -1,0 +1,211 @@
+"""The node kind `process`: all process nodes of a cluster, in this one process.
+
+One watch brings the pods of all nodes; each node has its own address, heartbeats and kubelet
+endpoint. See node_kind.NodeKind for the contract.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bamboo_devcluster import clock
+from bamboo_devcluster.addresses import AddressBlock
+from bamboo_devcluster.errors import NodeError
+from bamboo_devcluster.kubeapi import STRATEGIC_PATCH, ApiError, KubeApi, UnreachableError
+from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.pod_worker import NodePorts, PodWorker
+from bamboo_devcluster.process_node import ProcessNode
+from bamboo_devcluster.spec import NodeSpec
+
+Object = dict[str, Any]
+
+NOTICE_TAINT = "devcluster/spot-notice"
+_READY_TIMEOUT_S = 30.0
+_NOT_READY_TAINT = "node.kubernetes.io/not-ready"
+
+
+class ProcessNodes:
+    """See NodeKind."""
+
+    def __init__(
+        self, api: KubeApi, ports: NodePorts, addresses: AddressBlock, servers: KubeletServers
+    ) -> None:
+        self._api, self._ports = api, ports
+        self._addresses, self._servers = addresses, servers
+        self._nodes: dict[str, ProcessNode] = {}
+        self._pods: dict[str, Object] = {}
+        self._notices: dict[str, asyncio.Task[None]] = {}
+        self._watch = asyncio.create_task(self._watch_pods())
+
+    async def add(self, spec: NodeSpec) -> None:
+        """See NodeKind."""
+        old = self._nodes.get(spec.name)
+        if old and old.state != "dead":
+            raise NodeError(f"node {spec.name} exists already; kill or remove it first")
+        ip = self._addresses.take_node()
+        port = await self._servers.open(spec.name, ip, self._find_worker)
+        node = ProcessNode(
+            spec,
+            port,
+            _in_folder(self._ports, spec.name, ip),
+            take_address=self._addresses.take_pod,
+            give_back=self._addresses.give_back,
+        )
+        self._nodes[spec.name] = node
+        try:
+            await node.register()
+        except (NodeError, UnreachableError):
+            del self._nodes[spec.name]
+            await self._servers.close(spec.name)
+            raise
+        for pod in list(self._pods.values()):
+            if pod["spec"].get("nodeName") == spec.name:
+                node.see("ADDED", pod)
+        await self._until_schedulable(spec.name)
+
+    async def kill(self, name: str) -> None:
+        """See NodeKind."""
+        node = self._get(name)
+        await self._servers.close(name)
+        await node.vanish()
+        self._addresses.give_back(node.address.ip)
+
+    async def freeze(self, name: str) -> None:
+        """See NodeKind."""
+        self._get(name).freeze()
+
+    async def thaw(self, name: str) -> None:
+        """See NodeKind."""
+        self._get(name).thaw()
+
+    async def remove(self, name: str) -> None:
+        """See NodeKind."""
+        node = self._nodes.get(name)
+        if node is None:
+            raise NodeError(_no_such(name, self._nodes))
+        if node.state != "dead":
+            await self.kill(name)
+        del self._nodes[name]
+        try:
+            await self._api.delete(f"/api/v1/nodes/{name}", {"gracePeriodSeconds": 0})
+        except ApiError as error:
+            if error.code != 404:
+                raise NodeError(f"node {name} could not be deleted: {error}") from error
+
+    async def notice(self, name: str, lead_s: float) -> None:
+        """See NodeKind."""
+        node = self._get(name)
+        if node.state != "running":
+            raise NodeError(f"node {name} is {node.state} and cannot get a notice")
+        taint = {
+            "key": NOTICE_TAINT,
+            "value": "true",
+            "effect": "NoSchedule",
+            "timeAdded": clock.to_time(clock.now()),
+        }
+        body: Object = {"spec": {"taints": [taint]}}
+        await self._api.patch(f"/api/v1/nodes/{name}", body, STRATEGIC_PATCH)
+        for worker in list(node.workers.values()):
+            await self._delete_pod(worker.pod, lead_s)
+        self._notices[name] = asyncio.create_task(self._kill_later(node, lead_s))
+
+    async def kill_pod(self, namespace: str, name: str) -> None:
+        """See NodeKind."""
+        worker = self._find_worker(namespace, name)
+        if worker is None:
+            raise NodeError(f"no pod {namespace}/{name} runs on a living node of this cluster")
+        worker.kill()
+
+    def states(self) -> dict[str, str]:
+        """See NodeKind."""
+        return {name: node.state for name, node in sorted(self._nodes.items())}
+
+    def specs(self) -> dict[str, NodeSpec]:
+        """Return what was asked for, by node name."""
+        return {name: node.spec for name, node in sorted(self._nodes.items())}
+
+    async def close(self) -> None:
+        """See NodeKind."""
+        self._watch.cancel()
+        for task in self._notices.values():
+            task.cancel()
+        await asyncio.gather(*(node.vanish() for node in self._nodes.values()))
+        await self._servers.close_all()
+
+    def _get(self, name: str) -> ProcessNode:
+        node = self._nodes.get(name)
+        if node is None or node.state == "dead":
+            living = {n: node for n, node in self._nodes.items() if node.state != "dead"}
+            raise NodeError(_no_such(name, living))
+        return node
+
+    def _find_worker(self, namespace: str, name: str) -> PodWorker | None:
+        for node in self._nodes.values():
+            if worker := node.find_pod(namespace, name):
+                return worker
+        return None
+
+    async def _watch_pods(self) -> None:
+        async for kind, item in self._api.watch("/api/v1/pods", fieldSelector="spec.nodeName!="):
+            if kind == "SYNC":
+                self._sync(item)
+            else:
+                self._dispatch(kind, item)
+
+    def _sync(self, pods: list[Object]) -> None:
+        listed = {pod["metadata"]["uid"]: pod for pod in pods}
+        for uid in set(self._pods) - set(listed):
+            self._dispatch("DELETED", self._pods[uid])
+        for pod in listed.values():
+            self._dispatch("MODIFIED", pod)
+
+    def _dispatch(self, kind: str, pod: Object) -> None:
+        uid = pod["metadata"]["uid"]
+        if kind == "DELETED":
+            self._pods.pop(uid, None)
+        else:
+            self._pods[uid] = pod
+        if node := self._nodes.get(pod["spec"].get("nodeName", "")):
+            if node.uid:
+                node.see(kind, pod)
+
+    async def _until_schedulable(self, name: str) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _READY_TIMEOUT_S
+        while loop.time() < deadline:
+            node = await self._api.get(f"/api/v1/nodes/{name}")
+            taints = [taint["key"] for taint in node["spec"].get("taints") or []]
+            if _NOT_READY_TAINT not in taints:
+                return
+            await asyncio.sleep(0.1)
+        raise NodeError(f"node {name} did not become ready within {_READY_TIMEOUT_S:g} s")
+
+    async def _delete_pod(self, pod: Object, lead_s: float) -> None:
+        metadata = pod["metadata"]
+        wish_s = pod["spec"].get("terminationGracePeriodSeconds")
+        options: Object = {"gracePeriodSeconds": int(min(30 if wish_s is None else wish_s, lead_s))}
+        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        try:
+            await self._api.delete(path, {**options, "preconditions": {"uid": metadata["uid"]}})
+        except ApiError as error:
+            if error.code not in (404, 409):
+                raise NodeError(f"pod {metadata['name']} was not deleted: {error}") from error
+
+    async def _kill_later(self, node: ProcessNode, lead_s: float) -> None:
+        await asyncio.sleep(lead_s)
+        # The name may belong to a newer machine by now.
+        if self._nodes.get(node.spec.name) is node and node.state != "dead":
+            await self.kill(node.spec.name)
+
+
+def _in_folder(ports: NodePorts, name: str, ip: str) -> NodePorts:
+    from dataclasses import replace
+
+    return replace(ports, directory=ports.directory / name, host_ip=ip)
+
+
+def _no_such(name: str, known: Mapping[str, object]) -> str:
+    names = ", ".join(sorted(known)) or "none"
+    return f"no node {name} is alive in this cluster; there are: {names}"
