@@ -1,0 +1,392 @@
+"""The `torch` compute back end: performs the executor's instructions on tensors.
+
+The executor decides what runs; this module knows what it means. Payloads are kept by item name in
+``store``; weights and optimizer state, which change in place, in ``layers``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bamboo_agent import optim, stage
+from bamboo_agent.data import Data
+from bamboo_agent.layers import Layer, LayerBuilder, LayerRecord
+from bamboo_agent.model import Model
+from bamboo_agent.parcel import Ballot
+from bamboo_agent.random_state import seed_forward
+from bamboo_agent.sums import Buffer, Layout, Losses, Pool, Slice, Sum, fold, parameter_views
+from bamboo_core.ids import AgentId, Range
+from bamboo_core.items import Item, Kind
+from bamboo_core.messages import CommitRecord
+from bamboo_core.numerics import BatchShape, tree_order
+from bamboo_core.program import Instruction, Op
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is fixed for the life of a worker. sizes: trainable numbers of every layer."""
+
+    agent: AgentId
+    model: Model
+    data: Data
+    builder: LayerBuilder
+    sizes: Sequence[int]
+    seed: int
+    clip_norm: float
+    device: torch.device
+
+
+class Backend:
+    """Layers and payloads of one agent.
+
+    ``read_layer(layer, step)`` gives a layer's state from the checkpoint of the attempt.
+    """
+
+    def __init__(self, setting: Setting, read_layer: Callable[[int, int], LayerRecord]) -> None:
+        self.layers: dict[int, Layer] = {}
+        self.store: dict[Item, Any] = {}
+        self._setting, self._read_layer = setting, read_layer
+        self._pool = Pool(setting.device)
+        self._reduced: dict[tuple[int, int, int], Buffer] = {}
+        self._batch = BatchShape(1, 1, 1)
+        self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
+            Op.INIT: self._init,
+            Op.LOAD: self._load,
+            Op.F: self._forward,
+            Op.B: self._backward,
+            Op.I: self._backward_input,
+            Op.W: self._backward_weight,
+            Op.V: self._validate,
+            Op.FOLD: self._fold,
+            Op.REDUCE: self._reduce,
+            Op.VOTE: self._vote,
+            Op.COMMIT: self._commit,
+            Op.UPDATE: self._update,
+        }
+
+    def adopt_batch(self, batch: BatchShape) -> None:
+        """How the global batch is summed from now on."""
+        self._batch = batch
+
+    def can_run(self, op: Op) -> bool:
+        """Whether the instruction is this module's (else the worker performs it)."""
+        return op in self._perform
+
+    def run(self, instruction: Instruction) -> CommitRecord | None:
+        """Perform it to completion on the device. COMMIT returns its record."""
+        record = self._perform[instruction.op](instruction)
+        if self._setting.device.type == "cuda":
+            torch.cuda.current_stream(self._setting.device).synchronize()
+        return record
+
+    # ------------------------------------------------------------ items from and to others
+
+    def accept(self, item: Item, payload: Any) -> None:
+        """Keep what a peer has sent."""
+        if item.kind is Kind.VER:
+            self._restore(item.lo, payload)
+        elif item.kind is Kind.RED:
+            self._keep_reduced(item, payload)
+        else:
+            self.store[item] = payload
+
+    def payload(self, item: Item) -> Any:
+        """What is to be sent for an item; sums that may still change are copied."""
+        if item.kind is Kind.VER:
+            return self.layers[item.lo].record()
+        payload = self.store[item]
+        if item.kind in (Kind.PART, Kind.FOLDED):
+            buffer = self._pool.take(payload.buffer.tensor.numel())
+            buffer.tensor.copy_(payload.buffer.tensor)
+            return Sum(buffer, dict(payload.losses))
+        return payload
+
+    def drop(self, item: Item) -> None:
+        """Forget a payload (VER: the layer); nothing if it is not here."""
+        if item.kind is Kind.VER:
+            self.layers.pop(item.lo, None)
+            return
+        self.store.pop(item, None)
+        if item.kind is Kind.RED:
+            self._reduced.pop((item.step, item.lo, item.hi), None)
+
+    def _restore(self, layer: int, record: LayerRecord) -> None:
+        if layer not in self.layers:
+            self.layers[layer] = self._setting.builder.build(layer)
+        self.layers[layer].restore(record)
+
+    def _keep_reduced(self, item: Item, piece: Slice) -> None:
+        target = self._reduced_slice(item)
+        target.tensor.copy_(piece.tensor)
+        self.store[item] = Slice(target.tensor, piece.losses, target.buffer)
+
+    def _reduced_slice(self, item: Item) -> Slice:
+        layout = self._layout(item.lo, item.hi)
+        buffer = self._reduced.get((item.step, item.lo, item.hi))
+        if buffer is None:
+            buffer = self._pool.take(layout.size)
+            self._reduced[item.step, item.lo, item.hi] = buffer
+        return Slice(buffer.tensor[layout.slice_of(item.part, self._batch.chunks)], {}, buffer)
+
+    def _layout(self, lo: int, hi: int) -> Layout:
+        return Layout(self._setting.sizes, lo, hi)
+
+    def _held(self, lo: int, hi: int) -> list[Layer]:
+        return [self.layers[layer] for layer in range(lo, hi)]
+
+    # ------------------------------------------------------------ versions
+
+    def _init(self, task: Instruction) -> None:
+        for layer in range(task.lo, task.hi):
+            self.layers[layer] = self._setting.builder.build(layer)
+
+    def _load(self, task: Instruction) -> None:
+        for layer in range(task.lo, task.hi):
+            self._restore(layer, self._read_layer(layer, task.step))
+
+    def _update(self, task: Instruction) -> None:
+        record: CommitRecord = self.store[Item(Kind.COMMIT, task.step)]
+        if not record.finite:
+            return
+        cut = task.ranges[0]
+        buffer, layout = self._gradient(cut, task.step), self._layout(*cut)
+        scale = optim.clip_scale(record.grad_norm, self._setting.clip_norm)
+        for layer in range(task.lo, task.hi):
+            flat = buffer.tensor[layout.layers[layer]]
+            optim.update(self.layers[layer], flat, scale=scale, step=task.step)
+
+    def _gradient(self, cut: Range, step: int) -> Buffer:
+        """The reduced gradient of a range as one flat buffer."""
+        return self._reduced[(step, *cut)]
+
+    # ------------------------------------------------------------ forward and backward
+
+    def _forward(self, task: Instruction) -> None:
+        first, last = task.lo == 0, task.hi == len(self._setting.sizes)
+        inputs = stage.detached(self._input(task, Kind.OUT), first=first)
+        layers = self._held(task.lo, task.hi)
+        outputs = self._run(layers, task, inputs, training=True)
+        act = Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
+        if last:
+            self.store[act] = self._with_loss(inputs, outputs, task)
+            return
+        self.store[act] = stage.Activation(inputs, outputs)
+        out = Item(Kind.OUT, task.step, task.hi, 0, task.index)
+        self.store[out] = tuple(value.detach() for value in outputs)
+
+    def _input(self, task: Instruction, kind: Kind) -> tuple[torch.Tensor, ...]:
+        if task.lo:
+            value: tuple[torch.Tensor, ...] = self.store[
+                Item(kind, task.step, task.lo, 0, task.index)
+            ]
+            return value
+        return stage.as_tuple(self._sample(task)[0])
+
+    def _sample(self, task: Instruction) -> tuple[Any, Any]:
+        data = self._setting.data
+        if task.op is Op.V:
+            return data.validation(task.index)
+        return data.training(task.step, task.index)
+
+    def _run(
+        self,
+        layers: Sequence[Layer],
+        task: Instruction,
+        inputs: tuple[torch.Tensor, ...],
+        *,
+        training: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        seed, device = self._setting.seed, self._setting.device
+        for layer in layers:
+            layer.set_training(training)
+        return stage.run_layers(
+            layers,
+            inputs,
+            lambda index: seed_forward(seed, task.step, task.index, task.lo + index, device),
+        )
+
+    def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
+        output = outputs[0] if len(outputs) == 1 else outputs
+        return self._setting.model.loss(output, self._sample(task)[1])
+
+    def _with_loss(
+        self, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], task: Instruction
+    ) -> stage.Activation:
+        loss = self._loss(outputs, task)
+        # divided here, the sum over the global batch is the mean's gradient
+        scaled = loss / self._batch.microbatches
+        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
+
+    def _activation(self, task: Instruction) -> stage.Activation:
+        found: stage.Activation = self.store[
+            Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
+        ]
+        return found
+
+    def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
+        if task.hi == len(self._setting.sizes):
+            return None
+        found: stage.Gradients = self.store[Item(Kind.INGRAD, task.step, task.hi, 0, task.index)]
+        return found
+
+    def _keep_input_gradient(self, task: Instruction, gradients: stage.Gradients) -> None:
+        if task.lo:
+            self.store[Item(Kind.INGRAD, task.step, task.lo, 0, task.index)] = gradients
+
+    def _backward(self, task: Instruction) -> None:
+        parameters, total = self._open_sum(task)
+        given = stage.backward(self._activation(task), self._output_gradient(task), parameters)
+        self._keep_input_gradient(task, given)
+        self._close_sum(task, parameters, total)
+
+    def _backward_input(self, task: Instruction) -> None:
+        parameters = self._parameters(task)
+        activation, gradient = self._activation(task), self._output_gradient(task)
+        self._keep_input_gradient(task, stage.backward_input(activation, gradient, parameters))
+
+    def _backward_weight(self, task: Instruction) -> None:
+        parameters, total = self._open_sum(task)
+        stage.backward_weight(self._activation(task), self._output_gradient(task), parameters)
+        self._close_sum(task, parameters, total)
+
+    def _parameters(self, task: Instruction) -> list[torch.Tensor]:
+        return [p for layer in self._held(task.lo, task.hi) for p in layer.parameters]
+
+    # ------------------------------------------------------------ sums
+
+    def _open_sum(self, task: Instruction) -> tuple[list[torch.Tensor], Sum]:
+        """Let autograd add into the leaf's buffer."""
+        done = task.index % self._batch.leaf_size
+        leaf = self._batch.leaf_of(task.index)
+        if done:
+            total: Sum = self.store[Item(Kind.PART, task.step, task.lo, task.hi, leaf, done)]
+        else:
+            total = Sum(self._pool.zeros(self._layout(task.lo, task.hi).size))
+        views = parameter_views(total.buffer, self._held(task.lo, task.hi))
+        parameters = self._parameters(task)
+        for parameter, view in zip(parameters, views, strict=True):
+            parameter.grad = view
+        return parameters, total
+
+    def _close_sum(self, task: Instruction, parameters: list[torch.Tensor], total: Sum) -> None:
+        for parameter in parameters:
+            parameter.grad = None
+        loss = self._activation(task).loss
+        if loss is not None:
+            total.losses[task.index] = loss
+        size = self._batch.leaf_size
+        leaf, into = self._batch.leaf_of(task.index), task.index % size + 1
+        kind, part = (Kind.LEAF, 0) if into == size else (Kind.PART, into)
+        self.store[Item(kind, task.step, task.lo, task.hi, leaf, part)] = total
+
+    def _fold(self, task: Instruction) -> None:
+        batch, (lo, hi) = self._batch, (task.lo, task.hi)
+        chunk = batch.chunk_of(task.index)
+        leaves = batch.leaves_of(chunk)
+        done = task.index - leaves.start
+        total: Sum = self.store[Item(Kind.LEAF, task.step, lo, hi, task.index)]
+        if done:
+            before = self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done)]
+            total = fold(self._pool, before, total)
+        if done + 1 < len(leaves):
+            self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done + 1)] = total
+            return
+        layout = self._layout(lo, hi)
+        for z in range(batch.chunks):
+            piece = total.buffer.tensor[layout.slice_of(z, batch.chunks)]
+            losses = total.losses if z == 0 else {}
+            self.store[Item(Kind.CHUNK, task.step, lo, hi, chunk, z)] = Slice(
+                piece, losses, total.buffer
+            )
+
+    def _reduce(self, task: Instruction) -> None:
+        chunks = range(self._batch.chunks)
+        names = [Item(Kind.CHUNK, task.step, task.lo, task.hi, c, task.index) for c in chunks]
+        pieces: list[Slice] = [self.store[name] for name in names]
+        losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
+        item = Item(Kind.RED, task.step, task.lo, task.hi, 0, task.index)
+        target = self._reduced_slice(item)
+        _add_tree([piece.tensor for piece in pieces], out=target.tensor)
+        self.store[item] = Slice(target.tensor, losses, target.buffer)
+
+    # ------------------------------------------------------------ vote and commit
+
+    def _vote(self, task: Instruction) -> None:
+        norms: dict[int, float] = {}
+        losses: Losses = {}
+        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
+            buffer, layout = self._gradient(cut, task.step), self._layout(*cut)
+            for layer in range(*held):
+                flat = buffer.tensor[layout.layers[layer]]
+                norms[layer] = float(torch.linalg.vector_norm(flat))
+            losses |= self.store[Item(Kind.RED, task.step, *cut)].losses
+        scores = {
+            item.index: score
+            for item, score in self.store.items()
+            if item.kind is Kind.SCORE and item.step == task.step
+        }
+        vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
+        self.store[vote] = Ballot(norms, losses, scores)
+
+    def _commit(self, task: Instruction) -> CommitRecord:
+        names = [Item(Kind.VOTE, task.step, agent=agent) for agent in task.agents]
+        record = count(task.step, [self.store[name] for name in names])
+        self.store[Item(Kind.COMMIT, task.step)] = record
+        return record
+
+    def _validate(self, task: Instruction) -> None:
+        layers = self._held(task.lo, task.hi)
+        with torch.no_grad():
+            outputs = self._run(layers, task, self._input(task, Kind.EVAL), training=False)
+            if task.hi == len(self._setting.sizes):
+                item = Item(Kind.SCORE, task.step, 0, 0, task.index)
+                self.store[item] = float(self._loss(outputs, task))
+                return
+        self.store[Item(Kind.EVAL, task.step, task.hi, 0, task.index)] = outputs
+
+
+def _add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
+    """Sum in the tree's order into ``out``; the tensors themselves stay as they are."""
+    if len(tensors) == 1:
+        out.copy_(tensors[0])
+        return
+    sums = list(tensors)
+    for into, other in tree_order(len(tensors)):
+        if sums[into] is not tensors[into]:
+            sums[into].add_(sums[other])
+        else:
+            target = out if into == 0 else None
+            sums[into] = torch.add(sums[into], sums[other], out=target)
+
+
+def count(step: int, ballots: Sequence[Ballot]) -> CommitRecord:
+    """The step's global scalars: norms folded in layer order, losses in batch order."""
+    norms: dict[int, float] = {}
+    losses: Losses = {}
+    scores: Losses = {}
+    for ballot in ballots:
+        norms |= ballot.norms
+        losses |= ballot.losses
+        scores |= ballot.scores
+    grad_norm = math.sqrt(sum(norms[layer] ** 2 for layer in sorted(norms)))
+    return CommitRecord(
+        step=step,
+        loss=_mean(losses) or 0.0,
+        grad_norm=grad_norm,
+        finite=math.isfinite(grad_norm),
+        validation_loss=_mean(scores),
+    )
+
+
+def _mean(values: Losses) -> float | None:
+    if not values:
+        return None
+    total = 0.0
+    for index in sorted(values):
+        total += values[index]
+    return total / len(values)

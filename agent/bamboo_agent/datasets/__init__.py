@@ -1,0 +1,1 @@
+"""Data sets that come with Bamboo, each a factory for ``spec.data``."""

@@ -1,0 +1,102 @@
+"""What a user's factories give: a model as an ordered list of layers, and data sets.
+
+``spec.model.factory`` names a function that returns a :class:`Model`; ``spec.data.factory`` one
+that returns a map-style data set of ``(input, target)`` pairs. Both are called in every worker with
+``args`` as keyword arguments and must give the same thing everywhere (the fingerprint checks it).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from bamboo_core.spec import FactorySpec
+
+Value = torch.Tensor | tuple[torch.Tensor, ...]
+"""What flows between layers: one tensor or a tuple of them."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """An ordered list of layers and a loss.
+
+    layers: functions that build one layer each; random numbers they draw for the initial weights
+    depend on (seed, layer) only, so any agent can build any layer. The first layer is called with
+    the micro-batch's input, each other one with its predecessor's output (tuples as several
+    arguments); it must not depend on anything but its arguments, parameters, buffers and torch's
+    random state. loss: (last output, target) -> mean over the micro-batch, a scalar tensor.
+    """
+
+    layers: Sequence[Callable[[], nn.Module]]
+    loss: Callable[[Any, Any], torch.Tensor]
+
+
+class Dataset(Protocol):
+    """Map-style: ``dataset[i]`` gives (input, target), each a tensor, a number or a tuple."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]: ...
+
+
+class FactoryError(Exception):
+    """A user's factory is missing, has failed, or has returned the wrong thing."""
+
+
+def load_factory(name: str) -> Callable[..., Any]:
+    """The function named ``module:function``. FactoryError says what is wrong with the name."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise FactoryError(f"{name!r} is not of the form module:function")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except ImportError as error:
+        raise FactoryError(f"cannot import {module_name!r}: {error}") from error
+    except AttributeError as error:
+        raise FactoryError(f"module {module_name!r} has no {attribute!r}") from error
+    if not callable(found):
+        raise FactoryError(f"{name!r} is no function")
+    return found  # type: ignore[no-any-return]
+
+
+def call_factory(spec: FactorySpec) -> Any:
+    """What the factory returns. FactoryError carries the essential line of what it raised."""
+    factory = load_factory(spec.factory)
+    try:
+        return factory(**spec.args)
+    except Exception as error:
+        raise FactoryError(f"{spec.factory} raised {type(error).__name__}: {error}") from error
+
+
+def build_model(spec: FactorySpec) -> Model:
+    """The user's model. FactoryError if it is none or has no layers."""
+    model = call_factory(spec)
+    if not (hasattr(model, "layers") and callable(getattr(model, "loss", None))):
+        kind = type(model).__name__
+        raise FactoryError(
+            f"{spec.factory} returned a {kind} without layers and loss; return a Model"
+        )
+    layers = list(model.layers)
+    if not layers or not all(callable(build) for build in layers):
+        raise FactoryError(f"{spec.factory}: layers must be a non-empty list of functions")
+    return Model(layers, model.loss)
+
+
+def code_hash(*factories: str) -> str:
+    """Hash of the source of the factories' modules: equal code, equal hash."""
+    digest = hashlib.sha256()
+    for name in sorted(set(factories)):
+        module = importlib.import_module(name.partition(":")[0])
+        try:
+            source = inspect.getsource(module)
+        except (OSError, TypeError):
+            source = str(getattr(module, "__version__", ""))
+        digest.update(f"{name}\0{source}\0".encode())
+    return digest.hexdigest()

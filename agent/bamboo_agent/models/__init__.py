@@ -1,0 +1,1 @@
+"""Models that come with Bamboo, each a factory for ``spec.model``."""

@@ -1,0 +1,92 @@
+"""A small GPT as an ordered list of layers: embedding, blocks, head (no tied weights)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from bamboo_agent.model import Model
+
+
+class Embedding(nn.Module):  # type: ignore[misc]
+    """Token and position embeddings: (batch, time) integers -> (batch, time, width)."""
+
+    def __init__(self, vocab: int, width: int, context: int, dropout: float) -> None:
+        super().__init__()
+        self.token = nn.Embedding(vocab, width)
+        self.position = nn.Parameter(torch.randn(context, width) * 0.02)
+        self.dropout = nn.Dropout(dropout)
+        nn.init.normal_(self.token.weight, std=0.02)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Embed the tokens."""
+        x: torch.Tensor = self.token(tokens) + self.position[: tokens.shape[1]]
+        return self.dropout(x)
+
+
+class Block(nn.Module):  # type: ignore[misc]
+    """Pre-norm transformer block with causal attention: (batch, time, width) -> the same."""
+
+    def __init__(self, width: int, heads: int, depth: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.rate = heads, dropout
+        self.attention_norm, self.feed_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.grow, self.shrink = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.dropout = nn.Dropout(dropout)
+        for linear in (self.qkv, self.grow):
+            nn.init.normal_(linear.weight, std=0.02)
+        for linear in (self.project, self.shrink):  # two branches per block add up
+            nn.init.normal_(linear.weight, std=0.02 / (2 * depth) ** 0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Attention and feed-forward, each added to its input."""
+        x = x + self.dropout(self._attend(self.attention_norm(x)))
+        hidden = functional.gelu(self.grow(self.feed_norm(x)))
+        return x + self.dropout(self.shrink(hidden))
+
+    def _attend(self, x: torch.Tensor) -> torch.Tensor:
+        batch, time, width = x.shape
+        shape = (batch, time, 3, self.heads, width // self.heads)
+        q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
+        rate = self.rate if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True)
+        return self.project(mixed.transpose(1, 2).reshape(batch, time, width))
+
+
+class Head(nn.Module):  # type: ignore[misc]
+    """Norm and projection to the vocabulary: (batch, time, width) -> (batch, time, vocab)."""
+
+    def __init__(self, vocab: int, width: int) -> None:
+        super().__init__()
+        self.norm, self.project = nn.LayerNorm(width), nn.Linear(width, vocab, bias=False)
+        nn.init.normal_(self.project.weight, std=0.02)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits of the next token."""
+        return self.project(self.norm(x))
+
+
+def next_token_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """Mean cross-entropy over all positions, in nats."""
+    return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
+
+
+def build(
+    *,
+    vocab: int = 256,
+    layers: int = 6,
+    width: int = 128,
+    heads: int = 4,
+    context: int = 64,
+    dropout: float = 0.1,
+) -> Model:
+    """A GPT of ``layers`` blocks; with embedding and head it has ``layers + 2`` layers."""
+    if width % heads:
+        raise ValueError(f"width {width} is not divisible by heads {heads}")
+    blocks = [partial(Block, width, heads, layers, dropout) for _ in range(layers)]
+    first = partial(Embedding, vocab, width, context, dropout)
+    return Model([first, *blocks, partial(Head, vocab, width)], next_token_loss)

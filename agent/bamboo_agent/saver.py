@@ -1,0 +1,61 @@
+"""Writes layers of checkpoints in the background, from snapshots, while training goes on."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from bamboo_agent.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.layers import LayerRecord
+from bamboo_agent.parcel import FileRecord
+from bamboo_agent.transport.wakeup import Mailbox
+from bamboo_core.items import Item, Kind
+
+
+@dataclass(frozen=True)
+class _Job:
+    attempt: int
+    step: int
+    layer: int
+    record: LayerRecord
+
+
+class Saver:
+    """One writing thread. Results come out of :meth:`poll` as FILE items with their records."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._results: Mailbox[tuple[Item, FileRecord, int]] = Mailbox()
+        self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
+        self._thread.start()
+
+    def save(self, *, attempt: int, step: int, layer: int, record: LayerRecord) -> None:
+        """Queue a snapshot."""
+        self._jobs.put(_Job(attempt, step, layer, record))
+
+    def poll(self) -> list[tuple[Item, FileRecord, int]]:
+        """Finished files: item, record (with ``error`` if it failed) and attempt."""
+        return self._results.take_all()
+
+    def fileno(self) -> int:
+        """Readable while :meth:`poll` has something."""
+        return self._results.fileno()
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._results.close()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                record = self._checkpoints.write_layer(
+                    attempt=job.attempt, step=job.step, layer=job.layer, record=job.record
+                )
+            except CheckpointError as error:
+                record = FileRecord(error=str(error))
+            item = Item(Kind.FILE, job.step, job.layer, job.layer + 1)
+            self._results.put((item, record, job.attempt))

@@ -1,0 +1,1 @@
+"""How items go from agent to agent: one interface, `memory` (one process) and `tcp`."""

@@ -1,0 +1,65 @@
+"""Agents in one process: frames go through queues. For tests and single-process runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from bamboo_agent.transport.base import Arrived, Broken, Frame
+from bamboo_agent.transport.wakeup import Mailbox
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import Peer
+
+
+class MemoryHub:
+    """Connects the agents of one process by name."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[AgentId, Mailbox[Arrived | Broken]] = {}
+
+    def join(self, agent: AgentId) -> MemoryTransport:
+        """The transport of an agent."""
+        box: Mailbox[Arrived | Broken] = Mailbox()
+        self.boxes[agent] = box
+        return MemoryTransport(self, agent, box)
+
+
+class MemoryTransport:
+    """See :class:`bamboo_agent.transport.base.Transport`. Tensors are copied, as on a wire."""
+
+    def __init__(self, hub: MemoryHub, agent: AgentId, box: Mailbox[Arrived | Broken]) -> None:
+        self._hub, self._agent, self._box = hub, agent, box
+        self._fence = Fence()
+        self._broken: set[AgentId] = set()
+
+    def adopt(self, fence: Fence) -> None:
+        """Broken peers may be tried again."""
+        self._fence = fence
+        self._broken.clear()
+
+    def introduce(self, *, fence: Fence, key: bytes, peers: Mapping[AgentId, Peer]) -> None:
+        """Everybody in the process is known."""
+
+    def send(self, peer: AgentId, frame: Frame) -> None:
+        """Copy the frame into the peer's queue."""
+        box = self._hub.boxes.get(peer)
+        if box is None:
+            if peer not in self._broken:
+                self._broken.add(peer)
+                self._box.put(Broken(peer, self._fence, "no such agent in this process"))
+            return
+        tensors = tuple(None if t is None else t.clone() for t in frame.tensors)
+        box.put(Arrived(self._agent, replace(frame, tensors=tensors, owner=None)))
+
+    def poll(self) -> list[Arrived | Broken]:
+        """What has come."""
+        return self._box.take_all()
+
+    def fileno(self) -> int:
+        """Readable while something has come."""
+        return self._box.fileno()
+
+    def close(self) -> None:
+        """Leave the hub."""
+        self._hub.boxes.pop(self._agent, None)
+        self._box.close()
