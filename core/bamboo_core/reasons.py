@@ -83,6 +83,10 @@ class Reason(StrEnum):
     STEPS_REACHED = "StepsReached"
     # Failed
     USER_CODE_FAILED = "UserCodeFailed"
+    FINGERPRINT_MISMATCH = "FingerprintMismatch"
+    DATA_TOO_SMALL = "DataTooSmall"
+    TOO_FEW_LAYERS = "TooFewLayers"
+    PLANNING_FAILED = "PlanningFailed"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
