@@ -288,6 +288,11 @@ class Executor:
         self.at += 1
         return effects + self._advance()
 
+    def abandon(self) -> list[Effect]:
+        """The running instruction cannot be performed (a torn file): no facts, wait for a STOP."""
+        self._running, self._program = None, None
+        return self._report()
+
     def saved(self, item: Item) -> list[Effect]:
         """A SAVE in the background has finished: the FILE record exists here."""
         if self._is_stale(item):
