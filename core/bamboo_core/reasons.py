@@ -69,7 +69,6 @@ class Reason(StrEnum):
     WAITING_FOR_CAPACITY = "WaitingForCapacity"
     IDLE = "Idle"
     # Stalled
-    NO_PROGRESS = "NoProgress"
     RECONCILE_ERROR = "ReconcileError"
     IMAGE_PULL_FAILED = "ImagePullFailed"
     PROGRESSING = "Progressing"
@@ -81,6 +80,8 @@ class Reason(StrEnum):
     RESUMED = "Resumed"
     # Complete
     STEPS_REACHED = "StepsReached"
+    # Complete and Failed, as long as they are not true
+    NOT_YET = "NotYet"
     # Failed
     USER_CODE_FAILED = "UserCodeFailed"
     FINGERPRINT_MISMATCH = "FingerprintMismatch"

@@ -131,6 +131,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
+class Losses:
+    """Agents lost since the job began; noticed: announced ones among them."""
+
+    total: int = 0
+    noticed: int = 0
+
+
+@dataclass(frozen=True)
 class TrainingView:
     """What the arbiter knows of the training.
 
@@ -153,6 +161,7 @@ class TrainingView:
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
     checkpoint_path: str = ""
+    losses: Losses = Losses()
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -170,20 +179,13 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Losses:
-    """Agents lost since the job began; noticed: announced ones among them."""
-
-    total: int = 0
-    noticed: int = 0
-
-
-@dataclass(frozen=True)
 class Memory:
     """What reconcile must remember from call to call; kept in status, so a restart loses nothing.
 
     incarnation: highest number ever given to a pod; failures: ends of user code that count towards
     the limit; settled: ended pods that have been counted and still exist; terminal: outcome, once
-    the job has ended; started_at/finished_at: seconds since 1970.
+    the job has ended, with its reason and message; started_at/finished_at: seconds since 1970;
+    trained: a plan has been in force since it was started.
     """
 
     incarnation: int = -1
@@ -193,5 +195,8 @@ class Memory:
     terminal: Outcome | None = None
     started_at: float | None = None
     finished_at: float | None = None
+    reason: str = ""
+    message: str = ""
+    trained: bool = False
     not_before: float = 0.0
     conditions: tuple[Condition, ...] = field(default=())

@@ -1,0 +1,304 @@
+"""Conditions and phase of a job: what a user reads about it, computed from the same view.
+
+Every condition answers one question and is written each time. Terminal conditions stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bamboo_core import siting
+from bamboo_core.messages import CommitRecord
+from bamboo_core.reasons import ConditionType as Type
+from bamboo_core.reasons import Phase, Reason
+from bamboo_core.records import Problem
+from bamboo_core.spec import Adjacency, JobSpec
+from bamboo_core.view import (
+    ClusterView,
+    Condition,
+    JobView,
+    Losses,
+    Memory,
+    Outcome,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
+
+_CANNOT_START = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+    }
+)
+_MAX_LISTED = 3
+
+
+@dataclass(frozen=True)
+class ZoneCount:
+    """Agents in one zone."""
+
+    zone: str
+    wanted: int = 0
+    running: int = 0
+    connected: int = 0
+    spot: int = 0
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What goes into the BambooJob's status, but for the arbiter's own part."""
+
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    pipelines: int = 0
+    pipelines_wanted: int = 0
+    feasible_pipelines: int = 0
+    agents_connected: int = 0
+    agents_wanted: int = 0
+    zones: tuple[ZoneCount, ...] = ()
+    epoch: int = 0
+    attempt: int = 0
+    steps: int = 0
+    committed: CommitRecord | None = None
+    validation_loss: float | None = None
+    samples_per_s: float = 0.0
+    checkpoint_step: int = -1
+    checkpoint_path: str = ""
+    losses: Losses = Losses()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Everything that the conditions depend on."""
+
+    spec: JobSpec
+    view: ClusterView
+    training: TrainingView
+    memory: Memory
+
+    @property
+    def alive(self) -> list[PodView]:
+        return [pod for pod in self.view.pods if pod.is_alive]
+
+    @property
+    def wanted(self) -> int:
+        resting = self.spec.suspend or self.memory.terminal is not None
+        return 0 if resting else self.spec.pipelines.count * self.spec.pipelines.stages
+
+
+def describe(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> JobStatus:
+    """The status of an accepted job."""
+    seen = _Seen(spec, view, training, memory)
+    makers = (_accepted, _capacity, _zone_spread, _running, _degraded, _recovering, _stalled,
+              _checkpointed, _suspended, _complete, _failed)  # fmt: skip
+    conditions = dated((make(seen) for make in makers), memory.conditions, now)
+    return JobStatus(
+        phase=_phase(seen),
+        conditions=conditions,
+        pipelines=training.pipelines if _is_training(seen) else 0,
+        pipelines_wanted=spec.pipelines.count,
+        feasible_pipelines=siting.feasible_pipelines(spec, view.nodes),
+        agents_connected=len(training.connected),
+        agents_wanted=seen.wanted,
+        zones=_zone_counts(seen),
+        epoch=training.epoch,
+        attempt=training.attempt,
+        steps=spec.training.steps,
+        committed=training.committed,
+        validation_loss=training.validation_loss,
+        samples_per_s=training.samples_per_s if _is_training(seen) else 0.0,
+        checkpoint_step=training.checkpoint_step,
+        checkpoint_path=training.checkpoint_path,
+        losses=memory.losses,
+    )
+
+
+def refuse(
+    problems: Iterable[Problem], before: Iterable[Condition], *, now: float, reason: Reason
+) -> tuple[Condition, ...]:
+    """Conditions of a job whose spec cannot be used; the others stay as they were."""
+    text = "; ".join(str(problem) for problem in problems)
+    refused = Condition(Type.ACCEPTED, False, reason, text)
+    kept = [c for c in before if c.type != Type.ACCEPTED]
+    if not kept:
+        kept = [Condition(Type.RUNNING, False, Reason.NOT_ACCEPTED, "see condition Accepted")]
+    return dated([refused, *kept], before, now)
+
+
+def dated(
+    conditions: Iterable[Condition], before: Iterable[Condition], now: float
+) -> tuple[Condition, ...]:
+    """With the instant of their last transition: when the status, not the reason, changed."""
+    old = {condition.type: condition for condition in before}
+
+    def since(condition: Condition) -> float:
+        previous = old.get(condition.type)
+        return previous.since if previous and previous.status == condition.status else now
+
+    return tuple(replace(condition, since=since(condition)) for condition in conditions)
+
+
+def _phase(seen: _Seen) -> Phase:
+    memory, training = seen.memory, seen.training
+    if memory.terminal is not None:
+        return Phase.COMPLETE if memory.terminal is Outcome.COMPLETE else Phase.FAILED
+    if seen.spec.suspend:
+        return Phase.SUSPENDING if seen.alive else Phase.SUSPENDED
+    if _is_training(seen):
+        return Phase.RECOVERING if training.recovering else Phase.RUNNING
+    if training.planned or training.attempt > 0 or training.committed is not None:
+        return Phase.RECOVERING
+    started = any(pod.phase is PodPhase.RUNNING for pod in seen.alive)
+    return Phase.STARTING if started else Phase.PENDING
+
+
+def _is_training(seen: _Seen) -> bool:
+    resting = seen.memory.terminal is not None or seen.training.outcome is not None
+    return seen.training.planned and not resting
+
+
+def _accepted(seen: _Seen) -> Condition:
+    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
+
+
+def _capacity(seen: _Seen) -> Condition:
+    waiting = Counter(pod.zone or "any zone" for pod in seen.alive if not pod.node)
+    missing = seen.wanted - len(seen.alive)
+    if not waiting and missing <= 0:
+        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "every agent has a node")
+    listed = ", ".join(f"{n} in {zone}" for zone, n in sorted(waiting.items())[:_MAX_LISTED])
+    text = f"{waiting.total()} of {seen.wanted} agents wait for a node" + (
+        f" ({listed})" if listed else ""
+    )
+    if missing > 0:
+        text += f", {missing} have no pod yet"
+    if problem := siting.problem(seen.spec, seen.view.nodes):
+        text += f"; {problem}"
+    return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
+
+
+def _zone_spread(seen: _Seen) -> Condition:
+    kind, spec = Type.ZONE_SPREAD_SATISFIED, seen.spec
+    if spec.placement.adjacency is Adjacency.CLUSTER:
+        return Condition(kind, True, Reason.NOT_WANTED, "spec.placement.adjacency is Cluster")
+    if spec.pipelines.stages == 1:
+        return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
+    if len(seen.alive) < seen.wanted and (problem := siting.problem(spec, seen.view.nodes)):
+        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
+    if pairs := siting.shared_neighbours(spec, seen.alive):
+        listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
+        text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"
+        return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
+    text = "ring neighbours lie in different zones"
+    return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, text)
+
+
+def _running(seen: _Seen) -> Condition:
+    kind, training = Type.RUNNING, seen.training
+    if seen.memory.terminal is not None:
+        return Condition(kind, False, Reason.FINISHED, "the job has ended")
+    if seen.spec.suspend:
+        return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
+    if _is_training(seen):
+        at = training.committed.step if training.committed else -1
+        text = f"step {at + 1} of {seen.spec.training.steps}, plan {training.epoch}"
+        return Condition(kind, True, Reason.TRAINING_STEP, text)
+    connected = len(training.connected)
+    text = training.detail or f"{connected} of {seen.wanted} agents are connected"
+    if connected < seen.wanted:
+        return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
+    return Condition(kind, False, Reason.INITIALIZING, text)
+
+
+def _degraded(seen: _Seen) -> Condition:
+    kind, training = Type.DEGRADED, seen.training
+    if _is_training(seen):
+        wanted = seen.spec.pipelines
+        if training.pipelines < wanted.count:
+            text = f"{training.pipelines} of {wanted.count} pipelines train"
+            return Condition(kind, True, Reason.FEWER_PIPELINES, text)
+        if len(training.members) < seen.wanted:
+            text = f"{len(training.members)} agents do the work of {seen.wanted}"
+            return Condition(kind, True, Reason.FEWER_AGENTS, text)
+    return Condition(kind, False, Reason.FULLY_PROTECTED, "every seat of the plan is taken")
+
+
+def _recovering(seen: _Seen) -> Condition:
+    kind, training = Type.RECOVERING, seen.training
+    if seen.memory.terminal is None and not seen.spec.suspend:
+        if training.recovering:
+            text = training.detail or "the agents are getting a new plan"
+            return Condition(kind, True, Reason.REPLANNING, text)
+        if not training.planned and training.committed is not None:
+            text = training.detail or "too few agents; the state is kept"
+            return Condition(kind, True, Reason.WAITING_FOR_CAPACITY, text)
+    return Condition(kind, False, Reason.IDLE, "no change of plan is under way")
+
+
+def _stalled(seen: _Seen) -> Condition:
+    stuck = [pod for pod in seen.alive if pod.waiting in _CANNOT_START]
+    if stuck and seen.memory.terminal is None:
+        pod = min(stuck, key=lambda pod: pod.name)
+        text = f"{len(stuck)} agents cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
+        return Condition(Type.STALLED, True, Reason.IMAGE_PULL_FAILED, text)
+    return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
+
+
+def _checkpointed(seen: _Seen) -> Condition:
+    kind, training = Type.CHECKPOINTED, seen.training
+    if training.checkpoint_step < 0:
+        text = "no checkpoint is complete yet"
+        if seen.spec.checkpoint is None:
+            text = "spec.checkpoint is not set"
+        return Condition(kind, False, Reason.NONE_YET, text)
+    text = f"step {training.checkpoint_step} in {training.checkpoint_path}"
+    return Condition(kind, True, Reason.SEALED, text)
+
+
+def _suspended(seen: _Seen) -> Condition:
+    if seen.spec.suspend and not seen.alive:
+        return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, "spec.suspend is true")
+    text = "the agents are leaving" if seen.spec.suspend else "spec.suspend is false"
+    return Condition(Type.SUSPENDED, False, Reason.RESUMED, text)
+
+
+def _complete(seen: _Seen) -> Condition:
+    done = seen.memory.terminal is Outcome.COMPLETE
+    reason = Reason.STEPS_REACHED if done else Reason.NOT_YET
+    return Condition(Type.COMPLETE, done, reason, seen.memory.message if done else "")
+
+
+def _failed(seen: _Seen) -> Condition:
+    failed = seen.memory.terminal is Outcome.FAILED
+    reason = seen.memory.reason if failed else Reason.NOT_YET
+    return Condition(Type.FAILED, failed, reason, seen.memory.message if failed else "")
+
+
+def _zone_counts(seen: _Seen) -> tuple[ZoneCount, ...]:
+    spot = {node.name for node in seen.view.nodes if node.spot}
+    found: dict[str, ZoneCount] = {}
+    for pod in seen.alive:
+        old = found.get(pod.zone, ZoneCount(pod.zone))
+        found[pod.zone] = ZoneCount(
+            pod.zone,
+            wanted=old.wanted + 1,
+            running=old.running + (pod.phase is PodPhase.RUNNING),
+            connected=old.connected + (pod.agent in seen.training.connected),
+            spot=old.spot + (pod.node in spot),
+        )
+    return tuple(found[zone] for zone in sorted(found))

@@ -1,0 +1,231 @@
+"""What the operator does about a job's pods: one pure step from what is seen to what is to be done.
+
+Called by the operator's reconciler (and the simulator) whenever something may have changed; calling
+it again with the same view gives the same actions. Who computes what is the arbiter's business;
+this module only sees to it that as many agents exist as the grid has seats, in the right zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bamboo_core import endings, lifecycle, siting
+from bamboo_core.lifecycle import JobStatus
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import (
+    ClusterView,
+    JobView,
+    Memory,
+    NodeView,
+    Outcome,
+    PodView,
+    Slot,
+    TrainingView,
+    pod_name,
+)
+
+UNREACHABLE_GRACE_S = 10.0
+"""A deleted pod on a node that does not answer is gone for us after so long."""
+STUCK_GRACE_S = 60.0
+"""And on any node so long after its own grace period."""
+FAREWELL_S = 30.0
+"""Agents of a complete job leave by themselves; after so long they are deleted."""
+
+
+@dataclass(frozen=True)
+class CreatePod:
+    """A new agent. zone empty: anywhere."""
+
+    name: str
+    slot: Slot
+    incarnation: int
+    zone: str
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """force: without grace and without a word from the node."""
+
+    name: str
+    uid: str
+    force: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    """The job has been finished for as long as it was to be kept."""
+
+
+Action = CreatePod | DeletePod | DeleteJob
+
+
+@dataclass(frozen=True)
+class Step:
+    """actions in order; memory for the next call; wake_at: call again then, whatever happens."""
+
+    actions: tuple[Action, ...]
+    memory: Memory
+    wake_at: float | None
+    status: JobStatus
+
+
+def step(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> Step:
+    """Decide about the job's pods. ``now``: seconds since 1970."""
+    memory = endings.settle(view.pods, training, memory, now=now)
+    memory = endings.conclude(spec, training, memory, job=job, now=now)
+    actions: list[Action] = [*_bury(view, now)]
+    if memory.terminal is not None:
+        actions += _after_the_end(spec, view, memory, now)
+    elif spec.suspend:
+        actions += _at_rest(view, training)
+    else:
+        creations, memory = _fill(spec, view, training, memory, job=job, now=now)
+        actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
+    actions += [] if memory.terminal else _tidy(view, memory)
+    status = lifecycle.describe(spec, view, training, memory, job=job, now=now)
+    memory = replace(memory, conditions=status.conditions)
+    wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
+    return Step(_once(actions), memory, wake_at, status)
+
+
+def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """One action for each pod: the first, which is the sternest."""
+    found: dict[str, Action] = {}
+    for action in actions:
+        found.setdefault("" if isinstance(action, DeleteJob) else action.name, action)
+    return tuple(found.values())
+
+
+def _bury(view: ClusterView, now: float) -> Iterable[Action]:
+    """Pods that nobody can report on any more."""
+    nodes = {node.name: node for node in view.nodes}
+    for pod in view.pods:
+        at = _burial_at(pod, nodes)
+        if at is not None and at <= now:
+            yield DeletePod(pod.name, pod.uid, force=True, reason=f"node {pod.node} is gone")
+
+
+def _burial_at(pod: PodView, nodes: dict[str, NodeView]) -> float | None:
+    if pod.has_ended or not pod.node:
+        return None
+    if pod.node not in nodes:
+        return 0.0
+    if pod.deleting_at is None:
+        return None
+    # deleting_at is the end of the grace period, not its beginning.
+    grace = STUCK_GRACE_S if nodes[pod.node].ready else UNREACHABLE_GRACE_S
+    return pod.deleting_at + grace
+
+
+def _after_the_end(
+    spec: JobSpec, view: ClusterView, memory: Memory, now: float
+) -> Iterable[Action]:
+    finished_at = memory.finished_at or now
+    leaves_alone = memory.terminal is Outcome.COMPLETE and now < finished_at + FAREWELL_S
+    for pod in view.pods:
+        if pod.is_alive and not leaves_alone:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the job has ended")
+    ttl_s = spec.run_policy.ttl_s
+    if ttl_s is not None and now >= finished_at + ttl_s:
+        yield DeleteJob()
+
+
+def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    """A suspended job keeps its agents until the arbiter has seen the state to safety."""
+    if training.planned and training.outcome is not Outcome.SUSPENDED:
+        return
+    for pod in view.pods:
+        if pod.deleting_at is None:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the job is suspended")
+
+
+def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    for pod in view.pods:
+        if pod.is_alive and pod.agent in training.dismissed:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the plan has left it out")
+
+
+def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    """More agents than seats: those go that no plan needs, first those beyond the grid."""
+    usable = _usable(view.pods, training)
+    seats = set(_seats(spec))
+    idle = [pod for pod in usable if pod.agent not in training.members]
+    idle.sort(key=lambda pod: (pod.slot in seats, pod.slot, pod.incarnation))
+    for pod in idle[: max(0, len(usable) - len(seats))]:
+        yield DeletePod(pod.name, pod.uid, force=False, reason="it has no seat")
+
+
+def _fill(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> tuple[list[Action], Memory]:
+    """New agents for empty seats; each round gets a number of its own, so names never recur."""
+    usable = _usable(view.pods, training)
+    taken = {pod.slot for pod in usable}
+    seats = _seats(spec)
+    holes = [slot for slot in seats if slot not in taken][: max(0, len(seats) - len(usable))]
+    if not holes or now < memory.not_before or job.deleting:
+        return [], memory
+    seen = max((pod.incarnation for pod in view.pods), default=-1)
+    number = max(memory.incarnation, seen) + 1
+    zones = siting.choose(spec, view.nodes, usable, holes)
+    if not zones:
+        return [], memory
+    actions: list[Action] = [
+        CreatePod(pod_name(job.name, slot, number), slot, number, zone)
+        for slot, zone in sorted(zones.items())
+    ]
+    return actions, replace(memory, incarnation=number)
+
+
+def _usable(pods: Iterable[PodView], training: TrainingView) -> list[PodView]:
+    return [pod for pod in pods if pod.is_alive and pod.agent not in training.dismissed]
+
+
+def _seats(spec: JobSpec) -> list[Slot]:
+    grid = spec.pipelines
+    return [Slot(d, s) for d in range(grid.count) for s in range(grid.stages)]
+
+
+def _tidy(view: ClusterView, memory: Memory) -> Iterable[Action]:
+    """Ended pods stay for their logs, but not all of them."""
+    ended = [pod for pod in view.pods if pod.has_ended and pod.name in memory.settled]
+    ended.sort(key=lambda pod: (pod.incarnation, pod.slot))
+    for pod in ended[: max(0, len(ended) - endings.KEPT)]:
+        if pod.deleting_at is None:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="newer logs are kept")
+
+
+def _wake_times(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> Iterable[float]:
+    times = list(endings.deadlines(spec, training, memory, job=job))
+    if memory.terminal is not None and memory.finished_at is not None:
+        times.append(memory.finished_at + FAREWELL_S)
+        if spec.run_policy.ttl_s is not None:
+            times.append(memory.finished_at + spec.run_policy.ttl_s)
+    nodes = {node.name: node for node in view.nodes}
+    burials = (_burial_at(pod, nodes) for pod in view.pods)
+    times += [memory.not_before, *(at for at in burials if at is not None)]
+    return [at for at in times if at > now]
