@@ -1,0 +1,171 @@
+"""A BambooJob as people see it: its manifest and pods, read into frozen types. Pure.
+
+Missing status fields are normal (a job that nobody has looked at yet); nothing here fails on them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bamboo_core.view import Slot, parse_pod_name
+
+Manifest = Mapping[str, Any]
+"""An object of the Kubernetes API, as parsed JSON."""
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+ENDED = ("Complete", "Failed")
+
+
+@dataclass(frozen=True)
+class ConditionLine:
+    """One condition: what, whether, why."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Seat:
+    """The newest pod of a slot: phase as `kubectl get pods` shows it, zone of its node."""
+
+    pod: str
+    phase: str
+    node: str
+    zone: str
+    incarnation: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """What status and spec say; ``loss`` and ``validation_loss`` None until they are known."""
+
+    namespace: str
+    name: str
+    uid: str
+    phase: str
+    pipelines: int
+    stages: int
+    active_pipelines: int
+    step: int
+    steps: int
+    loss: float | None
+    validation_loss: float | None
+    samples_per_s: float
+    plan_epoch: int
+    attempt: int
+    lost: int
+    lost_noticed: int
+    checkpoint_step: int | None
+    checkpoint_path: str
+    conditions: tuple[ConditionLine, ...]
+
+    def condition(self, kind: str) -> ConditionLine | None:
+        """The condition of that type, if the operator has set it."""
+        return next((line for line in self.conditions if line.type == kind), None)
+
+    def has(self, kind: str) -> bool:
+        """Whether the condition of that type is True."""
+        line = self.condition(kind)
+        return line is not None and line.status == "True"
+
+    @property
+    def ended(self) -> str | None:
+        """Complete or Failed, once it is one of them."""
+        return next((kind for kind in ENDED if self.has(kind)), None)
+
+
+def read_job(manifest: Manifest) -> Job:
+    """Spec and status of a BambooJob."""
+    metadata, spec = manifest["metadata"], manifest["spec"]
+    status = manifest.get("status") or {}
+    progress, losses = status.get("progress") or {}, status.get("losses") or {}
+    checkpoint = status.get("lastCheckpoint") or {}
+    return Job(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        phase=status.get("phase", "Pending"),
+        pipelines=spec["pipelines"]["count"],
+        stages=spec["pipelines"]["stages"],
+        active_pipelines=status.get("activePipelines", 0),
+        step=progress.get("step", 0),
+        steps=spec["training"]["steps"],
+        loss=_number(progress.get("loss")),
+        validation_loss=_number(progress.get("validationLoss")),
+        samples_per_s=_number(progress.get("samplesPerSecond")) or 0.0,
+        plan_epoch=status.get("planEpoch", 0),
+        attempt=status.get("attempt", 0),
+        lost=losses.get("total", 0),
+        lost_noticed=losses.get("noticed", 0),
+        checkpoint_step=checkpoint.get("step"),
+        checkpoint_path=checkpoint.get("path", ""),
+        conditions=tuple(_condition(c) for c in status.get("conditions") or []),
+    )
+
+
+def _number(text: str | None) -> float | None:
+    return None if text is None else float(text)
+
+
+def _condition(condition: Manifest) -> ConditionLine:
+    return ConditionLine(
+        type=condition["type"],
+        status=condition["status"],
+        reason=condition.get("reason", ""),
+        message=condition.get("message", ""),
+    )
+
+
+def zones_of(nodes: Iterable[Manifest]) -> dict[str, str]:
+    """Node name -> zone ("" if it has no zone label)."""
+    return {
+        node["metadata"]["name"]: (node["metadata"].get("labels") or {}).get(ZONE_LABEL, "")
+        for node in nodes
+    }
+
+
+def ready_by_zone(nodes: Iterable[Manifest]) -> dict[str, tuple[int, int]]:
+    """Zone -> (ready nodes, all nodes), sorted by zone."""
+    ready: Counter[str] = Counter()
+    every: Counter[str] = Counter()
+    for node in nodes:
+        zone = (node["metadata"].get("labels") or {}).get(ZONE_LABEL, "")
+        every[zone] += 1
+        ready[zone] += _is_ready(node)
+    return {zone: (ready[zone], every[zone]) for zone in sorted(every)}
+
+
+def _is_ready(node: Manifest) -> bool:
+    conditions = (node.get("status") or {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:
+    """The newest pod of every slot of the job."""
+    found: dict[Slot, Seat] = {}
+    for pod in pods:
+        parsed = parse_pod_name(job, pod["metadata"]["name"])
+        if parsed is None:
+            continue
+        slot, incarnation = parsed
+        if slot not in found or found[slot].incarnation < incarnation:
+            found[slot] = _seat(pod, incarnation, zones)
+    return found
+
+
+def _seat(pod: Manifest, incarnation: int, zones: Mapping[str, str]) -> Seat:
+    node = pod["spec"].get("nodeName", "")
+    leaving = pod["metadata"].get("deletionTimestamp")
+    phase = "Terminating" if leaving else (pod.get("status") or {}).get("phase", "Pending")
+    return Seat(
+        pod=pod["metadata"]["name"],
+        phase=phase,
+        node=node,
+        zone=zones.get(node, ""),
+        incarnation=incarnation,
+    )

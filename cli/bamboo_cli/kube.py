@@ -1,0 +1,109 @@
+"""The command's only door to the Kubernetes API: reads, and deletes a job. Synchronous.
+
+Objects come as parsed JSON. Every failure is a ClusterError: one sentence, no traceback.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kubernetes import client, config
+from urllib3.exceptions import HTTPError
+
+from bamboo_cli.errors import ClusterError
+from bamboo_cli.job import Manifest
+
+GROUP, VERSION, PLURAL = "bamboo.dev", "v1alpha1", "bamboojobs"
+_TIMEOUT_S = 10
+
+
+class Kube:
+    """A connection to one cluster. ``kubeconfig`` None: $KUBECONFIG, else ~/.kube/config."""
+
+    def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
+        path = str(kubeconfig) if kubeconfig else None
+        try:
+            api = config.new_client_from_config(path, context=context)
+            _, active = config.list_kube_config_contexts(path)
+        except config.ConfigException as error:
+            raise ClusterError(
+                f"no cluster is configured ({error}); set KUBECONFIG, or give --kubeconfig."
+            ) from error
+        self.namespace: str = active["context"].get("namespace", "default")
+        self._core = client.CoreV1Api(api)
+        self._custom = client.CustomObjectsApi(api)
+
+    def job(self, namespace: str, name: str) -> Manifest:
+        """The BambooJob. ClusterError if there is none."""
+        try:
+            found: Manifest = self._ask(
+                self._custom.get_namespaced_custom_object,
+                GROUP, VERSION, namespace, PLURAL, name,
+            )  # fmt: skip
+            return found
+        except NotFoundError as error:
+            raise ClusterError(
+                f'there is no BambooJob "{name}" in namespace "{namespace}";'
+                " `kubectl get bamboojobs -A` lists them all."
+            ) from error
+
+    def nodes(self) -> list[Manifest]:
+        """Every node."""
+        return list(self._ask(self._core.list_node)["items"])
+
+    def pods(self, namespace: str, owner_uid: str) -> list[Manifest]:
+        """The pods that the object with this UID owns."""
+        pods = self._ask(self._core.list_namespaced_pod, namespace)["items"]
+        return [pod for pod in pods if owner_uid in _owners(pod)]
+
+    def events(self, namespace: str, about_uid: str) -> list[Manifest]:
+        """Events about an object, oldest first."""
+        found = self._ask(
+            self._core.list_namespaced_event, namespace,
+            field_selector=f"involvedObject.uid={about_uid}",
+        )["items"]  # fmt: skip
+        return sorted(found, key=event_time)
+
+    def _ask(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        try:
+            answer = call(
+                *arguments, **options, _preload_content=False, _request_timeout=_TIMEOUT_S
+            )
+            return json.loads(answer.data)
+        except client.ApiException as error:
+            if error.status == 404:
+                raise NotFoundError("not found") from error
+            raise ClusterError(f"the API server refused: {_message(error)}") from error
+        except (HTTPError, OSError) as error:
+            raise ClusterError(
+                "the API server does not answer; check that the cluster is up and that KUBECONFIG"
+                f" names it ({type(error).__name__})."
+            ) from error
+
+
+class NotFoundError(ClusterError):
+    """The object, or its whole kind, does not exist."""
+
+
+def event_time(event: Manifest) -> str:
+    """When it happened last, RFC 3339."""
+    return str(
+        event.get("lastTimestamp")
+        or (event.get("series") or {}).get("lastObservedTime")
+        or event.get("eventTime")
+        or event["metadata"]["creationTimestamp"]
+    )
+
+
+def _owners(pod: Manifest) -> set[str]:
+    return {owner["uid"] for owner in pod["metadata"].get("ownerReferences") or []}
+
+
+def _message(error: client.ApiException) -> str:
+    try:
+        return str(json.loads(error.body)["message"])
+    except (TypeError, ValueError, KeyError):
+        return f"{error.status} {error.reason}"

@@ -1,0 +1,85 @@
+"""The `bamboo` command, also `kubectl bamboo`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from bamboo_cli import screen
+from bamboo_cli.display import make_display
+from bamboo_cli.errors import CommandError
+from bamboo_core import __version__
+from bamboo_devcluster.errors import DevclusterError
+
+_DAY_S = 86400.0
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Train large models on spot GPUs and lose no work when nodes vanish."""
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(__version__)
+
+
+@cli.command()
+@click.argument("job")
+@click.option("-n", "--namespace", help="Namespace of the job; default: the context's.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: $KUBECONFIG.")
+@click.option("--context", help="Context in the kubeconfig; default: the current one.")
+@click.option("-w", "--watch", is_flag=True, help="Go on showing it until the job has ended.")
+def status(
+    job: str, namespace: str | None, kubeconfig: Path | None, context: str | None, watch: bool
+) -> None:
+    """Show a BambooJob: progress, grid, zones, conditions, checkpoint."""
+    from bamboo_cli.kube import Kube
+    from bamboo_cli.watch import follow, look
+
+    console = Console()
+    kube = Kube(kubeconfig, context)
+    where = namespace or kube.namespace
+    if watch:
+        with make_display(console) as display:
+            for snapshot in follow(kube, where, job, timeout_s=_DAY_S):
+                display.show(snapshot)
+    else:
+        snapshot = look(kube, where, job)
+    console.print(screen.job_screen(snapshot))
+    console.print(screen.conditions(snapshot.job))
+    console.print(screen.checkpoint_line(snapshot.job))
+
+
+@cli.command()
+@click.option("--keep", is_flag=True, help="Leave the cluster up and say how to use it.")
+@click.option("--file", type=click.Path(path_type=Path), help="A BambooJob to run instead.")
+@click.option("--nodes", type=click.IntRange(1, 200), default=12, help="GPU nodes of the cluster.")
+@click.option("--zones", type=click.IntRange(1, 26), default=3, help="Zones that they are in.")
+@click.option("--timeout", "timeout_s", type=float, default=600.0, help="Seconds for training.")
+def quickstart(keep: bool, file: Path | None, nodes: int, zones: int, timeout_s: float) -> None:
+    """Train a small GPT on a real Kubernetes control plane on this machine."""
+    from bamboo_cli.quickstart import Wishes, run_quickstart
+
+    wishes = Wishes(keep=keep, file=file, nodes=nodes, zones=zones, timeout_s=timeout_s)
+    sys.exit(run_quickstart(wishes, Console()))
+
+
+def main() -> None:
+    """Run the command; people's mistakes end in one sentence and exit code 1."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        sys.exit(stop.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except (CommandError, DevclusterError) as error:
+        click.echo(f"bamboo: {error}", err=True)
+        sys.exit(1)

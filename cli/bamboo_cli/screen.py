@@ -1,0 +1,143 @@
+"""How a job looks on a terminal: rich renderables made from frozen data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from bamboo_cli.job import Job, Seat
+from bamboo_core.view import Slot
+
+_PHASE_STYLES = {
+    "Running": "green",
+    "Complete": "bold green",
+    "Recovering": "bold yellow",
+    "Failed": "bold red",
+}
+_SEAT_STYLES = {"Running": "green", "Succeeded": "cyan", "Failed": "red", "Terminating": "yellow"}
+_ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow", "bright_green")
+_BAR_WIDTH = 40
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that the screen shows of a job at one moment.
+
+    nodes: zone -> (ready, all); news: what happened lately, oldest first.
+    """
+
+    job: Job
+    seats: Mapping[Slot, Seat] = field(default_factory=dict)
+    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    news: Sequence[str] = ()
+
+
+def job_screen(snapshot: Snapshot) -> RenderableType:
+    """The job at a glance: progress, nodes by zone, grid, news."""
+    parts: list[RenderableType] = [progress_line(snapshot.job), figures(snapshot.job)]
+    if snapshot.nodes:
+        parts.append(nodes_line(snapshot.nodes))
+    parts.append(grid(snapshot))
+    parts += [Text(line, style="dim") for line in snapshot.news]
+    title = f"{snapshot.job.namespace}/{snapshot.job.name}"
+    return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED)
+
+
+def progress_line(job: Job) -> RenderableType:
+    """Phase, steps done, a bar."""
+    table = Table.grid(padding=(0, 1))
+    table.add_row(
+        Text(job.phase, style=_PHASE_STYLES.get(job.phase, "white")),
+        Text(f"step {job.step}/{job.steps}"),
+        ProgressBar(total=max(job.steps, 1), completed=job.step, width=_BAR_WIDTH),
+    )
+    return table
+
+
+def figures(job: Job) -> Text:
+    """Losses, speed, plan: what is known of them."""
+    known = [
+        f"loss {job.loss:.4f}" if job.loss is not None else "",
+        f"validation loss {job.validation_loss:.4f}" if job.validation_loss is not None else "",
+        f"{job.samples_per_s:.1f} samples/s" if job.samples_per_s else "",
+        f"pipelines {job.active_pipelines}/{job.pipelines}",
+        f"plan {job.plan_epoch}",
+        f"lost {job.lost} ({job.lost_noticed} noticed)" if job.lost else "",
+    ]
+    return Text("   ".join(part for part in known if part))
+
+
+def nodes_line(nodes: Mapping[str, tuple[int, int]]) -> Text:
+    """Ready nodes by zone."""
+    styles = zone_styles(nodes)
+    text = Text("nodes ready  ")
+    for zone, (ready, every) in nodes.items():
+        text.append(f"{zone or 'no zone'} {ready}/{every}   ", style=styles[zone])
+    return text
+
+
+def zone_styles(zones: Mapping[str, object]) -> dict[str, str]:
+    """A colour for each zone."""
+    return {zone: _ZONE_STYLES[i % len(_ZONE_STYLES)] for i, zone in enumerate(sorted(zones))}
+
+
+def grid(snapshot: Snapshot) -> Table:
+    """Pipelines as rows, stages as columns; each cell the agent's zone and the pod's phase."""
+    job = snapshot.job
+    styles = zone_styles(dict.fromkeys(seat.zone for seat in snapshot.seats.values()))
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    table.add_column("")
+    for stage in range(job.stages):
+        table.add_column(f"stage {stage}")
+    rows = max([job.pipelines, *(slot.pipeline + 1 for slot in snapshot.seats)])
+    for pipeline in range(rows):
+        cells = (snapshot.seats.get(Slot(pipeline, stage)) for stage in range(job.stages))
+        table.add_row(f"pipeline {pipeline}", *(_cell(seat, styles) for seat in cells))
+    return table
+
+
+def _cell(seat: Seat | None, styles: Mapping[str, str]) -> Text:
+    if seat is None:
+        return Text("-", style="dim")
+    text = Text("● ", style=_SEAT_STYLES.get(seat.phase, "dim"))
+    text.append(seat.zone or "?", style=styles.get(seat.zone, "dim"))
+    if seat.phase != "Running":
+        text.append(f" {seat.phase}", style="dim")
+    return text
+
+
+def conditions(job: Job) -> Table:
+    """The conditions as a table."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in ("condition", "status", "reason", "message"):
+        table.add_column(heading, overflow="fold")
+    for line in job.conditions:
+        table.add_row(line.type, line.status, line.reason, line.message)
+    return table
+
+
+def checkpoint_line(job: Job) -> Text:
+    """The newest complete checkpoint."""
+    if job.checkpoint_step is None:
+        return Text("no complete checkpoint yet", style="dim")
+    return Text(f"newest checkpoint: step {job.checkpoint_step}, {job.checkpoint_path}")
+
+
+def plain_line(snapshot: Snapshot) -> str:
+    """One line for logs: what a person greps for."""
+    nodes = " ".join(f"{zone}={ready}/{all_}" for zone, (ready, all_) in snapshot.nodes.items())
+    running = sum(seat.phase == "Running" for seat in snapshot.seats.values())
+    job = snapshot.job
+    loss = "-" if job.loss is None else f"{job.loss:.4f}"
+    return (
+        f"{job.phase:<10} step {job.step}/{job.steps} loss {loss}"
+        f" samples/s {job.samples_per_s:.1f} agents {running}/{job.pipelines * job.stages}"
+        f" nodes {nodes}"
+    )

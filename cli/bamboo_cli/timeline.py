@@ -1,0 +1,69 @@
+"""What a run spent its time on and what it learned on the way: the matter of the report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from bamboo_cli.job import Job
+
+
+@dataclass(frozen=True)
+class Point:
+    """Progress as seen ``at_s`` seconds after the start."""
+
+    at_s: float
+    step: int
+    loss: float | None
+    validation_loss: float | None
+
+
+@dataclass
+class Timeline:
+    """Phases with their seconds, in order, and the points of the loss curve."""
+
+    now: Callable[[], float] = time.monotonic
+    phases: dict[str, float] = field(default_factory=dict)
+    points: list[Point] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._started = self.now()
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return self.now() - self._started
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time of the block towards the phase."""
+        start = self.now()
+        try:
+            yield
+        finally:
+            self.add(name, self.now() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Count seconds towards a phase."""
+        self.phases[name] = self.phases.get(name, 0.0) + seconds
+
+    def see(self, job: Job) -> bool:
+        """Note the job's progress; whether it is news."""
+        last = self.points[-1] if self.points else None
+        seen = (job.step, job.loss, job.validation_loss)
+        if last and (last.step, last.loss, last.validation_loss) == seen:
+            return False
+        self.points.append(Point(self.elapsed_s, *seen))
+        return True
+
+    @property
+    def validation(self) -> list[tuple[int, float]]:
+        """(step at which it was first seen, validation loss), repetitions left out."""
+        found: list[tuple[int, float]] = []
+        for point in self.points:
+            value = point.validation_loss
+            if value is not None and (not found or found[-1][1] != value):
+                found.append((point.step, value))
+        return found

@@ -1,0 +1,57 @@
+"""Snapshots of a job, again and again, until it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.job import Manifest, read_job, ready_by_zone, seats, zones_of
+from bamboo_cli.kube import Kube, event_time
+from bamboo_cli.screen import Snapshot
+
+_NEWS = 6
+_POLL_S = 0.7
+
+
+def look(kube: Kube, namespace: str, name: str) -> Snapshot:
+    """The job now. ClusterError if it is not there."""
+    manifest = kube.job(namespace, name)
+    job = read_job(manifest)
+    nodes = kube.nodes()
+    return Snapshot(
+        job=job,
+        seats=seats(name, kube.pods(namespace, job.uid), zones_of(nodes)),
+        nodes=ready_by_zone(nodes),
+        news=[news_line(event) for event in kube.events(namespace, job.uid)[-_NEWS:]],
+    )
+
+
+def news_line(event: Manifest) -> str:
+    """An event as one line: time of day, reason, message."""
+    clock = event_time(event)[11:19]
+    return f"{clock} {event.get('reason', '')}: {event.get('message', '')}"
+
+
+def follow(
+    kube: Kube,
+    namespace: str,
+    name: str,
+    *,
+    timeout_s: float,
+    now: Callable[[], float] = time.monotonic,
+    pause: Callable[[float], None] = time.sleep,
+) -> Iterator[Snapshot]:
+    """Snapshots until the job has ended (the last one included); CommandError after timeout_s."""
+    deadline = now() + timeout_s
+    while True:
+        snapshot = look(kube, namespace, name)
+        yield snapshot
+        if snapshot.job.ended:
+            return
+        if now() > deadline:
+            raise CommandError(
+                f"the job is {snapshot.job.phase} at step {snapshot.job.step} after"
+                f" {timeout_s:g} s and was expected to have ended; it goes on if the cluster does."
+            )
+        pause(_POLL_S)
