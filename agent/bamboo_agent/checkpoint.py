@@ -30,12 +30,15 @@ MANIFEST = "manifest.json"
 class CheckpointError(Exception):
     """A checkpoint cannot be written, or is torn or altered: the text names the file."""
 
+    def __init__(self, text: str, *, attempt: int = 0, step: int = 0) -> None:
+        super().__init__(text)
+        self.attempt, self.step = attempt, step
+
 
 @dataclass(frozen=True)
 class Header:
     """What a manifest says beside the files: the state's identity."""
 
-    job: str
     attempt: int
     step: int
     seed: int
@@ -122,7 +125,8 @@ class Checkpoints:
             try:
                 good.append(self._check(path))
             except CheckpointError as error:
-                bad.append(error)
+                attempt, step = (int(part.rpartition("-")[2]) for part in path.split("/")[-3:-1])
+                bad.append(CheckpointError(str(error), attempt=attempt, step=step))
         return good, bad
 
     def _check(self, path: str) -> Manifest:

@@ -68,10 +68,15 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().cpu().contiguous()
 
 
-def unpack(kind: Kind, parcel: Parcel, device: torch.device) -> Any:
+def unpack(
+    kind: Kind,
+    meta: dict[str, Any],
+    tensors: tuple[torch.Tensor | None, ...],
+    device: torch.device,
+) -> Any:
     """Inverse of :func:`pack`. ParcelError if the parts do not fit the kind."""
     try:
-        return _unpack(kind, parcel.meta, parcel.tensors, device)
+        return _unpack(kind, meta, tensors, device)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise ParcelError(f"a payload of kind {kind.name} is malformed: {error!r}") from error
 

@@ -28,16 +28,25 @@ class Saver:
         self._checkpoints = checkpoints
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._results: Mailbox[tuple[Item, FileRecord, int]] = Mailbox()
+        self._unseen = 0
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
 
     def save(self, *, attempt: int, step: int, layer: int, record: LayerRecord) -> None:
         """Queue a snapshot."""
+        self._unseen += 1
         self._jobs.put(_Job(attempt, step, layer, record))
 
     def poll(self) -> list[tuple[Item, FileRecord, int]]:
         """Finished files: item, record (with ``error`` if it failed) and attempt."""
-        return self._results.take_all()
+        results = self._results.take_all()
+        self._unseen -= len(results)
+        return results
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether files are still to come out of :meth:`poll`."""
+        return self._unseen > 0
 
     def fileno(self) -> int:
         """Readable while :meth:`poll` has something."""

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+from bamboo_agent.sums import Buffer
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import CommitRecord, Peer
@@ -26,9 +27,10 @@ _BULK = frozenset({Kind.ACT, Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind
 
 @dataclass(frozen=True)
 class Frame:
-    """One item under way. ``owner`` keeps the memory of ``tensors`` until it has been sent.
+    """One item under way.
 
-    meta: JSON object. tensors: contiguous, on the CPU; None stands for "no tensor here".
+    meta: JSON object. tensors: contiguous, on the CPU; None stands for "no tensor here". owner:
+    the buffer whose memory they are (its ``lent`` counts the frames that still read it), if any.
     """
 
     item: Item
@@ -36,12 +38,22 @@ class Frame:
     commit: CommitRecord | None = None
     meta: dict[str, Any] = field(default_factory=dict)
     tensors: tuple[torch.Tensor | None, ...] = ()
-    owner: Any = None
+    owner: Buffer | None = None
 
     @property
     def lane(self) -> Lane:
         """Where the frame queues."""
         return Lane.BULK if self.item.kind in _BULK else Lane.BOUNDARY
+
+    def lend(self) -> None:
+        """The frame is about to be handed to a transport."""
+        if self.owner is not None:
+            self.owner.lent += 1
+
+    def release(self) -> None:
+        """The transport has read the tensors for the last time."""
+        if self.owner is not None:
+            self.owner.lent -= 1
 
     @property
     def num_bytes(self) -> int:

@@ -42,6 +42,7 @@ class MemoryTransport:
 
     def send(self, peer: AgentId, frame: Frame) -> None:
         """Copy the frame into the peer's queue."""
+        frame.release()
         box = self._hub.boxes.get(peer)
         if box is None:
             if peer not in self._broken:
