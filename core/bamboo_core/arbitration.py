@@ -1,0 +1,332 @@
+"""What goes in and out of the arbiter: events, effects, the request for a plan, the status."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from bamboo_core.durable import Durable
+from bamboo_core.evidence import Patience
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import (
+    AgentMessage,
+    CommitRecord,
+    Directive,
+    Hello,
+    LayerCost,
+    Manifest,
+    OperatorMessage,
+    Report,
+)
+from bamboo_core.numerics import BatchShape
+from bamboo_core.plan import Cut, Pipeline, Plan
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import Outcome
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds.
+
+    start_grace_s: how long to wait for more agents once enough are there; join_grace_s: the same
+    before an entry; report_floor_s: least time for a report (else 3 x the longest instruction);
+    voter_wait_s: how long to wait for a voter before a restore; return_s: how long a new leader
+    waits for the members; heartbeat_s, lease_s: what agents are told.
+    """
+
+    start_grace_s: float = 10.0
+    join_grace_s: float = 1.0
+    report_floor_s: float = 2.0
+    voter_wait_s: float = 60.0
+    return_s: float = 15.0
+    heartbeat_s: float = 0.2
+    lease_s: float = 600.0
+    patience: Patience = field(default_factory=Patience)
+
+
+@dataclass(frozen=True)
+class ArbiterJob:
+    """What an arbiter knows of its job; ``name`` = namespace/name, spec_json: for the agents."""
+
+    name: str
+    uid: str
+    spec: JobSpec
+    spec_json: str
+    timing: Timing = Timing()
+
+
+# ---------------------------------------------------------------- events
+
+
+@dataclass(frozen=True)
+class Connected:
+    """An agent's session began; ``key``: random bytes that its peers must prove to know."""
+
+    hello: Hello
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Received:
+    """A message of a connected agent."""
+
+    agent: AgentId
+    message: AgentMessage
+
+
+@dataclass(frozen=True)
+class Disconnected:
+    """An agent's session is closed."""
+
+    agent: AgentId
+
+
+@dataclass(frozen=True)
+class Lost:
+    """An agent is gone. ``confirmed``: its process has been seen to end, or its machine to be
+    gone; a time-out is no confirmation."""
+
+    agent: AgentId
+    confirmed: bool
+    evidence: str
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What the job shall be: set again whenever it changes.
+
+    pipelines: wanted number; drained: agents that shall leave without haste; expected: agents
+    that have a pod on its way, for whom a start may wait a while.
+    """
+
+    pipelines: int
+    suspended: bool = False
+    drained: frozenset[AgentId] = frozenset()
+    expected: frozenset[AgentId] = frozenset()
+
+
+@dataclass(frozen=True)
+class Persisted:
+    """Everything up to that version is durable."""
+
+    version: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The planner has answered a :class:`ComputePlan`."""
+
+    id: int
+    result: PlanResult
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed; several times a second."""
+
+
+Event = Connected | Received | Disconnected | Lost | Goal | Persisted | Planned | Tick
+
+# ---------------------------------------------------------------- planning
+
+
+@dataclass(frozen=True)
+class Participant:
+    """A stopped agent that may be in the plan."""
+
+    zone: str
+    node: str
+    data_address: str
+    liveness_address: str
+    key: bytes
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """Everything that a plan is computed from.
+
+    layers: of the model; costs: one per layer, or empty; pipelines: wanted; grid, cut, step_cut,
+    target: of the plan in force (grid empty: none); participants: all who have reported; draining:
+    may only help until the target step has ended; rushed: may only send; base: newest commit that
+    holds without any report (version ``base + 1`` is in ``manifest``, -1: nothing yet); is_full:
+    no seat may stay empty; is_last: suspend after the target step.
+    """
+
+    fence: Fence
+    spec: JobSpec
+    batch: BatchShape
+    layers: int
+    costs: tuple[LayerCost, ...]
+    validation_samples: int
+    pipelines: int
+    grid: tuple[Pipeline, ...]
+    cut: Cut
+    step_cut: Cut
+    target: int
+    participants: dict[AgentId, Participant]
+    reports: dict[AgentId, Report]
+    draining: frozenset[AgentId]
+    rushed: frozenset[AgentId]
+    manifest: Manifest | None
+    base: int
+    is_full: bool
+    is_last: bool
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan with everyone's directive.
+
+    committed: newest commit in any report, or the base; tasks: compute tasks that were missing;
+    copies, loads: layers that move between agents and from files.
+    """
+
+    plan: Plan
+    directives: dict[AgentId, Directive]
+    committed: int
+    tasks: int
+    copies: int
+    loads: int
+
+
+@dataclass(frozen=True)
+class Fatal:
+    """These layers have neither a usable holder nor a file of exactly the needed version."""
+
+    layers: tuple[int, ...]
+    committed: int
+
+
+@dataclass(frozen=True)
+class Unplaceable:
+    """No grid is possible with these agents; more or others may help."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class PlannerFault:
+    """The planner met a defect of its own; the job cannot be led on."""
+
+    message: str
+
+
+PlanResult = Decision | Fatal | Unplaceable | PlannerFault
+
+# ---------------------------------------------------------------- effects
+
+
+class Severity(StrEnum):
+    """As Kubernetes events have it."""
+
+    NORMAL = "Normal"
+    WARNING = "Warning"
+
+
+class Happening(StrEnum):
+    """What is recorded."""
+
+    AGENT_READY = "AgentReady"
+    AGENT_LOST = "AgentLost"
+    AGENT_LEFT = "AgentLeft"
+    AGENT_LEAVING = "AgentLeaving"
+    AGENT_REFUSED = "AgentRefused"
+    STOPPED = "Stopped"
+    PLANNED = "Planned"
+    WAITING = "Waiting"
+    RESTORING = "Restoring"
+    RESTARTED = "Restarted"
+    CHECKPOINT_SEALED = "CheckpointSealed"
+    CHECKPOINT_BAD = "CheckpointBad"
+    WORKER_FAILED = "WorkerFailed"
+    LEADERSHIP_LOST = "LeadershipLost"
+
+
+@dataclass(frozen=True)
+class Persist:
+    """Make the facts durable, then say ``Persisted(version)``; a newer one replaces an older."""
+
+    durable: Durable
+    version: int
+
+
+@dataclass(frozen=True)
+class Send:
+    """To a connected agent; dropped if it is not."""
+
+    agent: AgentId
+    message: OperatorMessage
+
+
+@dataclass(frozen=True)
+class ComputePlan:
+    """Run the planner (it takes long: off the event loop), then say ``Planned(id, result)``."""
+
+    id: int
+    request: PlanRequest
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """Delete the agent's pod: it was left out, refused, or is of no use any more."""
+
+    agent: AgentId
+    reason: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """For events and log."""
+
+    severity: Severity
+    reason: Happening
+    message: str
+
+
+@dataclass(frozen=True)
+class Over:
+    """The job has ended or is at rest, durably."""
+
+    outcome: Outcome
+    reason: str
+    message: str
+
+
+Effect = Persist | Send | ComputePlan | Dismiss | Record | Over
+
+# ---------------------------------------------------------------- status
+
+
+class Phase(StrEnum):
+    """What the arbiter is doing."""
+
+    WAITING = "Waiting"  # no plan; for enough agents
+    RETURNING = "Returning"  # a new leader; for the members to come back
+    COLLECTING = "Collecting"  # agents are stopped; for their reports
+    PLANNING = "Planning"  # for the planner
+    HOLDING = "Holding"  # agents are stopped and keep their state; for other agents
+    RUNNING = "Running"
+    OVER = "Over"
+
+
+@dataclass(frozen=True)
+class ArbiterStatus:
+    """What is known now. ``detail`` says in words what is waited for."""
+
+    phase: Phase
+    detail: str
+    fence: Fence
+    plan: Plan | None
+    members: tuple[AgentId, ...]
+    connected: tuple[AgentId, ...]
+    ready: tuple[AgentId, ...]
+    standby: tuple[AgentId, ...]
+    leaving: tuple[AgentId, ...]
+    committed: CommitRecord | None
+    validation_loss: float | None
+    step_s: float
+    checkpoint: Manifest | None
+    copies: dict[int, int] = field(default_factory=dict)
+    outcome: Outcome | None = None
+    reason: str = ""
+    message: str = ""

@@ -1,0 +1,57 @@
+"""When a running plan must change though nobody was lost: leavers, newcomers, another goal."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from bamboo_core import admission
+from bamboo_core.arbitration import Goal
+from bamboo_core.ids import AgentId
+from bamboo_core.plan import Plan
+
+_MARGIN_S = 2.0
+
+
+def transition_s(step_s: float) -> float:
+    """Lead time that an orderly hand-over needs: the rest of this step, the next, some slack."""
+    return 2.5 * step_s + _MARGIN_S
+
+
+def due(
+    *,
+    plan: Plan,
+    goal: Goal,
+    members: Collection[AgentId],
+    departures: Mapping[AgentId, float],
+    fresh: Collection[AgentId],
+    is_settled: bool,
+    is_last: bool,
+    step_s: float,
+    now: float,
+) -> str:
+    """Why to stop and plan anew now; empty if there is no reason.
+
+    departures: when agents will be gone by their own notice; fresh: ready agents without a part
+    that the last plan had no chance to seat; is_settled: none of them came just now; is_last: the
+    plan suspends the job already.
+    """
+    if is_last:
+        return ""
+    if goal.suspended:
+        return "the job is to be suspended"
+    leaving = [a for a in plan.live if a in departures]
+    late = [a for a in leaving if fresh or departures[a] - now <= 2 * transition_s(step_s)]
+    if late:
+        return f"{', '.join(late)} will go away"
+    if len(plan.pipelines) > goal.pipelines:
+        return f"{goal.pipelines} pipelines are wanted"
+    if not is_settled or not fresh:
+        return ""
+    drained = [a for a in plan.live if a in goal.drained]
+    if drained:
+        return f"{', '.join(drained)} are replaced"
+    seated = sum(a in members for p in plan.pipelines for a in p if a is not None)
+    stages = len(plan.cut)
+    both = seated + len(fresh)
+    wanted = admission.pipelines_for(both, stages=stages, wanted=goal.pipelines)
+    return f"{len(fresh)} agents can join" if seated < wanted * stages else ""
