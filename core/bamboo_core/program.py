@@ -38,6 +38,8 @@ class Op(StrEnum):
     RECV = "RECV"  # item, peer: wait until it has come
     EXIT = "EXIT"  # leave the job
 
+    __hash__ = str.__hash__  # Enum's own is a Python function: slow where programs are built
+
 
 COMPUTE = frozenset({Op.F, Op.B, Op.I, Op.W, Op.V})
 
