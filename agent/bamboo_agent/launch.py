@@ -30,6 +30,8 @@ def main() -> None:
     """Entry point."""
     parent, module, *arguments = sys.argv[1:]
     die_with(int(parent))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # the parent decides how this process ends
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

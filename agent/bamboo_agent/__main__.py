@@ -1,0 +1,44 @@
+"""``bamboo-agent``: the main process of an agent's pod.
+
+Exit codes: 0 released, 2 user or configuration, 3 fenced, 143 drained, others failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from bamboo_agent import logs
+from bamboo_agent.config import Config, ConfigError, from_env
+from bamboo_agent.supervisor import Supervisor
+from bamboo_core.member import ExitCode
+
+
+def main() -> None:
+    """Entry point; ends the process with the agent's exit code."""
+    try:
+        config = from_env(os.environ)
+        code = asyncio.run(_serve(config))
+    except ConfigError as error:
+        print(f"bamboo-agent: {error}", file=sys.stderr)
+        code = ExitCode.USER
+    sys.exit(code)
+
+
+async def _serve(config: Config) -> int:
+    try:
+        supervisor = Supervisor(config)
+    except OSError as error:
+        raise ConfigError(f"BAMBOO_POD_IP: cannot listen on {config.pod_ip}: {error}.") from error
+    logs.configure(
+        job=config.job,
+        agent=config.agent,
+        level=config.log_level,
+        fence=lambda: supervisor.member.fence,
+    )
+    return await supervisor.run()
+
+
+if __name__ == "__main__":
+    main()

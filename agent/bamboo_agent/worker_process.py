@@ -1,0 +1,156 @@
+"""The worker's process as the supervisor sees it: started, spoken with, watched, killed.
+
+Its standard output is ours; its standard error passes through us, so that the line which says why
+it ended can be told to the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+from bamboo_agent.page import Page
+from bamboo_agent.pipe import Pipe, PipeClosedError
+from bamboo_core.ids import AgentId
+from bamboo_core.messages import AgentMessage, OperatorMessage, Stop
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
+from bamboo_wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+_MAX_LINE = 1000
+
+
+class WorkerProcess:
+    """One worker. ``on_exit`` gets the exit code (128 + n after signal n) and the last line."""
+
+    def __init__(
+        self,
+        *,
+        on_message: Callable[[AgentMessage], None],
+        on_exit: Callable[[int, str], None],
+    ) -> None:
+        ours, self._theirs = socket.socketpair()
+        self.page = Page.create()
+        self._pipe = Pipe(ours)
+        self._on_message = on_message
+        self._on_exit = on_exit
+        self._process: asyncio.subprocess.Process | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._last_line = ""
+        self._is_reading = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, once it is started."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self, *, module: str, agent: AgentId, data_socket: socket.socket) -> None:
+        """Start ``python -m module``; takes ``data_socket`` (bound, listening) with it."""
+        fds = (self._theirs.fileno(), data_socket.fileno(), self.page.fd)
+        arguments = zip(("--fd", "--data-fd", "--page-fd"), fds, strict=True)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "bamboo_agent.launch", str(os.getpid()), module, "--agent", agent),
+            *(str(word) for pair in arguments for word in pair),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=fds,
+        )
+        self._theirs.close()
+        data_socket.close()
+        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._read)
+        self._is_reading = True
+        self._watcher = asyncio.create_task(self._watch(self._process))
+
+    def send(self, message: OperatorMessage) -> None:
+        """Hand a message over; what the worker does not read at once waits here."""
+        if isinstance(message, Stop):
+            self.page.stops += 1
+        try:
+            self._pipe.send(encode.to_worker(message).SerializeToString())
+        except PipeClosedError:
+            return  # its exit is seen elsewhere
+        if self._pipe.wants_write:
+            asyncio.get_running_loop().add_writer(self._pipe.fileno(), self._flush)
+
+    def kill(self, reason: str) -> None:
+        """SIGKILL. No-op once the process has ended."""
+        if self._process is not None and self._process.returncode is None:
+            log.warning("killing the worker: %s", reason)
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    async def close(self) -> None:
+        """End the process, wait for it, and free what belongs to it."""
+        self.kill("the agent ends")
+        if self._watcher is not None:
+            await self._watcher
+        self._stop_reading()
+        self._pipe.close()
+        self.page.close()
+
+    # ------------------------------------------------------------ pipe
+
+    def _read(self) -> None:
+        try:
+            for body in self._pipe.receive():
+                self._on_message(decode.from_worker(decode.parse_bytes(pb.FromWorker, body)))
+        except PipeClosedError:
+            self._stop_reading()
+        except WireError as error:
+            self._stop_reading()
+            self.kill(f"it says what is not in the protocol: {error}")
+
+    def _flush(self) -> None:
+        try:
+            self._pipe.flush()
+        except PipeClosedError:
+            self._stop_reading()
+            return
+        if not self._pipe.wants_write:
+            asyncio.get_running_loop().remove_writer(self._pipe.fileno())
+
+    def _stop_reading(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._is_reading:
+            self._is_reading = False
+            loop.remove_reader(self._pipe.fileno())
+            loop.remove_writer(self._pipe.fileno())
+
+    # ------------------------------------------------------------ end
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stderr is not None
+        errors = asyncio.create_task(self._pass_on(process.stderr))
+        code = await process.wait()
+        with contextlib.suppress(TimeoutError):  # a grandchild may hold it open
+            await asyncio.wait_for(errors, 1.0)
+        while self._is_reading:
+            self._read()  # what it said before it ended; the end of the pipe stops this
+        self._on_exit(*self._verdict(code))
+
+    def _verdict(self, code: int) -> tuple[int, str]:
+        if code >= 0:
+            return code, self._last_line
+        with contextlib.suppress(ValueError):
+            name = signal.Signals(-code).name
+            return 128 - code, self._last_line or f"the worker was ended by {name}"
+        return 128 - code, f"the worker was ended by signal {-code}"
+
+    async def _pass_on(self, stream: asyncio.StreamReader) -> None:
+        """Copy to our standard error; remember the last line that is not indented: a traceback's
+        last one."""
+        while data := await stream.read(1 << 16):
+            sys.stderr.buffer.write(data)
+            sys.stderr.buffer.flush()
+            for line in data.decode("utf-8", "replace").splitlines():
+                if line.strip() and not line[0].isspace():
+                    self._last_line = line.strip()[:_MAX_LINE]
