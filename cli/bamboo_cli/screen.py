@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -24,6 +25,7 @@ _PHASE_STYLES = {
 _SEAT_STYLES = {"Running": "green", "Succeeded": "cyan", "Failed": "red", "Terminating": "yellow"}
 _ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow", "bright_green")
 _BAR_WIDTH = 40
+_MOST_ROWS, _MOST_COLUMNS = 16, 12
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,11 @@ class Snapshot:
 
 def job_screen(snapshot: Snapshot) -> RenderableType:
     """The job at a glance: progress, nodes by zone, grid, news."""
-    parts: list[RenderableType] = [progress_line(snapshot.job), figures(snapshot.job)]
+    parts: list[RenderableType] = [
+        progress_line(snapshot.job),
+        figures(snapshot.job),
+        fleet(snapshot.job),
+    ]
     if snapshot.nodes:
         parts.append(nodes_line(snapshot.nodes))
     parts.append(grid(snapshot))
@@ -62,16 +68,27 @@ def progress_line(job: Job) -> RenderableType:
 
 
 def figures(job: Job) -> Text:
-    """Losses, speed, plan: what is known of them."""
+    """What is known of the learning."""
     known = [
         f"loss {job.loss:.4f}" if job.loss is not None else "",
         f"validation loss {job.validation_loss:.4f}" if job.validation_loss is not None else "",
         f"{job.samples_per_s:.1f} samples/s" if job.samples_per_s else "",
+    ]
+    return _joined(known)
+
+
+def fleet(job: Job) -> Text:
+    """What is known of the agents."""
+    known = [
         f"pipelines {job.active_pipelines}/{job.pipelines}",
         f"plan {job.plan_epoch}",
         f"lost {job.lost} ({job.lost_noticed} noticed)" if job.lost else "",
     ]
-    return Text("   ".join(part for part in known if part))
+    return _joined(known)
+
+
+def _joined(parts: Sequence[str]) -> Text:
+    return Text("   ".join(part for part in parts if part))
 
 
 def nodes_line(nodes: Mapping[str, tuple[int, int]]) -> Text:
@@ -88,9 +105,11 @@ def zone_styles(zones: Mapping[str, object]) -> dict[str, str]:
     return {zone: _ZONE_STYLES[i % len(_ZONE_STYLES)] for i, zone in enumerate(sorted(zones))}
 
 
-def grid(snapshot: Snapshot) -> Table:
+def grid(snapshot: Snapshot) -> RenderableType:
     """Pipelines as rows, stages as columns; each cell the agent's zone and the pod's phase."""
     job = snapshot.job
+    if job.pipelines > _MOST_ROWS or job.stages > _MOST_COLUMNS:
+        return _summed_up(snapshot)
     styles = zone_styles(dict.fromkeys(seat.zone for seat in snapshot.seats.values()))
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("")
@@ -101,6 +120,15 @@ def grid(snapshot: Snapshot) -> Table:
         cells = (snapshot.seats.get(Slot(pipeline, stage)) for stage in range(job.stages))
         table.add_row(f"pipeline {pipeline}", *(_cell(seat, styles) for seat in cells))
     return table
+
+
+def _summed_up(snapshot: Snapshot) -> Text:
+    job = snapshot.job
+    counts = Counter(seat.phase for seat in snapshot.seats.values())
+    parts = [f"{count} {phase}" for phase, count in sorted(counts.items())]
+    missing = job.pipelines * job.stages - len(snapshot.seats)
+    parts += [f"{missing} without a pod"] if missing > 0 else []
+    return Text(f"{job.pipelines} pipelines x {job.stages} stages: {', '.join(parts)}")
 
 
 def _cell(seat: Seat | None, styles: Mapping[str, str]) -> Text:
