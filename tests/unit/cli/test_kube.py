@@ -1,0 +1,176 @@
+"""The door to the API server, against a small server that answers like one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from bamboo_cli.errors import ClusterError, CommandError
+from bamboo_cli.kube import Kube
+from bamboo_cli.main import cli, main
+from bamboo_cli.watch import follow, look
+
+from .conftest import make_node, make_pod
+
+JOB_PATH = "/apis/bamboo.dev/v1alpha1/namespaces/team/bamboojobs/gpt"
+
+
+class Server(ThreadingHTTPServer):
+    """Answers GET from a table; everything else is 404 in the API's words."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, tuple[int, Any]] = {}
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        missing = (404, {"kind": "Status", "message": "not found", "code": 404})
+        code, body = self.server.answers.get(self.path.partition("?")[0], missing)
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments: object) -> None:
+        del arguments
+
+
+@pytest.fixture
+def server(manifest: dict[str, Any]) -> Iterator[Server]:
+    server = Server()
+    events = [
+        {"reason": "Second", "message": "b", "lastTimestamp": "2026-01-01T08:00:02Z"},
+        {"reason": "First", "message": "a", "eventTime": "2026-01-01T08:00:01.5Z"},
+    ]
+    pods = [make_pod("gpt-p0-s0-i1", "a"), make_pod("gpt-p0-s1-i2", ownerReferences=[])]
+    server.answers = {
+        JOB_PATH: (200, manifest),
+        "/api/v1/nodes": (200, {"items": [make_node("a", "zone-a")]}),
+        "/api/v1/namespaces/team/pods": (
+            200,
+            {
+                "items": [
+                    make_pod("gpt-p0-s0-i1", "a"),
+                    make_pod("gpt-p0-s1-i2", ownerReferences=[]),
+                ]
+            },
+        ),
+        "/api/v1/namespaces/team/events": (200, {"items": events}),
+    }
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def write_kubeconfig(path: Path, port: int) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "me", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}
+        ],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def kubeconfig(server: Server, tmp_path: Path) -> Path:
+    return write_kubeconfig(tmp_path / "config", server.server_address[1])
+
+
+def test_look_puts_everything_together(kubeconfig: Path) -> None:
+    kube = Kube(kubeconfig)
+    snapshot = look(kube, kube.namespace, "gpt")
+    assert snapshot.job.step == 20
+    assert snapshot.nodes == {"zone-a": (1, 1)}
+    assert [seat.zone for seat in snapshot.seats.values()] == ["zone-a"]
+    assert snapshot.news == ["08:00:01 First: a", "08:00:02 Second: b"]
+
+
+def test_a_missing_job_is_named(kubeconfig: Path) -> None:
+    with pytest.raises(ClusterError, match='no BambooJob "other" in namespace "team"'):
+        Kube(kubeconfig).job("team", "other")
+
+
+def test_a_refusal_is_quoted(kubeconfig: Path, server: Server) -> None:
+    server.answers["/api/v1/nodes"] = (403, {"kind": "Status", "message": "nodes is forbidden"})
+    with pytest.raises(ClusterError, match="the API server refused: nodes is forbidden"):
+        Kube(kubeconfig).nodes()
+
+
+def test_an_answer_that_is_no_status_is_told_by_number(kubeconfig: Path, server: Server) -> None:
+    server.answers["/api/v1/nodes"] = (500, "oops")
+    with pytest.raises(ClusterError, match="500"):
+        Kube(kubeconfig).nodes()
+
+
+def test_no_server(tmp_path: Path) -> None:
+    closed = Server()
+    port = closed.server_address[1]
+    closed.server_close()
+    with pytest.raises(ClusterError, match="the API server does not answer"):
+        Kube(write_kubeconfig(tmp_path / "config", port)).nodes()
+
+
+def test_no_kubeconfig(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="no cluster is configured"):
+        Kube(tmp_path / "missing")
+
+
+def test_follow_ends_with_the_job(
+    kubeconfig: Path, server: Server, manifest: dict[str, Any]
+) -> None:
+    def finish(_: float) -> None:
+        manifest["status"]["conditions"][1]["status"] = "True"
+
+    snapshots = list(follow(Kube(kubeconfig), "team", "gpt", timeout_s=60, pause=finish))
+    assert [snapshot.job.ended for snapshot in snapshots] == [None, "Complete"]
+
+
+def test_follow_gives_up(kubeconfig: Path) -> None:
+    times = iter([0.0, 100.0])
+    followed = follow(
+        Kube(kubeconfig), "team", "gpt", timeout_s=60, now=lambda: next(times), pause=lambda _: None
+    )
+    with pytest.raises(CommandError, match="Running at step 20 after 60 s"):
+        list(followed)
+
+
+def test_status_command(kubeconfig: Path) -> None:
+    result = CliRunner().invoke(cli, ["status", "gpt", "--kubeconfig", str(kubeconfig)])
+    assert result.exit_code == 0
+    assert "step 20/80" in result.output
+    assert "TrainingStep" in result.output
+
+
+def test_mistakes_are_one_sentence(
+    kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["bamboo", "status", "other", "--kubeconfig", str(kubeconfig)]
+    monkeypatch.setattr("sys.argv", arguments)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1
+    said = capsys.readouterr().err
+    assert said.startswith('bamboo: there is no BambooJob "other"')
+    assert said.count("\n") == 1
