@@ -1,14 +1,18 @@
 """Find the programs of the control plane, helm and kubectl; fetch or build what is missing.
 
-Tried in this order: the folder named by KUBEBUILDER_ASSETS, the user's cache, the official download,
-a build from the Go modules pinned in `tools/`.
+Tried in this order: the folder named by KUBEBUILDER_ASSETS, the user's cache, the official
+download, a build from the Go modules pinned in `tools/`.
 """
 
+import fcntl
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-from bamboo_devcluster.errors import BinaryError
+from bamboo_devcluster import download, gobuild
+from bamboo_devcluster.errors import BinaryError, disk_full_message, is_disk_full
 
 KUBERNETES_VERSION = "1.36.3"
 ETCD_VERSION = "3.6.8"
@@ -26,10 +30,74 @@ def cache_directory() -> Path:
     return Path(base) / "bamboo" / "bin" / name
 
 
-def ensure(say: Callable[[str], None]) -> BinDir:
-    """Return the paths of all programs, getting those that are missing."""
-    found = {name: cache_directory() / name for name in PROGRAMS}
-    missing = [name for name, path in found.items() if not path.exists()]
-    if missing:
-        raise BinaryError(f"missing: {missing}")
+def ensure(say: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> BinDir:
+    """Return the paths of the named programs, getting those that are missing.
+
+    Safe to run several times at once: the others wait for the first.
+    """
+    found = _find(names)
+    if len(found) < len(names):
+        with _locked(cache_directory()):
+            found = _find(names)
+            for leftover in cache_directory().glob(".build-*"):
+                shutil.rmtree(leftover, ignore_errors=True)
+            _get_missing([name for name in names if name not in found], say)
+            found = _find(names)
     return found
+
+
+def _find(names: Sequence[str]) -> BinDir:
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    folders = [*([Path(assets)] if assets else []), cache_directory()]
+    found: BinDir = {}
+    for name in names:
+        for folder in folders:
+            if name not in found and os.access(folder / name, os.X_OK):
+                found[name] = folder / name
+    return found
+
+
+def _get_missing(names: Sequence[str], say: Callable[[str], None]) -> None:
+    unreachable: set[str] = set()
+    for name in names:
+        target = cache_directory() / name
+        source = download.find_source(
+            name, kubernetes=KUBERNETES_VERSION, etcd=ETCD_VERSION, helm=HELM_VERSION
+        )
+        host = source.url.split("/")[2]
+        try:
+            if host not in unreachable:
+                download.fetch(source, target, say)
+                continue
+        except download.UnavailableError as error:
+            unreachable.add(host)
+            say(f"{name}: no download ({error}); building it instead")
+        except OSError as error:
+            raise _write_failure(error) from error
+        recipe = gobuild.find_recipe(name, kubernetes=KUBERNETES_VERSION, helm=HELM_VERSION)
+        try:
+            gobuild.build(name, recipe, target, say)
+        except OSError as error:
+            raise _write_failure(error) from error
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise _write_failure(error) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write_failure(error: OSError) -> BinaryError:
+    folder = cache_directory()
+    if is_disk_full(error):
+        return BinaryError(disk_full_message(folder))
+    return BinaryError(
+        f"Programs cannot be kept in {folder} ({error.strerror}); set XDG_CACHE_HOME to a folder "
+        "that you can write to."
+    )

@@ -7,15 +7,12 @@ The work is done by the daemon (see `daemon`), a child process that dies with th
 left behind however this process ends.
 """
 
-import contextlib
 import http.client
 import json
 import os
-import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +20,11 @@ from types import TracebackType
 from typing import IO, Any
 from urllib.parse import urlsplit
 
-from bamboo_devcluster import daemon
-from bamboo_devcluster.components import Layout
-from bamboo_devcluster.errors import (
-    DevclusterError,
-    DirectoryError,
-    NodeError,
-    disk_full_message,
-    is_disk_full,
-)
+from bamboo_devcluster.directory import Layout, is_running, prepare_directory, stop_cluster
+from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
-_STOP_TIMEOUT_S = 30.0
 _REQUEST_TIMEOUT_S = 60.0
-_POLL_S = 0.02
-_MIN_FREE_BYTES = 200 * 2**20
 
 
 def _be_silent(text: str) -> None:
@@ -197,64 +184,6 @@ class Cluster:
         if response.status >= 400:
             raise NodeError(answer["error"])
         return answer
-
-
-def is_running(root: Path) -> bool:
-    """Tell whether a daemon holds the directory's lock."""
-    if not (root / "lock").exists():
-        return False
-    lock = daemon.lock_directory(root)
-    if lock is None:
-        return True
-    lock.close()
-    return False
-
-
-def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
-    """Make the directory ready for a new cluster; remove the remains of a killed one."""
-    daemon.check_directory(root)
-    if is_running(root):
-        raise DirectoryError(f"A cluster is already running in {root}; use it, or `down` first.")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        if (root / "config.json").exists():
-            say(f"The cluster in {root} was killed without `down`; its remains are removed.")
-            daemon.remove_remains(root)
-        for folder in (root / "logs", root / "nodes"):
-            folder.mkdir(exist_ok=True)
-        free = os.statvfs(root)
-    except OSError as error:
-        text = disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
-        raise DirectoryError(text) from error
-    if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
-        raise DirectoryError(disk_full_message(root))
-    return root
-
-
-def stop_cluster(root: Path) -> bool:
-    """Stop the cluster in a directory and delete its files; tell whether one was running."""
-    daemon.check_directory(root)
-    if not root.exists():
-        return False
-    was_running = is_running(root)
-    if was_running:
-        _stop_daemon(root)
-    daemon.remove_remains(root)
-    (root / "lock").unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # the user has put something beside our files since
-        root.rmdir()
-    return was_running
-
-
-def _stop_daemon(root: Path) -> None:
-    pid = int((root / "pid").read_text())
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        while is_running(root):
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(_POLL_S)
 
 
 def _write_config(

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bamboo_devcluster import launch, pki
+from bamboo_devcluster.directory import Layout
 from bamboo_devcluster.errors import ComponentError, disk_full_message
 
 NODE_MONITOR_GRACE_S = 8
@@ -50,37 +51,6 @@ class PortInUseError(ComponentError):
     """Somebody else took a port between our choice and its use, or the port given is taken."""
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Where things lie in a cluster directory."""
-
-    root: Path
-
-    @property
-    def pki(self) -> Path:
-        """Certificates and keys."""
-        return self.root / "pki"
-
-    @property
-    def logs(self) -> Path:
-        """Logs of the components and of the daemon."""
-        return self.root / "logs"
-
-    @property
-    def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig."""
-        return self.root / "kubeconfig"
-
-    @property
-    def nodes(self) -> Path:
-        """Files of the process nodes: one folder per node."""
-        return self.root / "nodes"
-
-    def client_config(self, name: str) -> Path:
-        """Return the kubeconfig of one component."""
-        return self.root / f"{name}.kubeconfig"
-
-
 def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> None:
     """Write every certificate and kubeconfig that the control plane and the users need."""
     authority.issue(
@@ -104,7 +74,9 @@ def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> 
         pki.write_kubeconfig(path, server=server, authority=authority.cert, pair=pair)
 
 
-def command_lines(binaries: Mapping[str, Path], layout: Layout, ports: Ports) -> dict[str, list[str]]:
+def command_lines(
+    binaries: Mapping[str, Path], layout: Layout, ports: Ports
+) -> dict[str, list[str]]:
     """Return the argv of each component, in the order of their start."""
     etcd_url = f"http://127.0.0.1:{ports.etcd_client}"
     keys = layout.pki
@@ -222,10 +194,10 @@ class Component:
             process.kill()
             await process.exit_code
 
-    async def ended(self) -> ComponentError:
-        """Wait until the program ends and return what to say about it."""
+    async def fail_at_end(self) -> None:
+        """Wait until the program ends and raise what to say about it."""
         assert self._process is not None
-        return self.failure(await asyncio.shield(self._process.exit_code))
+        raise self.failure(await asyncio.shield(self._process.exit_code))
 
     def failure(self, code: int) -> ComponentError:
         """Return the one sentence about this program's end, from its log's last words."""

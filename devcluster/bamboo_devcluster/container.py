@@ -77,9 +77,8 @@ class StopRequest:
             self._changed.clear()
             changed = asyncio.ensure_future(self._changed.wait())
             try:
-                await asyncio.wait(
-                    {ended, changed}, timeout=left, return_when=asyncio.FIRST_COMPLETED
-                )
+                both: set[asyncio.Future[Any]] = {ended, changed}
+                await asyncio.wait(both, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 changed.cancel()
         return True
@@ -135,6 +134,16 @@ class Container:
                 return
             delay_s = min(self.backoff.cap_s, delay_s * 2 or self.backoff.base_s)
             self._note_restart(ended)
+
+    def lose(self, *, goes_on: bool) -> None:
+        """Note that an earlier run, on a machine that is gone, cannot be found any more."""
+        text = "The container could not be located when the pod was terminated"
+        now = clock.now()
+        lost = Terminated(137, "ContainerStatusUnknown", now, now, text)
+        if goes_on:
+            self._note_restart(lost)
+        else:
+            self.record.state = lost
 
     def log_path(self, *, previous: bool = False) -> Path:
         """Return the log of the present run, or of the one before."""
@@ -251,7 +260,8 @@ class Container:
     async def _wait_or_stop(self, process: launch.Process) -> int:
         stop = asyncio.ensure_future(self.stop.made())
         try:
-            await asyncio.wait({process.exit_code, stop}, return_when=asyncio.FIRST_COMPLETED)
+            both: set[asyncio.Future[Any]] = {process.exit_code, stop}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             stop.cancel()
         if process.is_running:
@@ -283,9 +293,7 @@ class Container:
                 text = ""
         policy = self.spec.get("terminationMessagePolicy", "File")
         if not text and code and policy == "FallbackToLogsOnError":
-            text = tail_text(
-                self.log_path(), lines=_MESSAGE_LINES, limit_bytes=_MESSAGE_TAIL_BYTES
-            )
+            text = tail_text(self.log_path(), lines=_MESSAGE_LINES, limit_bytes=_MESSAGE_TAIL_BYTES)
         return text
 
     def _set(self, state: Waiting | Running | Terminated) -> None:
@@ -295,5 +303,6 @@ class Container:
 
 async def _first(hook: "asyncio.Future[None]", ended: "asyncio.Future[int]") -> int:
     """Wait for the hook, or for the container to end by itself meanwhile."""
-    await asyncio.wait({hook, ended}, return_when=asyncio.FIRST_COMPLETED)
+    both: set[asyncio.Future[Any]] = {hook, ended}
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     return 0

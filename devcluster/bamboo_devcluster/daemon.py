@@ -6,24 +6,23 @@ hand. What it is asked to do stands in `config.json` in the directory.
 """
 
 import asyncio
-import fcntl
 import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from bamboo_devcluster import binaries, components, launch, pki
 from bamboo_devcluster.addresses import AddressBlock
-from bamboo_devcluster.components import Component, Layout, Ports, PortInUseError
+from bamboo_devcluster.components import Component, PortInUseError, Ports
 from bamboo_devcluster.container import Backoff
 from bamboo_devcluster.control import ControlServer
-from bamboo_devcluster.errors import DevclusterError, DirectoryError, disk_full_message, is_disk_full
+from bamboo_devcluster.directory import Layout, lock_directory, remove_remains
+from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk_full
 from bamboo_devcluster.events import EventRecorder
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.kubelet_server import KubeletServers
@@ -31,7 +30,7 @@ from bamboo_devcluster.pod_worker import NodePorts, default_path_env
 from bamboo_devcluster.process_nodes import ProcessNodes
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
-_READY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 90.0
 _PORT_ATTEMPTS = 3
 
 
@@ -40,9 +39,9 @@ class Config:
     """What the cluster is asked to be."""
 
     nodes: tuple[NodeSpec, ...] = ()
-    images: ImageMap = ImageMap()
+    images: ImageMap = field(default_factory=ImageMap)
     api_port: int = 0
-    backoff: Backoff = Backoff()
+    backoff: Backoff = field(default_factory=Backoff)
     dies_with: int = 0  # PID of the process whose end is the cluster's end
 
     @classmethod
@@ -65,13 +64,16 @@ class Daemon:
         self._layout, self._config, self._say = layout, config, say
         self._components: list[Component] = []
         self._stop = asyncio.Event()
+        self.owner_died = False
 
     async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
         """Live: start, serve, and on SIGTERM or a control request stop everything."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
-        paths = binaries.ensure(self._say)
+        if self._config.dies_with:
+            self._follow(self._config.dies_with)
+        paths = binaries.ensure(self._say, binaries.CONTROL_PLANE)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stop_components)
             addresses = AddressBlock()
@@ -82,25 +84,35 @@ class Daemon:
             on_ready(state)
             await self._until_stopped()
 
+    def _follow(self, owner: int) -> None:
+        """End when the owner ends. (A parent-death signal would follow its thread instead.)"""
+        try:
+            descriptor = os.pidfd_open(owner)
+        except ProcessLookupError:
+            self.owner_died = True
+            self._stop.set()
+            return
+
+        def on_end() -> None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            self.owner_died = True
+            self._stop.set()
+
+        asyncio.get_running_loop().add_reader(descriptor, on_end)
+
     async def _until_stopped(self) -> None:
         keepers = [asyncio.create_task(c.keep_running(self._say)) for c in self._components]
         stopped = asyncio.create_task(self._stop.wait())
-        done, pending = await asyncio.wait(
-            {*keepers, stopped}, return_when=asyncio.FIRST_COMPLETED
-        )
+        done, pending = await asyncio.wait({*keepers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
         for task in done:
             task.result()  # a component that fell over and over raises here
 
-    async def _start_control_plane(
-        self, paths: dict[str, Path], authority: pki.Authority
-    ) -> Ports:
+    async def _start_control_plane(self, paths: dict[str, Path], authority: pki.Authority) -> Ports:
         for attempt in range(_PORT_ATTEMPTS):
             ports = components.pick_ports(self._config.api_port)
-            components.write_credentials(
-                self._layout, authority, f"https://127.0.0.1:{ports.api}"
-            )
+            components.write_credentials(self._layout, authority, f"https://127.0.0.1:{ports.api}")
             try:
                 await self._start_components(paths, ports)
             except PortInUseError:
@@ -122,15 +134,14 @@ class Daemon:
             await component.start()
 
     async def _until_ready(self, ports: Ports, watched: list[Component]) -> None:
-        ends = [asyncio.create_task(component.ended()) for component in watched]
+        ends: list[asyncio.Task[None]] = [asyncio.create_task(c.fail_at_end()) for c in watched]
         ready = asyncio.create_task(self._poll_readyz(ports))
         try:
             done, _ = await asyncio.wait(
                 {ready, *ends}, timeout=_READY_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED
             )
-            for task in ends:
-                if task in done:
-                    raise task.result()
+            for task in done:
+                task.result()
             if ready not in done:
                 raise DevclusterError(
                     f"kube-apiserver was not ready within {_READY_TIMEOUT_S:g} s; see "
@@ -152,13 +163,7 @@ class Daemon:
                     await asyncio.sleep(0.1)
 
     def _client(self, ports: Ports) -> KubeApi:
-        keys = self._layout.pki
-        return KubeApi(
-            f"https://127.0.0.1:{ports.api}",
-            authority=keys / "ca.crt",
-            cert=keys / "admin.crt",
-            key=keys / "admin.key",
-        )
+        return KubeApi.from_directory(self._layout.root, f"https://127.0.0.1:{ports.api}")
 
     async def _start_nodes(
         self,
@@ -214,17 +219,6 @@ class Daemon:
         self._components = []
 
 
-def lock_directory(root: Path) -> TextIO | None:
-    """Take the directory's lock for the life of this process; nothing when another has it."""
-    file = (root / "lock").open("a+")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    return file
-
-
 def main() -> None:
     """Run the daemon of one directory."""
     root = Path(sys.argv[1])
@@ -245,16 +239,20 @@ def main() -> None:
         tell({"error": f"another cluster is running in {root}"})
         sys.exit(1)
     config = Config.load(root / "config.json")
-    if config.dies_with:
-        _die_with(config.dies_with)
     layout = Layout(root)
 
     def on_ready(state: dict[str, Any]) -> None:
         pki.write_private(root / "cluster.json", json.dumps(state).encode())
         tell({"ready": state})
 
+    daemon: list[Daemon] = []
+
+    async def live() -> None:
+        daemon.append(Daemon(layout, config, say))
+        await daemon[0].run(on_ready)
+
     try:
-        asyncio.run(Daemon(layout, config, say).run(on_ready))
+        asyncio.run(live())
     except DevclusterError as error:
         print(error, flush=True)
         tell({"error": str(error)})
@@ -266,34 +264,8 @@ def main() -> None:
         sys.exit(1)
     finally:
         (root / "cluster.json").unlink(missing_ok=True)
-
-
-def _die_with(parent: int) -> None:
-    launch.die_with_parent()
-    if os.getppid() != parent:
-        sys.exit(137)
-
-
-def check_directory(root: Path) -> None:
-    """Raise DirectoryError unless the directory is a cluster's, empty, or missing."""
-    if not root.exists():
-        return
-    if not root.is_dir():
-        raise DirectoryError(f"{root} is a file; choose another --dir.")
-    names = {path.name for path in root.iterdir()}
-    if names and "config.json" not in names and names != {"lock"}:
-        raise DirectoryError(f"{root} holds other files; choose an empty --dir.")
-
-
-def remove_remains(root: Path) -> None:
-    """Delete what a cluster has written into its directory; the lock file stays until last."""
-    for path in root.iterdir():
-        if path.name == "lock":
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+        if daemon and daemon[0].owner_died:
+            remove_remains(root)  # nobody is left who could
 
 
 if __name__ == "__main__":

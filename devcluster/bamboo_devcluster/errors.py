@@ -4,7 +4,7 @@
     |-- BinaryError            a program could be neither found, downloaded nor built
     |-- DirectoryError         the cluster directory cannot be used
     |-- ComponentError         a control plane program did not start or stopped
-    |-- NodeError              a node operation names something that does not exist or is not possible
+    |-- NodeError              a node operation names what does not exist, or is not possible
     `-- SpecError              a value given by the user is wrong; names the field
 
 The command line prints the sentence and exits with code 1; anything else is a defect and shows its

@@ -22,7 +22,10 @@ class EventRecorder:
         """Queue an event about a pod; `kind` is Normal or Warning."""
         metadata, now = pod["metadata"], clock.to_time(clock.now())
         event: Object = {
-            "metadata": {"generateName": f"{metadata['name']}.", "namespace": metadata["namespace"]},
+            "metadata": {
+                "generateName": f"{metadata['name']}.",
+                "namespace": metadata["namespace"],
+            },
             "involvedObject": {
                 "apiVersion": "v1",
                 "kind": "Pod",

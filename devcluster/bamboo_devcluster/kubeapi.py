@@ -47,6 +47,14 @@ class KubeApi:
         timeout = aiohttp.ClientTimeout(total=_REQUEST_TIMEOUT_S)
         self._session = aiohttp.ClientSession(server, connector=connector, timeout=timeout)
 
+    @classmethod
+    def from_directory(cls, directory: Path, server: str) -> "KubeApi":
+        """Return the administrator's client of the cluster in a directory."""
+        keys = directory / "pki"
+        return cls(
+            server, authority=keys / "ca.crt", cert=keys / "admin.crt", key=keys / "admin.key"
+        )
+
     async def __aenter__(self) -> "KubeApi":
         return self
 

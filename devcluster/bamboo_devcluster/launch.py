@@ -5,7 +5,6 @@ signal is tied to the thread that forked.
 """
 
 import asyncio
-import ctypes
 import enum
 import json
 import os
@@ -19,7 +18,6 @@ from typing import Any
 
 _SHIM = Path(__file__).with_name("shim.py")
 _START_TIMEOUT_S = 30.0
-_PR_SET_PDEATHSIG = 1
 
 
 class Isolation(enum.Enum):
@@ -141,11 +139,6 @@ async def find_isolation(directory: Path) -> Isolation:
     return Isolation.NONE
 
 
-def die_with_parent() -> None:
-    """Ask the kernel for SIGKILL when the parent of this process dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-
-
 async def _run_shim(order: Order, data: dict[str, Any], output: int) -> Process:
     reader, writer = os.pipe()
     data.update(
@@ -153,7 +146,7 @@ async def _run_shim(order: Order, data: dict[str, Any], output: int) -> Process:
         parent=os.getpid(),
     )  # fmt: skip
     try:
-        shim = subprocess.Popen(
+        shim = subprocess.Popen(  # noqa: ASYNC220 - vfork and exec, a millisecond
             [sys.executable, "-I", "-S", str(_SHIM)],
             stdin=subprocess.PIPE,
             stdout=output,

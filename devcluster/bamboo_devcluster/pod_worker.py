@@ -30,6 +30,7 @@ from bamboo_devcluster.pod_env import (
     PodFacts,
     container_argv,
     container_env,
+    expand,
     referenced_objects,
 )
 from bamboo_devcluster.pod_status import (
@@ -83,6 +84,7 @@ class PodWorker:
         self._started_at = clock.now()
         self._dirty = asyncio.Event()
         self._touched = asyncio.Event()  # by an update from outside
+        self._progressed = asyncio.Event()  # by any change of a record, or a touch
         self._is_gone = False  # from the API: nothing to report to any more
         self._is_final = False
         self._is_dead = False  # the machine vanished: never speak again
@@ -151,8 +153,12 @@ class PodWorker:
         for process in self._processes():
             process.thaw()
 
-    def _touch(self) -> None:
+    def _change(self) -> None:
         self._dirty.set()
+        self._progressed.set()
+
+    def _touch(self) -> None:
+        self._change()
         self._touched.set()
 
     def _processes(self) -> list[launch.Process]:
@@ -188,29 +194,15 @@ class PodWorker:
         if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             self._keep_old_records()
             return False
-        had_containers = bool((self.pod.get("status") or {}).get("containerStatuses"))
-        started = [s for s in (self.pod.get("status") or {}).get("containerStatuses") or []
-                   if "running" in s.get("state", {}) or "terminated" in s.get("state", {})]  # fmt: skip
-        if not (had_containers and started):
+        status = self.pod.get("status") or {}
+        states = [s.get("state", {}) for s in status.get("containerStatuses") or []]
+        if not any("running" in state or "terminated" in state for state in states):
             return True
-        is_over = (
-            self.pod["spec"].get("restartPolicy") == "Never"
-            or self.pod["metadata"].get("deletionTimestamp") is not None
-        )
-        lost = Terminated(
-            137,
-            "ContainerStatusUnknown",
-            clock.now(),
-            clock.now(),
-            "The container could not be located when the pod was terminated",
-        )
+        may_restart = self.pod["spec"].get("restartPolicy") != "Never"
+        goes_on = may_restart and not self.pod["metadata"].get("deletionTimestamp")
         for container in self._main:
-            if is_over:
-                container.record.state = lost
-            else:
-                container.record.last = lost
-                container.record.restart_count = 1
-        return not is_over
+            container.lose(goes_on=goes_on)
+        return goes_on
 
     def _keep_old_records(self) -> None:
         # A finished pod keeps the status it has; only its removal is left to do.
@@ -280,7 +272,8 @@ class PodWorker:
 
     async def _until_started(self, container: Container) -> None:
         while not container.record.is_started and not self._stop.is_made:
-            await asyncio.sleep(0.05)
+            self._progressed.clear()
+            await self._progressed.wait()
 
     @staticmethod
     def _has_succeeded(container: Container) -> bool:
@@ -373,10 +366,10 @@ class PodWorker:
             record.state = Waiting("PodInitializing")
         ports = ContainerPorts(
             prepare=self._prepare,
-            changed=self._dirty.set,
+            changed=self._change,
             event=self._event,
             awake=self._node.awake,
-            watch_over=lambda container: probes.watch_over(container, self.pod_ip, self._dirty.set),
+            watch_over=lambda container: probes.watch_over(container, self.pod_ip, self._change),
             before_stop=self._before_stop if (spec.get("lifecycle") or {}).get("preStop") else None,
         )
         logs = self._directory / "logs" / spec["name"]
@@ -438,7 +431,9 @@ class PodWorker:
             found["configmaps"], found["secrets"],
         )  # fmt: skip
 
-    def _mounts(self, spec: Object, message_file: Path, env: Mapping[str, str]) -> list[launch.Mount]:
+    def _mounts(
+        self, spec: Object, message_file: Path, env: Mapping[str, str]
+    ) -> list[launch.Mount]:
         mounts = [self._mount(item, env) for item in spec.get("volumeMounts") or []]
         message_path = spec.get("terminationMessagePath") or _MESSAGE_PATH
         if self._node.isolation is launch.Isolation.NONE:
@@ -459,8 +454,6 @@ class PodWorker:
         source = Path(self._volumes.source(item["name"]))
         sub_path = item.get("subPath") or ""
         if expression := item.get("subPathExpr"):
-            from bamboo_devcluster.pod_env import expand
-
             sub_path = expand(expression, env)
         if sub_path:
             source = source / sub_path

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
@@ -58,8 +58,8 @@ async def run_hook(container: Container, hook: Object, pod_ip: str) -> None:
     if "sleep" in hook:
         await asyncio.sleep(hook["sleep"]["seconds"])
         return
-    text = await _try_once(container, hook, pod_ip)
-    if text:
+    # No time-out here: the grace period is the hook's limit, and the caller keeps it.
+    if text := await _attempt(container, hook, pod_ip):
         container.ports.event("Warning", "FailedPreStopHook", text)
 
 
@@ -102,7 +102,7 @@ def _give_up(container: Container, probe: Object, what: str, failure: str) -> No
     container.restart(float(grace_s))
 
 
-async def _results(container: Container, probe: Object, pod_ip: str):  # type: ignore[no-untyped-def]
+async def _results(container: Container, probe: Object, pod_ip: str) -> AsyncIterator[str]:
     """Yield the failure text ("" for success) of each probe, at the probe's pace."""
     await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
     while True:
@@ -116,17 +116,22 @@ async def _try_once(container: Container, probe: Object, pod_ip: str) -> str:
     timeout_s = float(probe.get("timeoutSeconds") or 1)
     try:
         async with asyncio.timeout(timeout_s):
-            if "httpGet" in probe:
-                return await _http(container, probe["httpGet"], pod_ip)
-            if "tcpSocket" in probe:
-                return await _tcp(container, probe["tcpSocket"], pod_ip)
-            if "exec" in probe:
-                return await _exec(container, probe["exec"]["command"])
+            return await _attempt(container, probe, pod_ip)
     except TimeoutError:
         return f"no answer within {timeout_s:g} s"
+
+
+async def _attempt(container: Container, action: Object, pod_ip: str) -> str:
+    try:
+        if "httpGet" in action:
+            return await _http(container, action["httpGet"], pod_ip)
+        if "tcpSocket" in action:
+            return await _tcp(container, action["tcpSocket"], pod_ip)
+        if "exec" in action:
+            return await _exec(container, action["exec"]["command"])
     except (OSError, aiohttp.ClientError, launch.StartError) as error:
         return str(error)
-    return f"process nodes do not support {sorted(probe)}"
+    return f"process nodes do not support {sorted(action)}"
 
 
 async def _http(container: Container, action: Object, pod_ip: str) -> str:

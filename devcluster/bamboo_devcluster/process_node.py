@@ -16,7 +16,6 @@ from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubeapi import (
     STRATEGIC_PATCH,
     ApiError,
-    KubeApi,
     UnreachableError,
 )
 from bamboo_devcluster.pod_worker import NodePorts, PodWorker

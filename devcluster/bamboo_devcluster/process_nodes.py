@@ -6,8 +6,7 @@ endpoint. See node_kind.NodeKind for the contract.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from bamboo_devcluster import clock
@@ -167,9 +166,9 @@ class ProcessNodes:
             self._pods.pop(uid, None)
         else:
             self._pods[uid] = pod
-        if node := self._nodes.get(pod["spec"].get("nodeName", "")):
-            if node.uid:
-                node.see(kind, pod)
+        node = self._nodes.get(pod["spec"].get("nodeName", ""))
+        if node and node.uid:
+            node.see(kind, pod)
 
     async def _until_schedulable(self, name: str) -> None:
         loop = asyncio.get_running_loop()
@@ -201,8 +200,6 @@ class ProcessNodes:
 
 
 def _in_folder(ports: NodePorts, name: str, ip: str) -> NodePorts:
-    from dataclasses import replace
-
     return replace(ports, directory=ports.directory / name, host_ip=ip)
 
 

@@ -13,12 +13,22 @@ On the file descriptor `status_fd` one JSON line is written: {"pid": N}, then {"
 program could not be started. The descriptor closes when the program runs.
 """
 
+from __future__ import annotations
+
 import ctypes
 import json
 import os
 import platform
 import signal
 import sys
+
+TYPE_CHECKING = False  # importing typing costs a third of this program's start
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+    Order = dict[str, Any]
+    Tell = Callable[[dict[str, Any]], None]
 
 PR_SET_PDEATHSIG = 1
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_PARENT = 0x20000, 0x10000000, 0x20000000, 0x8000
@@ -31,7 +41,7 @@ SYS_PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-def check(result, what):
+def check(result: int, what: str) -> int:
     """Raise OSError when a C call failed."""
     if result < 0:
         number = ctypes.get_errno()
@@ -39,14 +49,20 @@ def check(result, what):
     return result
 
 
-def mount(source, target, kind=None, flags=0, data=None):
+def mount(
+    source: str | None,
+    target: str,
+    kind: str | None = None,
+    flags: int = 0,
+    data: str | None = None,
+) -> None:
     """mount(2), with text arguments."""
     texts = [None if text is None else text.encode() for text in (source, target, kind, data)]
     result = libc.mount(texts[0], texts[1], texts[2], ctypes.c_ulong(flags), texts[3])
     check(result, f"mount {source} on {target}")
 
 
-def die_with_parent(parent):
+def die_with_parent(parent: int | None) -> None:
     """Ask for SIGKILL when the parent dies; die now if it is dead already."""
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if parent is not None and os.getppid() != parent:
@@ -61,16 +77,16 @@ class View:
     name. The ancestor may be the root itself.
     """
 
-    def __init__(self, scratch):
+    def __init__(self, scratch: str) -> None:
         self.scratch = scratch
-        self.synthetic = set()
-        self.volumes = []
+        self.synthetic: set[str] = set()
+        self.volumes: list[str] = []
         self.stashes = 0
         self.has_old_root = False
         os.makedirs(scratch, exist_ok=True)
         mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700")
 
-    def place(self, path, is_dir):
+    def place(self, path: str, is_dir: bool) -> str:
         """Return the real path of a mount point at `path`, made if missing."""
         path = os.path.realpath(path)
         missing = []
@@ -87,7 +103,7 @@ class View:
             self.synthetic.add(path)
         return path
 
-    def mimic(self, directory):
+    def mimic(self, directory: str) -> None:
         """Make a directory writable in this namespace only, with its entries as before."""
         if directory == "/":
             self.new_root()
@@ -101,7 +117,7 @@ class View:
         self.copy_entries(stash, directory)
         self.synthetic.add(directory)
 
-    def new_root(self):
+    def new_root(self) -> None:
         """Replace the root by a tmpfs whose entries are those of the old root."""
         root = os.path.join(self.scratch, "root")
         os.mkdir(root)
@@ -115,18 +131,18 @@ class View:
         self.has_old_root = True
         self.synthetic.add("/")
 
-    def is_in_volume(self, path):
+    def is_in_volume(self, path: str) -> bool:
         """Tell whether a path lies in a volume that is mounted already; new names go into it."""
         return any(path == v or path.startswith(v + "/") for v in self.volumes)
 
-    def finish(self):
+    def finish(self) -> None:
         """Drop the old root; sources of mounts were reachable through it until now."""
         if self.has_old_root:
             check(libc.umount2(b"/.old", MNT_DETACH), "umount")
             os.rmdir("/.old")
 
     @staticmethod
-    def copy_entries(source, target):
+    def copy_entries(source: str, target: str) -> None:
         """Bind every entry of a directory into another; symbolic links are copied."""
         for entry in os.scandir(source):
             there = os.path.join(target, entry.name)
@@ -140,7 +156,7 @@ class View:
                 continue  # it vanished while we looked; /tmp and /run are alive
 
 
-def make_mount_point(path, is_dir):
+def make_mount_point(path: str, is_dir: bool) -> None:
     """Make an empty directory or file to mount on."""
     if is_dir:
         os.mkdir(path, 0o755)
@@ -148,18 +164,18 @@ def make_mount_point(path, is_dir):
         os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o644))
 
 
-def bind_all(view, mounts):
+def bind_all(view: View, mounts: list[Order]) -> None:
     """Bind the ordered mounts (source, target, read_only), outer ones first."""
     # All sources are opened first: a later mimic may hide a source behind its own tmpfs.
     mounts = sorted(mounts, key=lambda item: item["target"].count("/"))
     sources = [os.open(item["source"], os.O_PATH) for item in mounts]
-    for item, descriptor in zip(mounts, sources):
+    for item, descriptor in zip(mounts, sources, strict=True):
         bind(view, item, descriptor)
         os.close(descriptor)
     view.finish()
 
 
-def bind(view, item, descriptor):
+def bind(view: View, item: Order, descriptor: int) -> None:
     """Bind one mount from an open source."""
     target = view.place(item["target"], os.path.isdir(f"/proc/self/fd/{descriptor}"))
     mount(f"/proc/self/fd/{descriptor}", target, None, MS_BIND | MS_REC)
@@ -170,7 +186,7 @@ def bind(view, item, descriptor):
     view.volumes.append(target)
 
 
-def enter_new_namespaces(order):
+def enter_new_namespaces(order: Order) -> None:
     """Unshare; without privileges inside a user namespace that maps the user to itself."""
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWNS | CLONE_NEWPID
@@ -185,7 +201,7 @@ def enter_new_namespaces(order):
     mount(None, "/", None, MS_REC | MS_PRIVATE)
 
 
-def start(order):
+def start(order: Order) -> NoReturn:
     """Replace this process by the ordered program."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -197,7 +213,7 @@ def start(order):
     os.execvpe(order["argv"][0], order["argv"], env)
 
 
-def run_plain(order, parent, tell):
+def run_plain(order: Order, parent: int, tell: Tell) -> None:
     """Become the program."""
     os.setsid()
     die_with_parent(parent)
@@ -205,7 +221,7 @@ def run_plain(order, parent, tell):
     start(order)
 
 
-def run_jail(order, parent, tell):
+def run_jail(order: Order, parent: int, tell: Tell) -> None:
     """Start the program as process 1 of new namespaces, child of our own parent."""
     die_with_parent(parent)
     enter_new_namespaces(order)
@@ -227,13 +243,13 @@ def run_jail(order, parent, tell):
     start(order)
 
 
-def run_enter(order, parent, tell):
+def run_enter(order: Order, parent: int, tell: Tell) -> None:
     """Run the program inside the namespaces of process `target`."""
     die_with_parent(parent)
     target = order["target"]
     names = (["user"] if order["user_namespace"] else []) + ["pid", "mnt"]
     descriptors = [os.open(f"/proc/{target}/ns/{name}", os.O_RDONLY) for name in names]
-    for descriptor, name in zip(descriptors, names):
+    for descriptor, name in zip(descriptors, names, strict=True):
         check(libc.setns(descriptor, 0), f"setns {name}")
     number = SYS_CLONE[platform.machine()]
     pid = check(libc.syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0), "clone")
@@ -246,13 +262,13 @@ def run_enter(order, parent, tell):
     start(order)
 
 
-def main():
+def main() -> None:
     """Read the order, carry it out, report what failed."""
     order = json.load(sys.stdin)
     status = order["status_fd"]
     os.set_inheritable(status, False)
 
-    def tell(message):
+    def tell(message: dict[str, Any]) -> None:
         os.write(status, json.dumps(message).encode() + b"\n")
 
     modes = {"plain": run_plain, "jail": run_jail, "enter": run_enter}
@@ -263,4 +279,5 @@ def main():
         os._exit(127)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,9 @@ class Taint:
 
     def __post_init__(self) -> None:
         if self.effect not in _TAINT_EFFECTS:
-            raise SpecError("taint.effect", f"{self.effect!r} is none of {', '.join(_TAINT_EFFECTS)}")
+            raise SpecError(
+                "taint.effect", f"{self.effect!r} is none of {', '.join(_TAINT_EFFECTS)}"
+            )
 
     @classmethod
     def parse(cls, text: str) -> "Taint":
@@ -54,7 +56,9 @@ class NodeSpec:
 
     def __post_init__(self) -> None:
         if not _DNS_LABEL.match(self.name):
-            raise SpecError("node.name", f"{self.name!r} must be lower case letters, digits, - and .")
+            raise SpecError(
+                "node.name", f"{self.name!r} must be lower case letters, digits, - and ."
+            )
         if self.gpus < 0:
             raise SpecError("node.gpus", f"{self.gpus} is negative; give 0 or more")
 
@@ -84,7 +88,9 @@ class NodeSpec:
         known = set(cls.__dataclass_fields__)
         unknown = sorted(set(data) - known)
         if unknown:
-            raise SpecError(f"node.{unknown[0]}", f"no such field; known: {', '.join(sorted(known))}")
+            raise SpecError(
+                f"node.{unknown[0]}", f"no such field; known: {', '.join(sorted(known))}"
+            )
         taints = tuple(Taint(**t) for t in data.get("taints", ()))
         return cls(**{**data, "taints": taints})
 

@@ -30,6 +30,7 @@ Payload = dict[str, tuple[bytes, int]]
 OBJECT_REFRESH_S = 10.0
 _TOKEN_RENEW_SHARE = 0.8
 _DEFAULT_MODE = 0o644
+_WRITTEN_KINDS = ("configMap", "secret", "downwardAPI", "projected")
 
 
 class VolumeError(Exception):
@@ -65,7 +66,7 @@ class PodVolumes:
     async def _make(self, volume: Object) -> Path:
         if "hostPath" in volume:
             return _host_path(volume["hostPath"])
-        target = self._directory / volume["name"]
+        target = self._directory / str(volume["name"])
         target.mkdir(parents=True, exist_ok=True)
         if "emptyDir" in volume:
             target.chmod(0o777)
@@ -81,12 +82,15 @@ class PodVolumes:
         return target
 
     def _payload_maker(self, volume: Object) -> Callable[[], Awaitable[Payload]] | None:
-        for kind in ("configMap", "secret", "downwardAPI", "projected"):
-            if kind in volume:
-                source, mode = volume[kind], volume[kind].get("defaultMode", _DEFAULT_MODE)
-                sources = source.get("sources") or [] if kind == "projected" else [{kind: source}]
-                return lambda: self._payload(volume["name"], sources, mode)
-        return None
+        kind = next((k for k in _WRITTEN_KINDS if k in volume), None)
+        if kind is None:
+            return None
+        source: Object = volume[kind]
+        mode = int(source.get("defaultMode", _DEFAULT_MODE))
+        sources: list[Object] = source.get("sources") or []
+        if kind != "projected":
+            sources = [{kind: source}]
+        return lambda: self._payload(volume["name"], sources, mode)
 
     async def _payload(self, name: str, sources: list[Object], mode: int) -> Payload:
         payload: Payload = {}
@@ -145,9 +149,8 @@ class PodVolumes:
         return payload
 
     async def _token(self, key: str, request: Object) -> str:
-        token, renew_at = self._tokens.get(key, ("", clock.now()))
-        if clock.now() < renew_at:
-            return token
+        if key in self._tokens and clock.now() < self._tokens[key][1]:
+            return self._tokens[key][0]
         pod = self._facts().pod
         metadata, account = pod["metadata"], pod["spec"].get("serviceAccountName", "default")
         path = f"/api/v1/namespaces/{metadata['namespace']}/serviceaccounts/{account}/token"
@@ -165,7 +168,7 @@ class PodVolumes:
             raise VolumeError(f"token of {account}: {error}") from error
         issued_at = clock.now()
         life = clock.from_time(answer["status"]["expirationTimestamp"]) - issued_at
-        token = answer["status"]["token"]
+        token = str(answer["status"]["token"])
         self._tokens[key] = (token, issued_at + life * _TOKEN_RENEW_SHARE)
         return token
 

@@ -1,0 +1,223 @@
+"""The `bamboo-devcluster` command."""
+
+import functools
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from bamboo_devcluster import binaries
+from bamboo_devcluster.cluster import Cluster, Options
+from bamboo_devcluster.directory import is_running, stop_cluster
+from bamboo_devcluster.errors import DevclusterError, SpecError
+from bamboo_devcluster.spec import NodeSpec, Taint, spread_nodes
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_errors = Console(stderr=True, highlight=False)
+
+
+class _Group(click.Group):
+    """Turns the package's errors into one sentence and exit code 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        try:
+            return super().invoke(ctx)
+        except DevclusterError as error:
+            raise click.ClickException(str(error)) from error
+
+
+def _default_directory() -> Path:
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "bamboo" / "devcluster"
+
+
+def _with_directory(command: _Command) -> _Command:
+    option = click.option(
+        "--dir",
+        "directory",
+        type=click.Path(path_type=Path),
+        default=_default_directory,
+        envvar="BAMBOO_DEVCLUSTER_DIR",
+        help="The cluster's directory (also BAMBOO_DEVCLUSTER_DIR).",
+    )
+    return option(command)
+
+
+def _with_machine(command: _Command) -> _Command:
+    options = (
+        click.option("--region", default="region-1", show_default=True),
+        click.option("--gpus", default=1, show_default=True, type=click.IntRange(min=0)),
+        click.option("--instance-type", default="process", show_default=True),
+        click.option("--spot/--no-spot", default=True, show_default=True),
+        click.option("--cpu", default="8", show_default=True),
+        click.option("--memory", default="32Gi", show_default=True),
+        click.option("--label", "labels", multiple=True, metavar="KEY=VALUE"),
+        click.option("--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT"),
+    )
+    return functools.reduce(lambda inner, option: option(inner), reversed(options), command)
+
+
+def _machine(values: dict[str, Any]) -> dict[str, Any]:
+    labels = {}
+    for text in values.pop("labels"):
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise SpecError("label", f"{text!r} is not of the form key=value")
+        labels[key] = value
+    taints = tuple(Taint.parse(text) for text in values.pop("taints"))
+    return {**values, "labels": labels, "taints": taints}
+
+
+def _say(text: str) -> None:
+    _errors.print(text, soft_wrap=True)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """A real Kubernetes control plane on this machine, with nodes whose pods run here."""
+
+
+@main.command()
+@_with_directory
+@click.option("--nodes", default=3, show_default=True, type=click.IntRange(min=0))
+@click.option("--zones", default="zone-a,zone-b,zone-c", show_default=True)
+@_with_machine
+@click.option("--images", type=click.Path(path_type=Path), help="Image map file (YAML).")
+@click.option("--port", default=0, help="The API server's port; any free one by default.")
+@click.option("--foreground", is_flag=True, help="Stay; the cluster ends with this command.")
+def up(
+    directory: Path, nodes: int, zones: str, images: Path | None, port: int, foreground: bool,
+    **machine: Any,
+) -> None:  # fmt: skip
+    """Start a cluster; does nothing when it runs already."""
+    if is_running(directory.absolute()):
+        cluster = Cluster.attach(directory)
+        _say(f"The cluster in {directory} is up already.")
+    else:
+        cluster = Cluster.up(
+            directory,
+            nodes=spread_nodes(nodes, zones.split(","), **_machine(machine)),
+            options=Options(images=images, api_port=port, outlives_caller=not foreground),
+            say=_say,
+        )
+    click.echo(f"export KUBECONFIG={cluster.kubeconfig}")
+    if foreground:
+        _stay(cluster)
+
+
+def _stay(cluster: Cluster) -> None:
+    wanted = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+    _say("Press Ctrl-C to end the cluster.")
+    signal.sigwait(wanted)
+    cluster.down()
+
+
+@main.command()
+@_with_directory
+def down(directory: Path) -> None:
+    """Stop a cluster and delete its files; does nothing when there is none."""
+    was_running = stop_cluster(directory.absolute())
+    _say("The cluster is down." if was_running else f"No cluster was running in {directory}.")
+
+
+@main.command()
+@_with_directory
+def status(directory: Path) -> None:
+    """Show whether the cluster runs, and its nodes; exit code 1 when it does not."""
+    cluster = Cluster.attach(directory)
+    click.echo(f"up: {cluster.server}, process {cluster.pid}, {cluster.directory}")
+    _print_nodes(cluster)
+
+
+@main.command()
+@_with_directory
+def kubeconfig(directory: Path) -> None:
+    """Print the path of the administrator's kubeconfig."""
+    click.echo(Cluster.attach(directory).kubeconfig)
+
+
+@main.command("binaries")
+def get_binaries() -> None:
+    """Fetch or build all programs; print the folder that holds them."""
+    paths = binaries.ensure(_say)
+    for folder in sorted({str(path.parent) for path in paths.values()}):
+        click.echo(folder)
+
+
+@main.group()
+def node() -> None:
+    """Make and break nodes."""
+
+
+@node.command("add")
+@_with_directory
+@click.argument("name")
+@click.option("--zone", default="zone-a", show_default=True)
+@_with_machine
+def add_node(directory: Path, name: str, zone: str, **machine: Any) -> None:
+    """Add a machine; one that is dead is replaced by a new one of its name."""
+    Cluster.attach(directory).add_node(NodeSpec(name=name, zone=zone, **_machine(machine)))
+
+
+@node.command("list")
+@_with_directory
+def list_nodes(directory: Path) -> None:
+    """List the machines and their states."""
+    _print_nodes(Cluster.attach(directory))
+
+
+@node.command("notice")
+@_with_directory
+@click.argument("name")
+@click.option("--lead", "lead_s", default=30.0, show_default=True, help="Seconds until the end.")
+def notice_node(directory: Path, name: str, lead_s: float) -> None:
+    """Announce a machine's end: taint it, delete its pods with grace, kill it after the lead."""
+    Cluster.attach(directory).notice_node(name, lead_s)
+
+
+def _add_node_command(name: str, help_text: str, act: Callable[[Cluster, str], None]) -> None:
+    @node.command(name, help=help_text)
+    @_with_directory
+    @click.argument("name")
+    def command(directory: Path, name: str) -> None:
+        act(Cluster.attach(directory), name)
+
+
+_add_node_command("kill", "The instance vanishes: SIGKILL, no more heartbeats.", Cluster.kill_node)
+_add_node_command("remove", "Kill a machine and delete its node object.", Cluster.remove_node)
+_add_node_command("freeze", "Stop a machine's processes and heartbeats.", Cluster.freeze_node)
+_add_node_command("thaw", "Let a frozen machine go on.", Cluster.thaw_node)
+
+
+@main.group()
+def pod() -> None:
+    """Break pods."""
+
+
+@pod.command("kill")
+@_with_directory
+@click.argument("name", metavar="NAMESPACE/NAME")
+def kill_pod(directory: Path, name: str) -> None:
+    """SIGKILL the processes of a pod; its node reports exit code 137."""
+    namespace, slash, pod_name = name.partition("/")
+    if not slash:
+        namespace, pod_name = "default", name
+    Cluster.attach(directory).kill_pod(namespace, pod_name)
+
+
+def _print_nodes(cluster: Cluster) -> None:
+    table = Table("node", "state", box=None)
+    for name, state in cluster.node_states().items():
+        table.add_row(name, state)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

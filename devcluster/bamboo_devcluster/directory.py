@@ -1,0 +1,144 @@
+"""A cluster's directory: its layout, its lock, its making ready and its removal.
+
+The lock file is held by the daemon for its whole life, so "is it running" is a question to the
+kernel and never a matter of stale PID files.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from bamboo_devcluster.errors import DirectoryError, disk_full_message, is_disk_full
+
+_STOP_TIMEOUT_S = 30.0
+_POLL_S = 0.02
+_MIN_FREE_BYTES = 200 * 2**20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where things lie in a cluster directory."""
+
+    root: Path
+
+    @property
+    def pki(self) -> Path:
+        """Certificates and keys."""
+        return self.root / "pki"
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the components and of the daemon."""
+        return self.root / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.root / "kubeconfig"
+
+    @property
+    def nodes(self) -> Path:
+        """Files of the process nodes: one folder per node."""
+        return self.root / "nodes"
+
+    def client_config(self, name: str) -> Path:
+        """Return the kubeconfig of one component."""
+        return self.root / f"{name}.kubeconfig"
+
+
+def lock_directory(root: Path) -> TextIO | None:
+    """Take the directory's lock for the life of this process; nothing when another has it."""
+    file = (root / "lock").open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        return None
+    return file
+
+
+def check_directory(root: Path) -> None:
+    """Raise DirectoryError unless the directory is a cluster's, empty, or missing."""
+    if not root.exists():
+        return
+    if not root.is_dir():
+        raise DirectoryError(f"{root} is a file; choose another --dir.")
+    names = {path.name for path in root.iterdir()}
+    if names and "config.json" not in names and names != {"lock"}:
+        raise DirectoryError(f"{root} holds other files; choose an empty --dir.")
+
+
+def remove_remains(root: Path) -> None:
+    """Delete what a cluster has written into its directory; the lock file stays until last."""
+    for path in root.iterdir():
+        if path.name == "lock":
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def is_running(root: Path) -> bool:
+    """Tell whether a daemon holds the directory's lock."""
+    if not (root / "lock").exists():
+        return False
+    lock = lock_directory(root)
+    if lock is None:
+        return True
+    lock.close()
+    return False
+
+
+def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
+    """Make the directory ready for a new cluster; remove the remains of a killed one."""
+    check_directory(root)
+    if is_running(root):
+        raise DirectoryError(f"A cluster is already running in {root}; use it, or `down` first.")
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        if (root / "config.json").exists():
+            say(f"The cluster in {root} was killed without `down`; its remains are removed.")
+            remove_remains(root)
+        for folder in (root / "logs", root / "nodes"):
+            folder.mkdir(exist_ok=True)
+        free = os.statvfs(root)
+    except OSError as error:
+        text = disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
+        raise DirectoryError(text) from error
+    if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
+        raise DirectoryError(disk_full_message(root))
+    return root
+
+
+def stop_cluster(root: Path) -> bool:
+    """Stop the cluster in a directory and delete its files; tell whether one was running."""
+    check_directory(root)
+    if not root.exists():
+        return False
+    was_running = is_running(root)
+    if was_running:
+        _stop_daemon(root)
+    remove_remains(root)
+    (root / "lock").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the user has put something beside our files since
+        root.rmdir()
+    return was_running
+
+
+def _stop_daemon(root: Path) -> None:
+    pid = int((root / "pid").read_text())
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+        while is_running(root):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(_POLL_S)

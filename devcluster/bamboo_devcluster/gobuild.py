@@ -1,0 +1,108 @@
+"""Build the programs from their Go modules, pinned in `tools/*/go.mod` and go.sum."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_devcluster.errors import BinaryError, disk_full_message
+
+_TOOLS = Path(__file__).with_name("tools")
+_PERCENT_STEP = 10
+_LAST_LINES = 3
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one program is built."""
+
+    module: str  # folder under tools/
+    package: str
+    ldflags: str = "-s -w"
+
+
+def find_recipe(program: str, *, kubernetes: str, helm: str) -> Recipe:
+    """Return how to build a program."""
+    if program == "etcd":
+        return Recipe("etcd", "go.etcd.io/etcd/server/v3")
+    if program == "helm":
+        version = f"-X helm.sh/helm/v4/internal/version.version=v{helm}"
+        return Recipe("helm", "helm.sh/helm/v4/cmd/helm", f"-s -w {version}")
+    major, minor, _ = kubernetes.split(".")
+    version = "k8s.io/component-base/version"
+    # Without these the server calls itself v0.0.0 and clients complain.
+    stamps = f"-X {version}.gitVersion=v{kubernetes} -X {version}.gitMajor={major}"
+    stamps += f" -X {version}.gitMinor={minor}"
+    return Recipe("kubernetes", f"k8s.io/kubernetes/cmd/{program}", f"-s -w {stamps}")
+
+
+def build(program: str, recipe: Recipe, target: Path, say: Callable[[str], None]) -> None:
+    """Build one program into `target`; raise BinaryError with one sentence when that fails."""
+    go = shutil.which("go")
+    if go is None:
+        raise BinaryError(
+            f"{program} can be neither downloaded nor built: there is no `go` on the PATH; install "
+            "Go 1.26 or newer, or set KUBEBUILDER_ASSETS to a folder that holds the programs."
+        )
+    folder = _TOOLS / recipe.module
+    say(f"{program}: building from Go modules")
+    total = _count_packages(go, folder, recipe.package)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".build-{program}-") as scratch:
+        output = Path(scratch) / program
+        command = [go, "build", "-v", "-trimpath", "-ldflags", recipe.ldflags, "-o", str(output)]
+        _run_build(program, [*command, recipe.package], folder, _Progress(program, total, say))
+        output.rename(target)
+
+
+class _Progress:
+    """Counts compiled packages; speaks every few percent."""
+
+    def __init__(self, program: str, total: int, say: Callable[[str], None]) -> None:
+        self._program, self._total, self._say = program, max(total, 1), say
+        self._done = self._shown = 0
+
+    def add(self) -> None:
+        """Count one more package."""
+        self._done += 1
+        percent = min(99, 100 * self._done // self._total)
+        if percent >= self._shown + _PERCENT_STEP:
+            self._shown = percent - percent % _PERCENT_STEP
+            self._say(f"{self._program}: {self._done} of {self._total} packages compiled")
+
+
+def _run_build(program: str, command: Sequence[str], folder: Path, progress: _Progress) -> None:
+    process = subprocess.Popen(
+        command, cwd=folder, env=_environment(), text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+    words: list[str] = []
+    with process.stderr:
+        for line in process.stderr:
+            text = line.strip()
+            if " " in text or text.startswith("#"):
+                words.append(text)  # go's messages; package names hold no blanks
+            elif text:
+                progress.add()
+    if process.wait() == 0:
+        return
+    said = "; ".join(words[-_LAST_LINES:]) or f"code {process.returncode}"
+    if "no space left on device" in said:
+        raise BinaryError(disk_full_message("the Go build cache and the program cache"))
+    raise BinaryError(f"{program} could not be built from its Go module: {said}")
+
+
+def _count_packages(go: str, folder: Path, package: str) -> int:
+    result = subprocess.run(
+        [go, "list", "-deps", package], cwd=folder, env=_environment(), text=True,
+        capture_output=True, check=False,
+    )  # fmt: skip
+    return len(result.stdout.splitlines())
+
+
+def _environment() -> dict[str, str]:
+    # A workspace or vendor setting of the user's must not reach the pinned modules.
+    return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-buildvcs=false"}

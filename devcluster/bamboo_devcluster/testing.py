@@ -1,0 +1,82 @@
+"""Fixtures for tests against a real control plane; `pytest_plugins` loads this module.
+
+One cluster serves the whole session: two nodes in each of three zones. A test that breaks nodes
+adds its own ones. Every test gets a namespace of its own.
+"""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bamboo_devcluster import binaries
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
+from bamboo_devcluster.spec import spread_nodes
+
+ZONES = ("zone-a", "zone-b", "zone-c")
+_POLL_S = 0.05
+
+
+@pytest.fixture(scope="session")
+def devcluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A running cluster: node-1 to node-6, two in each of zone-a, zone-b and zone-c."""
+    binaries.ensure(print, binaries.CONTROL_PLANE)
+    nodes = spread_nodes(2 * len(ZONES), ZONES, gpus=4)
+    with Cluster.up(tmp_path_factory.mktemp("devcluster"), nodes=nodes) as cluster:
+        yield cluster
+
+
+@pytest_asyncio.fixture
+async def devcluster_api(devcluster: Cluster) -> AsyncIterator[KubeApi]:
+    """The administrator's client of the cluster."""
+    async with KubeApi.from_directory(devcluster.directory, devcluster.server) as api:
+        yield api
+
+
+@pytest_asyncio.fixture
+async def devcluster_namespace(devcluster_api: KubeApi) -> AsyncIterator[str]:
+    """A new namespace whose pods and objects go away with the test."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await devcluster_api.post("/api/v1/namespaces", {"metadata": {"name": name}})
+    account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
+    await wait_for(devcluster_api, account, lambda account: account is not None)
+    yield name
+    await devcluster_api.delete(f"/api/v1/namespaces/{name}")
+    # Nobody waits for the grace periods of what a test has left.
+    now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+    await devcluster_api.request("DELETE", f"/api/v1/namespaces/{name}/pods", now)
+
+
+async def wait_for(
+    api: KubeApi,
+    path: str,
+    condition: Callable[[Any], bool],
+    *,
+    timeout_s: float = 30.0,
+    **params: str,
+) -> Object:
+    """Read `path` until `condition` holds for it (None while it does not exist); return it.
+
+    Raises AssertionError with the last thing seen when the time is over.
+    """
+    deadline = time.monotonic() + timeout_s
+    seen: Any = None
+    while time.monotonic() < deadline:
+        try:
+            seen = await api.get(path, **params)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            seen = None
+        except UnreachableError:
+            await asyncio.sleep(_POLL_S)
+            continue
+        if condition(seen):
+            return seen or {}
+        await asyncio.sleep(_POLL_S)
+    raise AssertionError(f"{path} did not become as expected within {timeout_s:g} s: {seen}")
