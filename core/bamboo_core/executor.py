@@ -1,212 +1,44 @@
 """The worker's control logic as a pure state machine: which instruction runs next, on what.
 
-The shell (torch worker, or the explorer's symbolic agent) feeds it events and performs its effects;
-the payloads (tensors, symbols) live in the shell, under the same item names. At most one instruction
-runs at a time; sends are handed over and never waited for; everything received is taken by name.
+The shell (torch worker, or the explorer's symbolic agent) feeds it events and performs its
+effects; the payloads (tensors, symbols) live in the shell, under the same item names. At most one
+instruction runs at a time; sends are handed over and never waited for; everything received is
+taken by name.
 
-Fences: data is taken in the adopted fence only, even before its program has come; a STOP drops
-program and votes and is answered with facts as soon as the running instruction has completed.
+Fences: data is taken in the adopted fence only, even before its program has come; a STOP waits for
+the running instruction, then drops program and votes and is answered with facts. Nothing of the new
+fence can come before that answer, since nobody plans without it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from bamboo_core.effects import Drop as Drop
+from bamboo_core.effects import Effect as Effect
+from bamboo_core.effects import ProtocolError as ProtocolError
+from bamboo_core.effects import Run as Run
+from bamboo_core.effects import Say as Say
+from bamboo_core.effects import StepEnded as StepEnded
+from bamboo_core.effects import Transmit as Transmit
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import CommitRecord, Directive, Finished, Left, Report, Stop
-from bamboo_core.numerics import BatchShape
 from bamboo_core.program import Instruction, Op, Program
-
-# ---------------------------------------------------------------- effects
-
-
-@dataclass(frozen=True)
-class Run:
-    """Perform the instruction (steps are absolute here), then call :meth:`Executor.done`."""
-
-    instruction: Instruction
-
-
-@dataclass(frozen=True)
-class Transmit:
-    """Send the item to the peer, in this fence; VER travels with the commit record before it."""
-
-    item: Item
-    peer: AgentId
-    fence: Fence
-    commit: CommitRecord | None = None
-
-
-@dataclass(frozen=True)
-class Drop:
-    """Forget these payloads (VER: the layer's whole state)."""
-
-    items: tuple[Item, ...]
-
-
-@dataclass(frozen=True)
-class Say:
-    """Tell the operator."""
-
-    message: Report | Finished | Left
-
-
-@dataclass(frozen=True)
-class StepEnded:
-    """END of a step has run."""
-
-    commit: CommitRecord
-
-
-Effect = Run | Transmit | Drop | Say | StepEnded
-
-
-class ProtocolError(Exception):
-    """An instruction met a state that no correct program leads to: the worker must end."""
-
-
-# ---------------------------------------------------------------- what instructions need and make
-
-
-def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items (VER included) that must be held before the instruction may run."""
-    op, k, lo, hi, m = instruction[:5]
-    if op in (Op.F, Op.I, Op.B, Op.V, Op.UPDATE, Op.SAVE):
-        yield from versions(lo, hi, k)
-    if op in (Op.F, Op.V) and lo:
-        yield Item(Kind.OUT if op is Op.F else Kind.EVAL, k, lo, 0, m)
-    elif op in (Op.I, Op.B, Op.W):
-        yield Item(Kind.ACT, k, lo, hi, m)
-        if hi < layers:
-            yield Item(Kind.INGRAD, k, hi, 0, m)
-        if op is not Op.I and m % batch.leaf_size:
-            leaf = batch.leaf_of(m)
-            yield Item(Kind.PART, k, lo, hi, leaf, m % batch.leaf_size)
-    elif op is Op.FOLD:
-        yield Item(Kind.LEAF, k, lo, hi, m)
-        done = m - batch.leaves_of(batch.chunk_of(m)).start
-        if done:
-            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
-    elif op is Op.REDUCE:
-        for c in range(batch.chunks):
-            yield Item(Kind.CHUNK, k, lo, hi, c, m)
-    elif op is Op.VOTE:
-        yield from _vote_needs(instruction, batch)
-    elif op is Op.COMMIT:
-        for agent in instruction.agents:
-            yield Item(Kind.VOTE, k, agent=agent)
-    elif op is Op.UPDATE:
-        yield from reduced(instruction.ranges[0], k, batch)
-        yield Item(Kind.COMMIT, k)
-    elif op is Op.END:
-        yield Item(Kind.COMMIT, k)
-    elif op is Op.SEAL:
-        for layer in range(layers):
-            yield Item(Kind.FILE, k, layer, layer + 1)
-    elif op is Op.EXIT and instruction.item is not None:
-        yield instruction.item
-    elif op in (Op.SEND, Op.RECV):
-        assert instruction.item is not None
-        yield instruction.item
-
-
-def _vote_needs(vote: Instruction, batch: BatchShape) -> Iterator[Item]:
-    """``ranges``: cut ranges whose reduced gradients, [lo:hi] lists whose versions, it vouches for.
-
-    A vote's ranges are cut ranges; the layers of them that the agent holds stand in ``item``-free
-    form in the following ranges: (cut range, held range) pairs, flattened.
-    """
-    for cut, held in zip(vote.ranges[::2], vote.ranges[1::2], strict=True):
-        yield from reduced(cut, vote.step, batch)
-        yield from versions(*held, vote.step)
-
-
-def versions(lo: int, hi: int, step: int) -> Iterator[Item]:
-    """VER items of the layers lo..hi-1."""
-    for layer in range(lo, hi):
-        yield Item(Kind.VER, step, layer, layer + 1)
-
-
-def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> Iterator[Item]:
-    """All slices of the reduced gradient of one cut range."""
-    for z in range(batch.chunks):
-        yield Item(Kind.RED, step, *cut, 0, z)
-
-
-def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items (VER included) that exist on the agent once the instruction has completed."""
-    op, k, lo, hi, m = instruction[:5]
-    if op is Op.INIT or op is Op.LOAD:
-        yield from versions(lo, hi, k)
-    elif op is Op.F:
-        yield Item(Kind.ACT, k, lo, hi, m)
-        if hi < layers:
-            yield Item(Kind.OUT, k, hi, 0, m)
-    elif op is Op.V:
-        last = hi == layers
-        yield Item(Kind.SCORE, k, 0, 0, m) if last else Item(Kind.EVAL, k, hi, 0, m)
-    elif op in (Op.I, Op.B) and lo:
-        yield Item(Kind.INGRAD, k, lo, 0, m)
-    elif op is Op.REDUCE:
-        yield Item(Kind.RED, k, lo, hi, 0, m)
-    elif op is Op.COMMIT:
-        yield Item(Kind.COMMIT, k)
-    elif op is Op.UPDATE:
-        yield from versions(lo, hi, k + 1)
-    if op in (Op.B, Op.W):
-        leaf, into = batch.leaf_of(m), m % batch.leaf_size + 1
-        full = into == batch.leaf_size
-        yield Item(Kind.LEAF, k, lo, hi, leaf) if full else Item(Kind.PART, k, lo, hi, leaf, into)
-    elif op is Op.FOLD:
-        c = batch.chunk_of(m)
-        folded = m - batch.leaves_of(c).start + 1
-        if folded < len(batch.leaves_of(c)):
-            yield Item(Kind.FOLDED, k, lo, hi, c, folded)
-        else:
-            for z in range(batch.chunks):
-                yield Item(Kind.CHUNK, k, lo, hi, c, z)
-
-
-def uses_up(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items that are gone afterwards wherever they came from: replaced, or of no further use."""
-    op, k, lo, hi, m = instruction[:5]
-    if op in (Op.B, Op.W):
-        yield Item(Kind.ACT, k, lo, hi, m)
-        if m % batch.leaf_size:
-            yield Item(Kind.PART, k, lo, hi, batch.leaf_of(m), m % batch.leaf_size)
-    elif op is Op.FOLD:
-        yield Item(Kind.LEAF, k, lo, hi, m)
-        done = m - batch.leaves_of(batch.chunk_of(m)).start
-        if done:
-            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
-    elif op is Op.UPDATE:
-        yield from versions(lo, hi, k)
-
-
-def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
-    """Items that are dropped afterwards if they were received: their maker keeps them until END."""
-    op, k, lo, hi, m = instruction[:5]
-    if op is Op.F and lo:
-        yield Item(Kind.OUT, k, lo, 0, m)
-    elif op is Op.V and lo:
-        yield Item(Kind.EVAL, k, lo, 0, m)
-    elif op in (Op.B, Op.W) and hi < layers:
-        yield Item(Kind.INGRAD, k, hi, 0, m)
-
-
-# ---------------------------------------------------------------- the machine
+from bamboo_core.rules import makes, needs, releases, uses_up
 
 
 @dataclass
 class Executor:
-    """State of one agent's worker. ``held``: item -> whether it was received (not made here)."""
+    """State of one agent's worker. ``held``: item -> whether it was received (not made here).
+
+    completed: instructions performed, which only grows.
+    """
 
     agent: AgentId
     layers: int
-    fence: Fence = Fence()
-    installed: Fence = Fence()
+    fence: Fence = field(default_factory=Fence)
+    installed: Fence = field(default_factory=Fence)
     directive: Directive | None = None
     step: int = 0
     at: int = 0
@@ -219,6 +51,9 @@ class Executor:
     _running: Instruction | None = None
     _asked: Stop | None = None
     _over: bool = False
+    _saving: set[Item] = field(default_factory=set)
+    _owed: dict[Item, tuple[AgentId, ...]] = field(default_factory=dict)
+    _seals: tuple[Instruction, ...] = ()
 
     @property
     def running(self) -> Instruction | None:
@@ -238,18 +73,11 @@ class Executor:
 
     def stop(self, stop: Stop) -> list[Effect]:
         """A STOP of a fence that is not lower: adopt it, drop program and votes, report."""
-        if stop.fence < self.fence:
+        newest = self._asked.fence if self._asked is not None else self.fence
+        if stop.fence < newest or (stop.fence == self.fence and self._program is not None):
             return []
-        effects: list[Effect] = []
-        if stop.fence > self.fence:
-            if stop.fence.attempt > self.fence.attempt:
-                effects += self._wipe()
-            effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
-            self.fence, self._program, self._over = stop.fence, None, False
-        if self._program is None:
-            self._asked = stop
-            effects += self._report()
-        return effects
+        self._asked = stop
+        return [] if self._running is not None else self._adopt()
 
     def install(self, directive: Directive) -> list[Effect]:
         """Programs of the adopted fence; any other directive is ignored."""
@@ -261,19 +89,24 @@ class Executor:
         self.ended = max(self.ended, directive.target - 2)
         return self._advance()
 
-    def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None = None) -> list[Effect]:
-        """A peer's item, its payload already stored. Not wanted: answered with a Drop."""
+    def accepts(self, item: Item, fence: Fence) -> bool:
+        """Whether a peer's item would be taken: ask before its payload is stored."""
         if fence != self.fence or self._is_stale(item):
-            return [Drop((item,))]
+            return False
         if item.kind is Kind.VER:
-            if self.versions.get(item.lo, -1) < item.step:
-                self.versions[item.lo] = item.step
-            if commit is not None:
-                self._learn(commit)
-        elif item not in self.held:
-            self.held[item] = True
-            if item.kind is Kind.COMMIT and commit is not None:
-                self._learn(commit)
+            return self.versions.get(item.lo, -1) < item.step
+        return item not in self.held
+
+    def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None = None) -> list[Effect]:
+        """A peer's item, its payload already stored. Never to be used: answered with a Drop."""
+        if fence != self.fence or self._is_stale(item):
+            return [Drop((item,))] if item.kind is not Kind.VER else []
+        if item.kind is Kind.VER:
+            self.versions[item.lo] = max(item.step, self.versions.get(item.lo, -1))
+        else:
+            self.held.setdefault(item, True)
+        if commit is not None:
+            self._learn(commit)
         return self._advance()
 
     def done(self, commit: CommitRecord | None = None) -> list[Effect]:
@@ -283,24 +116,61 @@ class Executor:
             raise ProtocolError("done without a running instruction")
         self.completed += 1
         effects = self._account(instruction, commit)
-        if self._program is None:
-            return effects + self._report()
-        self.at += 1
-        return effects + self._advance()
+        if instruction.op is not Op.SEAL:
+            self.at += 1
+        return effects + (self._adopt() if self._asked is not None else self._advance())
 
     def abandon(self) -> list[Effect]:
         """The running instruction cannot be performed (a torn file): no facts, wait for a STOP."""
         self._running, self._program = None, None
-        return self._report()
+        return self._adopt() if self._asked is not None else []
 
     def saved(self, item: Item) -> list[Effect]:
-        """A SAVE in the background has finished: the FILE record exists here."""
-        if self._is_stale(item):
+        """A SAVE in the background has finished: the FILE record exists here, to be sent on."""
+        if item not in self._saving:
             return [Drop((item,))]
+        self._saving.discard(item)
         self.held[item] = False
-        return self._advance()
+        effects: list[Effect] = [
+            Transmit(item, peer, self.fence) for peer in self._owed.pop(item, ())
+        ]
+        return effects + self._advance()
 
-    # ------------------------------------------------------------ inner workings
+    # ------------------------------------------------------------ stopping
+
+    def _adopt(self) -> list[Effect]:
+        """The pending STOP takes effect; its answer is the facts."""
+        stop, self._asked = self._asked, None
+        assert stop is not None
+        effects: list[Effect] = []
+        if stop.fence.attempt > self.fence.attempt:
+            effects += self._wipe()
+        effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
+        self.fence, self._program, self._over = stop.fence, None, False
+        self._owed, self._seals = {}, ()
+        return [*effects, Say(self._report())]
+
+    def _wipe(self) -> list[Effect]:
+        """A new attempt: nothing of the old one counts."""
+        items = [*self.held, *self._saving]
+        items += [Item(Kind.VER, v, x, x + 1) for x, v in sorted(self.versions.items())]
+        self.versions.clear()
+        self.commits.clear()
+        self._saving.clear()
+        self.ended = -1
+        return self._drop(items)
+
+    def _report(self) -> Report:
+        return Report(
+            fence=self.fence,
+            installed=self.installed,
+            versions=dict(self.versions),
+            items=frozenset(self.held),
+            commits=tuple(self.commits[k] for k in sorted(self.commits)),
+            ended=self.ended,
+        )
+
+    # ------------------------------------------------------------ going on
 
     def _absolute(self, instruction: Instruction) -> Instruction:
         item = instruction.item
@@ -312,6 +182,10 @@ class Executor:
         """Pass over everything that needs no shell's work; start what does."""
         effects: list[Effect] = []
         while self._running is None and self._program is not None and not self._over:
+            if self._seals and self._may(self._seals[0]):
+                seal, self._seals = self._seals[0], self._seals[1:]
+                self._running = seal
+                return [*effects, Run(seal)]
             if self.at >= len(self._program):
                 if not self._next_program(effects):
                     break
@@ -319,54 +193,74 @@ class Executor:
             instruction = self._absolute(self._program[self.at])
             if self._is_skipped(instruction):
                 self.at += 1
-                continue
-            assert self.directive is not None
-            if not all(self.has(i) for i in needs(instruction, self.directive.batch, self.layers)):
+            elif self._may(instruction):
+                effects += self._start(instruction)
+            else:
                 break
-            effects += self._start(instruction)
         return effects
+
+    def _may(self, instruction: Instruction) -> bool:
+        """Whether everything it needs is here. Records of files are nobody's to wait for."""
+        assert self.directive is not None
+        item = instruction.item
+        if item is not None and item.kind is Kind.FILE:
+            return True
+        if instruction.op is Op.SEAL and instruction not in self._seals:
+            return True
+        return all(self.has(i) for i in needs(instruction, self.directive.batch, self.layers))
 
     def _start(self, instruction: Instruction) -> list[Effect]:
         op = instruction.op
-        if op is Op.SEND:
-            self.at += 1
-            assert instruction.item is not None
-            return [self._transmit(instruction)]
-        if op is Op.RECV:
-            self.at += 1
-            return []
-        if op is Op.END:
-            self.at += 1
-            return self._end(instruction.step)
         if op is Op.EXIT:
             self._over = True
             return [Say(Left())]
+        if op in _ASIDE:
+            self.at += 1
+        if op is Op.SEND:
+            return self._send(instruction)
+        if op is Op.SEAL:
+            self._seals += (instruction,)
+        elif op is Op.END:
+            return self._end(instruction.step)
+        if op in _ASIDE:
+            return []
+        if op is Op.SAVE:
+            self._saving.update(_files(instruction))
         self._running = instruction
         return [Run(instruction)]
 
-    def _transmit(self, instruction: Instruction) -> Transmit:
-        item = instruction.item
+    def _send(self, send: Instruction) -> list[Effect]:
+        """Hand over; the record of a file that is still being written goes out when it exists."""
+        item = send.item
         assert item is not None
+        if item.kind is Kind.FILE and item not in self.held:
+            self._owed[item] = (*self._owed.get(item, ()), send.peer)
+            return []
         commit = None
         if item.kind is Kind.VER:
             commit = self.commits.get(item.step - 1)
         elif item.kind is Kind.COMMIT:
             commit = self.commits[item.step]
-        return Transmit(item, instruction.peer, self.fence, commit)
+        return [Transmit(item, send.peer, self.fence, commit)]
 
     def _next_program(self, effects: list[Effect]) -> bool:
         directive = self.directive
         assert directive is not None
         if self.step >= directive.last:
-            self._over = True
-            effects.append(Say(Finished(self.fence)))
+            if not (self._saving or self._owed or self._seals):
+                self._over = True
+                effects.append(Say(Finished(self.fence)))
             return False
         self.step, self.at = self.step + 1, 0
         self._program = directive.final if self.step == directive.last else directive.steady
         return True
 
     def _is_skipped(self, instruction: Instruction) -> bool:
-        return instruction.every > 1 and instruction.step % instruction.every != 0
+        if instruction.every > 1 and instruction.step % instruction.every != 0:
+            return True
+        if instruction.op is Op.SAVE:
+            return all(f in self.held or f in self._saving for f in _files(instruction))
+        return False
 
     def has(self, item: Item) -> bool:
         """Whether the item is here (VER: at exactly this version)."""
@@ -382,13 +276,15 @@ class Executor:
             floor -= 1  # a laggard may still need the last step's gradients and commit
         return item.step < floor
 
+    # ------------------------------------------------------------ facts
+
     def _account(self, instruction: Instruction, commit: CommitRecord | None) -> list[Effect]:
         directive = self.directive
         assert directive is not None
         batch, layers = directive.batch, self.layers
-        gone = list(uses_up(instruction, batch, layers))
+        gone = [i for i in uses_up(instruction, batch, layers) if i.kind is not Kind.VER]
         gone += [i for i in releases(instruction, layers) if self.held.get(i)]
-        effects = self._drop([i for i in gone if i.kind is not Kind.VER])
+        effects = self._drop(gone)
         for item in makes(instruction, batch, layers):
             if item.kind is Kind.VER:
                 self.versions[item.lo] = item.step
@@ -397,10 +293,16 @@ class Executor:
         if instruction.op is Op.VOTE:
             self.held[Item(Kind.VOTE, instruction.step, agent=self.agent)] = False
         elif instruction.op is Op.COMMIT:
-            if commit is None:
-                raise ProtocolError("COMMIT completed without its record")
-            self._learn(commit)
+            effects += self._committed(instruction, commit)
         return effects
+
+    def _committed(self, instruction: Instruction, commit: CommitRecord | None) -> list[Effect]:
+        if commit is None:
+            raise ProtocolError("COMMIT completed without its record")
+        if not instruction.agents:  # the epilogue's: no fact, but the last validation's loss
+            return [StepEnded(commit)]
+        self._learn(commit)
+        return []
 
     def _learn(self, commit: CommitRecord) -> None:
         self.commits[commit.step] = commit
@@ -421,10 +323,9 @@ class Executor:
             del self.commits[old]
         return self._drop(gone) + effects
 
-    @staticmethod
-    def _is_spent(item: Item, step: int) -> bool:
-        if item.kind is Kind.FILE:
-            return item.step < step  # a slow writer's record must outlive its step
+    def _is_spent(self, item: Item, step: int) -> bool:
+        if item.kind is Kind.FILE:  # a slow writer's record must outlive its step
+            return item.step < step and all(s.step != item.step for s in self._seals)
         if item.kind in (Kind.COMMIT, Kind.RED):
             return item.step < step
         return item.step <= step
@@ -434,29 +335,10 @@ class Executor:
             self.held.pop(item, None)
         return [Drop(tuple(items))] if items else []
 
-    def _wipe(self) -> list[Effect]:
-        """A new attempt: nothing of the old one counts."""
-        items = list(self.held)
-        items += [Item(Kind.VER, v, x, x + 1) for x, v in sorted(self.versions.items())]
-        self.versions.clear()
-        self.commits.clear()
-        self.ended = -1
-        return self._drop(items)
 
-    def _report(self) -> list[Effect]:
-        if self._asked is None or self._running is not None:
-            return []
-        stop, self._asked = self._asked, None
-        commits = tuple(self.commits[k] for k in sorted(self.commits))
-        return [
-            Say(
-                Report(
-                    fence=stop.fence,
-                    installed=self.installed,
-                    versions=dict(self.versions),
-                    items=frozenset(self.held),
-                    commits=commits,
-                    ended=self.ended,
-                )
-            )
-        ]
+_ASIDE = frozenset({Op.SEND, Op.RECV, Op.SEAL, Op.END})
+"""Done by the machine itself, at once. (SEAL: put aside until every layer's file is recorded.)"""
+
+
+def _files(save: Instruction) -> list[Item]:
+    return [Item(Kind.FILE, save.step, x, x + 1) for x in range(save.lo, save.hi)]

@@ -32,7 +32,7 @@ class Kind(IntEnum):
     SCORE = 13  # m=index: loss of a validation micro-batch
     FILE = 14  # [lo:lo+1]: record (path, hash, bytes) of a saved layer of version ``step``
 
-    __hash__ = int.__hash__  # Enum's own is a Python function: half the time of hashing an Item
+    __hash__ = int.__hash__  # Enum's own is a slow Python function
 
 
 class Item(NamedTuple):
@@ -42,7 +42,7 @@ class Item(NamedTuple):
     step: int
     lo: int = 0
     hi: int = 0
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]
     part: int = 0
     agent: AgentId = AgentId("")
 

@@ -38,7 +38,7 @@ class Op(StrEnum):
     RECV = "RECV"  # item, peer: wait until it has come
     EXIT = "EXIT"  # leave the job
 
-    __hash__ = str.__hash__  # Enum's own is a Python function: slow where programs are built
+    __hash__ = str.__hash__  # Enum's own is a slow Python function
 
 
 COMPUTE = frozenset({Op.F, Op.B, Op.I, Op.W, Op.V})
@@ -51,7 +51,7 @@ class Instruction(NamedTuple):
     step: int = 0
     lo: int = 0
     hi: int = 0
-    index: int = 0
+    index: int = 0  # type: ignore[assignment]
     item: Item | None = None
     peer: AgentId = AgentId("")
     ranges: tuple[Range, ...] = ()
@@ -112,8 +112,11 @@ def _with_word(instruction: Instruction, word: re.Match[str]) -> Instruction:
     if word["agents"] is not None:
         agents = tuple(AgentId(a) for a in word["agents"].split(","))
         return instruction._replace(agents=agents)
-    name = next(n for n in ("index", "step", "every") if word[n] is not None)
-    return instruction._replace(**{name: int(word[name])})
+    if word["index"] is not None:
+        return instruction._replace(index=int(word["index"]))
+    if word["step"] is not None:
+        return instruction._replace(step=int(word["step"]))
+    return instruction._replace(every=int(word["every"]))
 
 
 def to_text(program: Iterable[Instruction]) -> str:

@@ -1,0 +1,133 @@
+"""What each instruction needs, makes, uses up and releases: one set of rules for the executor, the
+dry run and the explorer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bamboo_core.items import Item, Kind
+from bamboo_core.numerics import BatchShape
+from bamboo_core.program import Instruction, Op
+
+
+def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items (VER included) that must be held before the instruction may run."""
+    op, k, lo, hi, m = instruction[:5]
+    if op in (Op.F, Op.I, Op.B, Op.V, Op.UPDATE, Op.SAVE):
+        yield from versions(lo, hi, k)
+    if op in (Op.F, Op.V) and lo:
+        yield Item(Kind.OUT if op is Op.F else Kind.EVAL, k, lo, 0, m)
+    elif op in (Op.I, Op.B, Op.W):
+        yield Item(Kind.ACT, k, lo, hi, m)
+        if hi < layers:
+            yield Item(Kind.INGRAD, k, hi, 0, m)
+        if op is not Op.I and m % batch.leaf_size:
+            leaf = batch.leaf_of(m)
+            yield Item(Kind.PART, k, lo, hi, leaf, m % batch.leaf_size)
+    elif op is Op.FOLD:
+        yield Item(Kind.LEAF, k, lo, hi, m)
+        done = m - batch.leaves_of(batch.chunk_of(m)).start
+        if done:
+            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
+    elif op is Op.REDUCE:
+        for c in range(batch.chunks):
+            yield Item(Kind.CHUNK, k, lo, hi, c, m)
+    elif op is Op.VOTE:
+        yield from _vote_needs(instruction, batch)
+    elif op is Op.COMMIT:
+        for agent in instruction.agents:
+            yield Item(Kind.VOTE, k, agent=agent)
+    elif op is Op.UPDATE:
+        yield from reduced(instruction.ranges[0], k, batch)
+        yield Item(Kind.COMMIT, k)
+    elif op is Op.END:
+        yield Item(Kind.COMMIT, k)
+    elif op is Op.SEAL:
+        for layer in range(layers):
+            yield Item(Kind.FILE, k, layer, layer + 1)
+    elif op is Op.EXIT and instruction.item is not None:
+        yield instruction.item
+    elif op in (Op.SEND, Op.RECV):
+        assert instruction.item is not None
+        yield instruction.item
+
+
+def _vote_needs(vote: Instruction, batch: BatchShape) -> Iterator[Item]:
+    """``ranges`` are pairs, flattened: a cut range, and the layers of it that the agent has."""
+    for cut, held in zip(vote.ranges[::2], vote.ranges[1::2], strict=True):
+        yield from reduced(cut, vote.step, batch)
+        yield from versions(*held, vote.step)
+
+
+def versions(lo: int, hi: int, step: int) -> Iterator[Item]:
+    """VER items of the layers lo..hi-1."""
+    for layer in range(lo, hi):
+        yield Item(Kind.VER, step, layer, layer + 1)
+
+
+def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> Iterator[Item]:
+    """All slices of the reduced gradient of one cut range."""
+    for z in range(batch.chunks):
+        yield Item(Kind.RED, step, *cut, 0, z)
+
+
+def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items (VER included) that exist on the agent once the instruction has completed."""
+    op, k, lo, hi, m = instruction[:5]
+    if op is Op.INIT or op is Op.LOAD:
+        yield from versions(lo, hi, k)
+    elif op is Op.F:
+        yield Item(Kind.ACT, k, lo, hi, m)
+        if hi < layers:
+            yield Item(Kind.OUT, k, hi, 0, m)
+    elif op is Op.V:
+        last = hi == layers
+        yield Item(Kind.SCORE, k, 0, 0, m) if last else Item(Kind.EVAL, k, hi, 0, m)
+    elif op in (Op.I, Op.B) and lo:
+        yield Item(Kind.INGRAD, k, lo, 0, m)
+    elif op is Op.REDUCE:
+        yield Item(Kind.RED, k, lo, hi, 0, m)
+    elif op is Op.COMMIT and instruction.agents:
+        yield Item(Kind.COMMIT, k)
+    elif op is Op.UPDATE:
+        yield from versions(lo, hi, k + 1)
+    if op in (Op.B, Op.W):
+        leaf, into = batch.leaf_of(m), m % batch.leaf_size + 1
+        full = into == batch.leaf_size
+        yield Item(Kind.LEAF, k, lo, hi, leaf) if full else Item(Kind.PART, k, lo, hi, leaf, into)
+    elif op is Op.FOLD:
+        c = batch.chunk_of(m)
+        folded = m - batch.leaves_of(c).start + 1
+        if folded < len(batch.leaves_of(c)):
+            yield Item(Kind.FOLDED, k, lo, hi, c, folded)
+        else:
+            for z in range(batch.chunks):
+                yield Item(Kind.CHUNK, k, lo, hi, c, z)
+
+
+def uses_up(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items that are gone afterwards wherever they came from: replaced, or of no further use."""
+    op, k, lo, hi, m = instruction[:5]
+    if op in (Op.B, Op.W):
+        yield Item(Kind.ACT, k, lo, hi, m)
+        if m % batch.leaf_size:
+            yield Item(Kind.PART, k, lo, hi, batch.leaf_of(m), m % batch.leaf_size)
+    elif op is Op.FOLD:
+        yield Item(Kind.LEAF, k, lo, hi, m)
+        done = m - batch.leaves_of(batch.chunk_of(m)).start
+        if done:
+            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
+    elif op is Op.UPDATE:
+        yield from versions(lo, hi, k)
+
+
+def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
+    """Items that are dropped afterwards if they were received: their maker keeps them until END."""
+    op, k, lo, hi, m = instruction[:5]
+    if op is Op.F and lo:
+        yield Item(Kind.OUT, k, lo, 0, m)
+    elif op is Op.V and lo:
+        yield Item(Kind.EVAL, k, lo, 0, m)
+    elif op in (Op.B, Op.W) and hi < layers:
+        yield Item(Kind.INGRAD, k, hi, 0, m)
