@@ -156,7 +156,7 @@ class Arbiter:
             committed=self._committed,
             validation_loss=self._validation_loss,
             step_s=self._step_s,
-            checkpoint=eligible(durable),
+            checkpoint=next(reversed(eligible(durable)), None),
             copies=self._copies(),
             outcome=durable.outcome,
             reason=durable.reason,
@@ -408,7 +408,9 @@ class Arbiter:
 
     def _progressed(self, progress: Progress, now: float) -> None:
         commit = progress.commit
-        if self._committed is None or commit.step > self._committed.step:
+        is_epilogue = commit.step >= self._spec.training.steps
+        newest = self._committed.step if self._committed is not None else -1
+        if commit.step > newest and not is_epilogue:
             self._committed, self._progress_at = commit, now
             self._evidence.settle()
             if self._plan is not None and commit.step >= self._plan.target:
@@ -685,7 +687,7 @@ class Arbiter:
             reports=dict(sorted(self._reports.items())),
             draining=draining,
             rushed=frozenset(a for a in draining if self._agents[a].departs_at - now < hurry_s),
-            manifest=durable.manifest if durable.manifest is not None else eligible(durable),
+            manifests=eligible(durable),
             base=durable.manifest.step - 1 if durable.manifest is not None else -1,
             is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
             is_last=self._goal.suspended,
@@ -757,7 +759,7 @@ class Arbiter:
     def _restore(self, why: str, now: float) -> None:
         """A new attempt from the newest good checkpoint: the only action that loses work."""
         durable = self.durable
-        manifest = eligible(durable)
+        manifest = next(reversed(eligible(durable)), None)
         step = manifest.step if manifest is not None else 0
         newest = self._committed.step if self._committed is not None else -1
         lost = max(newest, durable.committed) + 1 - step

@@ -148,8 +148,9 @@ class PlanRequest:
     layers: of the model; costs: one per layer, or empty; pipelines: wanted; grid, cut, step_cut,
     target: of the plan in force (grid empty: none); participants: all who have reported; draining:
     may only help until the target step has ended; rushed: may only send; base: newest commit that
-    holds without any report (version ``base + 1`` is in ``manifest``, -1: nothing yet); is_full:
-    no seat may stay empty; is_last: suspend after the target step.
+    holds without any report (a restore: version ``base + 1`` is in a file; -1: nothing yet);
+    manifests: checkpoints that this attempt may read; is_full: no seat may stay empty; is_last:
+    suspend after the target step.
     """
 
     fence: Fence
@@ -167,7 +168,7 @@ class PlanRequest:
     reports: dict[AgentId, Report]
     draining: frozenset[AgentId]
     rushed: frozenset[AgentId]
-    manifest: Manifest | None
+    manifests: tuple[Manifest, ...]
     base: int
     is_full: bool
     is_last: bool

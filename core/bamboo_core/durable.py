@@ -60,8 +60,8 @@ class Durable:
     message: str = ""
 
 
-def eligible(durable: Durable) -> Manifest | None:
-    """The newest checkpoint that may be restored: good, and not beyond a later attempt's fork."""
+def eligible(durable: Durable) -> tuple[Manifest, ...]:
+    """Checkpoints that may be read, oldest first: good, and not beyond a later attempt's fork."""
     bad = set(durable.bad)
     good = [
         m
@@ -69,7 +69,7 @@ def eligible(durable: Durable) -> Manifest | None:
         if (m.attempt, m.step) not in bad
         and all(m.step <= f.step for f in durable.forks if f.attempt > m.attempt)
     ]
-    return max(good, key=lambda m: (m.step, m.attempt), default=None)
+    return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
 
 
 def with_manifest(manifests: tuple[Manifest, ...], new: Manifest) -> tuple[Manifest, ...]:

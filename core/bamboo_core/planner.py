@@ -1,0 +1,410 @@
+"""From the facts of stopped agents to a plan and everyone's programs. Pure and slow.
+
+The operator runs :func:`compute` in a thread, the simulator and the explorer at once. Order: target
+step, cut, seats, wanted layers, closure, work map, schedule, dry run, directives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from bamboo_core import graph, partition, placement, schedule, verify, workmap
+from bamboo_core.admission import pipelines_for
+from bamboo_core.arbitration import (
+    Decision,
+    Fatal,
+    PlannerFault,
+    PlanRequest,
+    PlanResult,
+    Unplaceable,
+)
+from bamboo_core.facts import Facts
+from bamboo_core.graph import Goals, Holdings, Infeasible, Periodic, TaskGraph
+from bamboo_core.ids import AgentId
+from bamboo_core.items import Item, Kind
+from bamboo_core.messages import Directive, Peer
+from bamboo_core.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
+from bamboo_core.program import COMPUTE, Op, Program
+from bamboo_core.schedule import Costs
+
+_EXTRA_CAP = 8  # forward results in flight beyond P - s when seats are empty (measured)
+_WATCHED = 2  # members whose liveness an agent watches beside those it talks to
+
+Programs = dict[AgentId, Program]
+_Build = Callable[[bool], TaskGraph]
+_Held = Mapping[AgentId, Collection[Item]]
+
+
+class _NoPlanError(Exception):
+    """No plan can be made; ``result`` says why."""
+
+    def __init__(self, result: Fatal | Unplaceable | PlannerFault) -> None:
+        super().__init__(str(result))
+        self.result = result
+
+
+def compute(request: PlanRequest) -> PlanResult:
+    """A plan for these facts; the same request always gives the same plan."""
+    try:
+        return _Planning(request).decide()
+    except _NoPlanError as none:
+        return none.result
+
+
+@dataclass(frozen=True)
+class _Team:
+    """Who takes part: live stay, leaving help until the target step has ended."""
+
+    pipelines: tuple[Pipeline, ...]
+    live: tuple[AgentId, ...]
+    leaving: tuple[AgentId, ...]
+    rushed: tuple[AgentId, ...]
+
+
+class _Planning:
+    """One computation. Steps are absolute here, relative in graphs and programs."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self._request, self._spec = request, request.spec
+        self._stages = request.spec.pipelines.stages
+        self._holdings = {a: Holdings.of(r) for a, r in request.reports.items()}
+        newest = max((k for h in self._holdings.values() for k in h.commits), default=-1)
+        self._committed = max(newest, request.base)
+        self._steps = request.spec.training.steps
+        self._target = min(self._committed + 1, self._steps)
+        self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
+        self._files = next((m for m in request.manifests if m.step == self._target), None)
+        self._facts = self._read(self._holdings, frozenset())
+        self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
+
+    def _read(self, holdings: Mapping[AgentId, Holdings], rushed: Collection[AgentId]) -> Facts:
+        return Facts(
+            holdings, batch=self._request.batch, target=self._target, rushed=frozenset(rushed)
+        )
+
+    def decide(self) -> Decision:
+        """The plan and its directives; _NoPlanError if there is none."""
+        team = self._seat()
+        plan = self._plan(team)
+        resume = self._resume(plan)
+        steady, final = self._undisturbed(plan)
+        return Decision(
+            plan,
+            self._directives(plan, resume, steady, final),
+            self._committed,
+            tasks=sum(x.op in COMPUTE for p in resume.values() for x in p),
+            copies=sum(x.op is Op.RECV and _is_version(x.item) for p in resume.values() for x in p),
+            loads=sum(x.op in (Op.LOAD, Op.INIT) for p in resume.values() for x in p),
+        )
+
+    # ------------------------------------------------------------ the plan
+
+    def _cut(self) -> Cut:
+        """The present one, unless the state is new or another number of stages is wanted."""
+        request = self._request
+        if request.cut and len(request.cut) == self._stages and not request.is_full:
+            return request.cut
+        if request.costs:
+            costs = [c.forward_s + c.backward_s for c in request.costs]
+        else:
+            costs = [1.0] * request.layers
+        return partition.split(costs, self._stages)
+
+    def _step_cut(self, cut: Cut) -> Cut:
+        """The cut with which the target step was begun, or would have been."""
+        request = self._request
+        if not request.grid or request.is_full:
+            return cut
+        return request.step_cut if self._target == request.target else request.cut
+
+    def _seat(self) -> _Team:
+        request = self._request
+        staying = [a for a in request.participants if a not in request.draining]
+        pipelines = self._num_pipelines(staying)
+        cut = self._cut()
+        candidates = [
+            placement.Candidate(
+                agent,
+                request.participants[agent].zone,
+                held=tuple(
+                    sum(x in self._facts.have[agent] for x in range(lo, hi)) for lo, hi in cut
+                ),
+            )
+            for agent in staying
+        ]
+        seats = placement.assign(
+            candidates,
+            stages=self._stages,
+            pipelines=pipelines,
+            previous=() if request.is_full else request.grid,
+            adjacency=self._spec.placement.adjacency,
+            holes=not request.is_full,
+        )
+        if isinstance(seats, placement.Infeasible):
+            raise _NoPlanError(Unplaceable(seats.reason))
+        return self._team(seats)
+
+    def _num_pipelines(self, staying: Collection[AgentId]) -> int:
+        request, pipelines = self._request, self._spec.pipelines
+        if not request.is_full:
+            return pipelines_for(len(staying), stages=self._stages, wanted=request.pipelines)
+        zones: dict[str, int] = {}
+        for agent in staying:
+            zone = request.participants[agent].zone
+            zones[zone] = zones.get(zone, 0) + 1
+        found = placement.feasible_pipelines(
+            zones,
+            stages=self._stages,
+            most=request.pipelines,
+            adjacency=self._spec.placement.adjacency,
+        )
+        return max(found, min(pipelines.min, request.pipelines))
+
+    def _team(self, seats: tuple[Pipeline, ...]) -> _Team:
+        request = self._request
+        live = tuple(sorted({a for p in seats for a in p if a is not None}))
+        if not live:
+            raise _NoPlanError(Unplaceable("no agent that stays has a seat"))
+        rest = [a for a in sorted(request.participants) if a not in live]
+        leaving = tuple(a for a in rest if self._is_useful(a))
+        rushed = tuple(a for a in leaving if a in request.rushed)
+        return _Team(seats, live, leaving, rushed)
+
+    def _is_useful(self, agent: AgentId) -> bool:
+        """It holds something of the target step's."""
+        kept = self._facts.held[agent]
+        return bool(self._facts.have[agent]) or any(i.step >= 0 for i in kept)
+
+    def _plan(self, team: _Team) -> Plan:
+        request, cut = self._request, self._cut()
+        members = {*team.live, *team.leaving}
+        self._holdings = {a: h for a, h in self._holdings.items() if a in members}
+        self._facts = self._read(self._holdings, team.rushed)
+        wanted = wants(
+            pipelines=team.pipelines,
+            cut=cut,
+            live=team.live,
+            mode=self._spec.redundancy,
+            holders=self._facts.sources,
+        )
+        return Plan(
+            fence=request.fence,
+            pipelines=team.pipelines,
+            cut=cut,
+            step_cut=self._step_cut(cut),
+            target=self._target,
+            last=self._last,
+            live=team.live,
+            leaving=team.leaving,
+            rushed=team.rushed,
+            wants=wanted,
+            coordinator=team.live[0],
+            batch=request.batch,
+        )
+
+    # ------------------------------------------------------------ programs
+
+    def _resume(self, plan: Plan) -> Programs:
+        """What is missing of the target step."""
+        holders, extended = self._step_holders(plan)
+        assignment = self._assign(self._step_seats(plan), holders, pinned=True, cut=plan.step_cut)
+        goals = Goals(
+            batch=plan.batch,
+            cut=plan.step_cut,
+            wants=extended,
+            assignment=assignment,
+            coordinator=plan.coordinator,
+            target=plan.target,
+            last=plan.last,
+            rushed=frozenset(plan.rushed),
+            periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
+        )
+        files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
+        try:
+            build = lambda split: graph.missing(  # noqa: E731
+                replace(goals, split=split), self._holdings, files=files
+            )
+            held = {
+                a: [
+                    *self._facts.held[a],
+                    *(Item(Kind.VER, v, x, x + 1) for x, v in self._facts.have[a].items()),
+                ]
+                for a in plan.members
+            }
+            return self._best(plan, build, held, is_degraded=self._is_disturbed(plan))
+        except Infeasible as lost:
+            raise _NoPlanError(Fatal(lost.layers, self._committed)) from lost
+
+    def _is_disturbed(self, plan: Plan) -> bool:
+        """Whether the target step is not simply run from its beginning by everyone."""
+        begun = any(i.step == 0 for held in self._facts.held.values() for i in held)
+        return bool(plan.holes or plan.leaving or begun)
+
+    def _step_seats(self, plan: Plan) -> tuple[Pipeline, ...]:
+        """Whoever had begun the step's leaves goes on with them."""
+        grid = self._request.grid
+        if not grid or self._request.is_full or len(grid[0]) != len(plan.step_cut):
+            same = len(plan.cut) == len(plan.step_cut)
+            return plan.pipelines if same else ((None,) * len(plan.step_cut),)
+        computing = set(plan.computing)
+        return tuple(tuple(a if a in computing else None for a in p) for p in grid)
+
+    def _step_holders(
+        self, plan: Plan
+    ) -> tuple[list[list[AgentId]], dict[AgentId, tuple[tuple[int, int], ...]]]:
+        """Stage of the step's cut -> agents that may compute it; what live agents need for it.
+
+        Those who have all of it; else the live who get it; else the live one with most of it
+        gets the rest for this step.
+        """
+        need = {a: set(layers_of(r)) for a, r in plan.wants.items()}
+        have = {a: self._facts.have[a].keys() for a in plan.computing}
+        holders = []
+        for lo, hi in plan.step_cut:
+            stage = set(range(lo, hi))
+            able = [a for a in plan.computing if stage <= have[a]]
+            able = able or [a for a in plan.live if stage <= need[a] | have[a]]
+            if not able:
+                best = min(plan.live, key=lambda a: (len(stage - need[a] - have[a]), a))
+                need[best] |= stage
+                able = [best]
+            holders.append(able)
+        return holders, {a: ranges_of(x) for a, x in need.items()}
+
+    def _assign(
+        self,
+        seats: tuple[Pipeline, ...],
+        holders: list[list[AgentId]],
+        *,
+        pinned: bool,
+        cut: Cut,
+    ) -> workmap.WorkMap:
+        pins: dict[tuple[int, int], AgentId] = {}
+        if pinned:
+            for stage, (lo, hi) in enumerate(cut):
+                able = set(holders[stage])
+                for leaf in range(self._request.batch.leaves):
+                    done = self._facts.done.get((lo, hi, leaf), {})
+                    begun = sorted(a for a in done if a in able)
+                    if begun:
+                        pins[stage, leaf] = max(begun, key=lambda a: done[a])
+        return workmap.assign(
+            batch=self._request.batch,
+            seats=seats,
+            holders=holders,
+            policy=self._spec.recovery,
+            pinned=pins,
+        )
+
+    def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
+        """Programs of the steps after the target, and of the epilogue."""
+        if plan.target == plan.last:
+            return {}, {}
+        wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
+        holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
+        assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
+        goals = Goals(
+            batch=plan.batch,
+            cut=plan.cut,
+            wants=plan.wants,
+            assignment=assignment,
+            coordinator=plan.coordinator,
+            target=1,
+            last=3,
+            periodic=self._periodic(is_suspending=False),
+        )
+        steady: Programs = {}
+        if plan.target + 1 < plan.last:
+            build = lambda split: graph.steady(replace(goals, split=split))  # noqa: E731
+            steady = self._best(plan, build, _held(goals), is_degraded=bool(plan.holes))
+        ending = replace(
+            goals,
+            target=3,
+            periodic=self._periodic(is_suspending=plan.last < self._steps),
+        )
+        build = lambda split: graph.epilogue(replace(ending, split=split))  # noqa: E731
+        final = self._best(plan, build, _held(ending), is_degraded=False)
+        return steady, final
+
+    def _periodic(self, *, is_suspending: bool) -> Periodic:
+        spec = self._spec
+        evals = self._request.validation_samples // spec.training.micro_batch_size
+        return Periodic(
+            evals=0 if is_suspending or spec.data.validation is None else evals,
+            validate_every=spec.training.validate_every,
+            saves=spec.checkpoint is not None,
+            save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
+        )
+
+    def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
+        """Programs of the fused, and where it may pay the split backward; the shorter ones."""
+        caps = schedule.caps(plan.pipelines, _EXTRA_CAP if is_degraded else 0)
+        made = [
+            schedule.build(
+                build(split),
+                batch=plan.batch,
+                costs=self._costs,
+                caps=caps,
+                pipelines=len(plan.pipelines),
+            )
+            for split in ((False, True) if is_degraded else (False,))
+        ]
+        best = min(made, key=lambda s: s.length)
+        for periodic in (True, False):
+            report = verify.dry_run(
+                best.programs,
+                batch=plan.batch,
+                layers=plan.layers,
+                holdings=held,
+                costs=self._costs,
+                periodic=periodic,
+            )
+            if not report.ok:
+                text = f"programs of {plan.fence} for step {plan.target} cannot run: {report}"
+                raise _NoPlanError(PlannerFault(text))
+        return best.programs
+
+    # ------------------------------------------------------------ directives
+
+    def _directives(
+        self, plan: Plan, resume: Programs, steady: Programs, final: Programs
+    ) -> dict[AgentId, Directive]:
+        out: dict[AgentId, Directive] = {}
+        for i, agent in enumerate(plan.members):
+            mine = (resume.get(agent, ()), steady.get(agent, ()), final.get(agent, ()))
+            near = (plan.members[(i + j + 1) % len(plan.members)] for j in range(_WATCHED))
+            peers = {x.peer for p in mine for x in p if x.peer} | set(near)
+            out[agent] = Directive(
+                fence=plan.fence,
+                target=plan.target,
+                last=plan.last,
+                resume=mine[0],
+                steady=mine[1],
+                final=mine[2],
+                wanted=plan.wants.get(agent, ()),
+                batch=plan.batch,
+                coordinator=plan.coordinator,
+                voters=plan.live,
+                peers=tuple(self._peer(a) for a in sorted(peers - {agent})),
+                key=self._request.participants[agent].key,
+                manifest=self._files,
+            )
+        return out
+
+    def _peer(self, agent: AgentId) -> Peer:
+        found = self._request.participants[agent]
+        return Peer(agent, found.data_address, found.liveness_address, found.key)
+
+
+def _is_version(item: Item | None) -> bool:
+    return item is not None and item.kind is Kind.VER
+
+
+def _held(goals: Goals) -> dict[AgentId, list[Item]]:
+    """What a settled agent holds, by names relative to the step."""
+    out = {}
+    for agent, ranges in goals.wants.items():
+        versions = [Item(Kind.VER, 0, x, x + 1) for x in layers_of(ranges)]
+        out[agent] = [*versions, Item(Kind.COMMIT, -1)]
+    return out
