@@ -59,15 +59,7 @@ def server(manifest: dict[str, Any]) -> Iterator[Server]:
     server.answers = {
         JOB_PATH: (200, manifest),
         "/api/v1/nodes": (200, {"items": [make_node("a", "zone-a")]}),
-        "/api/v1/namespaces/team/pods": (
-            200,
-            {
-                "items": [
-                    make_pod("gpt-p0-s0-i1", "a"),
-                    make_pod("gpt-p0-s1-i2", ownerReferences=[]),
-                ]
-            },
-        ),
+        "/api/v1/namespaces/team/pods": (200, {"items": pods}),
         "/api/v1/namespaces/team/events": (200, {"items": events}),
     }
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
