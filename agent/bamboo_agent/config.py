@@ -43,7 +43,7 @@ class Config:
     notice_sources: tuple[str, ...]
     log_level: str
     termination_file: Path
-    trace_dir: Path | None
+    event_log: Path | None
 
 
 def from_env(env: Mapping[str, str]) -> Config:
@@ -66,7 +66,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         notice_sources=_names(env, "BAMBOO_NOTICE_SOURCES", NOTICE_SOURCES),
         log_level=_choice(env, "BAMBOO_LOG_LEVEL", ("info", "debug", "warning", "error")),
         termination_file=Path(env.get("BAMBOO_TERMINATION_FILE", "/dev/termination-log")),
-        trace_dir=Path(env["BAMBOO_TRACE_DIR"]) if env.get("BAMBOO_TRACE_DIR") else None,
+        event_log=Path(env["BAMBOO_EVENT_LOG"]) if env.get("BAMBOO_EVENT_LOG") else None,
     )
 
 

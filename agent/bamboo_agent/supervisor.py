@@ -48,10 +48,9 @@ class _Sockets:
 class Supervisor:
     """One agent. :meth:`run` returns its exit code."""
 
-    def __init__(self, config: Config, *, worker_module: str = WORKER_MODULE) -> None:
+    def __init__(self, config: Config) -> None:
         """Bind the sockets. OSError if the pod's address is not ours."""
         self._config = config
-        self._worker_module = worker_module
         self._sockets = _Sockets.bind(config.pod_ip)
         self.member = core.Member(_identity(config, self._sockets))
         self._agent = self.member.identity.agent
@@ -63,7 +62,7 @@ class Supervisor:
             on_closed=lambda agent: self._happened(core.PeerClosed(agent)),
         )
         self._worker = WorkerProcess(on_message=self._worker_says, on_exit=self._worker_ended)
-        self._trace = None if config.trace_dir is None else Trace(config.trace_dir, self.member)
+        self._trace = None if config.event_log is None else Trace(config.event_log, self.member)
         self._verdict: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
         self._progress = core.Progressed(0, 0)
         self._early_exit: core.WorkerExited | None = None
@@ -76,7 +75,7 @@ class Supervisor:
         self._catch_signals()
         await health.start(self._config.pod_ip, self._config.health_port)
         await self._worker.start(
-            module=self._worker_module, agent=self._agent, data_socket=self._sockets.data
+            module=WORKER_MODULE, agent=self._agent, data_socket=self._sockets.data
         )
         await self._liveness.start(self._sockets.liveness)
         tasks = [asyncio.create_task(work) for work in self._endless()]

@@ -1,6 +1,7 @@
 """A log of everything that a supervisor's state machine was told and answered, to be replayed.
 
-One JSON object a line: first the identity and the timing, then for each event its time, the event,
+Off unless ``BAMBOO_EVENT_LOG`` names a folder (the worker's log lies in it, too). One JSON object a
+line: first the identity and the timing, then for each event its time, the event,
 and the effects. Messages stand in it as base64 of their proto bytes.
 """
 
@@ -26,8 +27,8 @@ class Trace:
 
     def __init__(self, folder: Path, member: core.Member) -> None:
         """Begin the file. OSError if it cannot be written."""
-        folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{member.identity.agent}.jsonl"
+        self.path = folder / "members" / f"{member.identity.agent}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
         self._write({"identity": _agent(member.identity), "timing": _plain(member.timing)})
 

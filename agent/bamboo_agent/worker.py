@@ -1,293 +1,235 @@
-"""The worker's shell: feeds the executor with events and performs its effects, one turn at a time.
+"""The worker process: reads the operator's messages from its supervisor, trains, reports.
 
-It owns the payloads; it decides nothing. Nothing here blocks but the running instruction: messages
-of the operator, arrivals and finished files are looked at between two instructions.
+    python -m bamboo_agent.worker --agent NAME --fd N --data-fd N --page-fd N
+
+It imports torch before it is needed, so that a standby joins in milliseconds. It ends with the exit
+codes of bamboo_core.member; why it ends has been said to the supervisor before.
 """
 
 from __future__ import annotations
 
+import argparse
+import os
+import selectors
+import socket
+import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+import traceback
+from collections.abc import Sequence
 
-from bamboo_agent.backend import Backend, Setting
-from bamboo_agent.checkpoint import CheckpointError, Checkpoints, Header
-from bamboo_agent.eventlog import LoggedExecutor, open_log
-from bamboo_agent.layers import LayerRecord
-from bamboo_agent.parcel import FileRecord, pack, unpack
-from bamboo_agent.saver import Saver
-from bamboo_agent.transport.base import Arrived, Broken, Frame, Transport
-from bamboo_core.executor import (
-    Drop,
-    Effect,
-    Executor,
-    ProtocolError,
-    Run,
-    Say,
-    StepEnded,
-    Transmit,
-)
-from bamboo_core.items import Item, Kind
+import torch
+import torch._dynamo  # every optimizer imports it: 1 s that a standby pays in advance
+
+from bamboo_agent.backend import Setting
+from bamboo_agent.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.data import Data, DataTooSmallError
+from bamboo_agent.layers import LayerBuilder
+from bamboo_agent.model import FactoryError, build_model, code_hash
+from bamboo_agent.optim import optimizer_factory
+from bamboo_agent.page import Page
+from bamboo_agent.pipe import Pipe, PipeClosedError
+from bamboo_agent.profile import Profile, measure
+from bamboo_agent.shell import Worker
+from bamboo_agent.transport.tcp import TcpTransport
+from bamboo_core.ids import AgentId
+from bamboo_core.member import ExitCode
 from bamboo_core.messages import (
     AgentMessage,
-    BadCheckpoint,
-    Cause,
-    CommitRecord,
     Directive,
-    Manifest,
-    Progress,
-    Report,
-    Sealed,
+    Failure,
+    Fingerprint,
+    OperatorMessage,
+    Ready,
     Stop,
-    Suspicion,
+    Welcome,
 )
-from bamboo_core.program import COMPUTE, Instruction, Op
-from bamboo_core.spec import JobSpec
+from bamboo_core.reasons import Reason
+from bamboo_core.spec import JobSpec, from_json
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
+
+THREADS_VARIABLE = "BAMBOO_THREADS"
 
 
-class TaskError(Exception):
-    """An instruction has failed: the worker must end. The text names it."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="bamboo_agent.worker")
+    parser.add_argument("--agent", required=True)
+    for name in ("--fd", "--data-fd", "--page-fd"):
+        parser.add_argument(name, type=int, required=True)
+    given = parser.parse_args(arguments)
+    return serve(
+        AgentId(given.agent),
+        control=socket.socket(fileno=given.fd),
+        listening=socket.socket(fileno=given.data_fd),
+        page=Page(given.page_fd),
+    )
 
 
-class Worker:
-    """One agent's training state and control logic.
+def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, page: Page) -> int:
+    """Be the worker until the supervisor closes the pipe or training fails; the exit code."""
+    make_deterministic()
+    process = _Process(agent, Pipe(control), listening, page)
+    try:
+        process.run()
+    except PipeClosedError:
+        return ExitCode.FENCED  # nobody is left to work for
+    except (FactoryError, DataTooSmallError) as error:
+        too_small = isinstance(error, DataTooSmallError)
+        reason = Reason.DATA_TOO_SMALL if too_small else Reason.USER_CODE_FAILED
+        return process.fail(reason, error, ExitCode.USER)
+    except CheckpointError as error:
+        return process.fail(Reason.USER_CODE_FAILED, error, ExitCode.USER)
+    except Exception as error:  # the worker ends with its first broken instruction
+        return process.fail("TaskFailed", error, ExitCode.FAILED)
+    return ExitCode.RELEASED
 
-    say: passes a message on to the operator. checkpoints: None if the job keeps none.
-    """
 
-    def __init__(
-        self,
-        *,
-        setting: Setting,
-        spec: JobSpec,
-        transport: Transport,
-        checkpoints: Checkpoints | None,
-        say: Callable[[AgentMessage], None],
-    ) -> None:
-        self.executor = Executor(setting.agent, len(setting.sizes))
-        self.backend = Backend(setting, self._read_layer)
-        self.saver = None if checkpoints is None else Saver(checkpoints)
-        self._events = LoggedExecutor(self.executor, open_log(setting.agent, len(setting.sizes)))
-        self._spec, self._transport, self._say = spec, transport, say
-        self._device = setting.device
-        self._checkpoints = checkpoints
-        self._pending: Instruction | None = None
-        self._manifest: Manifest | None = None
-        self._wants_manifests = False
-        self.longest_s = 0.0
-        self._meter = _Meter()
+def make_deterministic() -> None:
+    """Settings without which equal inputs need not give equal bits."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    # filling fresh memory costs a pass and changes nothing that is read
+    torch.utils.deterministic.fill_uninitialized_memory = False
 
-    # ------------------------------------------------------------ events
 
-    def stop(self, stop: Stop) -> None:
-        """STOP: adopt the fence, report as soon as the running instruction has ended."""
-        self._transport.adopt(max(stop.fence, self.executor.fence))
-        self._wants_manifests = stop.want_manifests
-        self._perform(self._events.stop(stop))
+def device_kind(device: torch.device) -> str:
+    """Kind of device in the fingerprint: equal kinds, equal bits."""
+    if device.type == "cuda":
+        return f"cuda:{torch.cuda.get_device_name(device)}"
+    return f"cpu:{torch.backends.cpu.get_cpu_capability()}"
 
-    def install(self, directive: Directive) -> None:
-        """A plan's programs."""
-        peers = {peer.agent: peer for peer in directive.peers}
-        self._transport.introduce(fence=directive.fence, key=directive.key, peers=peers)
-        if directive.fence == self.executor.fence:
-            self.backend.adopt_batch(directive.batch)
-            self._manifest = directive.manifest
-        self._perform(self._events.install(directive))
 
-    def turn(self) -> bool:
-        """Look at what has come, then run at most one instruction. False: nothing to do."""
-        events = self._transport.poll()
-        for event in events:
-            if isinstance(event, Arrived):
-                self._arrived(event.frame)
-            else:
-                self._broken(event)
-        saved = [] if self.saver is None else self.saver.poll()
-        for item, record, attempt in saved:
-            self._saved(item, record, attempt)
-        if self._pending is None:
-            return bool(events or saved)
-        self._run(self._pending)
-        return True
+def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[Setting, Profile]:
+    """Model, data and optimizer as the spec names them. FactoryError, DataTooSmallError."""
+    model = build_model(spec.model)
+    data = Data(spec, device)
+    make = optimizer_factory(spec.training.optimizer)
+    builder = LayerBuilder(model, make, seed=spec.seed, device=device)
+    profile = measure(model, builder, data.training(0, 0), device)
+    setting = Setting(
+        agent=agent,
+        model=model,
+        data=data,
+        builder=builder,
+        sizes=profile.sizes,
+        seed=spec.seed,
+        clip_norm=spec.training.clip_norm,
+        device=device,
+    )
+    return setting, profile
 
-    def close(self) -> None:
-        """Finish the files that are being written; close all connections."""
-        if self.saver is not None:
-            self.saver.close()
-        self._transport.close()
 
-    def _arrived(self, frame: Frame) -> None:
-        item = frame.item
-        if frame.fence != self.executor.fence:
-            return
-        held = self.executor.versions.get(item.lo, -1) if item.kind is Kind.VER else -1
-        if not self.executor.has(item) and held < item.step:
-            self.backend.accept(item, self._payload_of(frame))
-        self._perform(self._events.arrive(item, frame.fence, frame.commit))
+def fingerprint(spec: JobSpec, setting: Setting) -> Fingerprint:
+    """What must be equal on all agents of a job."""
+    factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
+    if spec.data.validation is not None:
+        factories.append(spec.data.validation.factory)
+    return Fingerprint(
+        code=code_hash(*factories),
+        data=setting.data.fingerprint(),
+        torch=torch.__version__,
+        device=device_kind(setting.device),
+        threads=torch.get_num_threads(),
+    )
 
-    def _payload_of(self, frame: Frame) -> object:
-        if frame.item.kind is Kind.COMMIT:
-            return frame.commit
-        return unpack(frame.item.kind, frame.meta, frame.tensors, self._device)
 
-    def _broken(self, event: Broken) -> None:
-        if event.fence == self.executor.fence:
-            self._say(Suspicion(event.peer, Cause.CHANNEL_BROKEN, event.fence))
+class _Process:
+    """The loop around the pipe, the worker and its descriptors."""
 
-    def _saved(self, item: Item, record: FileRecord, attempt: int) -> None:
-        if attempt == self.executor.fence.attempt:
-            self.backend.store[item] = record
-            self._perform(self._events.saved(item))
+    def __init__(self, agent: AgentId, pipe: Pipe, listening: socket.socket, page: Page) -> None:
+        self._agent, self._pipe, self._page = agent, pipe, page
+        self._listening = listening
+        self._worker: Worker | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(pipe, selectors.EVENT_READ)
 
-    # ------------------------------------------------------------ effects
+    def run(self) -> None:
+        """Serve for ever; PipeClosedError when the supervisor has gone."""
+        while True:
+            for data in self._pipe.receive():
+                self._handle(decode.to_worker(decode.parse_bytes(pb.ToWorker, data)))
+            self._pipe.flush()
+            if self._worker is None or not self._turn(self._worker):
+                self._wait()
 
-    def _perform(self, effects: list[Effect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Run):
-                self._pending = effect.instruction
-            elif isinstance(effect, Transmit):
-                self._transmit(effect)
-            elif isinstance(effect, Drop):
-                for item in effect.items:
-                    self.backend.drop(item)
-            elif isinstance(effect, StepEnded):
-                self._say(self._meter.end_step(effect.commit))
-            else:
-                self._tell(effect)
-
-    def _transmit(self, effect: Transmit) -> None:
-        item = effect.item
-        if item.kind is Kind.COMMIT:
-            frame = Frame(item, effect.fence, effect.commit)
-        else:
-            parcel = pack(self.backend.payload(item))
-            frame = Frame(
-                item, effect.fence, effect.commit, parcel.meta, parcel.tensors, parcel.owner
-            )
-        frame.lend()
-        self._meter.sent_bytes += frame.num_bytes
-        self._transport.send(effect.peer, frame)
-
-    def _tell(self, effect: Say) -> None:
-        message: AgentMessage = effect.message
-        if isinstance(message, Report) and self._wants_manifests:
-            message = replace(message, manifests=self._scan())
-        self._say(message)
-
-    def _scan(self) -> tuple[Manifest, ...]:
-        if self._checkpoints is None:
-            return ()
-        good, bad = self._checkpoints.scan()
-        for error in bad:
-            text = f"{error}; this checkpoint is not used"
-            self._say(BadCheckpoint(error.attempt, error.step, text))
-        return tuple(good)
-
-    # ------------------------------------------------------------ instructions
-
-    def _run(self, instruction: Instruction) -> None:
-        self._pending = None
-        started = time.perf_counter()
+    def fail(self, reason: str, error: Exception, code: ExitCode) -> int:
+        """Say why the worker ends: the traceback to the log, the essential line to the operator."""
+        traceback.print_exception(error)
+        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        is_users = code is ExitCode.USER
         try:
-            commit = self._do(instruction)
-        except CheckpointError as error:
-            self._refuse(error)
+            self._say(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
+            self._flush_all()
+        except PipeClosedError:
+            return int(code)
+        return int(code)
+
+    def _flush_all(self) -> None:
+        deadline = time.monotonic() + 2.0
+        while self._pipe.wants_write and time.monotonic() < deadline:
+            self._wait(0.1)
+            self._pipe.flush()
+
+    def _turn(self, worker: Worker) -> bool:
+        did = worker.turn()
+        self._page.progress = worker.executor.completed
+        self._page.step = worker.executor.step
+        self._page.longest_s = worker.longest_s
+        return did
+
+    def _wait(self, timeout_s: float | None = None) -> None:
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._pipe.wants_write else 0)
+        self._selector.modify(self._pipe, mask)
+        self._selector.select(timeout_s)
+
+    def _handle(self, message: OperatorMessage) -> None:
+        if isinstance(message, Welcome):
+            if self._worker is None:
+                self._set_up(message)
+        elif self._worker is None:
             return
-        except Exception as error:
-            raise TaskError(f"{instruction}: {type(error).__name__}: {error}") from error
-        elapsed = time.perf_counter() - started
-        self.longest_s = max(self.longest_s, elapsed)
-        self._meter.add(instruction, elapsed)
-        self._perform(self._events.done(commit))
+        elif isinstance(message, Stop):
+            self._worker.stop(message)
+        elif isinstance(message, Directive):
+            self._worker.install(message)
 
-    def _do(self, instruction: Instruction) -> CommitRecord | None:
-        if self.backend.can_run(instruction.op):
-            return self.backend.run(instruction)
-        if instruction.op is Op.SAVE:
-            self._save(instruction)
-        elif instruction.op is Op.SEAL:
-            self._seal(instruction)
-        else:
-            raise ProtocolError(f"no back end performs {instruction.op}")
-        return None
+    def _say(self, message: AgentMessage) -> None:
+        self._pipe.send(encode.from_worker(message).SerializeToString())
 
-    def _read_layer(self, layer: int, step: int) -> LayerRecord:
-        manifest = self._manifest
-        if manifest is None or manifest.step != step or self._checkpoints is None:
-            raise ProtocolError(f"LOAD of version {step}, but the plan's manifest is {manifest}")
-        return self._checkpoints.read_layer(manifest, layer)
-
-    def _refuse(self, error: CheckpointError) -> None:
-        """A checkpoint that cannot be read: say so and wait for another plan."""
-        assert self._manifest is not None
-        text = f"{error}; the checkpoint before it is used"
-        self._say(BadCheckpoint(self._manifest.attempt, self._manifest.step, text))
-        self._perform(self._events.abandon())
-
-    def _save(self, instruction: Instruction) -> None:
-        if self.saver is None:
-            raise ProtocolError("SAVE in a job without checkpoints")
-        attempt = self.executor.fence.attempt
-        for layer in range(instruction.lo, instruction.hi):
-            record = self.backend.layers[layer].record()
-            self.saver.save(attempt=attempt, step=instruction.step, layer=layer, record=record)
-
-    def _seal(self, instruction: Instruction) -> None:
-        step, attempt = instruction.step, self.executor.fence.attempt
-        layers = range(self.executor.layers)
-        records = [self.backend.store[Item(Kind.FILE, step, x, x + 1)] for x in layers]
-        failed = [record.error for record in records if record.error]
-        if failed or self._checkpoints is None:
-            self._say_failed(attempt, step, failed[0] if failed else "the job keeps none")
-            return
-        try:
-            manifest = self._checkpoints.seal(self._header(attempt, step), records)
-            self._say(Sealed(manifest))
-            assert self._spec.checkpoint is not None
-            self._checkpoints.prune(keep=self._spec.checkpoint.keep, newest=manifest)
-        except CheckpointError as error:
-            self._say_failed(attempt, step, str(error))
-
-    def _say_failed(self, attempt: int, step: int, why: str) -> None:
-        text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"
-        self._say(BadCheckpoint(attempt, step, text))
-
-    def _header(self, attempt: int, step: int) -> Header:
-        directive = self.executor.directive
-        assert directive is not None
-        return Header(attempt=attempt, step=step, seed=self._spec.seed, batch=directive.batch)
-
-
-class _Meter:
-    """What Progress says about a step: times, traffic, tasks done again."""
-
-    def __init__(self) -> None:
-        self.sent_bytes = 0
-        self._busy_s = 0.0
-        self._ended_at = time.perf_counter()
-        self._done: set[tuple[Op, int, int, int, int]] = set()
-        self._redone = 0
-
-    def add(self, instruction: Instruction, elapsed_s: float) -> None:
-        """An instruction has been performed."""
-        op, step, lo, hi, index = instruction[:5]
-        if op not in COMPUTE:
-            return
-        self._busy_s += elapsed_s
-        task = (op, step, lo, hi, index)
-        self._redone += task in self._done
-        self._done.add(task)
-
-    def end_step(self, commit: CommitRecord) -> Progress:
-        """The step's figures; the next step begins."""
-        now = time.perf_counter()
-        progress = Progress(
-            commit,
-            step_s=now - self._ended_at,
-            busy_s=self._busy_s,
-            sent_bytes=self.sent_bytes,
-            redone_tasks=self._redone,
+    def _set_up(self, welcome: Welcome) -> None:
+        spec = from_json(welcome.spec_json)
+        device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        setting, profile = build_setting(self._agent, spec, device)
+        checkpoints = None
+        if spec.checkpoint is not None:
+            checkpoints = Checkpoints(spec.checkpoint.uri, welcome.job_uid)
+        job = welcome.job_uid or welcome.job
+        transport = TcpTransport(job=job, agent=self._agent, listening=self._listening)
+        worker = Worker(
+            setting=setting,
+            spec=spec,
+            transport=transport,
+            checkpoints=checkpoints,
+            say=self._say,
         )
-        self.sent_bytes, self._busy_s, self._redone, self._ended_at = 0, 0.0, 0, now
-        self._done.clear()
-        return progress
+        for source in worker.sources:
+            self._selector.register(source, selectors.EVENT_READ)
+        self._worker = worker
+        self._say(
+            Ready(
+                fingerprint=fingerprint(spec, setting),
+                layers=len(profile.sizes),
+                training_samples=setting.data.training_samples,
+                validation_samples=setting.data.validation_samples,
+                costs=profile.costs,
+            )
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -26,6 +26,7 @@ from bamboo_wire.errors import WireError
 log = logging.getLogger(__name__)
 
 _MAX_LINE = 1000
+_KEPT = 8192
 
 
 class WorkerProcess:
@@ -44,7 +45,7 @@ class WorkerProcess:
         self._on_exit = on_exit
         self._process: asyncio.subprocess.Process | None = None
         self._watcher: asyncio.Task[None] | None = None
-        self._last_line = ""
+        self._errors = bytearray()
         self._is_reading = False
 
     @property
@@ -83,19 +84,22 @@ class WorkerProcess:
 
     def kill(self, reason: str) -> None:
         """SIGKILL. No-op once the process has ended."""
-        if self._process is not None and self._process.returncode is None:
-            log.warning("killing the worker: %s", reason)
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        log.warning("killing the worker: %s", reason)
+        self._end()
 
     async def close(self) -> None:
         """End the process, wait for it, and free what belongs to it."""
-        self.kill("the agent ends")
+        self._end()
         if self._watcher is not None:
             await self._watcher
         self._stop_reading()
         self._pipe.close()
         self.page.close()
+
+    def _end(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
 
     # ------------------------------------------------------------ pipe
 
@@ -138,19 +142,25 @@ class WorkerProcess:
         self._on_exit(*self._verdict(code))
 
     def _verdict(self, code: int) -> tuple[int, str]:
+        line = _essential_line(self._errors.decode("utf-8", "replace"))
         if code >= 0:
-            return code, self._last_line
-        with contextlib.suppress(ValueError):
+            return code, line
+        try:
             name = signal.Signals(-code).name
-            return 128 - code, self._last_line or f"the worker was ended by {name}"
-        return 128 - code, f"the worker was ended by signal {-code}"
+        except ValueError:
+            name = f"signal {-code}"
+        return 128 - code, line or f"the worker was ended by {name}"
 
     async def _pass_on(self, stream: asyncio.StreamReader) -> None:
-        """Copy to our standard error; remember the last line that is not indented: a traceback's
-        last one."""
+        """Copy to our standard error; keep the end of it."""
         while data := await stream.read(1 << 16):
             sys.stderr.buffer.write(data)
             sys.stderr.buffer.flush()
-            for line in data.decode("utf-8", "replace").splitlines():
-                if line.strip() and not line[0].isspace():
-                    self._last_line = line.strip()[:_MAX_LINE]
+            self._errors += data
+            del self._errors[:-_KEPT]
+
+
+def _essential_line(text: str) -> str:
+    """The last line that is not indented: of a traceback, the one that names the error."""
+    lines = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
+    return lines[-1].strip()[:_MAX_LINE] if lines else ""

@@ -96,5 +96,9 @@ class Transport(Protocol):
     def fileno(self) -> int:
         """Readable while :meth:`poll` has something."""
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that was handed over still waits to be sent."""
+
     def close(self) -> None:
         """End all connections."""
