@@ -120,6 +120,11 @@ class Worker:
         """What has a descriptor that wakes the worker up."""
         return [self._transport] if self.saver is None else [self._transport, self.saver]
 
+    @property
+    def is_leaving(self) -> bool:
+        """EXIT has run, and what was sent before it is still on its way out."""
+        return self._is_leaving
+
     def close(self) -> None:
         """Finish the files that are being written; close all connections."""
         if self.saver is not None:

@@ -49,6 +49,7 @@ from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, encode
 
 THREADS_VARIABLE = "BAMBOO_THREADS"
+_LEAVING_POLL_S = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -154,8 +155,10 @@ class _Process:
             for data in self._pipe.receive():
                 self._handle(decode.to_worker(decode.parse_bytes(pb.ToWorker, data)))
             self._pipe.flush()
-            if self._worker is None or not self._turn(self._worker):
+            if self._worker is None:
                 self._wait()
+            elif not self._turn(self._worker):
+                self._wait(_LEAVING_POLL_S if self._worker.is_leaving else None)
 
     def fail(self, reason: str, error: Exception, code: ExitCode) -> int:
         """Say why the worker ends: the traceback to the log, the essential line to the operator."""

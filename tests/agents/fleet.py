@@ -7,18 +7,14 @@ disturb each other's dropout.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 
-from bamboo_agent.backend import Setting
 from bamboo_agent.checkpoint import Checkpoints
-from bamboo_agent.data import Data
-from bamboo_agent.layers import LayerBuilder
-from bamboo_agent.model import build_model
-from bamboo_agent.optim import optimizer_factory
-from bamboo_agent.profile import measure
+from bamboo_agent.shell import Worker
 from bamboo_agent.transport.memory import MemoryHub
-from bamboo_agent.worker import Worker
+from bamboo_agent.worker import build_setting
 from bamboo_core.ids import AgentId
 from bamboo_core.messages import AgentMessage, CommitRecord, Directive, Finished, Progress, Stop
 from bamboo_core.spec import (
@@ -58,23 +54,6 @@ def spec(*, steps: int = 3, microbatches: int = 24, uri: str = "", dropout: floa
     )
 
 
-def setting(agent: AgentId, job: JobSpec) -> Setting:
-    """What a worker is built from."""
-    model, data = build_model(job.model), Data(job, CPU)
-    make = optimizer_factory(job.training.optimizer)
-    builder = LayerBuilder(model, make, seed=job.seed, device=CPU)
-    return Setting(
-        agent=agent,
-        model=model,
-        data=data,
-        builder=builder,
-        sizes=measure(model, builder, data.training(0, 0), CPU).sizes,
-        seed=job.seed,
-        clip_norm=job.training.clip_norm,
-        device=CPU,
-    )
-
-
 class Fleet:
     """Workers by name; ``said``: everything they told the operator."""
 
@@ -82,13 +61,13 @@ class Fleet:
         self.said: list[tuple[AgentId, AgentMessage]] = []
         hub = MemoryHub()
         self.workers: dict[AgentId, Worker] = {}
-        shared = setting(agents[0], job)
+        shared, _ = build_setting(agents[0], job, CPU)
         for agent in agents:
             checkpoints = None
             if job.checkpoint is not None:
                 checkpoints = Checkpoints(job.checkpoint.uri, "uid")
             self.workers[agent] = Worker(
-                setting=Setting(**{**vars(shared), "agent": agent}),
+                setting=replace(shared, agent=agent),
                 spec=job,
                 transport=hub.join(agent),
                 checkpoints=checkpoints,

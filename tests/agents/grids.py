@@ -13,6 +13,8 @@ from bamboo_core.messages import Directive, Manifest, Peer
 from bamboo_core.numerics import BatchShape
 from bamboo_core.program import Instruction, Op, Program
 
+FIRST = Fence(attempt=0, term=1, epoch=1)
+
 
 def name(d: int, s: int) -> AgentId:
     return AgentId(f"a{d}-{s}")
@@ -38,7 +40,7 @@ class Grid:
         *,
         steps: int,
         first: int = 0,
-        fence: Fence = Fence(0, 1, 1),
+        fence: Fence = FIRST,
         manifest: Manifest | None = None,
         validate: int = 0,
         save: bool = False,

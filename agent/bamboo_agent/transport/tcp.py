@@ -1,0 +1,324 @@
+"""The `tcp` transport: one lazy connection per direction of an agent pair, outliving epochs.
+
+An own thread does all reading and writing, so frames move while the worker computes. Whoever has
+something to send dials; the listener proves its key back (see `handshake`). A connection that fails
+is reported once per fence and is dialled again only in the next one.
+"""
+
+from __future__ import annotations
+
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from bamboo_agent.config import split_address
+from bamboo_agent.transport.base import Arrived, Broken, Frame, Lane
+from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
+from bamboo_agent.transport.links import Incoming, Outgoing, tune
+from bamboo_agent.transport.wakeup import Mailbox
+from bamboo_agent.transport.wire import WireError
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import Peer
+
+HANDSHAKE_S = 10.0
+FLUSH_S = 2.0
+MAX_STRANGERS = 64
+_ERRORS = (OSError, RefusedError, WireError)
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """Bytes that the worker has taken from a link."""
+
+    link: Incoming
+    lane: Lane
+    count: int
+
+
+class TcpTransport:
+    """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening."""
+
+    def __init__(self, *, job: str, agent: AgentId, listening: socket.socket) -> None:
+        self._events: Mailbox[tuple[Arrived | Broken, _Taken | None]] = Mailbox()
+        self._commands: Mailbox[Callable[[], None]] = Mailbox()
+        self._loop = _Loop(job, agent, listening, self._events, self._commands)
+        self._sent = 0
+        self._thread = threading.Thread(target=self._loop.run, name="tcp", daemon=True)
+        self._thread.start()
+
+    def adopt(self, fence: Fence) -> None:
+        """Forget queued frames of lower fences; broken peers may be tried again."""
+        self._commands.put(lambda: self._loop.adopt(fence))
+
+    def introduce(self, *, fence: Fence, key: bytes, peers: Mapping[AgentId, Peer]) -> None:
+        """Addresses and keys of a plan."""
+        known = dict(peers)
+        self._commands.put(lambda: self._loop.introduce(fence, key, known))
+
+    def send(self, peer: AgentId, frame: Frame) -> None:
+        """Hand over a frame."""
+        self._sent += 1
+        self._commands.put(lambda: self._loop.send(peer, frame))
+
+    def poll(self) -> list[Arrived | Broken]:
+        """What has happened; taking a frame gives its sender credit."""
+        taken = self._events.take_all()
+        credit = [grant for _, grant in taken if grant is not None and grant.count]
+        if credit:
+            self._commands.put(lambda: self._loop.grant(credit))
+        return [event for event, _ in taken]
+
+    def fileno(self) -> int:
+        """Readable while :meth:`poll` has something."""
+        return self._events.fileno()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all frames handed over have left for the kernel, or will never."""
+        return self._sent == self._loop.handled and self._loop.is_idle
+
+    def close(self) -> None:
+        """End all connections and the thread; what is queued gets FLUSH_S to leave."""
+        self._commands.put(self._loop.end)
+        self._thread.join()
+        self._events.close()
+        self._commands.close()
+
+
+class _Loop:
+    """Everything that happens in the transport's thread."""
+
+    def __init__(
+        self,
+        job: str,
+        agent: AgentId,
+        listening: socket.socket,
+        events: Mailbox[tuple[Arrived | Broken, _Taken | None]],
+        commands: Mailbox[Callable[[], None]],
+    ) -> None:
+        self._job, self._agent, self._listening = job, agent, listening
+        self._events, self._commands = events, commands
+        self._selector = selectors.DefaultSelector()
+        self._fence = Fence()
+        self._key, self._key_fence = b"", Fence()
+        self._peers: dict[AgentId, Peer] = {}
+        self._broken: set[AgentId] = set()
+        self._outgoing: dict[AgentId, Outgoing] = {}
+        self._strangers: dict[Incoming, float] = {}
+        self._incoming: set[Incoming] = set()
+        self._over_at: float | None = None
+        self.handled = 0
+
+    def run(self) -> None:
+        """Serve until :meth:`end`."""
+        self._listening.setblocking(False)
+        self._selector.register(self._listening, selectors.EVENT_READ, None)
+        self._selector.register(self._commands, selectors.EVENT_READ, None)
+        while not self._is_over:
+            for key, mask in self._selector.select(self._patience()):
+                if key.fileobj is self._listening:
+                    self._accept()
+                elif key.data is not None:
+                    self._serve(key.data, mask)
+            for command in self._commands.take_all():
+                command()
+            self._expel()
+        self._close_all()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no frame waits."""
+        return all(link.is_idle for link in list(self._outgoing.values()))
+
+    @property
+    def _is_over(self) -> bool:
+        if self._over_at is None:
+            return False
+        return self.is_idle or time.monotonic() >= self._over_at
+
+    # ------------------------------------------------------------ commands
+
+    def adopt(self, fence: Fence) -> None:
+        """See the transport."""
+        if fence <= self._fence:
+            return
+        self._fence = fence
+        self._broken.clear()
+        for link in self._outgoing.values():
+            link.purge(fence)
+            self._watch(link)
+
+    def introduce(self, fence: Fence, key: bytes, peers: dict[AgentId, Peer]) -> None:
+        """See the transport; greetings that waited for the plan are answered now."""
+        if fence < self._key_fence:
+            return
+        self._key, self._key_fence, self._peers = key, fence, peers
+        for link in list(self._strangers):
+            if link.is_waiting_for_key:
+                self._guarded(link, lambda link=link: (link.greet(), self._watch(link)))
+
+    def send(self, peer: AgentId, frame: Frame) -> None:
+        """See the transport."""
+        self._queue(peer, frame)
+        self.handled += 1
+
+    def _queue(self, peer: AgentId, frame: Frame) -> None:
+        if peer in self._broken or frame.fence < self._fence:
+            frame.release()
+            return
+        link = self._outgoing.get(peer) or self._dial(peer)
+        if link is None:
+            frame.release()
+            return
+        link.queues[frame.lane].append(frame)
+        self._guarded(link, link.on_writable)
+        self._watch(link)
+
+    def grant(self, credit: list[_Taken]) -> None:
+        """The worker has taken frames."""
+        for taken in credit:
+            taken.link.grant(taken.lane, taken.count)
+            self._watch(taken.link)
+
+    def end(self) -> None:
+        """Leave the loop as soon as all is sent, or at the deadline."""
+        self._over_at = time.monotonic() + FLUSH_S
+
+    # ------------------------------------------------------------ links
+
+    def _dial(self, peer: AgentId) -> Outgoing | None:
+        known = self._peers.get(peer)
+        if known is None:
+            self._suspect(peer, "the plan has no address for it")
+            return None
+        host, port = split_address(known.data_address)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        tune(sock)
+        sock.connect_ex((host, port))  # its error, if any, shows when it is written to
+        greeting = Greeting(self._job, self._agent, peer, self._key_fence, new_nonce())
+        link = Outgoing(sock, greeting, known.key)
+        self._outgoing[peer] = link
+        return link
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listening.accept()
+        except OSError:
+            return  # the dialer has gone again
+        if len(self._strangers) >= MAX_STRANGERS:
+            sock.close()
+            return
+        tune(sock)
+        link = Incoming(sock, admit=self._admit, deliver=self._deliver)
+        self._strangers[link] = time.monotonic() + HANDSHAKE_S
+        self._watch(link)
+
+    def _admit(self, greeting: Greeting) -> bytes | None:
+        if greeting.job != self._job or greeting.listener != self._agent:
+            raise RefusedError(f"this is {self._agent} of {self._job}")
+        if not self._key or greeting.fence > self._key_fence:
+            return None
+        return self._key
+
+    def _deliver(self, link: Incoming, frame: Frame) -> None:
+        taken = _Taken(link, frame.lane, frame.num_bytes)
+        self._events.put((Arrived(link.peer, frame), taken))
+
+    def _serve(self, link: Outgoing | Incoming, mask: int) -> None:
+        if mask & selectors.EVENT_READ:
+            self._guarded(link, link.on_readable)
+        if self._is_known(link):
+            self._guarded(link, link.on_writable)
+        if isinstance(link, Incoming) and link.is_open and link in self._strangers:
+            del self._strangers[link]
+            self._incoming.add(link)
+        if isinstance(link, Incoming) and link.said_bye:
+            self._forget(link)
+        self._watch(link)
+
+    def _is_known(self, link: Outgoing | Incoming) -> bool:
+        if isinstance(link, Outgoing):
+            return self._outgoing.get(link.greeting.listener) is link
+        return link in self._strangers or link in self._incoming
+
+    def _guarded(self, link: Outgoing | Incoming, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except _ERRORS as error:
+            self._fail(link, error)
+
+    def _fail(self, link: Outgoing | Incoming, error: Exception) -> None:
+        if not self._is_known(link):
+            return
+        if isinstance(link, Incoming) and not link.is_open:
+            self._refuse(link, error)
+        self._forget(link)
+        if isinstance(link, Outgoing):
+            link.drop_all()
+            self._suspect(link.greeting.listener, str(error))
+        elif link.peer:
+            self._suspect(link.peer, str(error))
+
+    @staticmethod
+    def _refuse(link: Incoming, error: Exception) -> None:
+        """Tell a stranger why; whether it hears it does not matter."""
+        if isinstance(error, RefusedError):
+            try:
+                link.socket.send(encode_line({"refused": str(error)}))
+            except OSError:
+                return
+
+    def _suspect(self, peer: AgentId, why: str) -> None:
+        if peer not in self._broken:
+            self._broken.add(peer)
+            self._events.put((Broken(peer, self._fence, why), None))
+
+    def _forget(self, link: Outgoing | Incoming) -> None:
+        if link.socket in self._registered():
+            self._selector.unregister(link.socket)
+        link.socket.close()
+        if isinstance(link, Outgoing):
+            del self._outgoing[link.greeting.listener]
+        else:
+            self._strangers.pop(link, None)
+            self._incoming.discard(link)
+
+    def _registered(self) -> Mapping[object, object]:
+        return self._selector.get_map()  # type: ignore[return-value]
+
+    def _watch(self, link: Outgoing | Incoming) -> None:
+        if not self._is_known(link):
+            return
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
+        if link.socket in self._registered():
+            if self._selector.get_key(link.socket).events != mask:
+                self._selector.modify(link.socket, mask, link)
+        else:
+            self._selector.register(link.socket, mask, link)
+
+    # ------------------------------------------------------------ strangers
+
+    def _patience(self) -> float | None:
+        deadlines = list(self._strangers.values())
+        if self._over_at is not None:
+            deadlines.append(self._over_at)
+        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+
+    def _expel(self) -> None:
+        now = time.monotonic()
+        for link in [link for link, deadline in self._strangers.items() if deadline <= now]:
+            self._fail(link, RefusedError("the handshake took too long"))
+
+    def _close_all(self) -> None:
+        for link in list(self._outgoing.values()):
+            link.say_bye()
+            link.drop_all()
+            self._forget(link)
+        for stranger in [*self._strangers, *self._incoming]:
+            self._forget(stranger)
+        self._selector.close()
+        self._listening.close()
