@@ -8,7 +8,7 @@ a JSON object beside it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import nn
 from bamboo_agent.model import FactoryError, Model
 from bamboo_agent.random_state import seed_weights
 
-OptimizerFactory = Callable[[list[torch.Tensor]], Any]
+OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer (its state is per parameter)."""
 
 
@@ -47,7 +47,8 @@ class Layer:
 
     def record(self) -> LayerRecord:
         """A copy of the whole state, on the CPU; later updates do not reach it."""
-        tensors = {f"param/{n}": p for n, p in self.module.named_parameters()}
+        tensors: dict[str, torch.Tensor] = {}
+        tensors |= {f"param/{n}": p for n, p in self.module.named_parameters()}
         tensors |= {f"buffer/{n}": b for n, b in self.module.named_buffers()}
         extra: dict[str, dict[str, Any]] = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):

@@ -7,7 +7,7 @@ learning rate of a step: a pure function, so that it needs no state of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ def optimizer_factory(spec: FactorySpec) -> OptimizerFactory:
     """How a layer's optimizer is made. FactoryError if the factory does not exist."""
     factory = load_factory(spec.factory)
 
-    def make(parameters: list[torch.Tensor]) -> Any:
+    def make(parameters: Sequence[torch.Tensor]) -> Any:
         try:
             made = factory(parameters, **spec.args)
         except Exception as error:
@@ -67,7 +67,7 @@ def update(layer: Layer, gradient: torch.Tensor, *, scale: float, step: int) -> 
 
 
 def adamw(
-    parameters: list[torch.Tensor],
+    parameters: Sequence[torch.Tensor],
     *,
     lr: float = 1e-3,
     betas: tuple[float, float] = (0.9, 0.999),

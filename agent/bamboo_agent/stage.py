@@ -7,6 +7,7 @@ else by two passes. All ways give the same bits.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +18,10 @@ from bamboo_agent.layers import Layer
 from bamboo_agent.model import Value
 
 try:  # private to torch: detected, never required
-    from torch.distributed.pipelining._backward import stage_backward_input, stage_backward_weight
-except ImportError:  # pragma: no cover - depends on the torch that is installed
-    stage_backward_input = stage_backward_weight = None
+    _torch_split: Any = importlib.import_module("torch.distributed.pipelining._backward")
+    _torch_split = _torch_split if hasattr(_torch_split, "stage_backward_weight") else None
+except ImportError:
+    _torch_split = None
 
 Gradients = tuple[torch.Tensor | None, ...]
 """One gradient per tensor of a value; None where it takes none (integers, masks)."""
@@ -62,7 +64,7 @@ def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Te
 
 
 def backward(
-    activation: Activation, gradients: Gradients | None, parameters: list[torch.Tensor]
+    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
 ) -> Gradients:
     """B: weight gradients are added to ``.grad``; returns the gradients of the inputs.
 
@@ -78,14 +80,14 @@ def backward(
 
 
 def backward_input(
-    activation: Activation, gradients: Gradients | None, parameters: list[torch.Tensor]
+    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
 ) -> Gradients:
     """I: only the gradients of the inputs; what W needs stays in the activation."""
-    if stage_backward_input is None or not _needs_input_gradient(activation):
+    if _torch_split is None or not _needs_input_gradient(activation):
         return _input_by_autograd(activation, gradients)
     roots, seeds = _roots(activation, gradients)
     # the helper fills in ones when no gradients are given: the loss has been scaled before
-    _, groups = stage_backward_input(
+    _, groups = _torch_split.stage_backward_input(
         roots, None if gradients is None else seeds, list(activation.inputs), iter(parameters)
     )
     activation.weight_groups = groups
@@ -94,11 +96,11 @@ def backward_input(
 
 
 def backward_weight(
-    activation: Activation, gradients: Gradients | None, parameters: list[torch.Tensor]
+    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
 ) -> None:
     """W: weight gradients are added to ``.grad``; works after I and without it."""
     if activation.weight_groups is not None:
-        stage_backward_weight(iter(parameters), activation.weight_groups)
+        _torch_split.stage_backward_weight(iter(parameters), activation.weight_groups)
         activation.weight_groups = None
         return
     roots, seeds = _roots(activation, gradients)

@@ -95,7 +95,7 @@ def make_deterministic() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     # filling fresh memory costs a pass and changes nothing that is read
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def device_kind(device: torch.device) -> str:

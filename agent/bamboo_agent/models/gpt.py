@@ -11,7 +11,7 @@ from torch.nn import functional
 from bamboo_agent.model import Model
 
 
-class Embedding(nn.Module):  # type: ignore[misc]
+class Embedding(nn.Module):
     """Token and position embeddings: (batch, time) integers -> (batch, time, width)."""
 
     def __init__(self, vocab: int, width: int, context: int, dropout: float) -> None:
@@ -24,10 +24,11 @@ class Embedding(nn.Module):  # type: ignore[misc]
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         """Embed the tokens."""
         x: torch.Tensor = self.token(tokens) + self.position[: tokens.shape[1]]
-        return self.dropout(x)
+        dropped: torch.Tensor = self.dropout(x)
+        return dropped
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class Block(nn.Module):
     """Pre-norm transformer block with causal attention: (batch, time, width) -> the same."""
 
     def __init__(self, width: int, heads: int, depth: int, dropout: float) -> None:
@@ -46,7 +47,8 @@ class Block(nn.Module):  # type: ignore[misc]
         """Attention and feed-forward, each added to its input."""
         x = x + self.dropout(self._attend(self.attention_norm(x)))
         hidden = functional.gelu(self.grow(self.feed_norm(x)))
-        return x + self.dropout(self.shrink(hidden))
+        fed: torch.Tensor = self.dropout(self.shrink(hidden))
+        return x + fed
 
     def _attend(self, x: torch.Tensor) -> torch.Tensor:
         batch, time, width = x.shape
@@ -54,10 +56,11 @@ class Block(nn.Module):  # type: ignore[misc]
         q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
         rate = self.rate if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=rate, is_causal=True)
-        return self.project(mixed.transpose(1, 2).reshape(batch, time, width))
+        out: torch.Tensor = self.project(mixed.transpose(1, 2).reshape(batch, time, width))
+        return out
 
 
-class Head(nn.Module):  # type: ignore[misc]
+class Head(nn.Module):
     """Norm and projection to the vocabulary: (batch, time, width) -> (batch, time, vocab)."""
 
     def __init__(self, vocab: int, width: int) -> None:
@@ -67,7 +70,8 @@ class Head(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Logits of the next token."""
-        return self.project(self.norm(x))
+        logits: torch.Tensor = self.project(self.norm(x))
+        return logits
 
 
 def next_token_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:

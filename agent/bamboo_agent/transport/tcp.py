@@ -158,7 +158,8 @@ class _Loop:
         self._key, self._key_fence, self._peers = key, fence, peers
         for link in list(self._strangers):
             if link.is_waiting_for_key:
-                self._guarded(link, lambda link=link: (link.greet(), self._watch(link)))
+                self._guarded(link, link.greet)
+                self._watch(link)
 
     def send(self, peer: AgentId, frame: Frame) -> None:
         """See the transport."""

@@ -35,7 +35,7 @@ class WireError(Exception):
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """The memory of a contiguous CPU tensor."""
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
 
 def encode_header(frame: Frame) -> bytes:
