@@ -1,6 +1,6 @@
 """The dry run: every set of programs is executed on names alone before agents get it.
 
-What an instruction needs, makes and uses up is the executor's own rule (bamboo_core.executor), so a
+What an instruction needs, makes and uses up is the executor's own rule (bamboo_core.rules), so a
 program that passes here runs there. Stricter than the executor in one point: an item counts as
 received only by its RECV, and the messages of an ordered pair of agents come first in first out.
 """
@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bamboo_core.executor import makes, needs, releases, uses_up
+from bamboo_core.costs import Costs
 from bamboo_core.ids import AgentId
 from bamboo_core.items import Item, Kind
 from bamboo_core.numerics import BatchShape
 from bamboo_core.program import COMPUTE, Instruction, Op, Program
-from bamboo_core.schedule import Costs
+from bamboo_core.rules import makes, needs, releases, uses_up
 
 
 @dataclass(frozen=True)

@@ -1,151 +1,110 @@
-"""A normal step's task graph, written for tests of the scheduler alone (no closure involved).
-
-Every agent holds version 0 of its layers; one layer a stage; grid agents are named ``d-s``.
-"""
+"""Grids, holdings and normal steps for the planning tests; one layer a stage."""
 
 from __future__ import annotations
 
-from bamboo_core.graph import TaskGraph, TaskId, Transfer
+from dataclasses import dataclass, field
+
+from bamboo_core import graph, plan, schedule, verify, workmap
+from bamboo_core.costs import Costs
+from bamboo_core.graph import Goals, Periodic, TaskGraph
 from bamboo_core.ids import AgentId
 from bamboo_core.items import Item, Kind
 from bamboo_core.numerics import BatchShape
-from bamboo_core.program import Instruction, Op
-from bamboo_core.workmap import WorkMap
+from bamboo_core.spec import RecoveryPolicy, RedundancyMode
 
 
 def name(pipeline: int, stage: int) -> AgentId:
     return AgentId(f"{pipeline}-{stage}")
 
 
-def seats(pipelines: int, stages: int, lost: tuple[tuple[int, int], ...] = ()):
+def seats(pipelines, stages, lost=()):
     return tuple(
         tuple(None if (d, s) in lost else name(d, s) for s in range(stages))
         for d in range(pipelines)
     )
 
 
-def replica_holders(grid):
-    """Each agent holds its own stage and its ring successor's."""
-    stages = len(grid[0])
-    return [
-        [p[s] for p in grid if p[s]] + [p[s - 1] for p in grid if p[s - 1] and stages > 1]
-        for s in range(stages)
-    ]
-
-
+@dataclass(frozen=True)
 class Step:
-    """F, I or B, W, FOLD and the reduction of one step under a work map."""
+    """An undisturbed step of a grid in which some seats may be empty."""
 
-    def __init__(self, *, batch: BatchShape, work: WorkMap, stages: int, split: bool):
-        self.batch, self.work, self.stages, self.split = batch, work, stages, split
-        self.agents = tuple(sorted(set(work.values())))
-        self.graph = TaskGraph(agents=self.agents)
-        for m in range(batch.microbatches):
-            for s in range(stages):
-                self._compute(s, m)
-        for s in range(stages):
-            for c in range(batch.chunks):
-                self._fold(s, c)
-            for z in range(batch.chunks):
-                self._reduce(s, z)
-        self._commit()
+    batch: BatchShape
+    pipelines: int = 2
+    stages: int = 4
+    lost: tuple[tuple[int, int], ...] = ()
+    split: bool = False
+    mode: RedundancyMode = RedundancyMode.REPLICA
+    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    periodic: Periodic = field(default_factory=Periodic)
 
-    def at(self, s: int, m: int) -> AgentId:
-        return self.work[s, self.batch.leaf_of(m)]
+    @property
+    def seats(self):
+        return seats(self.pipelines, self.stages, self.lost)
 
-    def task(self, agent, op, s, m) -> TaskId:
-        return TaskId(agent, Instruction(op, 0, s, s + 1, m))
+    @property
+    def live(self):
+        return sorted(a for pipeline in self.seats for a in pipeline if a is not None)
 
-    def need(self, item, producer: TaskId, target: AgentId):
-        if producer.agent == target:
-            return producer
-        return Transfer(item, producer.agent, target, producer)
+    @property
+    def cut(self):
+        return tuple((s, s + 1) for s in range(self.stages))
 
-    def backward(self, s: int, m: int) -> TaskId:
-        return self.task(self.at(s, m), Op.I if self.split and s else Op.B, s, m)
-
-    def weight(self, s: int, m: int) -> TaskId:
-        return self.task(self.at(s, m), Op.W if self.split and s else Op.B, s, m)
-
-    def _compute(self, s: int, m: int) -> None:
-        a = self.at(s, m)
-        tasks, forward = self.graph.tasks, self.task(a, Op.F, s, m)
-        tasks[forward] = ()
-        if s:
-            made = self.task(self.at(s - 1, m), Op.F, s - 1, m)
-            tasks[forward] = (self.need(Item(Kind.OUT, 0, s, 0, m), made, a),)
-        needs = [forward]
-        if s + 1 < self.stages:
-            item = Item(Kind.INGRAD, 0, s + 1, 0, m)
-            needs.append(self.need(item, self.backward(s + 1, m), a))
-        if self.split and s:
-            tasks[self.backward(s, m)] = tuple(needs)
-            needs = [forward, self.backward(s, m)]
-        if m % self.batch.leaf_size:
-            needs.append(self.weight(s, m - 1))
-        tasks[self.weight(s, m)] = tuple(needs)
-
-    def collector(self, s: int, c: int) -> AgentId:
-        return self.work[s, self.batch.leaves_of(c)[0]]
-
-    def _fold(self, s: int, c: int) -> None:
-        a, before = self.collector(s, c), None
-        for leaf in self.batch.leaves_of(c):
-            last = self.weight(s, self.batch.microbatches_of(leaf)[-1])
-            needs = [self.need(Item(Kind.LEAF, 0, s, s + 1, leaf), last, a)]
-            before = [before] if before else []
-            fold = self.task(a, Op.FOLD, s, leaf)
-            self.graph.tasks[fold] = (*needs, *before)
-            before = fold
-
-    def hosts(self, s: int) -> list[AgentId]:
-        return sorted({a for (stage, _), a in self.work.items() if stage == s})
-
-    def reducer(self, s: int, z: int) -> TaskId:
-        hosts = self.hosts(s)
-        return self.task(hosts[z % len(hosts)], Op.REDUCE, s, z)
-
-    def _reduce(self, s: int, z: int) -> None:
-        task = self.reducer(s, z)
-        needs = []
-        for c in range(self.batch.chunks):
-            fold = self.task(self.collector(s, c), Op.FOLD, s, self.batch.leaves_of(c)[-1])
-            needs.append(self.need(Item(Kind.CHUNK, 0, s, s + 1, c, z), fold, task.agent))
-        self.graph.tasks[task] = tuple(needs)
-
-    def _commit(self) -> None:
-        votes = []
-        held = {a: sorted({s for (s, _), b in self.work.items() if b == a}) for a in self.agents}
-        reds = {}
-        for a in self.agents:
-            reds[a] = {
-                s: [
-                    self.need(Item(Kind.RED, 0, s, s + 1, 0, z), self.reducer(s, z), a)
-                    for z in range(self.batch.chunks)
-                ]
-                for s in held[a]
-            }
-            ranges = tuple(r for s in held[a] for r in ((s, s + 1), (s, s + 1)))
-            vote = TaskId(a, Instruction(Op.VOTE, ranges=ranges))
-            self.graph.tasks[vote] = tuple(x for s in held[a] for x in reds[a][s])
-            votes.append(vote)
-        first = self.agents[0]
-        commit = TaskId(first, Instruction(Op.COMMIT, agents=self.agents))
-        self.graph.tasks[commit] = tuple(
-            self.need(Item(Kind.VOTE, 0, agent=v.agent), v, first) for v in votes
+    @property
+    def wants(self):
+        return plan.wants(
+            pipelines=self.seats, cut=self.cut, live=self.live, mode=self.mode, holders={}
         )
-        for a in self.agents:
-            told = self.need(Item(Kind.COMMIT, 0), commit, a)
-            last = []
-            for s in held[a]:
-                update = TaskId(a, Instruction(Op.UPDATE, 0, s, s + 1, ranges=((s, s + 1),)))
-                self.graph.tasks[update] = (*reds[a][s], told)
-                last.append(update)
-            self.graph.tasks[TaskId(a, Instruction(Op.END))] = (told, *last)
 
+    @property
+    def holders(self):
+        wants = self.wants
+        return [
+            [a for a in self.live if any(lo <= s < hi for lo, hi in wants[a])]
+            for s in range(self.stages)
+        ]
 
-def holdings(work: WorkMap) -> dict[AgentId, set[Item]]:
-    out: dict[AgentId, set[Item]] = {}
-    for (s, _), agent in work.items():
-        out.setdefault(agent, set()).add(Item(Kind.VER, 0, s, s + 1))
-    return out
+    @property
+    def holdings(self):
+        return {
+            a: {Item(Kind.VER, 0, x, x + 1) for lo, hi in ranges for x in range(lo, hi)}
+            for a, ranges in self.wants.items()
+        }
+
+    def work(self):
+        return workmap.assign(
+            batch=self.batch, seats=self.seats, holders=self.holders, policy=self.policy
+        )
+
+    def graph(self) -> TaskGraph:
+        return graph.steady(
+            Goals(
+                batch=self.batch,
+                cut=self.cut,
+                wants=self.wants,
+                assignment=self.work(),
+                coordinator=self.live[0],
+                target=1,
+                last=10,
+                split=self.split,
+                periodic=self.periodic,
+            )
+        )
+
+    def build(self, *, extra=0, costs=None) -> schedule.Schedule:
+        return schedule.build(
+            self.graph(),
+            batch=self.batch,
+            costs=costs or Costs.even(self.stages),
+            caps=schedule.caps(self.seats, extra),
+            pipelines=self.pipelines,
+        )
+
+    def dry_run(self, programs, *, costs=None, periodic=True) -> verify.Report:
+        return verify.dry_run(
+            programs,
+            batch=self.batch,
+            layers=self.stages,
+            holdings=self.holdings,
+            costs=costs or Costs.even(self.stages),
+            periodic=periodic,
+        )
