@@ -87,10 +87,9 @@ class KubeApi:
             raise UnreachableError(str(error)) from error
         if response.status >= 400:
             raise _error(response.status, text)
-        try:
-            parsed: Object = json.loads(text)
-        except ValueError:
-            return {"text": text}  # /readyz and its like answer in plain text
+        if response.content_type != "application/json":
+            return {"text": text}  # logs, /readyz and their like
+        parsed: Object = json.loads(text)
         return parsed
 
     async def get(self, path: str, **params: str) -> Object:

@@ -4,7 +4,7 @@ Only holders of the cluster's client certificates get in; the API server is one 
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from aiohttp import web
@@ -92,14 +92,20 @@ async def _send_logs(request: web.Request, find: FindWorker) -> web.StreamRespon
         return web.Response(status=400, text=str(error))
     path = found[0].log_path(previous=previous)
     if not path.exists():
-        which = "previous terminated container" if previous else "container"
-        return web.Response(status=400, text=f"{which} {names['container']} has no log")
+        return web.Response(status=400, text=_no_log(names, previous=previous))
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
     async for text in read_log(path, query, has_ended=_end_of(found[0], path)):
         await response.write(text)
     await response.write_eof()
     return response
+
+
+def _no_log(names: Mapping[str, str], *, previous: bool) -> str:
+    of = f'"{names["container"]}" in pod "{names["pod"]}"'
+    if previous:
+        return f"previous terminated container {of} not found"
+    return f"container {of} is waiting to start"
 
 
 def _end_of(container: Container, path: Path) -> Callable[[], bool]:

@@ -58,10 +58,12 @@ async def wait_for(
     condition: Callable[[Any], bool],
     *,
     timeout_s: float = 30.0,
+    absent_codes: frozenset[int] = frozenset({404}),
     **params: str,
 ) -> Object:
     """Read `path` until `condition` holds for it (None while it does not exist); return it.
 
+    `absent_codes` are the API's answers that mean "not there yet".
     Raises AssertionError with the last thing seen when the time is over.
     """
     deadline = time.monotonic() + timeout_s
@@ -70,7 +72,7 @@ async def wait_for(
         try:
             seen = await api.get(path, **params)
         except ApiError as error:
-            if error.code != 404:
+            if error.code not in absent_codes:
                 raise
             seen = None
         except UnreachableError:

@@ -1,0 +1,102 @@
+"""Fixtures of the development cluster, and a small client for the cases."""
+
+import uuid
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.testing import (
+    devcluster,
+    devcluster_api,
+    devcluster_namespace,
+    wait_for,
+)
+
+__all__ = ["devcluster", "devcluster_api", "devcluster_namespace"]
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """A namespace of a running cluster, and what the cases do there."""
+
+    cluster: Cluster
+    api: KubeApi
+    namespace: str
+
+    def path(self, kind: str, name: str = "") -> str:
+        group = {"jobs": "/apis/batch/v1", "deployments": "/apis/apps/v1"}.get(kind, "/api/v1")
+        return f"{group}/namespaces/{self.namespace}/{kind}/{name}".rstrip("/")
+
+    async def create(self, kind: str, name: str, **fields: Any) -> Object:
+        return await self.api.post(self.path(kind), {"metadata": {"name": name}, **fields})
+
+    async def run_pod(self, script: str, *, name: str = "pod", **spec: Any) -> Object:
+        """Create a pod whose container `main` runs a Python script."""
+        container = {**python(script), **spec.pop("container", {})}
+        labels = spec.pop("labels", {})
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"restartPolicy": "Never", "containers": [container], **spec},
+        }
+        return await self.api.post(self.path("pods"), body)
+
+    async def wait_pod(self, condition: Any, *, name: str = "pod", timeout_s: float = 30) -> Object:
+        path = self.path("pods", name)
+        return await wait_for(self.api, path, condition, timeout_s=timeout_s)
+
+    async def wait_phase(self, phase: str, *, name: str = "pod") -> Object:
+        return await self.wait_pod(lambda p: p["status"].get("phase") == phase, name=name)
+
+    async def wait_ready(self, *, name: str = "pod", timeout_s: float = 30) -> Object:
+        return await self.wait_pod(is_ready, name=name, timeout_s=timeout_s)
+
+    async def wait_gone(self, *, name: str = "pod", timeout_s: float = 30) -> None:
+        await self.wait_pod(lambda p: p is None, name=name, timeout_s=timeout_s)
+
+    async def wait_log(self, text: str, *, name: str = "pod", **params: str) -> str:
+        """Wait until the log of a pod holds a text; return the log."""
+        seen = await wait_for(
+            self.api,
+            self.path("pods", name) + "/log",
+            lambda a: a and text in a["text"],
+            absent_codes=frozenset({400, 404}),
+            **params,
+        )
+        return str(seen["text"])
+
+    async def log(self, *, name: str = "pod", **params: str) -> str:
+        answer = await self.api.get(self.path("pods", name) + "/log", **params)
+        return str(answer["text"])
+
+    async def output(self, script: str, **spec: Any) -> str:
+        """Run a script to its good end and return what it printed."""
+        await self.run_pod(script, **spec)
+        pod = await self.wait_pod(lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
+        log = await self.log()
+        assert pod["status"]["phase"] == "Succeeded", log
+        return log
+
+
+def python(script: str, name: str = "main") -> Object:
+    return {"name": name, "image": "none", "command": ["python", "-u", "-c", script]}
+
+
+def is_ready(pod: Object | None) -> bool:
+    conditions = (pod or {}).get("status", {}).get("conditions") or []
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+@pytest.fixture
+def bench(devcluster: Cluster, devcluster_api: KubeApi, devcluster_namespace: str) -> Workbench:
+    return Workbench(devcluster, devcluster_api, devcluster_namespace)
+
+
+@pytest.fixture
+def node_name() -> str:
+    """A name for a node of the test's own."""
+    return f"own-{uuid.uuid4().hex[:6]}"
