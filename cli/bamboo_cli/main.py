@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
@@ -60,12 +62,17 @@ def status(
 @click.option("--file", type=click.Path(path_type=Path), help="A BambooJob to run instead.")
 @click.option("--nodes", type=click.IntRange(1, 200), default=12, help="GPU nodes of the cluster.")
 @click.option("--zones", type=click.IntRange(1, 26), default=3, help="Zones that they are in.")
+@click.option("--losses/--no-losses", default=True, help="Break nodes while the job trains.")
 @click.option("--timeout", "timeout_s", type=float, default=600.0, help="Seconds for training.")
-def quickstart(keep: bool, file: Path | None, nodes: int, zones: int, timeout_s: float) -> None:
+def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
+    from bamboo_cli import playground
     from bamboo_cli.quickstart import Wishes, run_quickstart
 
-    wishes = Wishes(keep=keep, file=file, nodes=nodes, zones=zones, timeout_s=timeout_s)
+    ground = playground.Wishes(keep=keep, nodes=nodes, zones=zones)
+    wishes = Wishes(ground=ground, **more)
+    if file is not None:
+        wishes = replace(wishes, file=file)
     sys.exit(run_quickstart(wishes, Console()))
 
 

@@ -1,98 +1,75 @@
 """`bamboo quickstart`: a job trained on a real control plane on this machine, start to finish.
 
 The cluster, the chart and the job are those that a user has elsewhere; only the nodes run their
-pods as processes here (see bamboo_devcluster). Whatever happens, the cluster is gone afterwards,
-unless it is to be kept.
+pods as processes here (see bamboo_devcluster).
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import copy
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 from rich.console import Console
 
+from bamboo_cli import playground as grounds
+from bamboo_cli.chaos import SCHEDULE, Chaos
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
 from bamboo_cli.kube import Kube
-from bamboo_cli.programs import Programs
-from bamboo_cli.report import final_report
+from bamboo_cli.playground import Playground, playground
+from bamboo_cli.report import Comparison, final_report
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
+from bamboo_cli.weights import differing_layers, final_hashes
 from bamboo_devcluster import binaries
-from bamboo_devcluster.cluster import Cluster, Options
-from bamboo_devcluster.spec import NodeSpec, spread_nodes
 
-NAMESPACE = "default"
-SYSTEM_NAMESPACE = "bamboo-system"
-CHECKOUT = Path(__file__).resolve().parents[2]
+_EXAMPLE = grounds.CHECKOUT / "examples/quickstart.yaml"
 _PHASES = {
     "Pending": "place agents",
     "Starting": "start agents",
     "Running": "train",
     "Recovering": "recover",
 }
+Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asked for. ``file`` None: the example of the README."""
+    """What the user asked for. losses: whether nodes are broken while the job trains."""
 
-    keep: bool = False
-    file: Path | None = None
-    nodes: int = 12
-    zones: int = 3
+    file: Path = _EXAMPLE
+    losses: bool = True
     timeout_s: float = 600.0
+    ground: grounds.Wishes = field(default_factory=grounds.Wishes)
 
 
 def run_quickstart(wishes: Wishes, console: Console) -> int:
-    """Run it; the exit code: 0 if the job completed."""
+    """Run it; the exit code: 0 if the job completed and its bits are right."""
     timeline = Timeline()
-    home = _home(wishes)
-    manifest = read_manifest(wishes.file or CHECKOUT / "examples/quickstart.yaml")
-    kept = False
-    try:
-        with timeline.phase("start the cluster"):
-            cluster = start_cluster(wishes, home / "cluster", console)
-        try:
-            programs = make_programs(cluster, home / "helm")
-            with timeline.phase("install the operator"):
-                console.print("installing the operator with helm")
-                install(programs)
-            job = train(programs, manifest, wishes=wishes, timeline=timeline, console=console)
-            kept = wishes.keep
-        finally:
-            if not kept:
-                with timeline.phase("clean up"):
-                    console.print("stopping the cluster")
-                    cluster.down()
-    finally:
-        if not kept:
-            shutil.rmtree(home, ignore_errors=True)
-    console.print(final_report(job, timeline))
-    if kept:
-        console.print(how_to_go_on(cluster), markup=False, highlight=False, soft_wrap=True)
-    return 0 if job.ended == "Complete" else 1
+    manifest = read_manifest(wishes.file)
+    with playground(wishes.ground, console, timeline) as ground:
+        session = Session(ground, console, wishes.timeout_s)
+        chaos = Chaos(ground.cluster, SCHEDULE if wishes.losses else (), lambda: timeline.elapsed_s)
+        job = session.run(session.placed(manifest), timeline, chaos.watch)
+        comparison = None
+        if chaos.hits and job.ended == "Complete":
+            comparison = compare(session, manifest, job, timeline)
+        ground.keep = wishes.ground.keep
+    console.print(final_report(job, timeline, chaos.hits, comparison))
+    if ground.keep:
+        console.print(how_to_go_on(ground), markup=False, highlight=False, soft_wrap=True)
+    is_right = comparison is None or not comparison.differing
+    return 0 if job.ended == "Complete" and is_right else 1
 
 
-def _home(wishes: Wishes) -> Path:
-    """The folder of everything that the run writes; a kept cluster has a fixed one."""
-    if not wishes.keep:
-        return Path(tempfile.mkdtemp(prefix="bamboo-quickstart-"))
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return Path(base) / "bamboo" / "quickstart"
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> Manifest:
     """The BambooJob in a file. CommandError if there is none."""
     try:
         found = yaml.safe_load(path.read_text())
@@ -103,73 +80,49 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def image_map() -> Mapping[str, Any]:
-    """What the two images mean on process nodes: their entry points, run by this Python."""
-    run = [sys.executable, "-P", "-m"]
-    return {
-        "images": [
-            {"image": "*bamboo-operator*", "command": [*run, "bamboo_operator"]},
-            {
-                "image": "*bamboo-agent*",
-                "command": [*run, "bamboo_agent"],
-                "env": {"OMP_NUM_THREADS": "1"},
-            },
-        ]
-    }
+class Session:
+    """Runs jobs on a playground and shows them."""
+
+    def __init__(self, ground: Playground, console: Console, timeout_s: float) -> None:
+        self._ground, self._console, self._timeout_s = ground, console, timeout_s
+
+    def placed(self, manifest: Manifest, name: str | None = None) -> Manifest:
+        """The job with its checkpoints in the playground, under another name if one is given."""
+        placed = copy.deepcopy(manifest)
+        placed["metadata"]["name"] = name or manifest["metadata"]["name"]
+        if "checkpoint" in placed["spec"]:
+            placed["spec"]["checkpoint"]["uri"] = f"file://{self._ground.checkpoints}"
+        return placed
+
+    def run(
+        self, manifest: Mapping[str, Any], timeline: Timeline, act: Callable[[Snapshot], None]
+    ) -> Job:
+        """Apply the job and show it until it has ended; ``act`` sees every snapshot."""
+        name = manifest["metadata"]["name"]
+        self._console.print(f"applying BambooJob {name}")
+        programs = self._ground.programs
+        programs.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(dict(manifest)))
+        kube = Kube(programs.kubeconfig)
+        namespace = manifest["metadata"].get("namespace", kube.namespace)
+        snapshots = follow(kube, namespace, name, timeout_s=self._timeout_s)
+        with make_display(self._console) as display:
+            for snapshot in timed(snapshots, timeline):
+                timeline.see(snapshot.job)
+                display.show(snapshot)
+                act(snapshot)
+        return snapshot.job
 
 
-def gpu_nodes(count: int, zones: int) -> list[NodeSpec]:
-    """``count`` spot nodes with a GPU each, spread over zones, and one node for the operator."""
-    names = [f"zone-{chr(ord('a') + zone)}" for zone in range(zones)]
-    system = NodeSpec(name="system", zone=names[0], spot=False, gpus=0)
-    return [system, *spread_nodes(count, names)]
-
-
-def start_cluster(wishes: Wishes, directory: Path, console: Console) -> Cluster:
-    """The cluster, ready to take pods."""
-    console.print(f"starting a Kubernetes control plane and {wishes.nodes} nodes")
-    return Cluster.up(
-        directory,
-        nodes=gpu_nodes(wishes.nodes, wishes.zones),
-        images=image_map(),
-        options=Options(outlives_caller=wishes.keep),
-        say=lambda text: console.print(f"  {text}", markup=False, highlight=False),
-    )
-
-
-def make_programs(cluster: Cluster, home: Path) -> Programs:
-    """kubectl and helm for the cluster."""
-    paths = binaries.ensure(lambda text: None)
-    return Programs(paths["kubectl"], paths["helm"], cluster.kubeconfig, home)
-
-
-def install(programs: Programs) -> None:
-    """The chart, as on any cluster; process nodes have no Services, so agents dial the pod."""
-    programs.helm(
-        "install", "bamboo", str(CHECKOUT / "charts/bamboo"),
-        "--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--wait", "--timeout", "90s",
-        "--values", str(CHECKOUT / "charts/bamboo/devcluster-values.yaml"),
-    )  # fmt: skip
-
-
-def train(
-    programs: Programs,
-    manifest: Mapping[str, Any],
-    *,
-    wishes: Wishes,
-    timeline: Timeline,
-    console: Console,
-) -> Job:
-    """Apply the job and show it until it has ended."""
-    name = manifest["metadata"]["name"]
-    programs.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(dict(manifest)))
-    kube = Kube(programs.kubeconfig)
-    snapshots = follow(kube, NAMESPACE, name, timeout_s=wishes.timeout_s)
-    with make_display(console) as display:
-        for snapshot in timed(snapshots, timeline):
-            timeline.see(snapshot.job)
-            display.show(snapshot)
-    return snapshot.job
+def compare(session: Session, manifest: Manifest, job: Job, timeline: Timeline) -> Comparison:
+    """Run the same job undisturbed; the layers whose final bits differ."""
+    alone = Timeline(now=timeline.now)
+    name = f"{manifest['metadata']['name']}-undisturbed"
+    with timeline.phase("the same undisturbed, to compare"):
+        undisturbed = session.run(session.placed(manifest, name), alone, lambda snapshot: None)
+    if undisturbed.ended != "Complete":
+        raise CommandError(f"the undisturbed run {name} has ended as {undisturbed.ended}.")
+    ours, theirs = final_hashes(job), final_hashes(undisturbed)
+    return Comparison(layers=len(ours), differing=tuple(differing_layers(ours, theirs)))
 
 
 def timed(snapshots: Iterator[Snapshot], timeline: Timeline) -> Iterator[Snapshot]:
@@ -183,19 +136,19 @@ def timed(snapshots: Iterator[Snapshot], timeline: Timeline) -> Iterator[Snapsho
         yield snapshot
 
 
-def how_to_go_on(cluster: Cluster) -> str:
+def how_to_go_on(ground: Playground) -> str:
     """What a user of a kept cluster types next."""
     tools = binaries.cache_directory()
     return "\n".join(
         [
             "The cluster stays up. To use it:",
-            f"  export KUBECONFIG={cluster.kubeconfig}",
+            f"  export KUBECONFIG={ground.cluster.kubeconfig}",
             f"  export PATH={tools}:{Path(sys.executable).parent}:$PATH",
             "  kubectl get nodes -L topology.kubernetes.io/zone",
             "  kubectl get bj",
             "  kubectl describe bj quickstart",
             "  bamboo status quickstart",
             "To end it:",
-            f"  bamboo-devcluster down --dir {cluster.directory}",
+            f"  bamboo-devcluster down --dir {ground.cluster.directory}",
         ]
     )

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.chaos import Hit
 from bamboo_cli.job import Job
 from bamboo_cli.timeline import Timeline
 
 
-def final_report(job: Job, timeline: Timeline) -> RenderableType:
+@dataclass(frozen=True)
+class Comparison:
+    """With an undisturbed run: number of layers, and those whose final bits differ."""
+
+    layers: int
+    differing: tuple[int, ...]
+
+
+def final_report(
+    job: Job, timeline: Timeline, hits: Sequence[Hit] = (), comparison: Comparison | None = None
+) -> RenderableType:
     """Everything worth keeping of a finished run."""
-    return Group(outcome(job, timeline), learning(timeline), losses(job), times(timeline))
+    parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
+    if hits:
+        parts.append(blows(hits, timeline))
+    if comparison is not None:
+        parts.append(verdict(comparison))
+    return Group(*parts, times(timeline))
 
 
 def outcome(job: Job, timeline: Timeline) -> Text:
@@ -48,6 +67,28 @@ def losses(job: Job) -> Text:
         return Text("no agent was lost")
     redone = f", {job.attempt} restores" if job.attempt else ", nothing restored"
     return Text(f"{job.lost} agents lost ({job.lost_noticed} of them announced){redone}")
+
+
+def blows(hits: Sequence[Hit], timeline: Timeline) -> Table:
+    """Each blow: when, whom, and how long no new step was seen afterwards."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in ("at", "step", "what happened", "agents", "next step after"):
+        table.add_column(heading, overflow="fold")
+    for hit in hits:
+        waited = timeline.wait_after(hit.at_s)
+        seen = "not seen" if waited is None else f"{waited:.1f} s"
+        table.add_row(f"{hit.at_s:.0f} s", str(hit.step), hit.blow, ", ".join(hit.pods), seen)
+    return table
+
+
+def verdict(comparison: Comparison) -> Text:
+    """Whether the losses changed the result."""
+    layers = comparison.layers
+    if not comparison.differing:
+        text = f"weights and optimizer state of all {layers} layers equal the undisturbed run's"
+        return Text(f"{text}, bit for bit", style="bold green")
+    text = f"layers {list(comparison.differing)} of {layers} DIFFER from the undisturbed run's"
+    return Text(text, style="bold red")
 
 
 def times(timeline: Timeline) -> Table:

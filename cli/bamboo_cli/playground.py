@@ -1,0 +1,167 @@
+"""A cluster on this machine with Bamboo installed, for as long as a with block lasts.
+
+Whatever ends the block, the cluster and everything that it wrote is gone afterwards, unless it is
+to be kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.programs import Programs
+from bamboo_cli.timeline import Timeline
+from bamboo_devcluster import binaries
+from bamboo_devcluster.cluster import Cluster, Options
+from bamboo_devcluster.spec import NodeSpec, spread_nodes
+
+SYSTEM_NAMESPACE = "bamboo-system"
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user asked for. nodes: with a GPU, spread over the zones."""
+
+    keep: bool = False
+    nodes: int = 12
+    zones: int = 3
+
+
+@dataclass
+class Playground:
+    """The cluster, its programs, a folder for checkpoints. ``keep``: whether it stays."""
+
+    cluster: Cluster
+    programs: Programs
+    checkpoints: Path
+    keep: bool = False
+
+
+@contextmanager
+def playground(wishes: Wishes, console: Console, timeline: Timeline) -> Iterator[Playground]:
+    """Start, install, hand over, remove."""
+    chart = CHECKOUT / "charts/bamboo"
+    if not chart.is_dir():
+        raise CommandError(f"there is no chart in {chart}; run this command from a checkout.")
+    home = _home(wishes)
+    found: Playground | None = None
+    with _termination_as_interrupt():
+        try:
+            with timeline.phase("start the cluster"):
+                cluster = start_cluster(wishes, home / "cluster", console)
+            found = Playground(cluster, make_programs(cluster, home), home / "checkpoints")
+            with timeline.phase("install the operator"):
+                console.print("installing the operator with helm")
+                install(found.programs, chart)
+            yield found
+        finally:
+            if found is None or not found.keep:
+                with timeline.phase("clean up"), _undisturbed():
+                    _remove(home, found, console, is_ours=not wishes.keep)
+
+
+def _home(wishes: Wishes) -> Path:
+    """The folder of everything that the run writes; a kept cluster has a fixed one."""
+    if not wishes.keep:
+        return Path(tempfile.mkdtemp(prefix="bamboo-quickstart-"))
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
+    return Path(base) / "bamboo" / "quickstart"
+
+
+def _remove(home: Path, found: Playground | None, console: Console, *, is_ours: bool) -> None:
+    """``is_ours``: the folder was made for this run; else another cluster may live in it."""
+    if found is not None:
+        console.print("stopping the cluster")
+        found.cluster.down()
+    if found is not None or is_ours:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def image_map() -> Mapping[str, Any]:
+    """What the two images mean on process nodes: their entry points, run by this Python."""
+    run = [sys.executable, "-P", "-m"]
+    return {
+        "images": [
+            {"image": "*bamboo-operator*", "command": [*run, "bamboo_operator"]},
+            {
+                "image": "*bamboo-agent*",
+                "command": [*run, "bamboo_agent"],
+                "env": {"OMP_NUM_THREADS": "1"},
+            },
+        ]
+    }
+
+
+def gpu_nodes(count: int, zones: int) -> list[NodeSpec]:
+    """``count`` spot nodes with a GPU each, spread over zones, and one node for the operator."""
+    names = [f"zone-{chr(ord('a') + zone)}" for zone in range(zones)]
+    system = NodeSpec(name="system", zone=names[0], spot=False, gpus=0)
+    return [system, *spread_nodes(count, names)]
+
+
+def start_cluster(wishes: Wishes, directory: Path, console: Console) -> Cluster:
+    """The cluster, ready to take pods."""
+    console.print(
+        f"starting a Kubernetes control plane, {wishes.nodes} nodes in {wishes.zones} zones"
+    )
+    return Cluster.up(
+        directory,
+        nodes=gpu_nodes(wishes.nodes, wishes.zones),
+        images=image_map(),
+        options=Options(outlives_caller=wishes.keep),
+        say=lambda text: console.print(f"  {text}", markup=False, highlight=False),
+    )
+
+
+def make_programs(cluster: Cluster, home: Path) -> Programs:
+    """kubectl and helm for the cluster."""
+    paths = binaries.ensure(lambda text: None)
+    return Programs(paths["kubectl"], paths["helm"], cluster.kubeconfig, home / "helm")
+
+
+def install(programs: Programs, chart: Path) -> None:
+    """The chart, as on any cluster; process nodes have no Services, so agents dial the pod."""
+    programs.helm(
+        "install", "bamboo", str(chart),
+        "--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--wait", "--timeout", "90s",
+        "--values", str(chart / "devcluster-values.yaml"),
+    )  # fmt: skip
+
+
+@contextmanager
+def _termination_as_interrupt() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """A second Ctrl-C does not leave half of it behind."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)

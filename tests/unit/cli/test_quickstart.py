@@ -1,0 +1,184 @@
+"""The quick start's parts that need no cluster; tests/e2e runs it whole."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bamboo_cli import playground as grounds
+from bamboo_cli import quickstart
+from bamboo_cli.errors import CommandError
+from bamboo_cli.playground import Playground, playground
+from bamboo_cli.programs import Programs
+from bamboo_cli.quickstart import Session
+from bamboo_cli.screen import Snapshot
+from bamboo_cli.timeline import Timeline
+from bamboo_devcluster.errors import DirectoryError
+from bamboo_devcluster.spec import ImageMap
+
+
+class FakeCluster:
+    """Remembers that it was stopped."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory, self.kubeconfig, self.is_down = directory, directory / "kubeconfig", False
+
+    def down(self) -> None:
+        self.is_down = True
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=StringIO())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
+    """A playground that starts nothing."""
+    cluster = FakeCluster(tmp_path / "cluster")
+    programs = Programs(tmp_path, tmp_path, tmp_path, tmp_path)
+    monkeypatch.setattr(grounds, "start_cluster", lambda *_: cluster)
+    monkeypatch.setattr(grounds, "make_programs", lambda *_: programs)
+    monkeypatch.setattr(grounds, "install", lambda *_: None)
+    monkeypatch.setattr(grounds, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "charts/bamboo").mkdir(parents=True)
+    return cluster
+
+
+def homes(tmp_path: Path) -> list[Path]:
+    return list(tmp_path.glob("bamboo-quickstart-*"))
+
+
+def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path: Path) -> None:
+    timeline = Timeline()
+    with playground(grounds.Wishes(), console, timeline):
+        assert homes(tmp_path)
+    assert cluster.is_down
+    assert not homes(tmp_path)
+    assert list(timeline.phases) == ["start the cluster", "install the operator", "clean up"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, CommandError("x")])
+def test_whatever_ends_it(
+    cluster: FakeCluster, console: Console, tmp_path: Path, error: BaseException
+) -> None:
+    with pytest.raises((KeyboardInterrupt, CommandError)):
+        with playground(grounds.Wishes(keep=True), console, Timeline()):
+            raise error
+    assert cluster.is_down
+    assert not (tmp_path / "state/bamboo/quickstart").exists()
+
+
+def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(KeyboardInterrupt), playground(grounds.Wishes(), console, Timeline()):
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert cluster.is_down
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
+    with playground(grounds.Wishes(keep=True), console, Timeline()) as ground:
+        ground.keep = True
+    assert not cluster.is_down
+    told = quickstart.how_to_go_on(ground)
+    assert f"export KUBECONFIG={cluster.kubeconfig}" in told
+    assert f"bamboo-devcluster down --dir {cluster.directory}" in told
+
+
+def test_a_cluster_that_is_in_use_is_left_alone(
+    cluster: FakeCluster, console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise DirectoryError("in use")
+
+    monkeypatch.setattr(grounds, "start_cluster", refuse)
+    other = tmp_path / "state/bamboo/quickstart/cluster"
+    other.mkdir(parents=True)
+    with pytest.raises(DirectoryError), playground(grounds.Wishes(keep=True), console, Timeline()):
+        pass
+    assert other.exists()
+    with pytest.raises(DirectoryError), playground(grounds.Wishes(), console, Timeline()):
+        pass
+    assert not homes(tmp_path)
+
+
+def test_outside_a_checkout(
+    console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grounds, "CHECKOUT", tmp_path)
+    with pytest.raises(CommandError, match="run this command from a checkout"):
+        with playground(grounds.Wishes(), console, Timeline()):
+            pass
+
+
+def test_images_run_this_python() -> None:
+    images = ImageMap.parse(grounds.image_map())
+    for name in ("registry.example/bamboo-operator:0.1.0", "bamboo-agent:latest"):
+        image = images.find(name)
+        assert image is not None
+        assert image.command[0] == sys.executable
+
+
+def test_nodes_are_spread_over_zones() -> None:
+    system, *nodes = grounds.gpu_nodes(7, 3)
+    assert (system.gpus, system.spot) == (0, False)
+    assert [node.zone for node in nodes[:4]] == ["zone-a", "zone-b", "zone-c", "zone-a"]
+    assert all(node.gpus == 1 for node in nodes)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("a: [", "cannot be read"),
+        ("[]", "holds no BambooJob"),
+        ("kind: Pod", "holds no BambooJob"),
+        ("kind: BambooJob\n---\nkind: BambooJob", "cannot be read"),
+    ],
+)
+def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> None:
+    path = tmp_path / "job.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(CommandError, match=words):
+        quickstart.read_manifest(path)
+
+
+def test_the_example_is_placed_in_the_playground(
+    cluster: FakeCluster, console: Console, tmp_path: Path
+) -> None:
+    example = quickstart.read_manifest(quickstart.Wishes().file)
+    ground = Playground(cluster, None, tmp_path / "checkpoints")  # type: ignore[arg-type]
+    placed = Session(ground, console, 1.0).placed(example, "other")
+    assert placed["metadata"]["name"] == "other"
+    assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
+    assert example["metadata"]["name"] == "quickstart"
+
+
+def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, Any]) -> None:
+    from dataclasses import replace
+
+    from bamboo_cli.job import read_job
+
+    job = read_job(manifest)
+    clock = [0.0]
+    timeline = Timeline(now=lambda: clock[0])
+
+    def snapshots() -> Any:
+        for phase in ("Starting", "Running", "Running", "Complete"):
+            clock[0] += 2
+            yield Snapshot(job=replace(job, phase=phase))
+
+    assert len(list(quickstart.timed(snapshots(), timeline))) == 4
+    assert timeline.phases == {"place agents": 2.0, "start agents": 2.0, "train": 4.0}
