@@ -7,7 +7,7 @@ The executor decides what runs; this module knows what it means. Payloads are ke
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,13 +44,19 @@ class Setting:
 class Backend:
     """Layers and payloads of one agent.
 
-    ``read_layer(layer, step)`` gives a layer's state from the checkpoint of the attempt.
+    ``read_layer(layer, step)`` gives a layer's state from the checkpoint of the attempt;
+    ``commits``: the executor's records by step.
     """
 
-    def __init__(self, setting: Setting, read_layer: Callable[[int, int], LayerRecord]) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        read_layer: Callable[[int, int], LayerRecord],
+        commits: Mapping[int, CommitRecord],
+    ) -> None:
         self.layers: dict[int, Layer] = {}
         self.store: dict[Item, Any] = {}
-        self._setting, self._read_layer = setting, read_layer
+        self._setting, self._read_layer, self._commits = setting, read_layer, commits
         self._pool = Pool(setting.device)
         self._reduced: dict[tuple[int, int, int], Buffer] = {}
         self._batch = BatchShape(1, 1, 1)
@@ -150,7 +156,7 @@ class Backend:
             self._restore(layer, self._read_layer(layer, task.step))
 
     def _update(self, task: Instruction) -> None:
-        record: CommitRecord = self.store[Item(Kind.COMMIT, task.step)]
+        record = self._commits[task.step]
         if not record.finite:
             return
         cut = task.ranges[0]
@@ -325,19 +331,17 @@ class Backend:
                 flat = buffer.tensor[layout.layers[layer]]
                 norms[layer] = float(torch.linalg.vector_norm(flat))
             losses |= self.store[Item(Kind.RED, task.step, *cut)].losses
+        vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
+        self.store[vote] = Ballot(norms, losses)
+
+    def _commit(self, task: Instruction) -> CommitRecord:
+        names = [Item(Kind.VOTE, task.step, agent=agent) for agent in task.agents]
         scores = {
             item.index: score
             for item, score in self.store.items()
             if item.kind is Kind.SCORE and item.step == task.step
         }
-        vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
-        self.store[vote] = Ballot(norms, losses, scores)
-
-    def _commit(self, task: Instruction) -> CommitRecord:
-        names = [Item(Kind.VOTE, task.step, agent=agent) for agent in task.agents]
-        record = count(task.step, [self.store[name] for name in names])
-        self.store[Item(Kind.COMMIT, task.step)] = record
-        return record
+        return count(task.step, [self.store[name] for name in names], scores)
 
     def _validate(self, task: Instruction) -> None:
         layers = self._held(task.lo, task.hi)
@@ -364,15 +368,16 @@ def _add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
             sums[into] = torch.add(sums[into], sums[other], out=target)
 
 
-def count(step: int, ballots: Sequence[Ballot]) -> CommitRecord:
-    """The step's global scalars: norms folded in layer order, losses in batch order."""
+def count(step: int, ballots: Sequence[Ballot], scores: Losses) -> CommitRecord:
+    """The step's global scalars: norms folded in layer order, losses in batch order.
+
+    scores: losses of the validation micro-batches; without ballots (the epilogue) nothing else.
+    """
     norms: dict[int, float] = {}
     losses: Losses = {}
-    scores: Losses = {}
     for ballot in ballots:
         norms |= ballot.norms
         losses |= ballot.losses
-        scores |= ballot.scores
     grad_norm = math.sqrt(sum(norms[layer] ** 2 for layer in sorted(norms)))
     return CommitRecord(
         step=step,

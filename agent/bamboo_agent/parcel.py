@@ -10,19 +10,17 @@ import torch
 from bamboo_agent.layers import LayerRecord
 from bamboo_agent.sums import Buffer, Slice, Sum
 from bamboo_core.items import Kind
-from bamboo_core.messages import CommitRecord
 
 
 @dataclass(frozen=True)
 class Ballot:
     """VOTE: what an agent contributes to the commit.
 
-    norms: layer -> norm of its reduced gradient; losses, scores: micro-batch -> mean loss.
+    norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss.
     """
 
     norms: dict[int, float] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
-    scores: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -59,8 +57,8 @@ def pack(payload: Any) -> Parcel:
     if isinstance(payload, LayerRecord):
         meta = {"names": list(payload.tensors), "extra": payload.extra}
         return Parcel(meta, tuple(payload.tensors.values()))
-    if isinstance(payload, CommitRecord | float):
-        return Parcel({} if isinstance(payload, CommitRecord) else {"value": payload})
+    if isinstance(payload, float):
+        return Parcel({"value": payload})
     return Parcel(asdict(payload))
 
 
@@ -98,7 +96,7 @@ def _unpack(
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
     if kind is Kind.VOTE:
-        return Ballot(*(_by_number(meta[name]) for name in ("norms", "losses", "scores")))
+        return Ballot(*(_by_number(meta[name]) for name in ("norms", "losses")))
     if kind is Kind.FILE:
         return FileRecord(**meta)
     if kind is Kind.SCORE:

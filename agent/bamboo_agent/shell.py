@@ -66,7 +66,7 @@ class Worker:
         say: Callable[[AgentMessage], None],
     ) -> None:
         self.executor = Executor(setting.agent, len(setting.sizes))
-        self.backend = Backend(setting, self._read_layer)
+        self.backend = Backend(setting, self._read_layer, self.executor.commits)
         self.saver = None if checkpoints is None else Saver(checkpoints)
         self._events = LoggedExecutor(self.executor, open_log(setting.agent, len(setting.sizes)))
         self._spec, self._transport, self._say = spec, transport, say
@@ -83,7 +83,6 @@ class Worker:
 
     def stop(self, stop: Stop) -> None:
         """STOP: adopt the fence, report as soon as the running instruction has ended."""
-        self._transport.adopt(max(stop.fence, self.executor.fence))
         self._wants_manifests = stop.want_manifests
         self._perform(self._events.stop(stop))
 
@@ -133,17 +132,10 @@ class Worker:
 
     def _arrived(self, frame: Frame) -> None:
         item = frame.item
-        if frame.fence != self.executor.fence:
-            return
-        held = self.executor.versions.get(item.lo, -1) if item.kind is Kind.VER else -1
-        if not self.executor.has(item) and held < item.step:
-            self.backend.accept(item, self._payload_of(frame))
+        if self.executor.accepts(item, frame.fence) and item.kind is not Kind.COMMIT:
+            payload = unpack(item.kind, frame.meta, frame.tensors, self._device)
+            self.backend.accept(item, payload)
         self._perform(self._events.arrive(item, frame.fence, frame.commit))
-
-    def _payload_of(self, frame: Frame) -> object:
-        if frame.item.kind is Kind.COMMIT:
-            return frame.commit
-        return unpack(frame.item.kind, frame.meta, frame.tensors, self._device)
 
     def _broken(self, event: Broken) -> None:
         if event.fence == self.executor.fence:
@@ -188,8 +180,10 @@ class Worker:
         if isinstance(message, Left):
             self._is_leaving = True  # said when everything sent has left
             return
-        if isinstance(message, Report) and self._wants_manifests:
-            message = replace(message, manifests=self._scan())
+        if isinstance(message, Report):
+            self._transport.adopt(message.fence)
+            if self._wants_manifests:
+                message = replace(message, manifests=self._scan())
         self._say(message)
 
     def _scan(self) -> tuple[Manifest, ...]:

@@ -6,7 +6,7 @@ disturb each other's dropout.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -15,86 +15,85 @@ from bamboo_agent.checkpoint import Checkpoints
 from bamboo_agent.shell import Worker
 from bamboo_agent.transport.memory import MemoryHub
 from bamboo_agent.worker import build_setting
-from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, CommitRecord, Directive, Finished, Progress, Stop
-from bamboo_core.spec import (
-    CheckpointSpec,
-    DataSpec,
-    FactorySpec,
-    JobSpec,
-    PipelinesSpec,
-    TrainingSpec,
-    WorkerSpec,
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import (
+    AgentMessage,
+    CommitRecord,
+    Directive,
+    Finished,
+    Progress,
+    Report,
+    Stop,
 )
+from bamboo_core.spec import JobSpec
 
 CPU = torch.device("cpu")
-
-
-def spec(*, steps: int = 3, microbatches: int = 24, uri: str = "", dropout: float = 0.1) -> JobSpec:
-    """A tiny GPT (6 layers) on text."""
-    text = "bamboo_agent.datasets.text:build"
-    limits = {"context": 16, "limit_bytes": 20_000}
-    return JobSpec(
-        model=FactorySpec(
-            "bamboo_agent.models.gpt:build",
-            {"layers": 4, "width": 32, "heads": 2, "context": 16, "dropout": dropout},
-        ),
-        data=DataSpec(text, limits, FactorySpec(text, {**limits, "split": "validation"})),
-        training=TrainingSpec(
-            steps=steps,
-            global_batch_size=2 * microbatches,
-            micro_batch_size=2,
-            optimizer=FactorySpec("torch.optim:AdamW", {"lr": 3e-3, "weight_decay": 0.1}),
-            clip_norm=0.5,
-        ),
-        pipelines=PipelinesSpec(1, 1),
-        worker=WorkerSpec("none"),
-        checkpoint=CheckpointSpec(uri) if uri else None,
-        seed=7,
-    )
 
 
 class Fleet:
     """Workers by name; ``said``: everything they told the operator."""
 
     def __init__(self, job: JobSpec, agents: tuple[AgentId, ...]) -> None:
+        self.job = job
         self.said: list[tuple[AgentId, AgentMessage]] = []
-        hub = MemoryHub()
+        self.hub = MemoryHub()
         self.workers: dict[AgentId, Worker] = {}
-        shared, _ = build_setting(agents[0], job, CPU)
+        self._shared, _ = build_setting(agents[0], job, CPU)
+        self.layers = len(self._shared.sizes)
+        self.validation_samples = self._shared.data.validation_samples
         for agent in agents:
-            checkpoints = None
-            if job.checkpoint is not None:
-                checkpoints = Checkpoints(job.checkpoint.uri, "uid")
-            self.workers[agent] = Worker(
-                setting=replace(shared, agent=agent),
-                spec=job,
-                transport=hub.join(agent),
-                checkpoints=checkpoints,
-                say=lambda message, agent=agent: self.said.append((agent, message)),
-            )
+            self.add(agent)
 
-    def start(self, directives: Mapping[AgentId, Directive]) -> None:
-        """STOP all of them, then hand out the plan."""
-        for agent, directive in directives.items():
-            self.workers[agent].stop(Stop(directive.fence))
+    def add(self, agent: AgentId) -> None:
+        """One more worker."""
+        checkpoints = None
+        if self.job.checkpoint is not None:
+            checkpoints = Checkpoints(self.job.checkpoint.uri, "uid")
+        self.workers[agent] = Worker(
+            setting=replace(self._shared, agent=agent),
+            spec=self.job,
+            transport=self.hub.join(agent),
+            checkpoints=checkpoints,
+            say=lambda message: self.said.append((agent, message)),
+        )
+
+    def stop(self, fence: Fence, *, want_manifests: bool = False) -> dict[AgentId, Report]:
+        """STOP everyone; their reports."""
+        for worker in self.workers.values():
+            worker.stop(Stop(fence, want_manifests))
+        while True:
+            found = {a: m for a, m in self.said if isinstance(m, Report) and m.fence == fence}
+            if len(found) == len(self.workers):
+                return found
+            self.turn()
+
+    def install(self, directives: Mapping[AgentId, Directive]) -> None:
+        """Hand out a plan."""
         for agent, directive in directives.items():
             self.workers[agent].install(directive)
 
-    def run(self) -> None:
-        """Turn by turn until nobody has anything to do. AssertionError if not all have finished."""
+    def turn(self, but: Collection[AgentId] = ()) -> bool:
+        """One turn of everyone; whether anything happened."""
+        happened = [w.turn() for agent, w in self.workers.items() if agent not in but]
         savers = [w.saver for w in self.workers.values() if w.saver is not None]
-        while any([worker.turn() for worker in self.workers.values()]) or any(
-            saver.is_busy for saver in savers
-        ):
+        return any(happened) or any(saver.is_busy for saver in savers)
+
+    def run(self) -> None:
+        """Until nobody has anything to do. AssertionError if not all have finished."""
+        while self.turn():
             pass
-        finished = {agent for agent, message in self.said if isinstance(message, Finished)}
+        fence = next(iter(self.workers.values())).executor.fence
+        finished = {a for a, m in self.said if isinstance(m, Finished) and m.fence == fence}
         waiting = {
             agent: str(worker.executor.current)
             for agent, worker in self.workers.items()
             if agent not in finished
         }
         assert not waiting, waiting
+
+    def kill(self, agent: AgentId) -> None:
+        """The agent and all it holds are gone."""
+        self.workers.pop(agent).close()
 
     def history(self) -> list[CommitRecord]:
         """Commit records in order of steps; all agents must agree on them."""

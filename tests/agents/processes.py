@@ -16,7 +16,7 @@ from typing import Any
 
 from bamboo_agent.page import Page
 from bamboo_agent.pipe import Pipe, PipeClosedError
-from bamboo_core.ids import AgentId
+from bamboo_core.ids import AgentId, Fence
 from bamboo_core.messages import (
     AgentMessage,
     Directive,
@@ -25,6 +25,7 @@ from bamboo_core.messages import (
     Peer,
     Progress,
     Ready,
+    Report,
     Stop,
     Welcome,
 )
@@ -77,11 +78,26 @@ class ProcessFleet:
     def tell(self, agent: AgentId, message: OperatorMessage) -> None:
         self._pipes[agent].send(encode.to_worker(message).SerializeToString())
 
-    def start(self, directives: Mapping[AgentId, Directive]) -> None:
-        """STOP all of them, then hand out the plan."""
-        self.wait(lambda: self.who_said(Ready) >= set(directives))
-        for agent, directive in directives.items():
-            self.tell(agent, Stop(directive.fence))
+    def ready(self) -> Ready:
+        """Wait until all are ready; what one of them said."""
+        self.wait(lambda: self.who_said(Ready) >= set(self._pipes))
+        return next(m for _, m in self.said if isinstance(m, Ready))
+
+    def stop(self, fence: Fence) -> dict[AgentId, Report]:
+        """STOP everyone; their reports."""
+        for agent in self._pipes:
+            self.tell(agent, Stop(fence))
+        found: dict[AgentId, Report] = {}
+
+        def all_have_reported() -> bool:
+            found.update({a: m for a, m in self.said if isinstance(m, Report) and m.fence == fence})
+            return len(found) == len(self._pipes)
+
+        self.wait(all_have_reported)
+        return found
+
+    def install(self, directives: Mapping[AgentId, Directive]) -> None:
+        """Hand out a plan."""
         for agent, directive in directives.items():
             self.tell(agent, directive)
 
