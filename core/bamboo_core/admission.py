@@ -19,7 +19,7 @@ class Refusal(NamedTuple):
     message: str
 
 
-def check(spec: JobSpec, agent: AgentId, ready: Ready) -> Refusal | None:
+def check(spec: JobSpec, ready: Ready) -> Refusal | None:
     """What the agent found, against the spec; None if it fits."""
     stages, training = spec.pipelines.stages, spec.training
     if ready.layers < stages:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from bamboo_core import admission
 from bamboo_core.arbitration import Goal
 from bamboo_core.ids import AgentId
+from bamboo_core.ledger import Ledger
 from bamboo_core.plan import Plan
 
 _MARGIN_S = 2.0
@@ -25,24 +26,26 @@ def due(
     departures: Mapping[AgentId, float],
     fresh: Collection[AgentId],
     is_settled: bool,
-    is_last: bool,
-    step_s: float,
+    is_suspending: bool,
+    ledger: Ledger,
     now: float,
 ) -> str:
     """Why to stop and plan anew now; empty if there is no reason.
 
     departures: when agents will be gone by their own notice; fresh: ready agents without a part
-    that the last plan had no chance to seat; is_settled: none of them came just now; is_last: the
-    plan suspends the job already.
+    that the last plan had no chance to seat; is_settled: none of them came just now;
+    is_suspending: the plan suspends the job already.
     """
-    if is_last:
-        return ""
-    if goal.suspended:
-        return "the job is to be suspended"
     leaving = [a for a in plan.live if a in departures]
-    late = [a for a in leaving if fresh or departures[a] - now <= 2 * transition_s(step_s)]
+    late_s = 2 * transition_s(ledger.step_s)
+    late = [a for a in leaving if fresh or departures[a] - now <= late_s]
     if late:
         return f"{', '.join(late)} will go away"
+    if is_suspending:
+        return ""
+    running = ledger.committed.step + 1 if ledger.committed is not None else 0
+    if goal.suspended and max(plan.target, running) + 1 < plan.last:
+        return "the job is to be suspended"
     if len(plan.pipelines) > goal.pipelines:
         return f"{goal.pipelines} pipelines are wanted"
     if not is_settled or not fresh:

@@ -92,7 +92,7 @@ class _Planning:
         return Decision(
             plan,
             self._directives(plan, resume, steady, final),
-            self._committed,
+            min(self._committed, self._steps - 1),
             tasks=sum(x.op in COMPUTE for p in resume.values() for x in p),
             copies=sum(x.op is Op.RECV and _is_version(x.item) for p in resume.values() for x in p),
             loads=sum(x.op in (Op.LOAD, Op.INIT) for p in resume.values() for x in p),

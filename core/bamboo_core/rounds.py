@@ -1,0 +1,322 @@
+"""The one mechanism for every change: STOP -> reports -> plan -> durable -> directives.
+
+Part of the arbiter: it knows who is a member and what has been decided; why a round begins, and
+who has been lost, is the arbiter's business.
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from bamboo_core import admission, changes
+from bamboo_core.arbitration import (
+    ArbiterJob,
+    ComputePlan,
+    Decision,
+    Dismiss,
+    Fatal,
+    Goal,
+    Happening,
+    Over,
+    Phase,
+    PlannerFault,
+    PlanRequest,
+    PlanResult,
+    Record,
+    Send,
+    Severity,
+    Unplaceable,
+)
+from bamboo_core.durable import Durable, Fork, eligible, with_manifest
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.ledger import Ledger
+from bamboo_core.messages import Directive, Release, Report, Stop
+from bamboo_core.numerics import BatchShape, choose
+from bamboo_core.outbox import Outbox
+from bamboo_core.plan import Plan
+from bamboo_core.reasons import Reason
+from bamboo_core.roster import Roster
+from bamboo_core.view import Outcome
+
+_LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that nobody has measured yet
+
+
+class Rounds:
+    """members: who must report; plan: in force since the last decision of this leader; unseated:
+    agents that the last plan had no use for; finished: members whose last program has run."""
+
+    def __init__(self, job: ArbiterJob, out: Outbox, roster: Roster, term: int) -> None:
+        self._job, self._spec, self._timing = job, job.spec, job.timing
+        self._out, self._roster, self._term = out, roster, term
+        self._epoch = out.durable.plan.epoch
+        self.ledger = Ledger(job.spec.training.steps)
+        self.members: set[AgentId] = set(out.durable.members)
+        self.dead: set[AgentId] = set()
+        self.goal: Goal | None = None
+        self.plan: Plan | None = None
+        self.directives: dict[AgentId, Directive] = {}
+        self.reports: dict[AgentId, Report] = {}
+        self.finished: set[AgentId] = set()
+        self.unseated: set[AgentId] = set()
+        self.deadline = inf
+        self.request = 0
+        self.detail = ""
+        self.is_suspending = False
+        self.is_loading = False
+        self._is_first = True
+        self.phase = Phase.WAITING
+        if out.durable.outcome is not None:
+            self.phase = Phase.OVER
+        elif self.members:
+            self.phase = Phase.RETURNING
+
+    @property
+    def durable(self) -> Durable:
+        """The facts as they are now."""
+        return self._out.durable
+
+    @property
+    def fence(self) -> Fence:
+        """What the newest STOP carries."""
+        return Fence(self.durable.attempt, self._term, self._epoch)
+
+    def standby(self) -> set[AgentId]:
+        """Agents that could be given work."""
+        return self._roster.usable() - self.members
+
+    def record(self, reason: Happening, message: str, severity: Severity = Severity.NORMAL) -> None:
+        """For events and log."""
+        self._out.at_once(Record(severity, reason, message))
+
+    # ------------------------------------------------------------ stop
+
+    def begin(self, why: str, now: float) -> None:
+        """Stop everyone who may be part of the next plan."""
+        self._epoch += 1
+        self.phase, self.detail = Phase.COLLECTING, why
+        self.reports.clear()
+        self.finished.clear()
+        self._out.withdraw(
+            lambda e: isinstance(e, Send) and isinstance(e.message, Stop | Directive)
+        )
+        if self._are_newcomers_wanted():
+            self.members |= self.standby()
+        self.deadline = now + self._report_patience_s()
+        self.record(Happening.STOPPED, f"epoch {self._epoch}: {why}")
+        stop = Stop(self.fence, want_manifests=self._is_first)
+        self._is_first = False
+        for agent in sorted(self.members):
+            self._out.after_facts(Send(agent, stop))
+
+    def _are_newcomers_wanted(self) -> bool:
+        assert self.goal is not None
+        staying = self.members & self._roster.usable()
+        stages, wanted = self._spec.pipelines.stages, self.goal.pipelines
+        if self.plan is not None:
+            both = len(staying | self.standby())
+            wanted = admission.pipelines_for(both, stages=stages, wanted=wanted)
+        return len(staying) < wanted * stages
+
+    def _report_patience_s(self) -> float:
+        if self.is_loading:
+            return _LOADING_FLOOR_S
+        longest_s = self._roster.longest_instruction_s(self.members)
+        return max(self._timing.report_floor_s, 3 * longest_s)
+
+    def reported(self, agent: AgentId, report: Report) -> None:
+        """A member's facts, if they answer the newest STOP."""
+        if self.phase is not Phase.COLLECTING or report.fence != self.fence:
+            return
+        self.reports[agent] = report
+        for manifest in report.manifests:
+            if manifest.attempt <= self.durable.attempt:
+                self._out.save(manifests=with_manifest(self.durable.manifests, manifest))
+
+    def remove(self, agent: AgentId) -> None:
+        """A member that does not count any more. While all are stopped the others' reports hold."""
+        self.members.discard(agent)
+        self.reports.pop(agent, None)
+        if self.phase in (Phase.PLANNING, Phase.HOLDING):
+            self.phase = Phase.COLLECTING
+
+    # ------------------------------------------------------------ decide
+
+    def try_decide(self, now: float) -> None:
+        """Once everyone has reported: plan, or wait, or restore."""
+        if self.phase is not Phase.COLLECTING or self.members - self.reports.keys():
+            return
+        if not self.members:
+            self.restore("all agents are lost", now)
+            return
+        voters = set(self.durable.voters)
+        if voters and not voters & self.reports.keys() and not voters <= self.dead:
+            text = "no voter of the newest plan has reported: it may still be running elsewhere"
+            self._hold(text, now + self._timing.voter_wait_s)
+            return
+        staying = {a for a in self.members if not self._roster.is_departing(a)}
+        pipelines = self._spec.pipelines
+        if not admission.is_enough(staying, stages=pipelines.stages, least=pipelines.min):
+            self._hold(f"{len(staying)} agents are too few to go on; their state is kept", inf)
+            return
+        self.request += 1
+        self.phase, self.detail = Phase.PLANNING, "computing the plan"
+        self._out.at_once(ComputePlan(self.request, self._make_request(now)))
+
+    def _hold(self, text: str, deadline: float) -> None:
+        self.phase, self.detail, self.deadline = Phase.HOLDING, text, deadline
+        self.record(Happening.WAITING, text, Severity.WARNING)
+
+    def try_again(self, now: float) -> None:
+        """Newcomers may help; a voter that stays away is waited for only so long."""
+        if now >= self.deadline:
+            self.restore(self.detail, now)
+        elif self.standby() - self.unseated:
+            self.begin("more agents are ready", now)
+
+    def _make_request(self, now: float) -> PlanRequest:
+        assert self.goal is not None
+        durable, roster = self.durable, self._roster
+        draining = frozenset(a for a in self.members if roster.is_departing(a))
+        soon = now + changes.transition_s(self.ledger.step_s)
+        leave_at = roster.departures()
+        ready = roster.reference(self.members)
+        return PlanRequest(
+            fence=self.fence,
+            spec=self._spec,
+            batch=self._batch(),
+            layers=ready.layers,
+            costs=ready.costs,
+            validation_samples=ready.validation_samples,
+            pipelines=self.goal.pipelines,
+            grid=durable.pipelines,
+            cut=durable.cut,
+            step_cut=durable.step_cut,
+            target=durable.target,
+            participants=roster.participants(self.members),
+            reports=dict(sorted(self.reports.items())),
+            draining=draining,
+            rushed=frozenset(a for a in draining if leave_at.get(a, inf) < soon),
+            manifests=eligible(durable),
+            base=durable.manifest.step - 1 if durable.manifest is not None else -1,
+            is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
+            is_last=self.goal.suspended,
+        )
+
+    def _batch(self) -> BatchShape:
+        """L and C belong to the job for ever."""
+        shape = self.durable.batch
+        if shape is None:
+            pipelines = self._spec.pipelines
+            shape = choose(
+                microbatches=self._spec.training.microbatches,
+                pipelines=pipelines.count,
+                stages=pipelines.stages,
+                pipelines_max=pipelines.max,
+            )
+            self._out.save(batch=shape)
+        return shape
+
+    def planned(self, result: PlanResult, now: float) -> None:
+        """The planner's answer to the newest request."""
+        match result:
+            case Decision():
+                self._direct(result, now)
+            case Fatal(layers, committed):
+                self._out.save(committed=max(committed, self.durable.committed))
+                self.restore(f"no live copy of layers {', '.join(map(str, layers))}", now)
+            case Unplaceable(message):
+                self.unseated = set(self.members)
+                self._hold(message, inf)
+            case PlannerFault(message):
+                self.end(Outcome.FAILED, Reason.PLANNING_FAILED, message)
+
+    def _direct(self, decision: Decision, now: float) -> None:
+        """Durable first, then everyone's directive."""
+        plan = decision.plan
+        self.unseated = self.members - set(plan.members)
+        self.members = set(plan.members)
+        self.plan, self.directives = plan, decision.directives
+        self.is_suspending = plan.last < self._spec.training.steps
+        self.is_loading = decision.loads > 0
+        self.phase, self.detail, self.deadline = Phase.RUNNING, "", inf
+        self.ledger.progress_at = now
+        self._out.save(
+            plan=plan.fence,
+            members=plan.members,
+            voters=plan.live,
+            pipelines=plan.pipelines,
+            cut=plan.cut,
+            step_cut=plan.step_cut,
+            target=plan.target,
+            committed=max(decision.committed, self.durable.committed),
+        )
+        for agent in plan.members:
+            self._out.after_facts(Send(agent, decision.directives[agent]))
+        self.record(Happening.PLANNED, _describe(decision))
+
+    # ------------------------------------------------------------ restore and end
+
+    def restore(self, why: str, now: float) -> None:
+        """A new attempt from the newest good checkpoint: the only action that loses work."""
+        durable = self.durable
+        manifest = next(reversed(eligible(durable)), None)
+        step = manifest.step if manifest is not None else 0
+        lost = max(0, self.ledger.newest(durable) + 1 - step)
+        source = f"the checkpoint of step {step}" if manifest is not None else "the start"
+        text = f"attempt {durable.attempt + 1} from {source}: {lost} committed steps are repeated"
+        severity = Severity.WARNING if lost else Severity.NORMAL
+        self.record(Happening.RESTORING, f"{why}; {text}", severity)
+        self._out.save(
+            attempt=durable.attempt + 1,
+            manifest=manifest,
+            forks=(*durable.forks, Fork(durable.attempt + 1, step)),
+            members=(),
+            voters=(),
+            pipelines=(),
+            committed=step - 1,
+        )
+        self.members.clear()
+        self.plan, self.ledger.committed, self.is_suspending = None, None, False
+        self.phase, self.detail, self.deadline = Phase.WAITING, why, inf
+        self._roster.ready_at = now
+        self.unseated.clear()
+
+    def end(self, outcome: Outcome, reason: str, message: str) -> None:
+        """Durable, then told to the shell, then everyone may go."""
+        if self.phase is Phase.OVER:
+            return
+        self._out.save(
+            outcome=outcome,
+            reason=str(reason),
+            message=message,
+            members=(),
+            voters=(),
+            committed=self.ledger.newest(self.durable),
+        )
+        self._out.withdraw(lambda e: isinstance(e, Send))
+        self.phase, self.detail = Phase.OVER, message
+        self._out.after_facts(Over(outcome, str(reason), message))
+        for agent in sorted(self._roster.agents):
+            self._out.after_facts(Send(agent, Release(0, str(reason))))
+        self.members.clear()
+        self._roster.agents.clear()
+
+    def dismiss(self, agent: AgentId, why: str) -> None:
+        """Its pod is of no use any more."""
+        self._out.after_facts(Dismiss(agent, why))
+        self._roster.agents.pop(agent, None)
+
+
+def _describe(decision: Decision) -> str:
+    plan = decision.plan
+    text = (
+        f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
+        f" {plan.target}, {len(plan.live)} agents"
+    )
+    parts = [
+        f"{plan.holes} seats empty" if plan.holes else "",
+        f"{len(plan.leaving)} leaving" if plan.leaving else "",
+        f"{decision.copies} layers copied" if decision.copies else "",
+        f"{decision.loads} layers loaded" if decision.loads else "",
+    ]
+    return ", ".join([text, *filter(None, parts)])
