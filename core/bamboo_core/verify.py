@@ -8,7 +8,7 @@ received only by its RECV, and the messages of an ordered pair of agents come fi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bamboo_core.costs import Costs
@@ -99,12 +99,24 @@ def dry_run(
     return run.report()
 
 
-_WEIGHTED = {Kind.PART: 1.0, Kind.LEAF: 1.0, Kind.FOLDED: 1.0}
-_BOUNDARIES = (Kind.OUT, Kind.INGRAD)
+_SEND, _RECV, _VER = Op.SEND, Op.RECV, Kind.VER
+_ACTIVATIONS, _BOUNDARIES, _GRADIENTS = range(3)
+_GROUP = {
+    Kind.ACT: _ACTIVATIONS,
+    Kind.OUT: _BOUNDARIES,
+    Kind.INGRAD: _BOUNDARIES,
+    Kind.PART: _GRADIENTS,
+    Kind.LEAF: _GRADIENTS,
+    Kind.FOLDED: _GRADIENTS,
+    Kind.CHUNK: _GRADIENTS,
+}
 
 
 @dataclass
 class _Agent:
+    """held: item -> whether it was received; inbox: source -> (item, arrival); wake: the message
+    that it waits for, if it waits."""
+
     name: AgentId
     program: Program
     at: int = 0
@@ -112,10 +124,12 @@ class _Agent:
     busy: float = 0.0
     ended: float = 0.0
     lacks: Item | None = None
+    wake: tuple[AgentId, Item] | None = None
     held: dict[Item, bool] = field(default_factory=dict)
     versions: dict[int, int] = field(default_factory=dict)
-    count: dict[Kind, float] = field(default_factory=dict)
-    peak: dict[Kind, float] = field(default_factory=dict)
+    inbox: dict[AgentId, deque[tuple[Item, float]]] = field(default_factory=dict)
+    count: list[float] = field(default_factory=lambda: [0, 0, 0])
+    peak: list[float] = field(default_factory=lambda: [0, 0, 0])
 
 
 class _Run:
@@ -137,126 +151,151 @@ class _Run:
             if name in self.agents:
                 for item in items:
                     self._gain(self.agents[name], item, received=False)
-        self.ways: dict[tuple[AgentId, AgentId], deque[tuple[Item, float]]] = {}
+        self.strays: list[Message] = []
         self.disorder: list[Message] = []
         self.todo = deque(self.agents.values())
 
     def run(self) -> None:
         """Until nobody can go on."""
         while self.todo:
-            agent = self.todo.popleft()
-            agent.lacks = None
-            while agent.at < len(agent.program):
-                if not self._execute(agent, agent.program[agent.at]):
-                    break
-                agent.at += 1
+            self._advance(self.todo.popleft())
 
-    def _execute(self, agent: _Agent, instruction: Instruction) -> bool:
-        if instruction.every > 1 and not self.periodic:
-            return True
-        if instruction.op is Op.RECV:
-            return self._receive(agent, instruction)
-        for item in needs(instruction, self.batch, self.layers):
-            if not self._has(agent, item):
-                agent.lacks = item
-                return False
-        if instruction.op is Op.SEND:
-            self._send(agent, instruction)
-            return True
-        self._compute(agent, instruction)
-        return True
+    def _advance(self, agent: _Agent) -> None:
+        """Run the agent's program up to the end, or to what it lacks."""
+        program, periodic = agent.program, self.periodic
+        for at in range(agent.at, len(program)):
+            instruction = program[at]
+            op = instruction[0]
+            if instruction[9] > 1 and not periodic:
+                continue
+            if op is _RECV:
+                done = self._receive(agent, instruction)
+            elif op is _SEND:
+                done = self._send(agent, instruction)
+            else:
+                done = self._compute(agent, instruction)
+            if not done:
+                agent.at = at
+                return
+        agent.at = len(program)
 
     def _has(self, agent: _Agent, item: Item) -> bool:
-        if item.kind is Kind.VER:
-            return agent.versions.get(item.lo) == item.step
+        if item[0] is _VER:
+            return agent.versions.get(item[2]) == item[1]
         return item in agent.held
 
-    def _send(self, agent: _Agent, instruction: Instruction) -> None:
-        item, peer = instruction.item, instruction.peer
+    def _send(self, agent: _Agent, instruction: Instruction) -> bool:
+        item, peer = instruction[5], instruction[6]
         assert item is not None
-        way = self.ways.setdefault((agent.name, peer), deque())
-        way.append((item, agent.clock + self.latency))
-        target = self.agents.get(peer)
-        if target is not None and target.lacks is not None:
-            self.todo.append(target)
-
-    def _receive(self, agent: _Agent, instruction: Instruction) -> bool:
-        item = instruction.item
-        assert item is not None
-        way = self.ways.get((instruction.peer, agent.name))
-        if way and way[0][0] != item and any(x == item for x, _ in way):
-            self.disorder.append(Message(item, instruction.peer, agent.name))
-            way.rotate(-next(i for i, (x, _) in enumerate(way) if x == item))
-        if not way or way[0][0] != item:
+        if not self._has(agent, item):
             agent.lacks = item
             return False
-        _, arrival = way.popleft()
-        agent.clock = max(agent.clock, arrival)
+        target = self.agents.get(peer)
+        if target is None:
+            self.strays.append(Message(item, agent.name, peer))
+            return True
+        inbox = target.inbox.get(agent.name)
+        if inbox is None:
+            inbox = target.inbox[agent.name] = deque()
+        inbox.append((item, agent.clock + self.latency))
+        if target.wake is not None and target.wake == (agent.name, item):
+            target.wake = None
+            self.todo.append(target)
+        return True
+
+    def _receive(self, agent: _Agent, instruction: Instruction) -> bool:
+        item, peer = instruction[5], instruction[6]
+        assert item is not None
+        inbox = agent.inbox.get(peer)
+        if not inbox or (inbox[0][0] != item and not self._in_disorder(agent, peer, item)):
+            agent.lacks, agent.wake = item, (peer, item)
+            return False
+        arrival = inbox.popleft()[1]
+        if arrival > agent.clock:
+            agent.clock = arrival
         self._gain(agent, item, received=True)
         return True
 
-    def _compute(self, agent: _Agent, instruction: Instruction) -> None:
+    def _in_disorder(self, agent: _Agent, peer: AgentId, item: Item) -> bool:
+        """Whether the item is there, but behind others: then it is brought to the front."""
+        inbox = agent.inbox[peer]
+        place = next((i for i, (x, _) in enumerate(inbox) if x == item), None)
+        if place is None:
+            return False
+        self.disorder.append(Message(item, peer, agent.name))
+        found = inbox[place]
+        del inbox[place]
+        inbox.appendleft(found)
+        return True
+
+    def _compute(self, agent: _Agent, instruction: Instruction) -> bool:
+        """Whatever is no message. False if it lacks something, which then nobody can bring."""
+        batch, layers = self.batch, self.layers
+        for item in needs(instruction, batch, layers):
+            if not self._has(agent, item):
+                agent.lacks = item
+                return False
         if instruction.op in COMPUTE:
             duration = self.durations.of(instruction)
             agent.clock += duration
             agent.busy += duration
             agent.ended = agent.clock
-        for item in uses_up(instruction, self.batch, self.layers):
+        for item in uses_up(instruction, batch, layers):
             self._lose(agent, item)
-        for item in releases(instruction, self.layers):
+        for item in releases(instruction, layers):
             if agent.held.get(item):
                 self._lose(agent, item)
-        for item in makes(instruction, self.batch, self.layers):
+        for item in self._results(agent, instruction):
             self._gain(agent, item, received=False)
+        return True
+
+    def _results(self, agent: _Agent, instruction: Instruction) -> Iterator[Item]:
+        """What it makes; the vote bears the agent's name, and a file is there at once."""
+        yield from makes(instruction, self.batch, self.layers)
         if instruction.op is Op.VOTE:
-            vote = Item(Kind.VOTE, instruction.step, agent=agent.name)
-            self._gain(agent, vote, received=False)
+            yield Item(Kind.VOTE, instruction.step, agent=agent.name)
         elif instruction.op is Op.SAVE:
             for layer in range(instruction.lo, instruction.hi):
-                self._gain(
-                    agent, Item(Kind.FILE, instruction.step, layer, layer + 1), received=False
-                )
+                yield Item(Kind.FILE, instruction.step, layer, layer + 1)
 
     def _gain(self, agent: _Agent, item: Item, *, received: bool) -> None:
-        if item.kind is Kind.VER:
+        if item[0] is _VER:
             agent.versions[item.lo] = item.step
         elif item not in agent.held:
             agent.held[item] = received
-            self._count(agent, item, 1)
+            if item[0] in _GROUP:
+                self._count(agent, item, 1)
 
     def _lose(self, agent: _Agent, item: Item) -> None:
-        if item.kind is Kind.VER:
+        if item[0] is _VER:
             agent.versions.pop(item.lo, None)
-        elif agent.held.pop(item, None) is not None:
+        elif agent.held.pop(item, None) is not None and item[0] in _GROUP:
             self._count(agent, item, -1)
 
     def _count(self, agent: _Agent, item: Item, sign: int) -> None:
-        kind = item.kind
-        amount = 1.0
-        if kind in _BOUNDARIES:
-            kind = Kind.OUT
-        elif kind in _WEIGHTED or kind is Kind.CHUNK:
-            amount = 1.0 if kind is not Kind.CHUNK else 1 / self.batch.chunks
-            kind = Kind.LEAF
-        elif kind is not Kind.ACT:
-            return
-        total = agent.count[kind] = agent.count.get(kind, 0) + sign * amount
-        if total > agent.peak.get(kind, 0):
-            agent.peak[kind] = total
+        group = _GROUP[item[0]]
+        amount = sign / self.batch.chunks if item[0] is Kind.CHUNK else sign
+        total = agent.count[group] = agent.count[group] + amount
+        if total > agent.peak[group]:
+            agent.peak[group] = total
 
     def report(self) -> Report:
         """What came of it."""
         agents = sorted(self.agents.values(), key=lambda a: a.name)
         stuck = [a for a in agents if a.at < len(a.program)]
+        left = [
+            Message(item, source, a.name)
+            for a in agents
+            for source, inbox in sorted(a.inbox.items())
+            for item, _ in inbox
+        ]
         return Report(
             deadlock={a.name: Blocked(a.at, a.program[a.at], a.lacks) for a in stuck if a.lacks},
-            unmatched=tuple(
-                Message(item, *pair) for pair, way in sorted(self.ways.items()) for item, _ in way
-            ),
+            unmatched=(*left, *self.strays),
             disorder=tuple(self.disorder),
-            activations={a.name: int(a.peak.get(Kind.ACT, 0)) for a in agents},
-            boundaries={a.name: int(a.peak.get(Kind.OUT, 0)) for a in agents},
-            gradients={a.name: a.peak.get(Kind.LEAF, 0.0) for a in agents},
+            activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
+            boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
+            gradients={a.name: a.peak[_GRADIENTS] for a in agents},
             busy={a.name: a.busy for a in agents},
             length=max((a.ended for a in agents), default=0.0),
         )
