@@ -326,7 +326,10 @@ class PodWorker:
         status = build_status(self._view(), now=clock.now(), before=self._reported)
         if status == self._reported:
             return True
-        body = {"metadata": {"uid": self.pod["metadata"]["uid"]}, "status": status}
+        # The API would merge these lists with the addresses of an earlier machine of this name.
+        lists = {key: [{"$patch": "replace"}, *status[key]] for key in ("hostIPs", "podIPs")}
+        uid = self.pod["metadata"]["uid"]
+        body = {"metadata": {"uid": uid}, "status": {**status, **lists}}
         try:
             await self._node.api.patch(f"{self._path()}/status", body, STRATEGIC_PATCH)
         except ApiError as error:
