@@ -72,9 +72,12 @@ def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path:
 def test_whatever_ends_it(
     cluster: FakeCluster, console: Console, tmp_path: Path, error: BaseException
 ) -> None:
-    with pytest.raises((KeyboardInterrupt, CommandError)):
-        with playground(grounds.Wishes(keep=True), console, Timeline()):
-            raise error
+    wishes = grounds.Wishes(keep=True)
+    with (
+        pytest.raises((KeyboardInterrupt, CommandError)),
+        playground(wishes, console, Timeline()),
+    ):
+        raise error
     assert cluster.is_down
     assert not (tmp_path / "state/bamboo/quickstart").exists()
 
@@ -117,9 +120,9 @@ def test_outside_a_checkout(
     console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grounds, "CHECKOUT", tmp_path)
-    with pytest.raises(CommandError, match="run this command from a checkout"):
-        with playground(grounds.Wishes(), console, Timeline()):
-            pass
+    refused = pytest.raises(CommandError, match="run this command from a checkout")
+    with refused, playground(grounds.Wishes(), console, Timeline()):
+        pass
 
 
 def test_images_run_this_python() -> None:

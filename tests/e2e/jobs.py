@@ -1,0 +1,127 @@
+"""Small BambooJobs for the end-to-end tests, and kubectl as a user has it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from bamboo_cli.job import Job, read_job
+from bamboo_cli.programs import Programs
+
+Object = dict[str, Any]
+_POLL_S = 0.1
+
+_TINY: Object = {
+    "apiVersion": "bamboo.dev/v1alpha1",
+    "kind": "BambooJob",
+    "metadata": {"name": "tiny"},
+    "spec": {
+        "model": {
+            "factory": "bamboo_agent.models.gpt:build",
+            "args": {"layers": 2, "width": 32, "heads": 2, "context": 32, "dropout": 0.1},
+        },
+        "data": {
+            "factory": "bamboo_agent.datasets.text:build",
+            "args": {"context": 32, "limit_bytes": 40000},
+            "validation": {
+                "factory": "bamboo_agent.datasets.text:build",
+                "args": {"split": "validation", "context": 32, "limit_bytes": 4000},
+            },
+        },
+        "seed": 3,
+        "training": {
+            "steps": 10,
+            "globalBatchSize": 8,
+            "microBatchSize": 2,
+            "optimizer": {"factory": "torch.optim:AdamW", "args": {"lr": 0.003}},
+            "clipNorm": 1.0,
+            "validateEvery": 5,
+        },
+        "pipelines": {"count": 1, "stages": 2},
+        "worker": {
+            "image": "bamboo-agent:test",
+            "gracePeriodSeconds": 5,
+            "resources": {"limits": {"nvidia.com/gpu": 1}},
+        },
+    },
+}
+
+
+def tiny_job(name: str, **spec: Any) -> Object:
+    """A job of a few seconds on two agents; ``spec`` is merged into its spec, deeply."""
+    job = copy.deepcopy(_TINY)
+    job["metadata"]["name"] = name
+    merge(job["spec"], spec)
+    return job
+
+
+def merge(into: Object, other: Object) -> None:
+    """Put ``other`` into ``into``; objects are merged, everything else is replaced."""
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            merge(into[key], value)
+        else:
+            into[key] = value
+
+
+@dataclass(frozen=True)
+class User:
+    """Someone with kubectl and a namespace."""
+
+    programs: Programs
+    namespace: str
+
+    def kubectl(self, *arguments: str, **options: Any) -> str:
+        """What kubectl prints. ProgramError with its last line if it fails."""
+        return self.programs.kubectl(*arguments, "--namespace", self.namespace, **options)
+
+    def apply(self, manifest: Object) -> str:
+        """`kubectl apply` from standard input."""
+        return self.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(manifest))
+
+    def get(self, kind: str, name: str = "", *more: str) -> Any:
+        """Parsed `kubectl get -o json`; a list's items."""
+        found = json.loads(
+            self.kubectl("get", kind, *([name] if name else []), *more, "--output", "json")
+        )
+        return found.get("items", found)
+
+    def job(self, name: str) -> Job:
+        """The job as `bamboo status` reads it."""
+        return read_job(self.get("bamboojob", name))
+
+    def pods(self, job: str) -> list[Object]:
+        """The job's pods."""
+        found: list[Object] = self.get("pods", "", "--selector", f"bamboo.dev/job={job}")
+        return found
+
+    def until(self, name: str, holds: Callable[[Job], bool], *, timeout_s: float = 60.0) -> Job:
+        """Look at the job until it is so; AssertionError with its conditions if it never is."""
+        seen: list[Job] = []
+
+        def look() -> bool:
+            seen[:] = [self.job(name)]
+            return holds(seen[0])
+
+        eventually(look, timeout_s=timeout_s, explain=lambda: str(seen))
+        return seen[0]
+
+    def until_ended(self, name: str, *, timeout_s: float = 90.0) -> Job:
+        """Wait for Complete or Failed."""
+        return self.until(name, lambda job: job.ended is not None, timeout_s=timeout_s)
+
+
+def eventually(
+    holds: Callable[[], bool], *, timeout_s: float, explain: Callable[[], str] = lambda: ""
+) -> None:
+    """Poll until it holds; AssertionError after timeout_s."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {explain()}"
+        time.sleep(_POLL_S)

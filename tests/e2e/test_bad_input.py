@@ -1,0 +1,88 @@
+"""Wrong jobs: refused with field, value and remedy, or ended with the essential line."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from bamboo_cli.errors import ProgramError
+
+from .jobs import User, eventually, tiny_job
+
+pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"training": {"globalBatchSize": 9}},
+            "spec.training.globalBatchSize 9 is no multiple of microBatchSize 2: choose a multiple",
+        ),
+        (
+            {"pipelines": {"count": 5}},
+            "makes 4 micro-batches of 2 samples, fewer than spec.pipelines.count 5",
+        ),
+        ({"model": {"factory": "no colon"}}, "must be module:function"),
+        ({"checkpoint": {"uri": "ftp://x"}}, "is not supported: use file:///path"),
+    ],
+)
+def test_refused_when_applied(user: User, spec: dict[str, Any], message: str) -> None:
+    with pytest.raises(ProgramError, match="kubectl apply failed") as refused:
+        user.apply(tiny_job("wrong", **spec))
+    assert message in str(refused.value)
+
+
+def test_what_the_schema_cannot_see_is_told_within_two_seconds(user: User) -> None:
+    job = tiny_job("sly", worker={"podTemplate": {"spec": {"hostNetwork": True}}})
+    user.apply(job)
+    start = time.monotonic()
+
+    def is_told() -> bool:
+        line = user.job("sly").condition("Accepted")
+        return line is not None and line.status == "False"
+
+    eventually(is_told, timeout_s=10)
+    assert time.monotonic() - start < 2
+    line = user.job("sly").condition("Accepted")
+    assert line is not None
+    assert "spec.worker.podTemplate.spec.hostNetwork" in line.message
+    assert not user.pods("sly")
+
+
+@pytest.mark.parametrize(
+    ("spec", "essence"),
+    [
+        (
+            {"model": {"factory": "bamboo_agent.models.nothing:build"}},
+            "bamboo_agent.models.nothing",
+        ),
+        ({"model": {"args": {"width": 33}}}, "width 33 is not divisible by heads 2"),
+        ({"data": {"args": {"limit_bytes": 200}}}, "fewer than globalBatchSize 8"),
+        ({"training": {"optimizer": {"args": {"lr": -1}}}}, "Invalid learning rate: -1"),
+    ],
+)
+def test_user_code_that_fails_ends_the_job(user: User, spec: dict[str, Any], essence: str) -> None:
+    user.apply(tiny_job("broken", **spec))
+    job = user.until_ended("broken")
+    assert job.ended == "Failed"
+    line = job.condition("Failed")
+    assert line is not None
+    assert line.reason == "UserCodeFailed"
+    assert essence in line.message
+
+
+def test_the_traceback_is_in_the_agents_log(user: User) -> None:
+    user.apply(tiny_job("trace", model={"args": {"width": 33}}))
+    user.until_ended("trace")
+    logs = [user.kubectl("logs", pod["metadata"]["name"]) for pod in user.pods("trace")]
+    assert any("Traceback" in log and "width 33" in log for log in logs)
+
+
+def test_the_operator_outlives_them_all(user: User) -> None:
+    user.apply(tiny_job("fine"))
+    assert user.until_ended("fine").ended == "Complete"
+    pods = user.programs.kubectl("get", "pods", "--namespace", "bamboo-system", "--no-headers")
+    assert all(line.split()[3] == "0" for line in pods.splitlines())

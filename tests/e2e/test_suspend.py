@@ -1,0 +1,54 @@
+"""Suspend and resume, also into another grid: the same bits as without."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from bamboo_cli.weights import final_hashes
+
+from .jobs import User, eventually, tiny_job
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def suspend(user: User, name: str, *, wanted: bool, **spec: Any) -> None:
+    patch = json.dumps({"spec": {"suspend": wanted, **spec}})
+    user.kubectl("patch", "bj", name, "--type=merge", "--patch", patch)
+
+
+def test_resume_into_another_grid(user: User, checkpoint: dict[str, Any]) -> None:
+    spec = {
+        "training": {"steps": 40},
+        "pipelines": {"count": 1, "max": 2},
+        "checkpoint": checkpoint,
+    }
+    user.apply(tiny_job("paused", **spec))
+    user.until("paused", lambda job: job.step >= 5)
+
+    suspend(user, "paused", wanted=True)
+    user.kubectl("wait", "--for=condition=Suspended", "bj/paused", "--timeout=30s")
+    eventually(lambda: not user.pods("paused"), timeout_s=30)
+    stopped = user.job("paused")
+    assert stopped.phase == "Suspended"
+    assert 5 <= stopped.step < 40
+    assert stopped.checkpoint_step == stopped.step
+
+    suspend(user, "paused", wanted=False, pipelines={"count": 2, "stages": 3})
+    done = user.until_ended("paused")
+    assert (done.ended, done.step, done.stages) == ("Complete", 40, 3)
+
+    user.apply(tiny_job("straight", **spec))
+    straight = user.until_ended("straight")
+    assert straight.ended == "Complete"
+    assert final_hashes(done) == final_hashes(straight)
+
+
+def test_born_suspended(user: User) -> None:
+    user.apply(tiny_job("asleep", suspend=True))
+    user.kubectl("wait", "--for=condition=Suspended", "bj/asleep", "--timeout=10s")
+    assert not user.pods("asleep")
+    suspend(user, "asleep", wanted=False)
+    assert user.until_ended("asleep").ended == "Complete"
