@@ -1,0 +1,101 @@
+"""Small jobs for the explorer: grid, micro-batches, mode; and what their result must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from bamboo_core.arbitration import ArbiterJob, Timing
+from bamboo_core.ids import AgentId
+from bamboo_core.numerics import BatchShape
+from bamboo_core.spec import (
+    Adjacency,
+    CheckpointSpec,
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    PipelinesSpec,
+    PlacementSpec,
+    RecoveryPolicy,
+    RedundancyMode,
+    TrainingSpec,
+    WorkerSpec,
+)
+from bamboo_core.symbolic import Symbol, reference
+
+
+@dataclass(frozen=True)
+class Job:
+    """D x P agents, ``microbatches`` per pipeline, one layer a stage if ``layers`` is 0.
+
+    spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
+    differ in their numerics, so that a mixture of two shows.
+    """
+
+    pipelines: int
+    stages: int
+    microbatches: int
+    replica: bool = True
+    steps: int = 3
+    layers: int = 0
+    spares: int = 0
+    save_every: int = 0
+    salted: bool = False
+    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+
+    def __str__(self) -> str:
+        mode = "Replica" if self.replica else "None"
+        extra = f" +{self.spares}" if self.spares else ""
+        extra += f" save/{self.save_every}" if self.save_every else ""
+        return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
+
+    @property
+    def num_layers(self) -> int:
+        return self.layers or self.stages
+
+    @cached_property
+    def agents(self) -> tuple[AgentId, ...]:
+        count = self.pipelines * self.stages + self.spares
+        return tuple(AgentId(f"a{i:02d}") for i in range(count))
+
+    @property
+    def at_start(self) -> tuple[AgentId, ...]:
+        return self.agents[: self.pipelines * self.stages]
+
+    @cached_property
+    def arbiter_job(self) -> ArbiterJob:
+        spec = JobSpec(
+            model=FactorySpec("model:make"),
+            data=DataSpec("data:make"),
+            training=TrainingSpec(
+                steps=self.steps,
+                global_batch_size=self.pipelines * self.microbatches,
+                micro_batch_size=1,
+                optimizer=FactorySpec("optim:make"),
+            ),
+            pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
+            worker=WorkerSpec("image"),
+            checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
+            redundancy=RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE,
+            recovery=self.policy,
+            placement=PlacementSpec(Adjacency.CLUSTER),
+        )
+        timing = Timing(join_grace_s=0.0)
+        return ArbiterJob("explore/job", "uid", spec, "{}", timing)
+
+    def expected(
+        self, batch: BatchShape, salts: tuple[int, ...]
+    ) -> tuple[list[list[Symbol]], list]:
+        """Versions and commit records of the undisturbed run."""
+        key = (self.num_layers, batch, self.steps, salts)
+        if key not in _REFERENCES:
+            _REFERENCES[key] = reference(
+                layers=self.num_layers,
+                batch=batch,
+                steps=self.steps,
+                salts=dict(enumerate(salts)),
+            )
+        return _REFERENCES[key]
+
+
+_REFERENCES: dict[tuple, tuple] = {}

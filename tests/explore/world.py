@@ -1,0 +1,409 @@
+"""The explored world: arbiters, agents, network, durable facts; every event is one choice.
+
+The clock moves only when nothing else can happen, so that time-outs never race with what merely
+has not been scheduled yet; a loss is told to the arbiter by a message like any other.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from copy import copy
+from typing import Any
+
+from tests.explore.clone import clone
+from tests.explore.job import Job
+from tests.explore.node import Node
+
+from bamboo_core.arbiter import Arbiter
+from bamboo_core.arbitration import (
+    ComputePlan,
+    Connected,
+    Decision,
+    Dismiss,
+    Fatal,
+    Goal,
+    Lost,
+    Persist,
+    Persisted,
+    Phase,
+    Planned,
+    PlannerFault,
+    Received,
+    Send,
+    Tick,
+)
+from bamboo_core.durable import Durable
+from bamboo_core.effects import ProtocolError
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.items import Kind
+from bamboo_core.messages import Heartbeat
+from bamboo_core.plan import layers_of
+from bamboo_core.planner import compute
+from bamboo_core.symbolic import SymbolError
+from bamboo_core.view import Outcome
+
+OPERATOR, STORE = AgentId(""), AgentId("store")
+_IDLE_S, _IDLE_ROUNDS = 5.0, 30
+
+
+class Violation(Exception):
+    """The protocol has broken its promise."""
+
+
+class World:
+    """One history as far as it has come. ``policy``: how the next event is chosen."""
+
+    arbiter_type = Arbiter
+    node_type = Node
+
+    def __init__(self, job: Job, seed: int = 0, policy: str = "random") -> None:
+        self.job, self.policy = job, policy
+        self.rng = random.Random(seed)
+        self.now, self.events = 0.0, 0
+        self.nodes: dict[AgentId, Node] = {}
+        self.ready: list[AgentId] = []
+        self.messages: list[tuple[AgentId, AgentId, Any]] = []
+        self.sealed: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.dead: set[AgentId] = set()
+        self.cut: set[tuple[AgentId, AgentId]] = set()
+        self.durable = Durable()
+        self.old: Arbiter | None = None
+        self.orphans: Counter[Fence] = Counter()
+        self.stats: Counter[str] = Counter()
+        self.goal = Goal(job.pipelines, expected=frozenset(job.at_start))
+        self.arbiter = self.arbiter_type(job.arbiter_job, self.durable, 1)
+        self._to_arbiter(self.goal)
+        for name in job.at_start:
+            self.start(name)
+
+    def copy(self) -> World:
+        new = type(self).__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        new.rng = random.Random()
+        new.rng.setstate(self.rng.getstate())
+        new.nodes = {a: n.copy() for a, n in self.nodes.items()}
+        new.arbiter = clone(self.arbiter)
+        for name in ("ready", "messages", "sealed", "dead", "cut", "orphans", "stats"):
+            setattr(new, name, copy(getattr(self, name)))
+        return new
+
+    # ------------------------------------------------------------ what faults use
+
+    def start(self, name: AgentId) -> None:
+        """A pod comes up and connects."""
+        node = self.node_type(name, self.job.num_layers, salted=self.job.salted)
+        self.nodes[name] = node
+        self._connect(node)
+
+    def _connect(self, node: Node) -> None:
+        self._post(node.name, OPERATOR, Connected(node.hello(), node.name.encode()))
+        self._post(node.name, OPERATOR, Received(node.name, node.ready()))
+
+    def kill(self, name: AgentId, *, fate: int = 0, confirmed: bool = True) -> None:
+        """SIGKILL; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 half of them."""
+        if self.nodes.pop(name, None) is None:
+            return
+        if name in self.ready:
+            self.ready.remove(name)
+        self.dead.add(name)
+        lost = {0: lambda: False, 1: lambda: True, 2: lambda: self.rng.random() < 0.5}[fate]
+        self.messages = [m for m in self.messages if m[1] != name and not (m[0] == name and lost())]
+        self._post(OPERATOR, OPERATOR, Lost(name, confirmed, "process exit seen"))
+
+    def restart_operator(self, *, lossy: bool = False) -> None:
+        """A new leader with the durable facts only; ``lossy``: some messages never left."""
+        self.messages = [
+            m
+            for m in self.messages
+            if m[1] != OPERATOR and not (m[0] == OPERATOR and lossy and self.rng.random() < 0.5)
+        ]
+        term = self.arbiter.fence.term + 1
+        self.arbiter = self.arbiter_type(self.job.arbiter_job, self.durable, term)
+        self._to_arbiter(self.goal)
+        for name in sorted(self.nodes):
+            self._connect(self.nodes[name])
+        for name in sorted(self.dead):
+            self._post(OPERATOR, OPERATOR, Lost(name, True, "pod is gone"))
+
+    # ------------------------------------------------------------ running
+
+    def _post(self, source: AgentId, target: AgentId, message: Any) -> None:
+        if (source, target) not in self.cut:
+            self.messages.append((source, target, message))
+
+    def _choose(self) -> int:
+        messages, total = len(self.messages), len(self.messages) + len(self.ready)
+        if self.policy == "fifo":
+            return 0
+        if self.policy == "late" and self.ready:
+            return messages + self.rng.randrange(len(self.ready))
+        if self.policy == "slow-control":
+            data = [i for i, m in enumerate(self.messages) if type(m[2]) is tuple]
+            pick = self.rng.randrange(len(data) + len(self.ready) or 1)
+            if pick < len(data):
+                return data[pick]
+            if self.ready:
+                return messages + pick - len(data)
+        return int(self.rng.random() * total)
+
+    def _first(self, choice: int) -> int:
+        """A session is a stream, and so are the writes of durable facts: first in, first out."""
+        source, target, _ = self.messages[choice]
+        if source == target or OPERATOR not in (source, target):
+            return choice
+        return next(i for i, m in enumerate(self.messages) if m[0] == source and m[1] == target)
+
+    def step(self) -> bool:
+        """One event; False if nothing can happen any more."""
+        if not self.messages and not self.ready:
+            return self._wait()
+        self.events += 1
+        choice = self._choose()
+        try:
+            if choice < len(self.messages):
+                self._deliver(*self.messages.pop(self._first(choice)))
+            else:
+                self._run(self.ready.pop(choice - len(self.messages)))
+        except (ProtocolError, SymbolError, KeyError, AssertionError, ValueError) as error:
+            raise Violation(f"{type(error).__name__}: {error}") from error
+        return True
+
+    def _wait(self) -> bool:
+        """Nothing is under way: time passes until something happens, if ever."""
+        if self.arbiter.status().phase is Phase.OVER:
+            return False
+        for _ in range(_IDLE_ROUNDS):
+            self.now += _IDLE_S
+            for name in sorted(self.nodes):
+                if (name, OPERATOR) not in self.cut:
+                    self._to_arbiter(Received(name, Heartbeat(0, 0, 0)))
+            self._to_arbiter(Tick())
+            if self.messages or self.ready:
+                return True
+        return False
+
+    def finish(self, limit: int = 20000) -> str:
+        """Run to the end and judge: the outcome, or a Violation."""
+        end = self.events + limit
+        while self.step():
+            if self.events > end:
+                raise Violation("does not come to an end")
+        return self.judge()
+
+    def _deliver(self, source: AgentId, target: AgentId, message: Any) -> None:
+        if target == OPERATOR:
+            if isinstance(message, Persist):
+                self._persist(message)
+                message = Persisted(message.version)
+            elif isinstance(message, ComputePlan):
+                message = Planned(message.id, self._plan(message))
+            self._to_arbiter(message)
+            return
+        node = self.nodes.get(target)
+        if node is None:
+            return
+        if type(message) is tuple:
+            node.arrive(message[0], message[1], self.sealed)
+        else:
+            node.hear(message, self.sealed)
+            if node.released is not None:
+                self.release(node)
+                return
+        self._after(node)
+
+    def _persist(self, write: Persist) -> None:
+        if write.durable.plan < self.durable.plan:
+            raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
+        self.durable = write.durable
+
+    def release(self, node: Node) -> None:
+        """The supervisor ends: state is kept for the judge only if the job is over."""
+        if self.arbiter.status().phase is not Phase.OVER:
+            self.kill(node.name)
+
+    def _run(self, name: AgentId) -> None:
+        node = self.nodes[name]
+        if node.pending is None:
+            node.save(self.sealed)
+        else:
+            record = node.run(self.sealed)
+            if record is not None:
+                self._check_commit(node, record)
+        self._after(node)
+
+    def _after(self, node: Node) -> None:
+        for peer, message in node.outbox:
+            if peer == OPERATOR:
+                self._post(node.name, OPERATOR, Received(node.name, message))
+            else:
+                self._post(node.name, peer, message)
+        node.outbox.clear()
+        busy = node.pending is not None or bool(node.saving)
+        if busy and node.name not in self.ready and node.name in self.nodes:
+            self.ready.append(node.name)
+
+    def _to_arbiter(self, event: Any) -> None:
+        for effect in self.arbiter.handle(event, self.now):
+            match effect:
+                case Send(agent, message):
+                    self._post(OPERATOR, agent, message)
+                case Persist():
+                    self._post(STORE, OPERATOR, effect)
+                case ComputePlan():
+                    self._post(OPERATOR, OPERATOR, effect)
+                case Dismiss(agent, _):
+                    if agent in self.nodes and self.arbiter.status().phase is not Phase.OVER:
+                        self.kill(agent)
+
+    # ------------------------------------------------------------ planning
+
+    def _plan(self, wanted: ComputePlan) -> Any:
+        result = planned(wanted)
+        if isinstance(result, PlannerFault):
+            raise Violation(result.message)
+        if isinstance(result, Fatal):
+            self._check_fatal(wanted, result)
+            self.stats["fatal"] += 1
+        elif isinstance(result, Decision):
+            self.stats["plans"] += 1
+        return result
+
+    def _check_fatal(self, wanted: ComputePlan, fatal: Fatal) -> None:
+        """No layer is called lost of which an agent that reported holds a usable version."""
+        reports = wanted.request.reports
+        newest = fatal.committed
+        for layer in fatal.layers:
+            for agent, report in reports.items():
+                version = report.versions.get(layer)
+                if version is None:
+                    continue
+                if all(self._has_gradient(reports, layer, k) for k in range(version, newest + 1)):
+                    raise Violation(f"layer {layer} is called lost, but {agent} holds it")
+
+    def _has_gradient(self, reports: dict, layer: int, step: int) -> bool:
+        slices = {
+            i.part
+            for r in reports.values()
+            for i in r.items
+            if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
+        }
+        known = any(c.step == step for r in reports.values() for c in r.commits)
+        assert self.durable.batch is not None
+        return known and len(slices) == self.durable.batch.chunks
+
+    # ------------------------------------------------------------ judging
+
+    def _salts(self) -> tuple[int, ...]:
+        """Attempt in which each step was done for good."""
+        salts = [0] * self.job.steps
+        for fork in self.durable.forks:
+            for step in range(fork.step, self.job.steps):
+                salts[step] = fork.attempt if self.job.salted else 0
+        return tuple(salts)
+
+    def _expected(self) -> tuple[Any, Any]:
+        assert self.durable.batch is not None
+        return self.job.expected(self.durable.batch, self._salts())
+
+    def _check_commit(self, node: Node, record: Any) -> None:
+        if node.executor.fence.attempt != self.durable.attempt or record.step >= self.job.steps:
+            return
+        right = self._expected()[1][record.step]
+        if record.loss != right.loss:
+            raise Violation(f"{node.name} commits something else as step {record.step}")
+        fence = node.executor.fence
+        decided = self.durable.plan
+        if fence < decided and fence.attempt == decided.attempt:
+            self.orphans[fence] += 1
+            if self.orphans[fence] > 1:
+                raise Violation(f"plan {fence} goes on committing after {decided}")
+
+    def judge(self) -> str:
+        """The outcome once nothing happens any more."""
+        status = self.arbiter.status()
+        if status.phase is Phase.OVER:
+            if status.outcome is not Outcome.COMPLETE:
+                raise Violation(f"the job ends as {status.outcome}: {status.message}")
+            self._check_weights()
+            return "restored" if self.durable.attempt else "complete"
+        if self._is_too_few():
+            return "waiting"
+        raise Violation(f"stands still: {status.phase} {status.detail}; {self._standing()}")
+
+    def _is_too_few(self) -> bool:
+        """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
+        alive = sum((a, OPERATOR) not in self.cut for a in self.nodes)
+        stages, durable = self.job.stages, self.durable
+        is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
+        return alive < stages if is_new else 2 * alive < stages
+
+    def _standing(self) -> str:
+        return "; ".join(
+            f"{a} {n.executor.fence} step {n.executor.step} at {n.executor.current}"
+            for a, n in sorted(self.nodes.items())
+        )
+
+    def _check_weights(self) -> None:
+        plan = self.arbiter.status().plan
+        assert plan is not None
+        right = self._expected()[0][self.job.steps]
+        for agent, ranges in plan.wants.items():
+            node = self.nodes.get(agent)
+            if node is None:
+                continue
+            for layer in layers_of(ranges):
+                version = node.executor.versions.get(layer)
+                if version != self.job.steps:
+                    raise Violation(f"{agent} ends with version {version} of layer {layer}")
+                if node.backend.layers[layer] != right[layer]:
+                    raise Violation(f"{agent}: layer {layer} has wrong weights")
+
+
+_PLANS: dict[Any, Any] = {}
+_MOST_PLANS = 50_000
+
+
+def planned(wanted: ComputePlan) -> Any:
+    """The planner's answer; equal requests are computed once."""
+    request = wanted.request
+    key = (
+        request.fence,
+        request.spec,
+        request.pipelines,
+        request.grid,
+        request.cut,
+        request.step_cut,
+        request.target,
+        tuple(request.participants),
+        request.draining,
+        request.rushed,
+        request.manifests,
+        request.base,
+        request.is_full,
+        request.is_last,
+        tuple(
+            (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
+            for a, r in request.reports.items()
+        ),
+    )
+    key = _Key(key)
+    if key not in _PLANS:
+        if len(_PLANS) > _MOST_PLANS:
+            _PLANS.clear()
+        _PLANS[key] = compute(request)
+    return _PLANS[key]
+
+
+class _Key:
+    """A key that is hashed once; the spec is compared by identity."""
+
+    def __init__(self, parts: tuple) -> None:
+        self.parts = (parts[0], id(parts[1]), *parts[2:])
+        self.hash = hash(self.parts)
+
+    def __hash__(self) -> int:
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and self.parts == other.parts
