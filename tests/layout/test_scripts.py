@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def test_ci_runs_the_readmes_test_command(root: Path) -> None:
     assert os.access(root / ".ci/run", os.X_OK)
     assert (root / ".ci/run").read_text().splitlines()[-1] == "exec scripts/test"
     assert "\nscripts/test\n" in (root / "README.md").read_text()
+
+
+def test_every_folder_of_tests_is_run(root: Path) -> None:
+    folders = {
+        path.relative_to(root / "tests").parts[0] for path in root.glob("tests/**/test_*.py")
+    }
+    stages = (root / "scripts/test").read_text()
+    assert {name for name in folders if not re.search(rf"\b{name}\b", stages)} == set()
 
 
 def test_no_python(root: Path, tmp_path: Path) -> None:
