@@ -140,6 +140,14 @@ def refuse(
     return dated([refused, *kept], before, now)
 
 
+def stalled(before: Iterable[Condition], error: str, *, now: float) -> tuple[Condition, ...]:
+    """Conditions of a job that the operator cannot get on with."""
+    before = tuple(before)
+    text = f"the operator cannot get on: {error}"
+    fault = Condition(Type.STALLED, True, Reason.RECONCILE_ERROR, text)
+    return dated([fault if c.type == Type.STALLED else c for c in before], before, now)
+
+
 def dated(
     conditions: Iterable[Condition], before: Iterable[Condition], now: float
 ) -> tuple[Condition, ...]:

@@ -21,7 +21,7 @@ def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
     found = dict.fromkeys(allowed, 0)
     for node in nodes:
         if not allowed or node.zone in allowed:
-            usable = node.agents if node.ready and node.schedulable else 0
+            usable = node.agents if node.ready and node.schedulable and not node.departing else 0
             found[node.zone] = found.get(node.zone, 0) + usable
     return found
 

@@ -42,7 +42,8 @@ def parse_pod_name(job: str, name: str) -> tuple[Slot, int] | None:
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node. ``machine``: node UID + boot ID; ``agents``: how many of the job's fit on it."""
+    """A node. ``machine``: node UID + boot ID; ``agents``: how many of the job's fit on it;
+    ``departing``: its cloud has said that it is about to go."""
 
     name: str
     machine: str
@@ -50,6 +51,7 @@ class NodeView:
     ready: bool = True
     schedulable: bool = True
     spot: bool = False
+    departing: bool = False
     agents: int = 1
 
 

@@ -1,0 +1,41 @@
+"""``bamboo-operator``: read the environment, run until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+
+from bamboo_operator import kube, logs
+from bamboo_operator.app import App
+from bamboo_operator.config import Config, ConfigError, from_env
+
+log = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Exit codes: 0 stopped, 1 a part has failed, 2 the configuration is wrong."""
+    try:
+        config = from_env(os.environ)
+    except ConfigError as error:
+        sys.exit(f"bamboo-operator: {error}")
+    logs.configure(config.log_level)
+    sys.exit(asyncio.run(_run(config)))
+
+
+async def _run(config: Config) -> int:
+    client = await kube.connect()
+    try:
+        app = App(config, client)
+        client.observe_with(app.metrics.observe_request)
+        return await app.run()
+    except OSError as error:
+        log.error("cannot start", extra={"error": str(error)})
+        return 1
+    finally:
+        await client.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""The port to the Kubernetes API: verbs over paths with plain dicts, its errors, its paths.
+
+Implemented by :mod:`bamboo_operator.kube` and, for tests, in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+"""A Kubernetes object as parsed JSON."""
+
+GROUP = "bamboo.dev"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+PLURAL = "bamboojobs"
+
+MANAGER = "bamboo-operator"
+"""Field manager of pods and config maps."""
+STATUS_MANAGER = "bamboo-operator-status"
+ARBITER_MANAGER = "bamboo-operator-arbiter"
+
+
+class ApiError(Exception):
+    """The API server refused, or could not be reached (code 0)."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+    @property
+    def is_conflict(self) -> bool:
+        """The object exists already, or has changed since it was read."""
+        return self.code == 409
+
+    @property
+    def is_refusal(self) -> bool:
+        """The request itself is at fault; sending it again cannot help."""
+        return self.code in (400, 403, 404, 405, 413, 422)
+
+
+class Api(Protocol):
+    """What the operator does with the API server. All may raise ApiError."""
+
+    async def get(self, path: str) -> Object | None:
+        """The object; None if there is none."""
+
+    async def list(self, path: str, *, labels: str = "") -> list[Object]:
+        """All objects of a collection that carry the labels."""
+
+    async def create(self, path: str, body: Object) -> Object:
+        """POST to a collection."""
+
+    async def replace(self, path: str, body: Object) -> Object:
+        """PUT; a conflict if resourceVersion in it is not the newest."""
+
+    async def apply(self, path: str, body: Object, *, manager: str) -> Object:
+        """Server-side apply, taking over fields that others own."""
+
+    async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
+        """Delete with background propagation; False if there is no such object (of that UID)."""
+
+
+def jobs(namespace: str = "") -> str:
+    """Collection of BambooJobs, of all namespaces if none is given."""
+    within = f"/namespaces/{namespace}" if namespace else ""
+    return f"/apis/{API_VERSION}{within}/{PLURAL}"
+
+
+def job(namespace: str, name: str) -> str:
+    """One BambooJob."""
+    return f"{jobs(namespace)}/{name}"
+
+
+def job_status(namespace: str, name: str) -> str:
+    """Its status subresource."""
+    return f"{job(namespace, name)}/status"
+
+
+def pods(namespace: str) -> str:
+    """Collection of pods."""
+    return f"/api/v1/namespaces/{namespace}/pods"
+
+
+def pod(namespace: str, name: str) -> str:
+    """One pod."""
+    return f"{pods(namespace)}/{name}"
+
+
+def nodes() -> str:
+    """Collection of nodes."""
+    return "/api/v1/nodes"
+
+
+def secret(namespace: str, name: str = "") -> str:
+    """One secret, or the collection."""
+    return f"/api/v1/namespaces/{namespace}/secrets" + (f"/{name}" if name else "")
+
+
+def config_map(namespace: str, name: str) -> str:
+    """One config map."""
+    return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+
+
+def events(namespace: str) -> str:
+    """Collection of events."""
+    return f"/api/v1/namespaces/{namespace}/events"
+
+
+def lease(namespace: str, name: str = "") -> str:
+    """One lease, or the collection."""
+    base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+    return base + (f"/{name}" if name else "")
+
+
+def token_reviews() -> str:
+    """Where tokens are reviewed."""
+    return "/apis/authentication.k8s.io/v1/tokenreviews"

@@ -1,0 +1,233 @@
+"""Composition: which parts there are, in which order they start and end.
+
+Any part that ends by itself ends the process; Kubernetes starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import uuid
+from collections.abc import Coroutine
+from typing import Any
+
+from prometheus_client import start_http_server
+
+from bamboo_core.arbitration import Record
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
+from bamboo_core.view import JobView
+from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, servicer, tls
+from bamboo_operator.api import Api, ApiError
+from bamboo_operator.config import Config
+from bamboo_operator.handlers import JobKey
+from bamboo_operator.health import HealthServer, Pulse
+from bamboo_operator.lease import Elector
+from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.nodes import Nodes
+from bamboo_operator.recorder import Recorder
+from bamboo_operator.trust import Trust
+from bamboo_operator.workers import Workers
+from bamboo_operator.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+LEASE = "bamboo-operator"
+RECONNECT_S = 1.0
+_DRAIN_S = 5.0
+_FLUSH_S = 2.0
+
+
+class App:
+    """The operator of one process, from taking the lease to giving it back."""
+
+    def __init__(self, config: Config, kube: Api) -> None:
+        self._config, self._kube = config, kube
+        self.stop = asyncio.Event()
+        self.pulse = Pulse()
+        self.metrics = Metrics(self._figures)
+        self.port = 0
+        self._reconciler: reconciler.Reconciler | None = None
+        self._queue: WorkQueue[JobKey] = WorkQueue()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    async def run(self) -> int:
+        """Lead until told to stop (0), or until a part has failed (1)."""
+        config = self._config
+        health = HealthServer(self.pulse, host=config.http_host, port=config.health_port)
+        health.start()
+        scraped, thread = start_http_server(
+            config.metrics_port, addr=config.http_host, registry=self.metrics.registry
+        )
+        elector = Elector(
+            self._kube,
+            namespace=config.namespace,
+            name=LEASE,
+            identity=f"{config.identity}_{uuid.uuid4().hex[:8]}",
+        )
+        self._start("pulse", self.pulse.beat(self.metrics.loop_lag_s.set))
+        try:
+            return await self._run(elector)
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            health.close()
+            scraped.shutdown()
+            thread.join()
+
+    async def _run(self, elector: Elector) -> int:
+        acquired = self._start("election", elector.acquire())
+        await self._first_of(acquired, self._start("stop", self.stop.wait()))
+        if self.stop.is_set():
+            return 0
+        term = acquired.result()
+        self._tasks.remove(acquired)
+        log.info("leading", extra={"term": term})
+        self._start("lease", elector.hold())
+        try:
+            return await self._lead(elector, term)
+        finally:
+            if elector.is_leading:
+                await elector.release()
+
+    async def _lead(self, elector: Elector, term: int) -> int:
+        config, kube = self._config, self._kube
+        recorder = Recorder(kube, identity=config.identity)
+        led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder))
+        authority = await tls.load_authority(kube, config.namespace)
+        nodes = Nodes(kube)
+        self._reconciler = reconciler.Reconciler(
+            reconciler.Ports(
+                kube=kube,
+                jobs=led,
+                nodes=nodes,
+                publish_trust=Trust(kube, authority.bundle).publish,
+                on_forced=self.metrics.forced.inc,
+                operator_address=config.advertise,
+            )
+        )
+        workers = Workers(self._queue, self._reconciler, self.metrics)
+        service = servicer.AgentService(led, lambda token: auth.authenticate(kube, token))
+        self.metrics.streams.set_function(lambda: service.streams)
+        server, self.port = servicer.make_server(service, tls.issue(authority), config.listen)
+        await server.start()
+        self._start("recorder", recorder.run())
+        self._start("ticks", led.tick_for_ever())
+        self._start("resync", self._resync())
+        for number in range(config.workers):
+            self._start(f"worker {number}", workers.work())
+        registry = handlers.registry(
+            add=self._queue.add,
+            nodes_changed=lambda: self._nodes_changed(nodes, led),
+            seen=lambda resource: self.metrics.last_event.labels(resource).set_to_current_time(),
+        )
+        informers = list(await handlers.start(registry, config.namespaces))
+        self._catch_signals()
+        self.pulse.is_leader = self.pulse.is_ready = True
+        self.metrics.leader.set(1)
+        failed = await self._first_of(*self._tasks, *informers)
+        return await self._leave(failed, server, service, led, workers, informers, recorder)
+
+    async def _leave(
+        self,
+        failed: bool,
+        server: Any,
+        service: servicer.AgentService,
+        led: jobs.Jobs,
+        workers: Workers,
+        informers: list[asyncio.Task[Any]],
+        recorder: Recorder,
+    ) -> int:
+        """Readiness off, agents told, reconciles ended between calls, streams drained, kopf ended.
+
+        gRPC comes before kopf, whose end would cancel gRPC's own tasks.
+        """
+        self.pulse.is_ready = self.pulse.is_leader = False
+        service.is_draining = True
+        for actor in led.all():
+            actor.send_away(RECONNECT_S)
+        await workers.close(_DRAIN_S)
+        await led.close()
+        await server.stop(_DRAIN_S)
+        for task in informers:
+            task.cancel()
+        await asyncio.gather(*informers, return_exceptions=True)
+        await recorder.flush(_FLUSH_S)
+        return 1 if failed else 0
+
+    def _job_ports(self, elector: Elector, recorder: Recorder) -> jobs.Ports:
+        kube = self._kube
+
+        async def persist(job: JobView, durable: Durable) -> None:
+            await facts.write(kube, job, durable)
+
+        async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
+            log.info("dismissing an agent", extra={"agent": agent, "reason": reason})
+            try:
+                await kube.delete(api.pod(job.namespace, agent))
+            except ApiError as error:
+                # Reconcile deletes it as well.
+                log.warning("a pod was not deleted", extra={"error": str(error)})
+            wake(job)
+
+        def record(job: JobView, entry: Record) -> None:
+            log.info(entry.message, extra={"job": job.name, "reason": entry.reason})
+            recorder.record(
+                job, severity=entry.severity, reason=entry.reason, message=entry.message
+            )
+
+        def wake(job: JobView) -> None:
+            self._queue.add((job.namespace, job.name))
+
+        return jobs.Ports(
+            persist=persist,
+            dismiss=dismiss,
+            record=record,
+            wake=wake,
+            is_leading=lambda: elector.is_leading,
+        )
+
+    async def _resync(self) -> None:
+        """A lost event costs seconds, not for ever."""
+        while True:
+            self.metrics.queue_depth.set(len(self._queue))
+            try:
+                for namespace in self._config.namespaces or ("",):
+                    for body in await self._kube.list(api.jobs(namespace)):
+                        meta = body["metadata"]
+                        self._queue.add((meta["namespace"], meta["name"]))
+                self.pulse.worked()
+            except ApiError as error:
+                log.warning("resync failed", extra={"error": str(error)})
+            await asyncio.sleep(self._config.resync_s)
+
+    def _nodes_changed(self, nodes: Nodes, led: jobs.Jobs) -> None:
+        nodes.changed()
+        for actor in led.all():
+            self._queue.add((actor.job.namespace, actor.job.name))
+
+    def _figures(self) -> list[JobFigures]:
+        return list(self._reconciler.figures.values()) if self._reconciler is not None else []
+
+    def _start(self, name: str, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.append(task)
+        return task
+
+    async def _first_of(self, *tasks: asyncio.Task[Any]) -> bool:
+        """Wait for an end; True if it was not the one that was asked for."""
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if task.get_name() != "stop" and not task.cancelled() and task.exception():
+                log.error(
+                    "a part has failed", exc_info=task.exception(), extra={"part": task.get_name()}
+                )
+        return not self.stop.is_set()
+
+    def _catch_signals(self) -> None:
+        """Ours, after kopf has installed its own."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop.set)

@@ -1,0 +1,114 @@
+"""Who is at the other end of a stream: token review, then the pod and the job that it stands for.
+
+An agent can speak for its own pod only: the token is bound to the pod's UID, the pod must be
+controlled by a BambooJob. Fails closed.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import dataclass
+
+from bamboo_operator import api, observe
+from bamboo_operator.api import Api, Object
+from bamboo_operator.config import AUDIENCE
+
+_POD_NAME = "authentication.kubernetes.io/pod-name"
+_POD_UID = "authentication.kubernetes.io/pod-uid"
+_PREFIX = "system:serviceaccount:"
+_MAX_TOKEN = 16 << 10
+
+
+class UnauthenticatedError(Exception):
+    """The stream is refused; the text goes to the agent's log."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What the API server says about an agent, whatever it says of itself.
+
+    expires_at: end of its token, seconds since 1970.
+    """
+
+    namespace: str
+    pod: str
+    pod_uid: str
+    job_uid: str
+    node: str
+    zone: str
+    machine: str
+    expires_at: float
+
+
+async def authenticate(kube: Api, token: str) -> Peer:
+    """Review the token and look the pod up."""
+    if not token or len(token) > _MAX_TOKEN:
+        raise UnauthenticatedError("no token was sent")
+    review = await kube.create(
+        api.token_reviews(),
+        {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [AUDIENCE]},
+        },
+    )
+    namespace, name, uid = _bound_pod(review.get("status") or {})
+    pod = await kube.get(api.pod(namespace, name))
+    if pod is None or pod["metadata"]["uid"] != uid:
+        raise UnauthenticatedError(f"pod {namespace}/{name} is gone")
+    return await _peer(kube, pod, token)
+
+
+def _bound_pod(status: Object) -> tuple[str, str, str]:
+    if not status.get("authenticated"):
+        raise UnauthenticatedError(f"the token is not valid: {status.get('error') or 'refused'}")
+    if AUDIENCE not in (status.get("audiences") or []):
+        raise UnauthenticatedError(f"the token is not meant for {AUDIENCE}")
+    user = status.get("user") or {}
+    username = str(user.get("username", ""))
+    if not username.startswith(_PREFIX):
+        raise UnauthenticatedError("the token is no service account's")
+    extra = user.get("extra") or {}
+    name, uid = _only(extra.get(_POD_NAME)), _only(extra.get(_POD_UID))
+    if not (name and uid):
+        raise UnauthenticatedError("the token is not bound to a pod")
+    return username.removeprefix(_PREFIX).split(":")[0], name, uid
+
+
+def _only(values: list[str] | None) -> str:
+    return values[0] if values and len(values) == 1 else ""
+
+
+async def _peer(kube: Api, pod: Object, token: str) -> Peer:
+    meta, spec = pod["metadata"], pod.get("spec") or {}
+    owners = [
+        o
+        for o in meta.get("ownerReferences") or []
+        if o.get("controller") and o.get("kind") == "BambooJob" and _group(o) == api.GROUP
+    ]
+    if not owners:
+        raise UnauthenticatedError(f"pod {meta['name']} belongs to no BambooJob")
+    node = await kube.get(f"{api.nodes()}/{spec['nodeName']}") if spec.get("nodeName") else None
+    labels = (node or {}).get("metadata", {}).get("labels") or {}
+    return Peer(
+        namespace=meta["namespace"],
+        pod=meta["name"],
+        pod_uid=meta["uid"],
+        job_uid=owners[0]["uid"],
+        node=spec.get("nodeName", ""),
+        zone=labels.get(observe.ZONE_LABEL, ""),
+        machine=observe.machine(node) if node else "",
+        expires_at=_expiry(token),
+    )
+
+
+def _group(owner: Object) -> str:
+    return str(owner.get("apiVersion", "")).split("/")[0]
+
+
+def _expiry(token: str) -> float:
+    """``exp`` of a token that has been reviewed: its signature is known to be good."""
+    payload = token.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return float(claims["exp"])

@@ -1,0 +1,88 @@
+"""The operator's configuration, built once from the environment (the chart sets it)."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SERVER_NAME = "bamboo-operator"
+"""Name in the operator's certificate; agents check it whatever address they were given."""
+
+AUDIENCE = "bamboo-operator"
+"""For whom the agents' tokens are issued."""
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class ConfigError(Exception):
+    """A variable is missing or wrong; the text is one sentence that names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """listen: where agents are served; advertise: where agents find that, as host:port;
+    http_host: for health and metrics; namespaces: those that are watched, empty for all."""
+
+    namespace: str
+    identity: str
+    listen: str
+    advertise: str
+    http_host: str
+    health_port: int
+    metrics_port: int
+    namespaces: tuple[str, ...]
+    log_level: str
+    workers: int
+    resync_s: float
+
+
+def from_env(env: Mapping[str, str]) -> Config:
+    """Read the configuration. ConfigError names the first variable that is wrong."""
+    port = _number(env, "BAMBOO_GRPC_PORT", 9443, 65535)
+    http_host = env.get("BAMBOO_HTTP_HOST") or env.get("POD_IP") or "0.0.0.0"
+    return Config(
+        namespace=env.get("POD_NAMESPACE") or "bamboo-system",
+        identity=env.get("POD_NAME") or socket.gethostname(),
+        listen=f"{env.get('BAMBOO_GRPC_HOST') or '0.0.0.0'}:{port}",
+        advertise=_advertise(env, port),
+        http_host=http_host,
+        health_port=_number(env, "BAMBOO_HEALTH_PORT", 8081, 65535),
+        metrics_port=_number(env, "BAMBOO_METRICS_PORT", 8080, 65535),
+        namespaces=tuple(n for n in env.get("BAMBOO_NAMESPACES", "").split(",") if n),
+        log_level=_level(env),
+        workers=_number(env, "BAMBOO_WORKERS", 8, 256),
+        resync_s=float(_number(env, "BAMBOO_RESYNC_SECONDS", 15, 3600)),
+    )
+
+
+def _advertise(env: Mapping[str, str], port: int) -> str:
+    address = env.get("BAMBOO_ADVERTISE_ADDRESS", "")
+    if not address:
+        host = env.get("POD_IP", "")
+        if not host:
+            raise ConfigError(
+                "neither BAMBOO_ADVERTISE_ADDRESS nor POD_IP is set; set one, so that agents can"
+                " find the operator."
+            )
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    host, colon, digits = address.rpartition(":")
+    if not (host and colon and digits.isdecimal() and 0 < int(digits) < 65536):
+        raise ConfigError(f"BAMBOO_ADVERTISE_ADDRESS {address!r} is not host:port; set it so.")
+    return address
+
+
+def _number(env: Mapping[str, str], name: str, default: int, most: int) -> int:
+    text = env.get(name, "")
+    if not text:
+        return default
+    if not text.isdecimal() or not 0 < int(text) <= most:
+        raise ConfigError(f"{name} {text!r} is not a number from 1 to {most}; set it so.")
+    return int(text)
+
+
+def _level(env: Mapping[str, str]) -> str:
+    level = env.get("BAMBOO_LOG_LEVEL") or "info"
+    if level not in LEVELS:
+        raise ConfigError(f"BAMBOO_LOG_LEVEL {level!r} is none of {', '.join(LEVELS)}; set one.")
+    return level

@@ -1,0 +1,117 @@
+"""kopf as an informer: the only module that imports it.
+
+Every event of a BambooJob, of an agent's pod or of a node becomes a key in the queue; truth comes
+from a LIST later. kopf writes nothing: no finalizer, no annotation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import kopf
+
+from bamboo_operator import api
+from bamboo_operator.observe import JOB_LABEL
+
+JobKey = tuple[str, str]
+"""Namespace and name."""
+
+_CREDENTIALS_LIFE = timedelta(minutes=10)
+_SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class _Endless:
+    """Pauses between retries, for ever: a finite list would make an API outage fatal."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.5, 1.0, 2.0, 5.0), itertools.repeat(10.0))
+
+
+def registry(
+    *, add: Callable[[JobKey], None], nodes_changed: Callable[[], None], seen: Callable[[str], None]
+) -> kopf.OperatorRegistry:
+    """Handlers that only tell what may have changed. ``seen``: resource of an event."""
+    handlers = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]
+    def login(**kwargs: Any) -> Any:
+        return _login(**kwargs)
+
+    @kopf.on.event(api.GROUP, api.VERSION, api.PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
+    async def on_job(namespace: str | None, name: str | None, **_: Any) -> None:
+        seen("bamboojobs")
+        add((namespace or "", name or ""))
+
+    @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]
+    async def on_pod(namespace: str | None, labels: Any, **_: Any) -> None:
+        seen("pods")
+        add((namespace or "", str(labels[JOB_LABEL])))
+
+    @kopf.on.event("", "v1", "nodes", registry=handlers)  # type: ignore[untyped-decorator]
+    async def on_node(**_: Any) -> None:
+        seen("nodes")
+        nodes_changed()
+
+    return handlers
+
+
+def _login(**kwargs: Any) -> Any:
+    """The pod's service account, whose token is read again now and then, or KUBECONFIG.
+
+    kopf's own reading of the service account insists on a DNS name for the API server.
+    """
+    host, port = (
+        os.environ.get("KUBERNETES_SERVICE_HOST"),
+        os.environ.get("KUBERNETES_SERVICE_PORT"),
+    )
+    if not host or os.environ.get("KUBECONFIG"):
+        return kopf.login_with_kubeconfig(**kwargs)
+    host = f"[{host}]" if ":" in host else host
+    return kopf.ConnectionInfo(
+        server=f"https://{host}:{port or 443}",
+        ca_path=str(_SERVICE_ACCOUNT / "ca.crt"),
+        token=(_SERVICE_ACCOUNT / "token").read_text().strip(),
+        expiration=datetime.now(UTC) + _CREDENTIALS_LIFE,
+    )
+
+
+def settings() -> kopf.OperatorSettings:
+    """As research on kopf found them; see docs/adr."""
+    s = kopf.OperatorSettings()
+    s.peering.standalone = True
+    s.posting.enabled = False
+    s.scanning.disabled = True
+    s.watching.label_selectors["pods"] = JOB_LABEL
+    s.watching.chunk_size = 500
+    s.watching.server_timeout = 240
+    s.watching.client_timeout = 270
+    s.watching.connect_timeout = 5
+    s.networking.connect_timeout = 5
+    s.networking.request_timeout = 30
+    s.networking.error_backoffs = _Endless()
+    s.queueing.idle_timeout = 2
+    s.queueing.error_delays = (1, 2, 5, 10)
+    s.process.ultimate_exiting_timeout = None
+    return s
+
+
+async def start(
+    handlers: kopf.OperatorRegistry, namespaces: Sequence[str]
+) -> Sequence[asyncio.Task[Any]]:
+    """kopf's root tasks; their owner cancels them, and must end the process if one ends."""
+    tasks: Sequence[asyncio.Task[Any]] = await kopf.spawn_tasks(
+        registry=handlers,
+        settings=settings(),
+        standalone=True,
+        namespaces=list(namespaces),
+        clusterwide=not namespaces,
+        # Signals are ours; a flag that is never set keeps kopf's hands off them at exit.
+        stop_flag=asyncio.Event(),
+    )
+    return tasks

@@ -1,0 +1,100 @@
+"""Health over HTTP, and the event loop's lag.
+
+Served from a thread, so that a blocked loop is told instead of hidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+MAX_LAG_S = 10.0
+"""The loop has been blocked for so long: restart us."""
+MAX_SILENCE_S = 60.0
+"""A leader reconciles at least so often."""
+
+_PERIOD_S = 0.5
+
+
+class Pulse:
+    """Signs of life: the loop's and the reconciler's."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._beat_at = self._worked_at = clock()
+        self.is_leader = False
+        self.is_ready = False
+
+    def worked(self) -> None:
+        """The resync has come round."""
+        self._worked_at = self._clock()
+
+    def problems(self) -> list[str]:
+        """Why the process should be restarted; empty if it should not."""
+        now, found = self._clock(), []
+        if now - self._beat_at > MAX_LAG_S:
+            found.append(f"the event loop has been blocked for {now - self._beat_at:.0f} s")
+        if self.is_leader and now - self._worked_at > MAX_SILENCE_S:
+            found.append(f"no resync for {now - self._worked_at:.0f} s")
+        return found
+
+    async def beat(self, report: Callable[[float], None]) -> None:
+        """Measure the loop's lag for ever."""
+        while True:
+            began = self._clock()
+            await asyncio.sleep(_PERIOD_S)
+            self._beat_at = self._clock()
+            report(max(0.0, self._beat_at - began - _PERIOD_S))
+
+
+class HealthServer:
+    """GET /livez, /readyz."""
+
+    def __init__(self, pulse: Pulse, *, host: str, port: int) -> None:
+        self._server = ThreadingHTTPServer((host, port), _handler(pulse))
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.server_address[1])
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            """Answer a probe."""
+            if self.path == "/livez":
+                self._answer(pulse.problems())
+            elif self.path == "/readyz":
+                self._answer([] if pulse.is_ready else ["not the leader, or not started yet"])
+            else:
+                self.send_error(404)
+
+        def _answer(self, problems: list[str]) -> None:
+            body = json.dumps({"ok": not problems, "problems": problems}).encode()
+            self.send_response(503 if problems else 200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Probes are not worth a line each."""
+
+    return Handler

@@ -1,0 +1,357 @@
+"""The arbiters' shell: one core Arbiter for each job, its effects performed in asyncio.
+
+Events are handled at once and without waiting; what takes time (writing facts, planning, deleting
+pods) runs in tasks that come back as events. A defect in one job's arbiter restarts that arbiter
+with a higher term and leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from bamboo_core import planner
+from bamboo_core import spec as specs
+from bamboo_core.arbiter import Arbiter
+from bamboo_core.arbitration import (
+    ArbiterJob,
+    ComputePlan,
+    Connected,
+    Disconnected,
+    Dismiss,
+    Effect,
+    Event,
+    Goal,
+    Happening,
+    Lost,
+    Over,
+    Persist,
+    Persisted,
+    Planned,
+    PlannerFault,
+    PlanRequest,
+    PlanResult,
+    Received,
+    Record,
+    Send,
+    Tick,
+    Timing,
+)
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
+from bamboo_core.messages import AgentMessage, CommitRecord, Hello, Notice, Reconnect
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import ClusterView, JobView, Losses, TrainingView
+from bamboo_operator import facts, training
+from bamboo_operator.sessions import Session, Sessions
+
+log = logging.getLogger(__name__)
+
+Planner = Callable[[PlanRequest], PlanResult]
+
+_LONGEST_PAUSE_S = 60.0
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What an actor needs of the world.
+
+    persist: writes facts under the rule of :mod:`bamboo_operator.facts`; dismiss: deletes a pod;
+    record: (job, record); wake: asks for a reconcile; is_leading: false silences everything.
+    """
+
+    persist: Callable[[JobView, Durable], Coroutine[Any, Any, None]]
+    dismiss: Callable[[JobView, AgentId, str], Coroutine[Any, Any, None]]
+    record: Callable[[JobView, Record], None]
+    wake: Callable[[JobView], None]
+    is_leading: Callable[[], bool]
+    plan: Planner = planner.compute
+    timing: Timing = field(default_factory=Timing)
+
+
+@dataclass(frozen=True)
+class Before:
+    """What the job's status said when we began to lead it."""
+
+    losses: Losses = field(default_factory=Losses)
+    committed: CommitRecord | None = None
+
+
+class JobActor:
+    """One job under our leadership."""
+
+    def __init__(
+        self,
+        job: JobView,
+        spec: JobSpec,
+        durable: Durable,
+        *,
+        term: int,
+        ports: Ports,
+        before: Before | None = None,
+    ) -> None:
+        before = before if before is not None else Before()
+        self.job = job
+        self.sessions = Sessions()
+        self.losses = before.losses
+        self._committed_before = before.committed
+        self._ports = ports
+        self._spec = spec
+        self._term = max(term, durable.term + 1)
+        self._keys: dict[AgentId, bytes] = {}
+        self._dismissed: set[AgentId] = set()
+        self._reported_lost: set[AgentId] = set()
+        self._noticed: set[AgentId] = set()
+        self._goal: Goal | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pending: Persist | None = None
+        self._is_persisting = False
+        self._mark: object = None
+        self._faults = 0
+        self._restart_at = 0.0
+        self._arbiter = self._make(durable)
+
+    def _make(self, durable: Durable) -> Arbiter:
+        job = ArbiterJob(
+            name=f"{self.job.namespace}/{self.job.name}",
+            uid=self.job.uid,
+            spec=self._spec,
+            spec_json=specs.to_json(self._spec),
+            timing=self._ports.timing,
+        )
+        return Arbiter(job, durable, self._term)
+
+    # ------------------------------------------------------------ agents
+
+    def connect(self, hello: Hello) -> Session:
+        """An agent's stream has begun."""
+        session = self.sessions.open(hello.agent)
+        key = self._keys.setdefault(hello.agent, os.urandom(16))
+        self.tell(Connected(hello, key))
+        return session
+
+    def receive(self, session: Session, message: AgentMessage) -> None:
+        """A message has come on a stream; one of a stream that was replaced is dropped."""
+        if isinstance(message, Notice):
+            self._noticed.add(session.agent)
+        self.tell(Received(session.agent, message))
+
+    def disconnect(self, session: Session) -> None:
+        """A stream has ended."""
+        if self.sessions.discard(session):
+            self.tell(Disconnected(session.agent))
+
+    def send_away(self, after_s: float) -> None:
+        """We are leaving: agents shall come back to the next leader."""
+        for session in self.sessions.all():
+            session.send(Reconnect(after_s))
+
+    # ------------------------------------------------------------ cluster
+
+    def observe(self, spec: JobSpec, view: ClusterView) -> None:
+        """Tell the arbiter what the cluster shows: the goal, and who is certainly gone."""
+        self._take_spec(spec)
+        nodes = {node.name: node for node in view.nodes}
+        for agent, why in training.certain_losses(view):
+            if agent not in self._reported_lost:
+                self._reported_lost.add(agent)
+                self.tell(Lost(agent, confirmed=True, evidence=why))
+        alive = [pod for pod in view.pods if pod.is_alive]
+        present = {pod.agent for pod in view.pods}
+        self._reported_lost &= present
+        self._dismissed &= present
+        goal = Goal(
+            pipelines=spec.pipelines.count,
+            suspended=spec.suspend,
+            drained=frozenset(
+                p.agent for p in alive if p.node in nodes and nodes[p.node].departing
+            ),
+            expected=frozenset(p.agent for p in alive if p.agent not in self._dismissed),
+        )
+        if goal != self._goal:
+            self._goal = goal
+            self.tell(goal)
+
+    def _take_spec(self, spec: JobSpec) -> None:
+        """While it is suspended a job may change: its arbiter starts anew with the same facts."""
+        if training.same_for_arbiter(spec, self._spec) or self.sessions.all():
+            return
+        self._spec = spec
+        self._restart()
+
+    def view(self) -> TrainingView:
+        """What reconcile and status need to know."""
+        return training.view(
+            self._arbiter.status(),
+            self._arbiter.durable,
+            dismissed=frozenset(self._dismissed),
+            losses=self.losses,
+            before=self._committed_before,
+            batch=self._spec.training.global_batch_size,
+        )
+
+    # ------------------------------------------------------------ events and effects
+
+    def tick(self) -> None:
+        """Time has passed."""
+        self.tell(Tick())
+
+    def tell(self, event: Event) -> None:
+        """Let the arbiter handle an event and perform what it wants."""
+        loop = asyncio.get_running_loop()
+        if not self._ports.is_leading() or loop.time() < self._restart_at:
+            return
+        try:
+            for effect in self._arbiter.handle(event, loop.time()):
+                self._perform(effect)
+        except Exception:
+            # A supervisor: a defect costs this job a pause, and the others nothing.
+            log.exception("the arbiter failed", extra={"job": self.job.name, "uid": self.job.uid})
+            self._faults += 1
+            self._restart_at = loop.time() + min(_LONGEST_PAUSE_S, 2.0**self._faults)
+            self._restart()
+        self._notice_change()
+
+    def _restart(self) -> None:
+        """A new arbiter, as a new leader would make it; agents come back to it."""
+        self._term += 1
+        for session in self.sessions.all():
+            self.sessions.close(session.agent)
+        self._pending = None
+        self._goal = None
+        self._arbiter = self._make(self._arbiter.durable)
+        self._ports.wake(self.job)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send(agent, message):
+                self.sessions.send(agent, message)
+            case Persist():
+                self._pending = effect
+                if not self._is_persisting:
+                    self._is_persisting = True
+                    self._spawn(self._persist())
+            case ComputePlan():
+                self._spawn(self._compute(effect, self._arbiter))
+            case Dismiss(agent, reason):
+                self._dismissed.add(agent)
+                self._spawn(self._ports.dismiss(self.job, agent, reason))
+            case Record():
+                self._count(effect)
+                self._ports.record(self.job, effect)
+            case Over():
+                self._ports.wake(self.job)
+
+    async def _persist(self) -> None:
+        """Write the newest facts until there are no newer ones; only then they count."""
+        try:
+            while (wanted := self._pending) is not None:
+                arbiter = self._arbiter
+                try:
+                    await self._ports.persist(self.job, wanted.durable)
+                except facts.NotWrittenError as error:
+                    log.warning("facts are not durable yet", extra={"error": str(error)})
+                    await asyncio.sleep(_RETRY_S)
+                    continue
+                if self._pending is wanted:
+                    self._pending = None
+                if arbiter is self._arbiter:
+                    self.tell(Persisted(wanted.version))
+        except facts.SupersededError as error:
+            log.warning("another leader has taken over", extra={"error": str(error)})
+        finally:
+            self._is_persisting = False
+
+    async def _compute(self, order: ComputePlan, arbiter: Arbiter) -> None:
+        try:
+            result = await asyncio.to_thread(self._ports.plan, order.request)
+        except Exception as error:
+            # A defect of the planner ends this job with a reason, not the operator.
+            log.exception("the planner failed", extra={"job": self.job.name})
+            result = PlannerFault(f"{type(error).__name__}: {error}")
+        if arbiter is self._arbiter:
+            self.tell(Planned(order.id, result))
+
+    def _count(self, record: Record) -> None:
+        """Losses are members that went away by no one's wish."""
+        agent = AgentId(record.message.split(maxsplit=1)[0].rstrip(":"))
+        if record.reason is Happening.AGENT_LEAVING:
+            self.losses = Losses(self.losses.total + 1, self.losses.noticed + 1)
+        elif record.reason is Happening.AGENT_LOST and agent not in self._noticed:
+            self.losses = Losses(self.losses.total + 1, self.losses.noticed)
+
+    def _notice_change(self) -> None:
+        mark = training.mark(self._arbiter.status())
+        if mark != self._mark:
+            self._mark = mark
+            self._ports.wake(self.job)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all tasks and streams."""
+        for session in self.sessions.all():
+            self.sessions.close(session.agent)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Jobs:
+    """All actors, by the job's UID."""
+
+    def __init__(self, *, term: int, ports: Ports) -> None:
+        self._term, self._ports = term, ports
+        self._actors: dict[str, JobActor] = {}
+
+    def find(self, uid: str) -> JobActor | None:
+        """The actor of a job that we lead."""
+        return self._actors.get(uid)
+
+    def lead(self, job: JobView, spec: JobSpec, durable: Durable, before: Before) -> JobActor:
+        """The job's actor, made if there is none yet."""
+        actor = self._actors.get(job.uid)
+        if actor is None:
+            actor = JobActor(job, spec, durable, term=self._term, ports=self._ports, before=before)
+            self._actors[job.uid] = actor
+            log.info("leading a job", extra={"job": job.name, "uid": job.uid})
+        return actor
+
+    async def forget(self, uids: Iterable[str]) -> None:
+        """These jobs are gone or have ended."""
+        for uid in list(uids):
+            actor = self._actors.pop(uid, None)
+            if actor is not None:
+                await actor.close()
+
+    def all(self) -> list[JobActor]:
+        """Every actor."""
+        return list(self._actors.values())
+
+    def of_name(self, namespace: str, name: str) -> list[str]:
+        """UIDs of actors of jobs of that name; more than one where it was created again."""
+        return [
+            a.job.uid
+            for a in self._actors.values()
+            if (a.job.namespace, a.job.name) == (namespace, name)
+        ]
+
+    async def tick_for_ever(self, period_s: float = 0.25) -> None:
+        """Give every arbiter a sense of time."""
+        while True:
+            await asyncio.sleep(period_s)
+            for actor in self.all():
+                actor.tick()
+
+    async def close(self) -> None:
+        """End all actors."""
+        await self.forget(list(self._actors))

@@ -1,0 +1,173 @@
+"""One leader at a time, by one Lease: the only writer of status, the only one who directs agents.
+
+Expiry is judged by what we have seen change on our own clock, never by instants in the object.
+Every acquisition raises ``leaseTransitions``, which is the leader's term. Elections shipped with
+kopf and with the client are not used: the first freezes equal peers, the second cannot create.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bamboo_operator import api
+from bamboo_operator.api import Api, ApiError, Object
+
+log = logging.getLogger(__name__)
+
+
+class LeaseLostError(Exception):
+    """We may lead no longer; the process must end."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds. A leader that could not renew for give_up_s stops before others may begin."""
+
+    lease_s: float = 15.0
+    renew_s: float = 2.0
+    give_up_s: float = 10.0
+
+
+class Elector:
+    """Acquires, holds and releases the Lease."""
+
+    def __init__(
+        self,
+        kube: Api,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kube, self._namespace, self._name = kube, namespace, name
+        self._identity, self._clock = identity, clock
+        self._pace = pace if pace is not None else Pace()
+        self._seen: tuple[object, float] | None = None
+        self._lease: Object = {}
+        self._renewed_at = -math.inf
+
+    async def acquire(self) -> int:
+        """Wait until we lead; the term, higher than all before."""
+        while True:
+            try:
+                began_at = self._clock()
+                if await self._try():
+                    self._renewed_at = began_at
+                    return self.term
+            except ApiError as error:
+                log.warning("cannot take the lease", extra={"error": str(error)})
+            await asyncio.sleep(self._pace.renew_s)
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether nobody else can lead yet; false after this process has been asleep."""
+        return self._clock() - self._renewed_at < self._pace.give_up_s
+
+    @property
+    def term(self) -> int:
+        """Of our leadership."""
+        return int(self._lease["spec"]["leaseTransitions"])
+
+    async def hold(self) -> None:
+        """Renew for ever; LeaseLostError when another has it or the API server stays away."""
+        while True:
+            await asyncio.sleep(self._pace.renew_s)
+            began_at = self._clock()
+            try:
+                async with asyncio.timeout(self._pace.give_up_s):
+                    self._lease = await self._kube.replace(self._path, self._claimed(self.term))
+                self._renewed_at = began_at
+            except ApiError as error:
+                if error.is_conflict and not await self._is_still_ours():
+                    raise LeaseLostError("another operator has taken the lease") from error
+                log.warning("cannot renew the lease", extra={"error": str(error)})
+            except TimeoutError:
+                log.warning("renewing the lease takes too long")
+            if not self.is_leading:
+                raise LeaseLostError("the lease could not be renewed in time")
+
+    async def release(self) -> None:
+        """Let another take over at once; best effort."""
+        spec = self._lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
+        try:
+            await self._kube.replace(self._path, self._lease | {"spec": spec})
+        except ApiError as error:
+            log.warning("cannot release the lease", extra={"error": str(error)})
+
+    @property
+    def _path(self) -> str:
+        return api.lease(self._namespace, self._name)
+
+    async def _try(self) -> bool:
+        found = await self._kube.get(self._path)
+        if found is None:
+            new = self._fresh(1)
+            try:
+                self._lease = await self._kube.create(api.lease(self._namespace), new)
+            except ApiError as error:
+                if error.is_conflict:
+                    return False
+                raise
+            return True
+        if not self._is_free(found):
+            return False
+        term = int(found["spec"].get("leaseTransitions") or 0) + 1
+        self._lease = found
+        try:
+            self._lease = await self._kube.replace(self._path, self._claimed(term))
+        except ApiError as error:
+            if error.is_conflict:
+                return False
+            raise
+        return True
+
+    def _is_free(self, found: Object) -> bool:
+        spec = found.get("spec") or {}
+        if not spec.get("holderIdentity"):
+            return True
+        mark = found["metadata"]["resourceVersion"]
+        if self._seen is None or self._seen[0] != mark:
+            self._seen = (mark, self._clock())
+        age_s = self._clock() - self._seen[1]
+        return age_s > float(spec.get("leaseDurationSeconds") or self._pace.lease_s)
+
+    async def _is_still_ours(self) -> bool:
+        """A conflict may be our own write whose answer was lost."""
+        try:
+            found = await self._kube.get(self._path)
+        except ApiError:
+            return True
+        if found is None or (found.get("spec") or {}).get("holderIdentity") != self._identity:
+            return False
+        self._lease = found
+        return True
+
+    def _fresh(self, term: int) -> Object:
+        meta = {"name": self._name, "namespace": self._namespace}
+        self._lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": meta,
+            "spec": {},
+        }
+        return self._claimed(term)
+
+    def _claimed(self, term: int) -> Object:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        before = self._lease["spec"]
+        spec = {
+            "holderIdentity": self._identity,
+            "leaseDurationSeconds": int(self._pace.lease_s),
+            "leaseTransitions": term,
+            "renewTime": now,
+            "acquireTime": now if term != before.get("leaseTransitions") else before["acquireTime"],
+        }
+        return self._lease | {"spec": spec}

@@ -1,0 +1,169 @@
+"""The objects that the operator writes, as plain dicts: pods, config map, events.
+
+Names of environment variables are those that bamboo_agent.config reads.
+"""
+
+from __future__ import annotations
+
+import copy
+from datetime import UTC, datetime
+
+from bamboo_core.podtemplate import AGENT_CONTAINER
+from bamboo_core.reconcile import CreatePod
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import JobView
+from bamboo_operator import api
+from bamboo_operator.api import Object
+from bamboo_operator.config import AUDIENCE, SERVER_NAME
+from bamboo_operator.observe import JOB_LABEL, ZONE_LABEL
+
+CA_CONFIG_MAP = "bamboo-operator-ca"
+CA_KEY = "ca.crt"
+
+_IDENTITY_DIR = "/var/run/bamboo"
+_TOKEN_LIFE_S = 3600
+_HEALTH_PORT = 8080
+
+
+def pod(spec: JobSpec, job: JobView, action: CreatePod, *, operator_address: str) -> Object:
+    """An agent's pod: the user's template, with what belongs to the operator on top."""
+    template = copy.deepcopy(spec.worker.pod_template)
+    meta, body = template.get("metadata") or {}, template.get("spec") or {}
+    others = [c for c in body.get("containers") or [] if c["name"] != AGENT_CONTAINER]
+    own: Object = next(
+        (c for c in body.get("containers") or [] if c["name"] == AGENT_CONTAINER), {}
+    )
+    selector = dict(body.get("nodeSelector") or {})
+    if action.zone:
+        selector[ZONE_LABEL] = action.zone
+    body.update(
+        containers=[_container(spec, job, action, own, operator_address), *others],
+        volumes=[*(body.get("volumes") or []), _identity_volume()],
+        restartPolicy="Never",
+        terminationGracePeriodSeconds=spec.worker.grace_period_s,
+        automountServiceAccountToken=body.get("automountServiceAccountToken", False),
+        enableServiceLinks=False,
+    )
+    body.setdefault("securityContext", {}).setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    if selector:
+        body["nodeSelector"] = selector
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": action.name,
+            "namespace": job.namespace,
+            "labels": {**(meta.get("labels") or {}), **labels(job), **_slot_labels(action)},
+            "annotations": meta.get("annotations") or {},
+            "ownerReferences": [owner(job)],
+        },
+        "spec": body,
+    }
+
+
+def labels(job: JobView) -> dict[str, str]:
+    """By which the job's pods are found; ownership is checked by UID."""
+    return {
+        JOB_LABEL: job.name,
+        "app.kubernetes.io/name": "bamboo-agent",
+        "app.kubernetes.io/part-of": "bamboo",
+        "app.kubernetes.io/managed-by": "bamboo-operator",
+    }
+
+
+def _slot_labels(action: CreatePod) -> dict[str, str]:
+    return {
+        "bamboo.dev/pipeline": str(action.slot.pipeline),
+        "bamboo.dev/stage": str(action.slot.stage),
+        "bamboo.dev/incarnation": str(action.incarnation),
+    }
+
+
+def owner(job: JobView) -> Object:
+    """What makes the garbage collector remove the pod with the job, operator or not."""
+    return {
+        "apiVersion": api.API_VERSION,
+        "kind": "BambooJob",
+        "name": job.name,
+        "uid": job.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _container(
+    spec: JobSpec, job: JobView, action: CreatePod, own: Object, operator_address: str
+) -> Object:
+    worker = spec.worker
+    container = dict(own)
+    container.setdefault("args", [])
+    container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
+    container.setdefault(
+        "securityContext",
+        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    )
+    env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
+    env |= {e["name"]: e for e in _identity_env(spec, job, action, operator_address)}
+    container.update(
+        name=AGENT_CONTAINER,
+        image=worker.image,
+        env=list(env.values()),
+        volumeMounts=[
+            *(own.get("volumeMounts") or []),
+            {"name": "bamboo-identity", "mountPath": _IDENTITY_DIR, "readOnly": True},
+        ],
+    )
+    if worker.resources:
+        container["resources"] = worker.resources
+    return {key: value for key, value in container.items() if value != []}
+
+
+def _identity_env(
+    spec: JobSpec, job: JobView, action: CreatePod, operator_address: str
+) -> list[Object]:
+    def from_field(name: str, path: str) -> Object:
+        return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+    values = {
+        "BAMBOO_OPERATOR_ADDRESS": operator_address,
+        "BAMBOO_OPERATOR_NAME": SERVER_NAME,
+        "BAMBOO_JOB": f"{job.namespace}/{job.name}",
+        "BAMBOO_ZONE": action.zone,
+        "BAMBOO_TOKEN_FILE": f"{_IDENTITY_DIR}/token",
+        "BAMBOO_CA_FILE": f"{_IDENTITY_DIR}/{CA_KEY}",
+        "BAMBOO_GRACE_S": str(spec.worker.grace_period_s),
+        "BAMBOO_HEALTH_PORT": str(_HEALTH_PORT),
+    }
+    return [
+        from_field("BAMBOO_AGENT", "metadata.name"),
+        from_field("BAMBOO_POD_UID", "metadata.uid"),
+        from_field("BAMBOO_POD_IP", "status.podIP"),
+        from_field("BAMBOO_NODE", "spec.nodeName"),
+        *({"name": name, "value": value} for name, value in values.items()),
+    ]
+
+
+def _identity_volume() -> Object:
+    token = {"path": "token", "audience": AUDIENCE, "expirationSeconds": _TOKEN_LIFE_S}
+    bundle = {"name": CA_CONFIG_MAP, "items": [{"key": CA_KEY, "path": CA_KEY}]}
+    sources = [{"serviceAccountToken": token}, {"configMap": bundle}]
+    return {"name": "bamboo-identity", "projected": {"sources": sources}}
+
+
+def ca_config_map(namespace: str, bundle: str) -> Object:
+    """What agents trust, in the namespace of their job."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": CA_CONFIG_MAP,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/part-of": "bamboo"},
+        },
+        "data": {CA_KEY: bundle},
+    }
+
+
+def instant(at: float) -> str:
+    """RFC 3339, whole seconds, UTC."""
+    return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

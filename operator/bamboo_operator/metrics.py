@@ -1,0 +1,168 @@
+"""Prometheus metrics. Series about jobs are made at scrape time and vanish with the job.
+
+Labels job_namespace, training_job survive every scraper; no label has unbounded values.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from bamboo_core.lifecycle import JobStatus
+from bamboo_core.reasons import Phase
+from bamboo_core.view import JobView
+
+_JOB = ["job_namespace", "training_job"]
+
+
+@dataclass(frozen=True)
+class JobFigures:
+    """What is exported of a job: its newest status, committed samples and redone tasks."""
+
+    job: JobView
+    status: JobStatus
+    global_batch: int
+
+
+class Metrics:
+    """The operator's own series, and a collector for those of jobs."""
+
+    def __init__(self, jobs: Callable[[], Iterable[JobFigures]]) -> None:
+        self.registry = CollectorRegistry()
+        registry = self.registry
+        self.reconciles = Counter(
+            "bamboo_operator_reconcile", "Reconciles, by how they ended", ["outcome"],
+            registry=registry,
+        )  # fmt: skip
+        self.reconcile_s = Histogram(
+            "bamboo_operator_reconcile_duration_seconds", "Time of a reconcile", registry=registry,
+            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+        )  # fmt: skip
+        self.queue_depth = Gauge(
+            "bamboo_operator_queue_depth", "Jobs waiting for a reconcile", registry=registry
+        )
+        self.leader = Gauge("bamboo_operator_leader", "1 on the leader", registry=registry)
+        self.streams = Gauge("bamboo_agent_connections", "Open agent streams", registry=registry)
+        self.loop_lag_s = Gauge(
+            "bamboo_operator_loop_lag_seconds", "How late the event loop was", registry=registry
+        )
+        self.last_event = Gauge(
+            "bamboo_operator_watch_last_event_timestamp_seconds", "Newest watch event",
+            ["resource"], registry=registry,
+        )  # fmt: skip
+        self.api_requests = Counter(
+            "bamboo_operator_kube_api_requests", "Requests to the API server",
+            ["verb", "resource", "code"], registry=registry,
+        )  # fmt: skip
+        self.forced = Counter(
+            "bamboo_stuck_terminating_forced", "Pods deleted without their node's word",
+            registry=registry,
+        )  # fmt: skip
+        self._build_info()
+        registry.register(_JobCollector(jobs))
+
+    def _build_info(self) -> None:
+        info = Gauge(
+            "bamboo_operator_build_info", "Always 1", ["version", "python"], registry=self.registry
+        )
+        info.labels(metadata.version("bamboo-train"), platform.python_version()).set(1)
+
+    def observe_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
+        """A request to the API server has ended."""
+        del seconds
+        self.api_requests.labels(verb, resource, str(code)).inc()
+
+
+class _JobCollector(Collector):
+    def __init__(self, jobs: Callable[[], Iterable[JobFigures]]) -> None:
+        self._jobs = jobs
+
+    def describe(self) -> list[Metric]:
+        """Nothing up front: the registry must not call collect for it."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """The jobs as they are now."""
+        figures = list(self._jobs())
+        total = GaugeMetricFamily("bamboo_jobs", "BambooJobs by phase", labels=["phase"])
+        for phase in Phase:
+            total.add_metric([phase], sum(f.status.phase is phase for f in figures))
+        yield total
+        yield from _per_job(figures)
+        yield _workers(figures)
+        yield _conditions(figures)
+
+
+def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
+    gauges: list[tuple[str, str, Callable[[JobFigures], float]]] = [
+        ("bamboo_job_workers_wanted", "Agents wanted", lambda f: f.status.agents_wanted),
+        ("bamboo_job_plan_epoch", "Number of the plan in force", lambda f: f.status.epoch),
+        ("bamboo_job_attempt", "Restores so far", lambda f: f.status.attempt),
+        ("bamboo_job_training_loss", "Loss of the last committed step", _loss),
+        ("bamboo_checkpoint_last_step", "Newest complete checkpoint", _checkpoint),
+        ("bamboo_job_samples_per_second", "Speed", lambda f: f.status.samples_per_s),
+    ]
+    for name, text, value in gauges:
+        family = GaugeMetricFamily(name, text, labels=_JOB)
+        for f in figures:
+            family.add_metric(_labels(f), value(f))
+        yield family
+    pipelines = GaugeMetricFamily("bamboo_job_pipelines", "Pipelines", labels=[*_JOB, "state"])
+    for f in figures:
+        pipelines.add_metric([*_labels(f), "active"], f.status.pipelines)
+        pipelines.add_metric([*_labels(f), "wanted"], f.status.pipelines_wanted)
+        pipelines.add_metric([*_labels(f), "feasible"], f.status.feasible_pipelines)
+    yield pipelines
+    yield from _counters(figures)
+
+
+def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
+    steps = CounterMetricFamily("bamboo_job_steps", "Committed steps", labels=_JOB)
+    samples = CounterMetricFamily("bamboo_job_samples", "Samples in them", labels=_JOB)
+    lost = CounterMetricFamily("bamboo_preemptions", "Agents lost", labels=[*_JOB, "noticed"])
+    for f in figures:
+        done = f.status.committed.step + 1 if f.status.committed is not None else 0
+        steps.add_metric(_labels(f), done)
+        samples.add_metric(_labels(f), done * f.global_batch)
+        losses = f.status.losses
+        lost.add_metric([*_labels(f), "true"], losses.noticed)
+        lost.add_metric([*_labels(f), "false"], losses.total - losses.noticed)
+    yield from (steps, samples, lost)
+
+
+def _workers(figures: list[JobFigures]) -> Metric:
+    labels = [*_JOB, "zone", "state"]
+    family = GaugeMetricFamily("bamboo_job_workers", "Agents by zone and state", labels=labels)
+    for f in figures:
+        for zone in f.status.zones:
+            family.add_metric([*_labels(f), zone.zone, "running"], zone.running)
+            family.add_metric([*_labels(f), zone.zone, "connected"], zone.connected)
+    return family
+
+
+def _conditions(figures: list[JobFigures]) -> Metric:
+    labels = [*_JOB, "type"]
+    family = GaugeMetricFamily("bamboo_job_condition", "1 if the condition is true", labels=labels)
+    for f in figures:
+        for condition in f.status.conditions:
+            family.add_metric([*_labels(f), condition.type], float(condition.status))
+    return family
+
+
+def _labels(figures: JobFigures) -> list[str]:
+    return [figures.job.namespace, figures.job.name]
+
+
+def _loss(figures: JobFigures) -> float:
+    committed = figures.status.committed
+    return committed.loss if committed is not None else float("nan")
+
+
+def _checkpoint(figures: JobFigures) -> float:
+    return float(figures.status.checkpoint_step)

@@ -1,0 +1,151 @@
+"""Objects of the Kubernetes API to the views of the core; the only place that knows both.
+
+Reads nothing by itself. A field that is missing or strange is treated as absent: what the API
+server sends must never stop the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from bamboo_core import podtemplate
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
+from bamboo_operator import quantities
+from bamboo_operator.api import Object
+
+ZONE_LABEL = "topology.kubernetes.io/zone"
+JOB_LABEL = "bamboo.dev/job"
+DEPARTURE_TAINTS = frozenset(
+    {
+        "cloud.google.com/impending-node-termination",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+"""With these a cloud or an autoscaler says that the node is about to go."""
+
+_SPOT_LABELS = (
+    ("cloud.google.com/gke-spot", "true"),
+    ("cloud.google.com/gke-preemptible", "true"),
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("karpenter.sh/capacity-type", "spot"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+    ("node.kubernetes.io/lifecycle", "spot"),
+    ("bamboo.dev/spot", "true"),
+)
+_NO_LIMIT = 1 << 20
+
+
+def timestamp(text: str | None) -> float | None:
+    """Seconds since 1970 of an RFC 3339 instant."""
+    if not text:
+        return None
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def job_view(body: Object) -> JobView:
+    """The BambooJob beside its spec."""
+    meta = body["metadata"]
+    return JobView(
+        namespace=meta["namespace"],
+        name=meta["name"],
+        uid=meta["uid"],
+        generation=int(meta.get("generation", 0)),
+        created_at=timestamp(meta.get("creationTimestamp")) or 0.0,
+        deleting="deletionTimestamp" in meta,
+    )
+
+
+def is_owned(pod: Object, uid: str) -> bool:
+    """Whether the job of that UID controls the pod; names may recur, UIDs do not."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
+
+
+def pod_views(pods: Iterable[Object], job: JobView) -> tuple[PodView, ...]:
+    """The job's agents, in the order of their names."""
+    views = (_pod_view(pod, job.name) for pod in pods if is_owned(pod, job.uid))
+    return tuple(sorted((v for v in views if v is not None), key=lambda view: view.name))
+
+
+def _pod_view(pod: Object, job: str) -> PodView | None:
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    parsed = parse_pod_name(job, meta["name"])
+    if parsed is None:
+        return None
+    slot, incarnation = parsed
+    state = _agent_state(status)
+    ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
+    phase = status.get("phase", "Pending")
+    return PodView(
+        name=meta["name"],
+        uid=meta["uid"],
+        slot=slot,
+        incarnation=incarnation,
+        phase=PodPhase(phase) if phase in list(PodPhase) else PodPhase.UNKNOWN,
+        created_at=timestamp(meta.get("creationTimestamp")) or 0.0,
+        zone=(spec.get("nodeSelector") or {}).get(ZONE_LABEL, ""),
+        node=spec.get("nodeName") or "",
+        started_at=timestamp(status.get("startTime")),
+        deleting_at=timestamp(meta.get("deletionTimestamp")),
+        exit_code=ended.get("exitCode"),
+        exit_reason=ended.get("reason") or status.get("reason") or "",
+        waiting=waiting.get("reason") or "",
+        trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
+    )
+
+
+def _agent_state(status: Object) -> Object:
+    for container in status.get("containerStatuses") or []:
+        if container.get("name") == podtemplate.AGENT_CONTAINER:
+            state: Object = container.get("state") or {}
+            return state
+    return {}
+
+
+def node_views(nodes: Iterable[Object], spec: JobSpec) -> tuple[NodeView, ...]:
+    """All nodes, with how many of the job's agents fit on each."""
+    return tuple(sorted((_node_view(node, spec) for node in nodes), key=lambda view: view.name))
+
+
+def _node_view(node: Object, spec: JobSpec) -> NodeView:
+    meta, body, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
+    labels = meta.get("labels") or {}
+    ready = any(
+        c.get("type") == "Ready" and c.get("status") == "True"
+        for c in status.get("conditions") or []
+    )
+    taints = {taint.get("key") for taint in body.get("taints") or []}
+    return NodeView(
+        name=meta["name"],
+        machine=machine(node),
+        zone=labels.get(ZONE_LABEL, ""),
+        ready=ready,
+        schedulable=not body.get("unschedulable", False),
+        spot=any(labels.get(key) == value for key, value in _SPOT_LABELS),
+        departing=bool(taints & DEPARTURE_TAINTS),
+        agents=_agents_that_fit(status.get("allocatable") or {}, spec),
+    )
+
+
+def machine(node: Object) -> str:
+    """Node UID + boot ID: never the name, which comes back with another machine."""
+    boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")
+    return f"{node['metadata']['uid']}/{boot_id}"
+
+
+def _agents_that_fit(allocatable: dict[str, Any], spec: JobSpec) -> int:
+    resources = spec.worker.resources
+    wanted = (resources.get("limits") or {}) | (resources.get("requests") or {})
+    fits = [_NO_LIMIT if not wanted else int(quantities.parse(allocatable.get("pods", _NO_LIMIT)))]
+    for name, amount in wanted.items():
+        each = quantities.parse(amount)
+        if each > 0:
+            fits.append(int(quantities.parse(allocatable.get(name, 0)) / each))
+    return min(fits)

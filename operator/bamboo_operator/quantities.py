@@ -1,0 +1,24 @@
+"""Quantities of Kubernetes ("500m", "2Gi") as numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+_SUFFIXES = {
+    "": Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    **{letter: Fraction(1000**power) for power, letter in enumerate("kMGTPE", start=1)},
+    **{letter + "i": Fraction(1024**power) for power, letter in enumerate("KMGTPE", start=1)},
+}
+
+
+def parse(text: str | int | float) -> Fraction:
+    """The number. ValueError if the text is no quantity."""
+    words = str(text)
+    digits = words.rstrip("numkKMGTPEi")
+    suffix = words[len(digits) :]
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"{words!r} is no quantity")
+    return Fraction(digits) * _SUFFIXES[suffix]

@@ -1,0 +1,259 @@
+"""One reconcile: LIST, observe, decide (pure), write status, act.
+
+Status comes before actions: the numbers given to new pods are durable before the pods exist. Every
+action can be repeated; what fails is tried again by the queue.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from bamboo_core import lifecycle
+from bamboo_core import spec as specs
+from bamboo_core.lifecycle import JobStatus
+from bamboo_core.reasons import Reason
+from bamboo_core.reconcile import Action, CreatePod, DeletePod, Step, step
+from bamboo_core.records import Problem
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import ClusterView, Condition, JobView, Memory, Outcome, TrainingView
+from bamboo_operator import api, facts, manifests, observe
+from bamboo_operator import status as statuses
+from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.jobs import Before, JobActor, Jobs
+from bamboo_operator.metrics import JobFigures
+from bamboo_operator.nodes import Nodes
+
+log = logging.getLogger(__name__)
+
+PROGRESS_S = 5.0
+"""Status that differs in progress only is written at most so often."""
+
+
+@dataclass
+class _Known:
+    """What we remember of a job between reconciles, beside its status."""
+
+    memory: Memory
+    rejected: str = ""
+    written_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ports:
+    """publish_trust: sees to it that agents in a namespace can verify us."""
+
+    kube: Api
+    jobs: Jobs
+    nodes: Nodes
+    publish_trust: Callable[[str], Awaitable[None]]
+    on_forced: Callable[[], None]
+    operator_address: str
+    clock: Callable[[], float] = time.time
+
+
+class Reconciler:
+    """Brings jobs nearer to what they shall be; one call for one job at a time."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._ports = ports
+        self._kube = ports.kube
+        self._known: dict[str, _Known] = {}
+        self.figures: dict[str, JobFigures] = {}
+
+    async def reconcile(self, namespace: str, name: str) -> float | None:
+        """Seconds until it must be called again even if nothing happens; None: no need."""
+        body = await self._kube.get(api.job(namespace, name))
+        await self._forget_others(namespace, name, body)
+        if body is None:
+            return None
+        job = observe.job_view(body)
+        if job.deleting:
+            await self._ports.jobs.forget([job.uid])
+            return None
+        known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
+        spec = specs.from_manifest(body)
+        problems = spec if isinstance(spec, list) else _changes(spec, body)
+        if problems or isinstance(spec, list):
+            reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED
+            await self._refuse(job, body, known, problems, reason)
+            return None
+        return await self._lead(job, spec, body, known)
+
+    async def note_fault(self, namespace: str, name: str, error: Exception) -> None:
+        """Say in the job's status that we cannot get on with it; best effort."""
+        try:
+            body = await self._kube.get(api.job(namespace, name))
+            if body is None or not (body.get("status") or {}).get("conditions"):
+                return
+            job, memory = observe.job_view(body), statuses.read_memory(body)
+            fault = lifecycle.stalled(memory.conditions, str(error), now=self._ports.clock())
+            await self._write_conditions(job, body, fault)
+        except ApiError:
+            log.warning("the fault cannot be noted", extra={"job": f"{namespace}/{name}"})
+
+    async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
+        view = await self._observe(job, spec)
+        actor = self._actor(job, spec, body, known.memory)
+        if actor is not None:
+            actor.observe(spec, view)
+        training = actor.view() if actor is not None else _after(body)
+        now = self._ports.clock()
+        decided = step(spec, view, training, known.memory, job=job, now=now)
+        known.memory = decided.memory
+        self.figures[job.uid] = JobFigures(job, decided.status, spec.training.global_batch_size)
+        again_s = await self._write(job, spec, body, known, decided, now)
+        await self._act(job, spec, known, decided.actions)
+        if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
+            await self._ports.jobs.forget([job.uid])
+        due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
+        return min([*due, *again_s], default=None)
+
+    async def _observe(self, job: JobView, spec: JobSpec) -> ClusterView:
+        labels = f"{observe.JOB_LABEL}={job.name}"
+        pods = await self._kube.list(api.pods(job.namespace), labels=labels)
+        nodes = await self._ports.nodes.list()
+        return ClusterView(observe.node_views(nodes, spec), observe.pod_views(pods, job))
+
+    def _actor(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> JobActor | None:
+        """None: the job has ended and all its agents are gone or about to go."""
+        actor = self._ports.jobs.find(job.uid)
+        if actor is None and memory.terminal is not None:
+            return None
+        if actor is not None:
+            return actor
+        before = Before(memory.losses, statuses.read_committed(body))
+        return self._ports.jobs.lead(job, spec, facts.read(body), before)
+
+    async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
+        """Of jobs of that name only the one that exists counts."""
+        uid = body["metadata"]["uid"] if body is not None else ""
+        gone = [u for u in self._ports.jobs.of_name(namespace, name) if u != uid]
+        gone += [
+            u
+            for u, f in self.figures.items()
+            if (f.job.namespace, f.job.name) == (namespace, name) and u != uid
+        ]
+        await self._ports.jobs.forget(gone)
+        for old in gone:
+            self._known.pop(old, None)
+            self.figures.pop(old, None)
+
+    # ------------------------------------------------------------ status
+
+    async def _write(
+        self, job: JobView, spec: JobSpec, body: Object, known: _Known, decided: Step, now: float
+    ) -> list[float]:
+        """Write if something has changed; if only progress has, not too often."""
+        status = decided.status
+        if known.rejected:
+            status = _with_rejection(status, known.rejected, now)
+        old = body.get("status") or {}
+        new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
+        if {k: v for k, v in old.items() if k != "arbiter"} == new:
+            return []
+        left_s = known.written_at + PROGRESS_S - now
+        if left_s > 0 and statuses.differ_in_progress_only(old, new):
+            return [left_s]
+        await self._apply(job, new)
+        known.written_at = now
+        return []
+
+    async def _refuse(
+        self, job: JobView, body: Object, known: _Known, problems: list[Problem], reason: Reason
+    ) -> None:
+        before = known.memory.conditions
+        refused = lifecycle.refuse(problems, before, now=self._ports.clock(), reason=reason)
+        if refused != before:
+            written = await self._write_conditions(job, body, refused)
+            known.memory = statuses.read_memory({"status": written})
+
+    async def _write_conditions(
+        self, job: JobView, body: Object, conditions: tuple[Condition, ...]
+    ) -> Object:
+        old = {k: v for k, v in (body.get("status") or {}).items() if k != "arbiter"}
+        old.setdefault("phase", "Pending")
+        new = old | {
+            "observedGeneration": job.generation,
+            "conditions": statuses.conditions(conditions, job.generation),
+        }
+        await self._apply(job, new)
+        return new
+
+    async def _apply(self, job: JobView, status: Object) -> None:
+        path = api.job_status(job.namespace, job.name)
+        await self._kube.apply(path, statuses.envelope(job, status), manager=api.STATUS_MANAGER)
+
+    # ------------------------------------------------------------ actions
+
+    async def _act(
+        self, job: JobView, spec: JobSpec, known: _Known, actions: tuple[Action, ...]
+    ) -> None:
+        if any(isinstance(action, CreatePod) for action in actions):
+            await self._ports.publish_trust(job.namespace)
+        for action in actions:
+            match action:
+                case CreatePod():
+                    await self._create(job, spec, known, action)
+                case DeletePod():
+                    await self._delete(job, action)
+                case _:
+                    path = api.job(job.namespace, job.name)
+                    await self._kube.delete(path, uid=job.uid)
+
+    async def _create(self, job: JobView, spec: JobSpec, known: _Known, action: CreatePod) -> None:
+        address = self._ports.operator_address
+        pod = manifests.pod(spec, job, action, operator_address=address)
+        try:
+            await self._kube.create(api.pods(job.namespace), pod)
+            known.rejected = ""
+        except ApiError as error:
+            if error.is_conflict:
+                return
+            if error.is_refusal:
+                known.rejected = error.message
+            raise
+
+    async def _delete(self, job: JobView, action: DeletePod) -> None:
+        if action.force:
+            self._ports.on_forced()
+        log.info("deleting a pod", extra={"pod": action.name, "reason": action.reason})
+        grace_s = 0 if action.force else None
+        await self._kube.delete(
+            api.pod(job.namespace, action.name), uid=action.uid, grace_s=grace_s
+        )
+
+
+def _changes(spec: JobSpec, body: Object) -> list[Problem]:
+    """The API server does not look into args; we do."""
+    known = (body.get("status") or {}).get("identity")
+    if not known or known == statuses.identity(spec):
+        return []
+    text = (
+        "args of model, data or optimizer have changed; they decide the result: change them back,"
+        " or create a new BambooJob"
+    )
+    return [Problem("spec", text)]
+
+
+def _after(body: Object) -> TrainingView:
+    """What is known of a job that has ended, from its facts."""
+    durable = facts.read(body)
+    return TrainingView(
+        epoch=durable.plan.epoch,
+        attempt=durable.attempt,
+        losses=statuses.read_memory(body).losses,
+        committed=statuses.read_committed(body),
+        outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
+        reason=durable.reason,
+        message=durable.message,
+    )
+
+
+def _with_rejection(status: JobStatus, message: str, now: float) -> JobStatus:
+    problem = Problem("pods", f"the API server rejects them: {message}")
+    before = status.conditions
+    conditions = lifecycle.refuse([problem], before, now=now, reason=Reason.POD_REJECTED)
+    return replace(status, conditions=conditions)

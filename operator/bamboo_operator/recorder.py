@@ -1,0 +1,95 @@
+"""Kubernetes Events about a job: one for each happening, repeated ones counted.
+
+Best effort: an event that cannot be written is dropped and counted, nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from bamboo_core.view import JobView
+from bamboo_operator import api
+from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.manifests import instant
+
+log = logging.getLogger(__name__)
+
+_MAX_MESSAGE = 1000
+_MAX_WAITING = 1000
+_MAX_KNOWN = 5000
+
+
+class Recorder:
+    """Queues events; `run` writes them."""
+
+    def __init__(self, kube: Api, *, identity: str, clock: Callable[[], float] = time.time) -> None:
+        self._kube, self._identity, self._clock = kube, identity, clock
+        self._waiting: asyncio.Queue[Object] = asyncio.Queue(_MAX_WAITING)
+        self._known: OrderedDict[str, Object] = OrderedDict()
+        self.dropped = 0
+
+    def record(self, job: JobView, *, severity: str, reason: str, message: str) -> None:
+        """severity: Normal or Warning; reason: CamelCase."""
+        text = message[:_MAX_MESSAGE]
+        digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
+        now = instant(self._clock())
+        known = self._known.get(digest)
+        event = known or self._new(job, f"{job.name}.{digest}", severity, reason, text, now)
+        event |= {"count": event["count"] + 1, "lastTimestamp": now}
+        self._known[digest] = event
+        while len(self._known) > _MAX_KNOWN:
+            self._known.popitem(last=False)
+        try:
+            self._waiting.put_nowait(dict(event))
+        except asyncio.QueueFull:
+            self.dropped += 1
+
+    def _new(
+        self, job: JobView, name: str, severity: str, reason: str, message: str, now: str
+    ) -> Object:
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": job.namespace},
+            "involvedObject": {
+                "apiVersion": api.API_VERSION,
+                "kind": "BambooJob",
+                "name": job.name,
+                "namespace": job.namespace,
+                "uid": job.uid,
+            },
+            "type": severity,
+            "reason": reason,
+            "message": message,
+            "source": {"component": "bamboo-operator"},
+            "reportingComponent": "bamboo-operator",
+            "reportingInstance": self._identity,
+            "firstTimestamp": now,
+            "count": 0,
+        }
+
+    async def run(self) -> None:
+        """Write events until cancelled."""
+        while True:
+            event = await self._waiting.get()
+            meta = event["metadata"]
+            path = f"{api.events(meta['namespace'])}/{meta['name']}"
+            try:
+                await self._kube.apply(path, event, manager=api.MANAGER)
+            except ApiError as error:
+                self.dropped += 1
+                log.warning("an event was dropped", extra={"error": str(error)})
+            finally:
+                self._waiting.task_done()
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until what is queued has been written, but not for long."""
+        try:
+            await asyncio.wait_for(self._waiting.join(), timeout_s)
+        except TimeoutError:
+            log.warning("events were left unwritten")

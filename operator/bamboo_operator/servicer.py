@@ -1,0 +1,182 @@
+"""The gRPC service that agents talk to: one stream each, authenticated, bound to its pod.
+
+Serves any number of jobs; what an agent says goes to its own job's actor only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bamboo_core.messages import AgentMessage, Hello
+from bamboo_operator import sessions
+from bamboo_operator.api import ApiError
+from bamboo_operator.auth import Peer, UnauthenticatedError
+from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.tls import ServerIdentity
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_proto.v1 import agent_pb2_grpc
+from bamboo_wire import decode, encode
+from bamboo_wire.errors import WireError
+from bamboo_wire.options import OPERATOR_OPTIONS
+
+log = logging.getLogger(__name__)
+
+Authenticate = Callable[[str], Awaitable[Peer]]
+
+_HELLO_S = 10.0
+_REVIEWS_AT_ONCE = 32
+
+
+class RefusedError(Exception):
+    """The stream ends with this status and text."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+
+
+class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
+    """Implements bamboo.v1.AgentService."""
+
+    def __init__(
+        self, jobs: Jobs, authenticate: Authenticate, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._jobs, self._authenticate, self._clock = jobs, authenticate, clock
+        self._reviews = asyncio.Semaphore(_REVIEWS_AT_ONCE)
+        self.is_draining = False
+        self.streams = 0
+
+    async def Session(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802 - gRPC's name
+        """One agent's stream."""
+        self.streams += 1
+        try:
+            await self._serve(requests, context)
+        except RefusedError as refusal:
+            await context.abort(refusal.code, refusal.text)
+        finally:
+            self.streams -= 1
+
+    async def _serve(self, requests: AsyncIterator[Any], context: Any) -> None:
+        if self.is_draining:
+            raise RefusedError(
+                grpc.StatusCode.UNAVAILABLE, "the operator is leaving; come back soon"
+            )
+        peer = await self._identify(context)
+        actor = self._jobs.find(peer.job_uid)
+        if actor is None:
+            raise RefusedError(
+                grpc.StatusCode.UNAVAILABLE, "the job is not led yet; come back soon"
+            )
+        # An agent waits for this before it says anything.
+        await context.send_initial_metadata(())
+        hello = await self._hello(requests, peer)
+        session = actor.connect(hello)
+        try:
+            await self._converse(requests, context, actor, session, peer)
+        finally:
+            actor.disconnect(session)
+
+    async def _identify(self, context: Any) -> Peer:
+        try:
+            async with self._reviews:
+                return await self._authenticate(_token(context))
+        except UnauthenticatedError as error:
+            log.warning("an agent was refused", extra={"error": str(error)})
+            raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
+        except ApiError as error:
+            text = f"the API server cannot review tokens: {error}"
+            raise RefusedError(grpc.StatusCode.UNAVAILABLE, text) from error
+
+    async def _hello(self, requests: AsyncIterator[Any], peer: Peer) -> Hello:
+        try:
+            async with asyncio.timeout(_HELLO_S):
+                message = _decoded(await anext(requests))
+        except (TimeoutError, StopAsyncIteration) as error:
+            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello has come") from error
+        if not isinstance(message, Hello):
+            text = f"the first message must be Hello, not {type(message).__name__}"
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+        if message.agent != peer.pod or message.pod_uid != peer.pod_uid:
+            text = f"the token is that of pod {peer.pod}, not of {message.agent}"
+            raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
+        # Where it runs is what the API server says, whatever the agent believes.
+        return replace(
+            message,
+            node=peer.node or message.node,
+            zone=peer.zone or message.zone,
+            machine=peer.machine or message.machine,
+        )
+
+    async def _converse(
+        self,
+        requests: AsyncIterator[Any],
+        context: Any,
+        actor: JobActor,
+        session: sessions.Session,
+        peer: Peer,
+    ) -> None:
+        reader = asyncio.create_task(_read(requests, actor, session))
+        writer = asyncio.create_task(_write(context, session))
+        try:
+            left_s = max(0.0, peer.expires_at - self._clock())
+            await asyncio.wait(
+                {reader, writer}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for task in (reader, writer):
+                if task.done():
+                    task.result()
+        finally:
+            reader.cancel()
+            writer.cancel()
+            await asyncio.gather(reader, writer, return_exceptions=True)
+
+
+async def _read(requests: AsyncIterator[Any], actor: JobActor, session: sessions.Session) -> None:
+    async for request in requests:
+        message = _decoded(request)
+        if isinstance(message, Hello):
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello has been said already")
+        actor.receive(session, message)
+
+
+async def _write(context: Any, session: sessions.Session) -> None:
+    while (message := await session.outgoing.get()) is not None:
+        await context.write(encode.operator_message(message))
+
+
+def _decoded(request: pb.AgentMessage) -> AgentMessage:
+    try:
+        return decode.agent_message(request)
+    except WireError as error:
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+
+
+def _token(context: Any) -> str:
+    for key, value in context.invocation_metadata() or ():
+        if key == "authorization" and str(value).startswith("Bearer "):
+            return str(value).removeprefix("Bearer ")
+    return ""
+
+
+def make_server(service: AgentService, identity: ServerIdentity, listen: str) -> tuple[Any, int]:
+    """A server that is not started yet, and its port (0 in ``listen``: any free one).
+
+    OSError if the address is taken.
+    """
+    server = grpc.aio.server(options=OPERATOR_OPTIONS)
+    agent_pb2_grpc.add_AgentServiceServicer_to_server(service, server)
+    credentials = grpc.ssl_server_credentials([(identity.key, identity.chain)])
+    try:
+        port = server.add_secure_port(listen, credentials)
+    except RuntimeError as error:
+        raise OSError(f"cannot serve agents on {listen}: {error}") from error
+    return server, port

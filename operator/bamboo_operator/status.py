@@ -1,0 +1,212 @@
+"""The job's status as it stands in the API, to and from the core's types.
+
+Two writers, each with its own fields: the reconciler (everything here) and the arbiter
+(``status.arbiter``), so that neither can undo the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from bamboo_core import spec as specs
+from bamboo_core.lifecycle import JobStatus, ZoneCount
+from bamboo_core.messages import CommitRecord
+from bamboo_core.reasons import ConditionType
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import Condition, JobView, Losses, Memory, Outcome
+from bamboo_operator import api
+from bamboo_operator.api import Object
+from bamboo_operator.manifests import instant
+from bamboo_operator.observe import JOB_LABEL, timestamp
+
+_MAX_ZONES = 32
+_MAX_MESSAGE = 1024
+_MAX_SETTLED = 64
+
+
+def identity(spec: JobSpec) -> str:
+    """Hash of what may never change."""
+    return hashlib.sha256(specs.identity(spec).encode()).hexdigest()[:32]
+
+
+def read_memory(body: Object) -> Memory:
+    """What an earlier operator knew."""
+    status = body.get("status") or {}
+    conditions = tuple(_condition(c) for c in status.get("conditions") or [])
+    terminal, reason, message = _terminal(conditions)
+    pods, losses = status.get("pods") or {}, status.get("losses") or {}
+    return Memory(
+        incarnation=int(pods.get("incarnation", -1)),
+        failures=int(status.get("failures", 0)),
+        losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
+        settled=frozenset((pods.get("settled") or "").split()),
+        terminal=terminal,
+        started_at=timestamp(status.get("startTime")),
+        finished_at=timestamp(status.get("completionTime")),
+        reason=reason,
+        message=message,
+        trained=bool(status.get("planEpoch")),
+        conditions=conditions,
+    )
+
+
+def read_committed(body: Object) -> CommitRecord | None:
+    """The newest commit that was told, good enough until an agent tells more."""
+    progress = (body.get("status") or {}).get("progress") or {}
+    if not progress.get("step"):
+        return None
+    return CommitRecord(int(progress["step"]) - 1, loss=float(progress.get("loss", "nan")))
+
+
+def _condition(value: Object) -> Condition:
+    return Condition(
+        value["type"],
+        value.get("status") == "True",
+        value.get("reason", ""),
+        value.get("message", ""),
+        timestamp(value.get("lastTransitionTime")) or 0.0,
+    )
+
+
+def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str]:
+    for condition in conditions:
+        if condition.status and condition.type == ConditionType.COMPLETE:
+            return Outcome.COMPLETE, condition.reason, condition.message
+        if condition.status and condition.type == ConditionType.FAILED:
+            return Outcome.FAILED, condition.reason, condition.message
+    return None, "", ""
+
+
+def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
+    """The status of an accepted job, without what hangs on time (see :func:`with_times`)."""
+    found: Object = {
+        "observedGeneration": job.generation,
+        "phase": status.phase,
+        "conditions": conditions(status.conditions, job.generation),
+        "startTime": memory.started_at and instant(memory.started_at),
+        "completionTime": memory.finished_at and instant(memory.finished_at),
+        "planEpoch": status.epoch,
+        "attempt": status.attempt,
+        "activePipelines": status.pipelines,
+        "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
+        "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
+        "feasiblePipelines": status.feasible_pipelines,
+        "selector": f"{JOB_LABEL}={job.name}",
+        "agents": _zones(status.zones),
+        "progress": _progress(status),
+        "losses": {"total": status.losses.total, "noticed": status.losses.noticed},
+        "failures": memory.failures,
+        "lastCheckpoint": _checkpoint(status),
+        "identity": identity(spec),
+        "pods": {"incarnation": memory.incarnation, "settled": _settled(memory)},
+    }
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def conditions(values: Iterable[Condition], generation: int) -> list[Object]:
+    """As Kubernetes has them."""
+    return [
+        {
+            "type": c.type,
+            "status": "True" if c.status else "False",
+            "reason": c.reason,
+            "message": _clipped(c.message),
+            "lastTransitionTime": instant(c.since),
+            "observedGeneration": generation,
+        }
+        for c in values
+    ]
+
+
+def envelope(job: JobView, status: Object) -> Object:
+    """The body of a server-side apply of the status."""
+    return {
+        "apiVersion": api.API_VERSION,
+        "kind": "BambooJob",
+        "metadata": {"name": job.name, "namespace": job.namespace, "uid": job.uid},
+        "status": status,
+    }
+
+
+def _progress(status: JobStatus) -> Object:
+    found: Object = {"step": 0, "steps": status.steps}
+    if status.committed is not None:
+        found |= {"step": status.committed.step + 1, "loss": f"{status.committed.loss:.4f}"}
+    if status.validation_loss is not None:
+        found["validationLoss"] = f"{status.validation_loss:.4f}"
+    if status.samples_per_s:
+        found["samplesPerSecond"] = f"{status.samples_per_s:.1f}"
+    return found
+
+
+def _checkpoint(status: JobStatus) -> Object | None:
+    if status.checkpoint_step < 0:
+        return None
+    return {"step": status.checkpoint_step, "path": status.checkpoint_path}
+
+
+def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
+    listed = zones[:_MAX_ZONES]
+    if len(zones) > _MAX_ZONES:
+        rest = zones[_MAX_ZONES:]
+        others = ZoneCount(
+            "others",
+            wanted=sum(z.wanted for z in rest),
+            running=sum(z.running for z in rest),
+            connected=sum(z.connected for z in rest),
+            spot=sum(z.spot for z in rest),
+        )
+        listed = (*listed, others)
+    return [
+        {
+            "zone": z.zone,
+            "wanted": z.wanted,
+            "running": z.running,
+            "connected": z.connected,
+            "spot": z.spot,
+        }
+        for z in listed
+    ]
+
+
+def _settled(memory: Memory) -> str:
+    """Ended pods beyond those that are kept are about to be deleted; a finished job counts none."""
+    if memory.terminal is not None:
+        return ""
+    return " ".join(sorted(memory.settled)[-_MAX_SETTLED:])
+
+
+def with_times(new: Object, old: Object, now: float) -> Object:
+    """Add the instants that follow from what has changed since the old status."""
+    out = dict(new)
+    progress, before = dict(new["progress"]), old.get("progress") or {}
+    same = {k: v for k, v in before.items() if k != "reportTime"} == progress
+    progress["reportTime"] = before["reportTime"] if same and before else instant(now)
+    out["progress"] = progress
+    if "lastCheckpoint" in new:
+        known = old.get("lastCheckpoint") or {}
+        same = known.get("step") == new["lastCheckpoint"]["step"] and "time" in known
+        out["lastCheckpoint"] = new["lastCheckpoint"] | {
+            "time": known["time"] if same else instant(now)
+        }
+    return out
+
+
+def differ_in_progress_only(a: Object, b: Object) -> bool:
+    """Whether a write can wait: nothing but numbers that grow by themselves has changed."""
+
+    def core(value: Object) -> Object:
+        kept = {k: v for k, v in value.items() if k not in ("progress", "arbiter")}
+        # "step 17 of 100" stands in the message of Running.
+        kept["conditions"] = [
+            {k: v for k, v in c.items() if k != "message" or c["type"] != ConditionType.RUNNING}
+            for c in value.get("conditions") or []
+        ]
+        return kept
+
+    return core(a) == core(b)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _MAX_MESSAGE else text[: _MAX_MESSAGE - 3] + "..."

@@ -1,0 +1,99 @@
+"""What an arbiter's status means for reconcile, and what the cluster means for the arbiter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from bamboo_core.arbitration import ArbiterStatus, Phase
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
+from bamboo_core.messages import CommitRecord
+from bamboo_core.spec import JobSpec, PipelinesSpec, RunPolicy
+from bamboo_core.view import ClusterView, Losses, TrainingView
+
+_STOPPED = frozenset({Phase.COLLECTING, Phase.PLANNING, Phase.HOLDING, Phase.RETURNING})
+
+
+def view(
+    status: ArbiterStatus,
+    durable: Durable,
+    *,
+    dismissed: frozenset[AgentId],
+    losses: Losses,
+    before: CommitRecord | None,
+    batch: int,
+) -> TrainingView:
+    """before: the newest commit that an earlier operator told; batch: samples in a step."""
+    planned = bool(durable.pipelines) and status.phase is not Phase.WAITING
+    grid = status.plan.pipelines if status.plan is not None else durable.pipelines
+    checkpoint = status.checkpoint
+    return TrainingView(
+        epoch=durable.plan.epoch,
+        attempt=durable.attempt,
+        planned=planned and status.phase is not Phase.OVER,
+        recovering=planned and status.phase in _STOPPED,
+        detail=status.detail,
+        pipelines=len(grid) if planned else 0,
+        connected=frozenset(status.connected),
+        members=frozenset(status.members),
+        dismissed=dismissed,
+        committed=_committed(status, durable, before),
+        validation_loss=status.validation_loss,
+        samples_per_s=batch / status.step_s if status.step_s > 0 else 0.0,
+        checkpoint_step=checkpoint.step if checkpoint is not None else -1,
+        checkpoint_path=checkpoint.path if checkpoint is not None else "",
+        losses=losses,
+        outcome=status.outcome,
+        reason=status.reason,
+        message=status.message,
+    )
+
+
+def _committed(
+    status: ArbiterStatus, durable: Durable, before: CommitRecord | None
+) -> CommitRecord | None:
+    """Agents' word; else what was told before, unless a restore has undone it."""
+    if status.committed is not None:
+        return status.committed
+    if before is not None and before.step == durable.committed:
+        return before
+    known = CommitRecord(durable.committed, loss=math.nan) if durable.committed >= 0 else None
+    newer = before is not None and known is not None and before.step > known.step
+    return before if newer and durable.plan.attempt == durable.attempt else known
+
+
+def mark(status: ArbiterStatus) -> object:
+    """Differs when a user should hear of it."""
+    return (
+        status.phase,
+        status.detail,
+        status.fence,
+        status.members,
+        status.connected,
+        status.committed,
+        status.checkpoint,
+        status.outcome,
+    )
+
+
+def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
+    """Agents whose process has been seen to end, or whose machine is gone."""
+    nodes = {node.name for node in view.nodes}
+    for pod in view.pods:
+        if pod.has_ended:
+            yield pod.agent, f"its pod has ended with exit code {pod.exit_code}"
+        elif pod.node and pod.node not in nodes:
+            yield pod.agent, f"its node {pod.node} is gone"
+
+
+def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
+    """Whether two specs differ only in what a goal says or what does not concern the arbiter."""
+
+    def core(spec: JobSpec) -> JobSpec:
+        grid = spec.pipelines
+        grid = PipelinesSpec(count=1, stages=grid.stages, min=1, max=1)
+        return replace(spec, suspend=False, run_policy=RunPolicy(), pipelines=grid)
+
+    return core(one) == core(other)
