@@ -25,7 +25,7 @@ from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import CommitRecord, Directive, Finished, Left, Report, Stop
 from bamboo_core.program import Instruction, Op, Program
-from bamboo_core.rules import makes, needs, releases, uses_up
+from bamboo_core.rules import Prepared, prepare
 
 
 @dataclass
@@ -47,27 +47,27 @@ class Executor:
     versions: dict[int, int] = field(default_factory=dict)
     commits: dict[int, CommitRecord] = field(default_factory=dict)
     completed: int = 0
-    _program: Program | None = None
-    _running: Instruction | None = None
+    _program: tuple[Prepared, ...] | None = None
+    _running: Prepared | None = None
     _asked: Stop | None = None
     _over: bool = False
     _saving: set[Item] = field(default_factory=set)
     _owed: dict[Item, tuple[AgentId, ...]] = field(default_factory=dict)
-    _seals: tuple[Instruction, ...] = ()
+    _seals: tuple[Prepared, ...] = ()
 
     @property
     def running(self) -> Instruction | None:
         """The instruction that the shell is performing."""
-        return self._running
+        return None if self._running is None else self._running.instruction
 
     @property
     def current(self) -> Instruction | None:
         """The instruction that runs or is waited for, with its absolute step."""
         if self._running is not None:
-            return self._running
+            return self._running.instruction
         if self._program is None or self.at >= len(self._program):
             return None
-        return self._absolute(self._program[self.at])
+        return self._program[self.at].instruction
 
     # ------------------------------------------------------------ events
 
@@ -84,7 +84,7 @@ class Executor:
         if directive.fence != self.fence or self.installed == self.fence or self._running:
             return []
         self.installed, self.directive = directive.fence, directive
-        self.step, self.at, self._program = directive.target, 0, directive.resume
+        self._enter(directive.target, directive.resume)
         # a newcomer owes no END of steps before the one that the plan resumes
         self.ended = max(self.ended, directive.target - 2)
         return self._advance()
@@ -111,12 +111,12 @@ class Executor:
 
     def done(self, commit: CommitRecord | None = None) -> list[Effect]:
         """The running instruction has completed on the device (COMMIT: with its record)."""
-        instruction, self._running = self._running, None
-        if instruction is None:
+        task, self._running = self._running, None
+        if task is None:
             raise ProtocolError("done without a running instruction")
         self.completed += 1
-        effects = self._account(instruction, commit)
-        if instruction.op is not Op.SEAL:
+        effects = self._account(task, commit)
+        if task.instruction.op is not Op.SEAL:
             self.at += 1
         return effects + (self._adopt() if self._asked is not None else self._advance())
 
@@ -172,76 +172,81 @@ class Executor:
 
     # ------------------------------------------------------------ going on
 
-    def _absolute(self, instruction: Instruction) -> Instruction:
-        item = instruction.item
-        if item is not None:
-            item = item._replace(step=item.step + self.step)
-        return instruction._replace(step=instruction.step + self.step, item=item)
+    def _enter(self, step: int, program: Program) -> None:
+        """Begin a step's program."""
+        assert self.directive is not None
+        self.step, self.at = step, 0
+        self._program = prepare(program, step, self.directive.batch, self.layers)
 
     def _advance(self) -> list[Effect]:
         """Pass over everything that needs no shell's work; start what does."""
         effects: list[Effect] = []
         while self._running is None and self._program is not None and not self._over:
             if self._seals and self._may(self._seals[0]):
-                seal, self._seals = self._seals[0], self._seals[1:]
-                self._running = seal
-                return [*effects, Run(seal)]
-            if self.at >= len(self._program):
+                self._running, self._seals = self._seals[0], self._seals[1:]
+                effects.append(Run(self._running.instruction))
+            elif self.at >= len(self._program):
                 if not self._next_program(effects):
                     break
-                continue
-            instruction = self._absolute(self._program[self.at])
-            if self._is_skipped(instruction):
-                self.at += 1
-            elif self._may(instruction):
-                effects += self._start(instruction)
-            else:
+            elif not self._start(self._program[self.at], effects):
                 break
         return effects
 
-    def _may(self, instruction: Instruction) -> bool:
-        """Whether everything it needs is here. Records of files are nobody's to wait for."""
-        assert self.directive is not None
-        item = instruction.item
-        if item is not None and item.kind is Kind.FILE:
-            return True
-        if instruction.op is Op.SEAL and instruction not in self._seals:
-            return True
-        return all(self.has(i) for i in needs(instruction, self.directive.batch, self.layers))
+    def _may(self, task: Prepared) -> bool:
+        """Whether everything it needs is here."""
+        for layer, version in task.versions:
+            if self.versions.get(layer) != version:
+                return False
+        return all(item in self.held for item in task.items)
 
-    def _start(self, instruction: Instruction) -> list[Effect]:
-        op = instruction.op
-        if op is Op.EXIT:
-            self._over = True
-            return [Say(Left())]
-        if op in _ASIDE:
+    def _start(self, task: Prepared, effects: list[Effect]) -> bool:
+        """Do or begin the next instruction. False: it must wait."""
+        instruction = task.instruction
+        if self._put_aside(task):
             self.at += 1
-        if op is Op.SEND:
-            return self._send(instruction)
-        if op is Op.SEAL:
-            self._seals += (instruction,)
-        elif op is Op.END:
-            return self._end(instruction.step)
-        if op in _ASIDE:
-            return []
-        if op is Op.SAVE:
-            self._saving.update(_files(instruction))
-        self._running = instruction
-        return [Run(instruction)]
+            return True
+        if not self._may(task):
+            return False
+        if instruction.op is Op.EXIT:
+            self._over = True
+            effects.append(Say(Left()))
+        elif instruction.op in _OWN:
+            self.at += 1
+            if instruction.op is Op.SEND:
+                effects.append(self._transmit(instruction))
+            elif instruction.op is Op.END:
+                effects += self._end(instruction.step)
+        else:
+            if instruction.op is Op.SAVE:
+                self._saving.update(_files(instruction))
+            self._running = task
+            effects.append(Run(instruction))
+        return True
 
-    def _send(self, send: Instruction) -> list[Effect]:
-        """Hand over; the record of a file that is still being written goes out when it exists."""
+    def _put_aside(self, task: Prepared) -> bool:
+        """Files take their time: nobody waits for their records, but the end of the job."""
+        instruction = task.instruction
+        if instruction.op is Op.SEAL:
+            self._seals += (task,)
+            return True
+        if instruction.op is Op.SAVE:
+            return all(f in self.held or f in self._saving for f in _files(instruction))
+        item = instruction.item
+        if item is None or item.kind is not Kind.FILE:
+            return False
+        if instruction.op is Op.SEND and item not in self.held:
+            self._owed[item] = (*self._owed.get(item, ()), instruction.peer)
+        return instruction.op is Op.RECV or item not in self.held
+
+    def _transmit(self, send: Instruction) -> Transmit:
         item = send.item
         assert item is not None
-        if item.kind is Kind.FILE and item not in self.held:
-            self._owed[item] = (*self._owed.get(item, ()), send.peer)
-            return []
         commit = None
         if item.kind is Kind.VER:
             commit = self.commits.get(item.step - 1)
         elif item.kind is Kind.COMMIT:
             commit = self.commits[item.step]
-        return [Transmit(item, send.peer, self.fence, commit)]
+        return Transmit(item, send.peer, self.fence, commit)
 
     def _next_program(self, effects: list[Effect]) -> bool:
         directive = self.directive
@@ -251,16 +256,9 @@ class Executor:
                 self._over = True
                 effects.append(Say(Finished(self.fence)))
             return False
-        self.step, self.at = self.step + 1, 0
-        self._program = directive.final if self.step == directive.last else directive.steady
+        last = self.step + 1 == directive.last
+        self._enter(self.step + 1, directive.final if last else directive.steady)
         return True
-
-    def _is_skipped(self, instruction: Instruction) -> bool:
-        if instruction.every > 1 and instruction.step % instruction.every != 0:
-            return True
-        if instruction.op is Op.SAVE:
-            return all(f in self.held or f in self._saving for f in _files(instruction))
-        return False
 
     def has(self, item: Item) -> bool:
         """Whether the item is here (VER: at exactly this version)."""
@@ -278,18 +276,11 @@ class Executor:
 
     # ------------------------------------------------------------ facts
 
-    def _account(self, instruction: Instruction, commit: CommitRecord | None) -> list[Effect]:
-        directive = self.directive
-        assert directive is not None
-        batch, layers = directive.batch, self.layers
-        gone = [i for i in uses_up(instruction, batch, layers) if i.kind is not Kind.VER]
-        gone += [i for i in releases(instruction, layers) if self.held.get(i)]
-        effects = self._drop(gone)
-        for item in makes(instruction, batch, layers):
-            if item.kind is Kind.VER:
-                self.versions[item.lo] = item.step
-            else:
-                self.held[item] = False
+    def _account(self, task: Prepared, commit: CommitRecord | None) -> list[Effect]:
+        effects = self._drop([*task.gone, *(i for i in task.releases if self.held.get(i))])
+        self.versions.update(task.versions_made)
+        self.held.update(dict.fromkeys(task.items_made, False))
+        instruction = task.instruction
         if instruction.op is Op.VOTE:
             self.held[Item(Kind.VOTE, instruction.step, agent=self.agent)] = False
         elif instruction.op is Op.COMMIT:
@@ -325,7 +316,7 @@ class Executor:
 
     def _is_spent(self, item: Item, step: int) -> bool:
         if item.kind is Kind.FILE:  # a slow writer's record must outlive its step
-            return item.step < step and all(s.step != item.step for s in self._seals)
+            return item.step < step and all(s.instruction.step != item.step for s in self._seals)
         if item.kind in (Kind.COMMIT, Kind.RED):
             return item.step < step
         return item.step <= step
@@ -336,8 +327,8 @@ class Executor:
         return [Drop(tuple(items))] if items else []
 
 
-_ASIDE = frozenset({Op.SEND, Op.RECV, Op.SEAL, Op.END})
-"""Done by the machine itself, at once. (SEAL: put aside until every layer's file is recorded.)"""
+_OWN = frozenset({Op.SEND, Op.RECV, Op.END})
+"""Done by the machine itself, at once."""
 
 
 def _files(save: Instruction) -> list[Item]:

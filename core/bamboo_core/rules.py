@@ -5,10 +5,12 @@ dry run and the explorer.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
 
 from bamboo_core.items import Item, Kind
 from bamboo_core.numerics import BatchShape
-from bamboo_core.program import Instruction, Op
+from bamboo_core.program import Instruction, Op, Program
 
 
 def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
@@ -131,3 +133,49 @@ def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
         yield Item(Kind.EVAL, k, lo, 0, m)
     elif op in (Op.B, Op.W) and hi < layers:
         yield Item(Kind.INGRAD, k, hi, 0, m)
+
+
+class Prepared(NamedTuple):
+    """An instruction with absolute steps and what the rules say of it.
+
+    versions: (layer, version) that must be here; items: all else that must; gone: what it uses up;
+    releases: dropped if received; versions_made: (layer, version); items_made.
+    """
+
+    instruction: Instruction
+    versions: tuple[tuple[int, int], ...]
+    items: tuple[Item, ...]
+    gone: tuple[Item, ...]
+    releases: tuple[Item, ...]
+    versions_made: tuple[tuple[int, int], ...]
+    items_made: tuple[Item, ...]
+
+
+@lru_cache(maxsize=256)
+def prepare(program: Program, step: int, batch: BatchShape, layers: int) -> tuple[Prepared, ...]:
+    """The program for an absolute step, without the instructions that this step skips."""
+    absolute = (_absolute(instruction, step) for instruction in program)
+    return tuple(
+        _prepared(x, batch, layers) for x in absolute if x.every <= 1 or x.step % x.every == 0
+    )
+
+
+def _absolute(instruction: Instruction, step: int) -> Instruction:
+    item = instruction.item
+    if item is not None:
+        item = item._replace(step=item.step + step)
+    return instruction._replace(step=instruction.step + step, item=item)
+
+
+def _prepared(instruction: Instruction, batch: BatchShape, layers: int) -> Prepared:
+    needed = list(needs(instruction, batch, layers))
+    made = list(makes(instruction, batch, layers))
+    return Prepared(
+        instruction,
+        tuple((i.lo, i.step) for i in needed if i.kind is Kind.VER),
+        tuple(i for i in needed if i.kind is not Kind.VER),
+        tuple(i for i in uses_up(instruction, batch, layers) if i.kind is not Kind.VER),
+        tuple(releases(instruction, layers)),
+        tuple((i.lo, i.step) for i in made if i.kind is Kind.VER),
+        tuple(i for i in made if i.kind is not Kind.VER),
+    )
