@@ -80,8 +80,8 @@ class App:
     async def _run(self, elector: Elector) -> int:
         acquired = self._start("election", elector.acquire())
         await self._first_of(acquired, self._start("stop", self.stop.wait()))
-        if self.stop.is_set():
-            return 0
+        if self.stop.is_set() or acquired.exception() is not None:
+            return 0 if self.stop.is_set() else 1
         term = acquired.result()
         self._tasks.remove(acquired)
         log.info("leading", extra={"term": term})
@@ -106,6 +106,7 @@ class App:
                 publish_trust=Trust(kube, authority.bundle).publish,
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
+                again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )
         workers = Workers(self._queue, self._reconciler, self.metrics)

@@ -129,7 +129,7 @@ class Kube:
     async def _send(
         self, verb: str, path: str, query: dict[str, str], body: Object | None, content_type: str
     ) -> tuple[int, str]:
-        request = self._client.param_serialize(
+        request = await self._client.param_serialize(
             verb,
             path,
             query_params=list(query.items()),

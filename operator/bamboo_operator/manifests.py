@@ -44,6 +44,7 @@ def pod(spec: JobSpec, job: JobView, action: CreatePod, *, operator_address: str
         automountServiceAccountToken=body.get("automountServiceAccountToken", False),
         enableServiceLinks=False,
     )
+    body.setdefault("serviceAccountName", "default")
     body.setdefault("securityContext", {}).setdefault("seccompProfile", {"type": "RuntimeDefault"})
     if selector:
         body["nodeSelector"] = selector

@@ -28,6 +28,9 @@ from bamboo_operator.nodes import Nodes
 
 log = logging.getLogger(__name__)
 
+REFUSED_PAUSE_S = 10.0
+"""Pods that the API server rejects are tried again after so long."""
+
 PROGRESS_S = 5.0
 """Status that differs in progress only is written at most so often."""
 
@@ -43,7 +46,8 @@ class _Known:
 
 @dataclass(frozen=True)
 class Ports:
-    """publish_trust: sees to it that agents in a namespace can verify us."""
+    """publish_trust: sees to it that agents in a namespace can verify us; again: asks for another
+    reconcile in so many seconds."""
 
     kube: Api
     jobs: Jobs
@@ -51,6 +55,7 @@ class Ports:
     publish_trust: Callable[[str], Awaitable[None]]
     on_forced: Callable[[], None]
     operator_address: str
+    again: Callable[[JobView, float], None]
     clock: Callable[[], float] = time.time
 
 
@@ -196,14 +201,17 @@ class Reconciler:
         for action in actions:
             match action:
                 case CreatePod():
-                    await self._create(job, spec, known, action)
+                    if not await self._create(job, spec, known, action):
+                        self._ports.again(job, REFUSED_PAUSE_S)
+                        return
                 case DeletePod():
                     await self._delete(job, action)
                 case _:
                     path = api.job(job.namespace, job.name)
                     await self._kube.delete(path, uid=job.uid)
 
-    async def _create(self, job: JobView, spec: JobSpec, known: _Known, action: CreatePod) -> None:
+    async def _create(self, job: JobView, spec: JobSpec, known: _Known, action: CreatePod) -> bool:
+        """False: the API server will have none of them, so the rest need not be tried."""
         address = self._ports.operator_address
         pod = manifests.pod(spec, job, action, operator_address=address)
         try:
@@ -211,10 +219,15 @@ class Reconciler:
             known.rejected = ""
         except ApiError as error:
             if error.is_conflict:
-                return
-            if error.is_refusal:
-                known.rejected = error.message
-            raise
+                return True
+            if not error.is_refusal:
+                raise
+            known.rejected = error.message
+            now = self._ports.clock()
+            known.memory = replace(known.memory, not_before=now + REFUSED_PAUSE_S)
+            log.warning("pods are rejected", extra={"job": job.name, "error": error.message})
+            return False
+        return True
 
     async def _delete(self, job: JobView, action: DeletePod) -> None:
         if action.force:

@@ -1,0 +1,52 @@
+{{- define "bamboo.name" -}}
+{{ default .Release.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}-operator
+{{- end }}
+
+{{- define "bamboo.labels" -}}
+{{ include "bamboo.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: operator
+app.kubernetes.io/part-of: bamboo
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "bamboo.selector" -}}
+app.kubernetes.io/name: bamboo-operator
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "bamboo.serviceAccount" -}}
+{{ default (include "bamboo.name" .) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "bamboo.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end }}
+
+{{- /* What the operator may do in namespaces where jobs are. */ -}}
+{{- define "bamboo.jobRules" -}}
+- apiGroups: [bamboo.dev]
+  resources: [bamboojobs]
+  verbs: [get, list, watch, delete]
+- apiGroups: [bamboo.dev]
+  resources: [bamboojobs/status]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  resourceNames: [bamboo-operator-ca]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [create]
+- apiGroups: [""]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
