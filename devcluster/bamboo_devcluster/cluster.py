@@ -228,7 +228,6 @@ def _spawn(root: Path, *, own_session: bool) -> tuple["subprocess.Popen[bytes]",
             start_new_session=own_session,
         )
     os.close(writer)
-    (root / "pid").write_text(str(child.pid))
     return child, os.fdopen(reader, "rb")
 
 

@@ -21,7 +21,7 @@ from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.components import Component, PortInUseError, Ports
 from bamboo_devcluster.container import Backoff
 from bamboo_devcluster.control import ControlServer
-from bamboo_devcluster.directory import Layout, lock_directory, remove_remains
+from bamboo_devcluster.directory import Layout, lock_directory, remove_remains, sign_lock
 from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk_full
 from bamboo_devcluster.events import EventRecorder
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
@@ -238,6 +238,7 @@ def main() -> None:
     if lock is None:
         tell({"error": f"another cluster is running in {root}"})
         sys.exit(1)
+    sign_lock(lock)
     config = Config.load(root / "config.json")
     layout = Layout(root)
 

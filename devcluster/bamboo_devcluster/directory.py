@@ -7,9 +7,9 @@ kernel and never a matter of stale PID files.
 import contextlib
 import fcntl
 import os
+import select
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import TextIO
 from bamboo_devcluster.errors import DirectoryError, disk_full_message, is_disk_full
 
 _STOP_TIMEOUT_S = 30.0
-_POLL_S = 0.02
 _MIN_FREE_BYTES = 200 * 2**20
 
 
@@ -62,6 +61,14 @@ def lock_directory(root: Path) -> TextIO | None:
         file.close()
         return None
     return file
+
+
+def sign_lock(lock: TextIO) -> None:
+    """Write this process's id into the lock that it holds."""
+    lock.seek(0)
+    lock.truncate()
+    lock.write(str(os.getpid()))
+    lock.flush()
 
 
 def check_directory(root: Path) -> None:
@@ -134,11 +141,16 @@ def stop_cluster(root: Path) -> bool:
 
 
 def _stop_daemon(root: Path) -> None:
-    pid = int((root / "pid").read_text())
-    deadline = time.monotonic() + _STOP_TIMEOUT_S
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        while is_running(root):
-            if time.monotonic() > deadline:
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(_POLL_S)
+    try:
+        pid = int((root / "lock").read_text())
+        process = os.pidfd_open(pid)
+    except (ProcessLookupError, ValueError):
+        return  # it has just ended
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, number)
+            if select.select([process], [], [], _STOP_TIMEOUT_S)[0]:
+                return
+    finally:
+        os.close(process)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from bamboo_devcluster.errors import SpecError
+from bamboo_devcluster.quantities import parse_quantity
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -61,6 +62,8 @@ class NodeSpec:
             )
         if self.gpus < 0:
             raise SpecError("node.gpus", f"{self.gpus} is negative; give 0 or more")
+        parse_quantity(self.cpu, "node.cpu")
+        parse_quantity(self.memory, "node.memory")
 
     def all_labels(self) -> dict[str, str]:
         """Return the node's labels: the well-known ones, then the user's."""
@@ -91,6 +94,8 @@ class NodeSpec:
             raise SpecError(
                 f"node.{unknown[0]}", f"no such field; known: {', '.join(sorted(known))}"
             )
+        if "name" not in data:
+            raise SpecError("node.name", "is missing")
         taints = tuple(Taint(**t) for t in data.get("taints", ()))
         return cls(**{**data, "taints": taints})
 
