@@ -6,24 +6,23 @@ The executor decides what runs; this module knows what it means. Payloads are ke
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from bamboo_agent import optim, stage
+from bamboo_agent import ballots, optim, stage, sums
+from bamboo_agent.ballots import Ballot
 from bamboo_agent.data import Data
 from bamboo_agent.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.model import Model
-from bamboo_agent.parcel import Ballot
 from bamboo_agent.random_state import seed_forward
-from bamboo_agent.sums import Buffer, Layout, Losses, Pool, Slice, Sum, fold, parameter_views
+from bamboo_agent.sums import Buffer, Layout, Losses, Pool, Slice, Sum
 from bamboo_core.ids import AgentId, Range
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import CommitRecord
-from bamboo_core.numerics import BatchShape, tree_order
+from bamboo_core.numerics import BatchShape
 from bamboo_core.program import Instruction, Op
 
 
@@ -106,11 +105,17 @@ class Backend:
         if item.kind is Kind.VER:
             return self.layers[item.lo].record()
         payload = self.store[item]
-        if item.kind in (Kind.PART, Kind.FOLDED):
-            buffer = self._pool.take(payload.buffer.tensor.numel())
-            buffer.tensor.copy_(payload.buffer.tensor)
-            return Sum(buffer, dict(payload.losses))
-        return payload
+        if item.kind is Kind.ACT:
+            return _inputs_of(payload) if item.lo else ()
+        if item.kind not in (Kind.PART, Kind.LEAF, Kind.FOLDED):
+            return payload
+        if payload.buffer is None:
+            sums.flatten(self._pool, payload, self._parameters(item.lo, item.hi))
+        buffer: Buffer = payload.buffer
+        if item.kind is not Kind.LEAF:
+            still_growing, buffer = buffer, self._pool.take(buffer.tensor.numel())
+            buffer.tensor.copy_(still_growing.tensor)
+        return Sum(dict(payload.losses), buffer)
 
     def drop(self, item: Item) -> None:
         """Forget a payload (VER: the layer); nothing if it is not here."""
@@ -173,17 +178,21 @@ class Backend:
     # ------------------------------------------------------------ forward and backward
 
     def _forward(self, task: Instruction) -> None:
-        first, last = task.lo == 0, task.hi == len(self._setting.sizes)
-        inputs = stage.detached(self._input(task, Kind.OUT), first=first)
-        layers = self._held(task.lo, task.hi)
-        outputs = self._run(layers, task, inputs, training=True)
-        act = Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
-        if last:
-            self.store[act] = self._with_loss(inputs, outputs, task)
-            return
-        self.store[act] = stage.Activation(inputs, outputs)
-        out = Item(Kind.OUT, task.step, task.hi, 0, task.index)
-        self.store[out] = tuple(value.detach() for value in outputs)
+        activation = self._activate(task, self._input(task, Kind.OUT))
+        self.store[Item(Kind.ACT, task.step, task.lo, task.hi, task.index)] = activation
+        if activation.loss is None:
+            out = Item(Kind.OUT, task.step, task.hi, 0, task.index)
+            self.store[out] = tuple(value.detach() for value in activation.outputs)
+
+    def _activate(self, task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
+        inputs = stage.detached(values, first=task.lo == 0)
+        outputs = self._run(self._held(task.lo, task.hi), task, inputs, training=True)
+        if task.hi < len(self._setting.sizes):
+            return stage.Activation(inputs, outputs)
+        loss = self._loss(outputs, task)
+        # divided here, the sum over the global batch is the mean's gradient
+        scaled = loss / self._batch.microbatches
+        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
 
     def _input(self, task: Instruction, kind: Kind) -> tuple[torch.Tensor, ...]:
         if task.lo:
@@ -220,18 +229,13 @@ class Backend:
         output = outputs[0] if len(outputs) == 1 else outputs
         return self._setting.model.loss(output, self._sample(task)[1])
 
-    def _with_loss(
-        self, inputs: tuple[torch.Tensor, ...], outputs: tuple[torch.Tensor, ...], task: Instruction
-    ) -> stage.Activation:
-        loss = self._loss(outputs, task)
-        # divided here, the sum over the global batch is the mean's gradient
-        scaled = loss / self._batch.microbatches
-        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
-
     def _activation(self, task: Instruction) -> stage.Activation:
-        found: stage.Activation = self.store[
-            Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
-        ]
+        """ACT; one that a leaver has handed over is only its inputs: the forward is run again."""
+        item = Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
+        found: stage.Activation | tuple[torch.Tensor, ...] = self.store[item]
+        if isinstance(found, tuple):
+            values = found or self._input(task, Kind.OUT)
+            found = self.store[item] = self._activate(task, values)
         return found
 
     def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
@@ -245,41 +249,48 @@ class Backend:
             self.store[Item(Kind.INGRAD, task.step, task.lo, 0, task.index)] = gradients
 
     def _backward(self, task: Instruction) -> None:
-        parameters, total = self._open_sum(task)
-        given = stage.backward(self._activation(task), self._output_gradient(task), parameters)
+        parameters = self._parameters(task.lo, task.hi)
+        total = self._open_sum(task, parameters)
+        given = stage.backward(self._activation(task), self._output_gradient(task))
         self._keep_input_gradient(task, given)
         self._close_sum(task, parameters, total)
 
     def _backward_input(self, task: Instruction) -> None:
-        parameters = self._parameters(task)
+        parameters = self._parameters(task.lo, task.hi)
         activation, gradient = self._activation(task), self._output_gradient(task)
         self._keep_input_gradient(task, stage.backward_input(activation, gradient, parameters))
 
     def _backward_weight(self, task: Instruction) -> None:
-        parameters, total = self._open_sum(task)
+        parameters = self._parameters(task.lo, task.hi)
+        total = self._open_sum(task, parameters)
         stage.backward_weight(self._activation(task), self._output_gradient(task), parameters)
         self._close_sum(task, parameters, total)
+        # torch's helper hands out gradients that may be somebody else's memory
+        sums.flatten(self._pool, total, parameters)
 
-    def _parameters(self, task: Instruction) -> list[torch.Tensor]:
-        return [p for layer in self._held(task.lo, task.hi) for p in layer.parameters]
+    def _parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
+        return sums.trainable(self._held(lo, hi))
 
     # ------------------------------------------------------------ sums
 
-    def _open_sum(self, task: Instruction) -> tuple[list[torch.Tensor], Sum]:
-        """Let autograd add into the leaf's buffer."""
+    def _open_sum(self, task: Instruction, parameters: list[torch.Tensor]) -> Sum:
+        """Let autograd add to the leaf's sum, or begin one with the gradients it makes."""
         done = task.index % self._batch.leaf_size
+        if not done:
+            return Sum(parts=[])
         leaf = self._batch.leaf_of(task.index)
-        if done:
-            total: Sum = self.store[Item(Kind.PART, task.step, task.lo, task.hi, leaf, done)]
+        total: Sum = self.store[Item(Kind.PART, task.step, task.lo, task.hi, leaf, done)]
+        if total.buffer is not None:
+            grown: Sequence[torch.Tensor | None] = sums.parameter_views(total.buffer, parameters)
         else:
-            total = Sum(self._pool.zeros(self._layout(task.lo, task.hi).size))
-        views = parameter_views(total.buffer, self._held(task.lo, task.hi))
-        parameters = self._parameters(task)
-        for parameter, view in zip(parameters, views, strict=True):
-            parameter.grad = view
-        return parameters, total
+            grown = total.parts or ()
+        for parameter, part in zip(parameters, grown, strict=True):
+            parameter.grad = part
+        return total
 
     def _close_sum(self, task: Instruction, parameters: list[torch.Tensor], total: Sum) -> None:
+        if total.parts is not None:
+            total.parts = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
         loss = self._activation(task).loss
@@ -296,19 +307,19 @@ class Backend:
         leaves = batch.leaves_of(chunk)
         done = task.index - leaves.start
         total: Sum = self.store[Item(Kind.LEAF, task.step, lo, hi, task.index)]
+        parameters = self._parameters(lo, hi)
         if done:
             before = self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done)]
-            total = fold(self._pool, before, total)
+            total = sums.fold(self._pool, before, total, parameters)
+        buffer = sums.flatten(self._pool, total, parameters)
         if done + 1 < len(leaves):
             self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done + 1)] = total
             return
         layout = self._layout(lo, hi)
         for z in range(batch.chunks):
-            piece = total.buffer.tensor[layout.slice_of(z, batch.chunks)]
+            piece = buffer.tensor[layout.slice_of(z, batch.chunks)]
             losses = total.losses if z == 0 else {}
-            self.store[Item(Kind.CHUNK, task.step, lo, hi, chunk, z)] = Slice(
-                piece, losses, total.buffer
-            )
+            self.store[Item(Kind.CHUNK, task.step, lo, hi, chunk, z)] = Slice(piece, losses, buffer)
 
     def _reduce(self, task: Instruction) -> None:
         chunks = range(self._batch.chunks)
@@ -317,7 +328,7 @@ class Backend:
         losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
         item = Item(Kind.RED, task.step, task.lo, task.hi, 0, task.index)
         target = self._reduced_slice(item)
-        _add_tree([piece.tensor for piece in pieces], out=target.tensor)
+        sums.add_tree([piece.tensor for piece in pieces], out=target.tensor)
         self.store[item] = Slice(target.tensor, losses, target.buffer)
 
     # ------------------------------------------------------------ vote and commit
@@ -341,7 +352,7 @@ class Backend:
             for item, score in self.store.items()
             if item.kind is Kind.SCORE and item.step == task.step
         }
-        return count(task.step, [self.store[name] for name in names], scores)
+        return ballots.count(task.step, [self.store[name] for name in names], scores)
 
     def _validate(self, task: Instruction) -> None:
         layers = self._held(task.lo, task.hi)
@@ -354,44 +365,6 @@ class Backend:
         self.store[Item(Kind.EVAL, task.step, task.hi, 0, task.index)] = outputs
 
 
-def _add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
-    """Sum in the tree's order into ``out``; the tensors themselves stay as they are."""
-    if len(tensors) == 1:
-        out.copy_(tensors[0])
-        return
-    sums = list(tensors)
-    for into, other in tree_order(len(tensors)):
-        if sums[into] is not tensors[into]:
-            sums[into].add_(sums[other])
-        else:
-            target = out if into == 0 else None
-            sums[into] = torch.add(sums[into], sums[other], out=target)
-
-
-def count(step: int, ballots: Sequence[Ballot], scores: Losses) -> CommitRecord:
-    """The step's global scalars: norms folded in layer order, losses in batch order.
-
-    scores: losses of the validation micro-batches; without ballots (the epilogue) nothing else.
-    """
-    norms: dict[int, float] = {}
-    losses: Losses = {}
-    for ballot in ballots:
-        norms |= ballot.norms
-        losses |= ballot.losses
-    grad_norm = math.sqrt(sum(norms[layer] ** 2 for layer in sorted(norms)))
-    return CommitRecord(
-        step=step,
-        loss=_mean(losses) or 0.0,
-        grad_norm=grad_norm,
-        finite=math.isfinite(grad_norm),
-        validation_loss=_mean(scores),
-    )
-
-
-def _mean(values: Losses) -> float | None:
-    if not values:
-        return None
-    total = 0.0
-    for index in sorted(values):
-        total += values[index]
-    return total / len(values)
+def _inputs_of(payload: Any) -> tuple[torch.Tensor, ...]:
+    values: tuple[torch.Tensor, ...] = payload if isinstance(payload, tuple) else payload.inputs
+    return tuple(value.detach() for value in values)

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 
+from bamboo_agent.ballots import Ballot
 from bamboo_agent.layers import LayerRecord
 from bamboo_agent.sums import Buffer, Slice, Sum
 from bamboo_core.items import Kind
-
-
-@dataclass(frozen=True)
-class Ballot:
-    """VOTE: what an agent contributes to the commit.
-
-    norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss.
-    """
-
-    norms: dict[int, float] = field(default_factory=dict)
-    losses: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,6 +41,7 @@ def pack(payload: Any) -> Parcel:
     if isinstance(payload, tuple):
         return Parcel({}, tuple(None if t is None else _plain(t) for t in payload))
     if isinstance(payload, Sum):
+        assert payload.buffer is not None
         return Parcel({"losses": payload.losses}, (_plain(payload.buffer.tensor),), payload.buffer)
     if isinstance(payload, Slice):
         return Parcel({"losses": payload.losses}, (_plain(payload.tensor),), payload.buffer)
@@ -82,12 +73,12 @@ def unpack(
 def _unpack(
     kind: Kind, meta: dict[str, Any], tensors: tuple[torch.Tensor | None, ...], device: torch.device
 ) -> Any:
-    if kind in (Kind.OUT, Kind.EVAL, Kind.INGRAD):
+    if kind in (Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD):
         return tuple(None if t is None else t.to(device) for t in tensors)
     if kind in (Kind.PART, Kind.LEAF, Kind.FOLDED):
         (flat,) = tensors
         assert flat is not None
-        return Sum(Buffer(flat.to(device)), _by_number(meta["losses"]))
+        return Sum(_by_number(meta["losses"]), Buffer(flat.to(device)))
     if kind in (Kind.CHUNK, Kind.RED):
         (flat,) = tensors
         assert flat is not None

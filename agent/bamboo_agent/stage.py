@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,7 +35,6 @@ class Activation:
     outputs: tuple[torch.Tensor, ...]
     loss: float | None = None
     weight_groups: list[dict[str, Any]] | None = None
-    input_gradients: Gradients = field(default=())
 
 
 def as_tuple(value: Value) -> tuple[torch.Tensor, ...]:
@@ -63,16 +62,11 @@ def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Te
     return leaves
 
 
-def backward(
-    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
-) -> Gradients:
+def backward(activation: Activation, gradients: Gradients | None) -> Gradients:
     """B: weight gradients are added to ``.grad``; returns the gradients of the inputs.
 
     gradients: of the outputs; None for the last range, whose output is the loss.
     """
-    if activation.weight_groups is not None:  # I has run
-        backward_weight(activation, gradients, parameters)
-        return activation.input_gradients
     roots, seeds = _roots(activation, gradients)
     if roots:
         torch.autograd.backward(roots, seeds)
@@ -91,8 +85,7 @@ def backward_input(
         roots, None if gradients is None else seeds, list(activation.inputs), iter(parameters)
     )
     activation.weight_groups = groups
-    activation.input_gradients = _take_input_gradients(activation)
-    return activation.input_gradients
+    return _take_input_gradients(activation)
 
 
 def backward_weight(

@@ -1,8 +1,14 @@
-"""Gradient sums in flat buffers: the canonical sum of DESIGN section 5 on tensors.
+"""Gradient sums: the canonical sum of DESIGN section 5 on tensors.
 
-A range of layers has one layout: all trainable parameters, in order, one after the other. A sum is
-a flat fp32 buffer of that layout. Memory comes from a pool (fresh pages cost more than adding), and
-goes back when the last holder - the store, a slice, a send in flight - lets go of it.
+A range of layers has one layout: all trainable parameters, in order, one after the other, as a flat
+fp32 buffer. A sum that grows here is first kept in the tensors that autograd made (:class:`Sum`
+with ``parts``), which saves the passes over memory that filling and flattening cost; it becomes a
+flat buffer, from zero, when it is sent or begins a chunk. Adding +0.0 there makes the bits those of
+a sum from zero: the two differ in the sign of zeros only, and a chunk, which begins with a
+flattened leaf, can never be -0.0, so that what is added to it may be.
+
+Buffers come from a pool (fresh pages cost more than adding), and go back when the last holder - the
+store, a slice, a send in flight - lets go of them.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ from dataclasses import dataclass, field
 import torch
 
 from bamboo_agent.layers import Layer
+from bamboo_core.numerics import tree_order
 
 Losses = dict[int, float]
 """micro-batch -> its mean loss; travels with the sums of the last stage."""
@@ -28,7 +35,6 @@ class Buffer:
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
         self.lent = 0
-        self.views: list[torch.Tensor] | None = None
 
 
 class Pool:
@@ -51,19 +57,17 @@ class Pool:
         weakref.finalize(buffer, free.append, tensor).atexit = False
         return buffer
 
-    def zeros(self, size: int) -> Buffer:
-        """A buffer of ``size`` zeros."""
-        buffer = self.take(size)
-        buffer.tensor.zero_()
-        return buffer
-
 
 @dataclass
 class Sum:
-    """PART, LEAF or FOLDED: a whole buffer, and the losses of its micro-batches."""
+    """PART, LEAF or FOLDED: one tensor per parameter, or a flat buffer; exactly one is there.
 
-    buffer: Buffer
+    parts: None stands for zeros (a parameter that no micro-batch has used).
+    """
+
     losses: Losses = field(default_factory=dict)
+    buffer: Buffer | None = None
+    parts: list[torch.Tensor | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,26 +96,64 @@ class Layout:
         return slice(self.size * part // parts, self.size * (part + 1) // parts)
 
 
-def parameter_views(buffer: Buffer, layers: Sequence[Layer]) -> list[torch.Tensor]:
-    """One view per trainable parameter of the layers that the buffer covers, in order."""
-    if buffer.views is None:
-        views = []
-        at = 0
-        for layer in layers:
-            for parameter in layer.parameters:
-                end = at + parameter.numel()
-                views.append(buffer.tensor[at:end].view(parameter.shape))
-                at = end
-        buffer.views = views
-    return buffer.views
+def parameter_views(buffer: Buffer, parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """One view of the buffer per parameter, in order."""
+    views = []
+    at = 0
+    for parameter in parameters:
+        end = at + parameter.numel()
+        views.append(buffer.tensor[at:end].view(parameter.shape))
+        at = end
+    return views
 
 
-def fold(pool: Pool, into: Sum, leaf: Sum) -> Sum:
+def trainable(layers: Sequence[Layer]) -> list[torch.Tensor]:
+    """The layers' trainable parameters, in order."""
+    return [parameter for layer in layers for parameter in layer.parameters]
+
+
+def flatten(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Buffer:
+    """The sum as a flat buffer that begins from zero; it keeps no parts."""
+    if total.buffer is not None:
+        return total.buffer
+    assert total.parts is not None
+    buffer = pool.take(sum(parameter.numel() for parameter in parameters))
+    views = parameter_views(buffer, parameters)
+    for view, part in zip(views, total.parts, strict=True):
+        if part is None:
+            view.zero_()
+        else:
+            torch.add(part, 0.0, out=view)
+    total.buffer, total.parts = buffer, None
+    return buffer
+
+
+def fold(pool: Pool, into: Sum, leaf: Sum, parameters: Sequence[torch.Tensor]) -> Sum:
     """The chunk with one leaf more; in place unless somebody still reads ``into``."""
+    assert into.buffer is not None
     buffer = into.buffer
     if buffer.lent:
-        buffer = pool.take(buffer.tensor.numel())
-        torch.add(into.buffer.tensor, leaf.buffer.tensor, out=buffer.tensor)
-    else:
+        buffer = pool.take(into.buffer.tensor.numel())
+        buffer.tensor.copy_(into.buffer.tensor)
+    if leaf.parts is None:
+        assert leaf.buffer is not None
         buffer.tensor.add_(leaf.buffer.tensor)
-    return Sum(buffer, into.losses | leaf.losses)
+    else:
+        for view, part in zip(parameter_views(buffer, parameters), leaf.parts, strict=True):
+            if part is not None:
+                view.add_(part)
+    return Sum(into.losses | leaf.losses, buffer)
+
+
+def add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
+    """Sum in the tree's order into ``out``; the tensors themselves stay as they are."""
+    if len(tensors) == 1:
+        out.copy_(tensors[0])
+        return
+    sums = list(tensors)
+    for into, other in tree_order(len(tensors)):
+        if sums[into] is not tensors[into]:
+            sums[into].add_(sums[other])
+        else:
+            target = out if into == 0 else None
+            sums[into] = torch.add(sums[into], sums[other], out=target)
