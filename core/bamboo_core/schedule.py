@@ -17,7 +17,7 @@ from bamboo_core.costs import Costs as Costs
 from bamboo_core.emission import Emission
 from bamboo_core.ids import AgentId
 from bamboo_core.numerics import BatchShape
-from bamboo_core.program import Op, Program
+from bamboo_core.program import Instruction, Op, Program
 from bamboo_core.tasks import TaskGraph
 from bamboo_core.wiring import Wiring
 from bamboo_core.workmap import pipeline_of
@@ -68,6 +68,13 @@ _FORWARD, _BACKWARD, _WEIGHT, _EAGER = range(4)
 _CLASS = {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
 
 
+def _class(instruction: Instruction) -> int:
+    """Nobody waits for the backward of the first stage, so that it may wait as W does."""
+    if instruction.op is Op.B and instruction.lo == 0:
+        return _WEIGHT
+    return _CLASS.get(instruction.op, _EAGER)
+
+
 def _positions(batch: BatchShape, pipelines: int) -> list[int]:
     """Micro-batch -> its number within its pipeline."""
     out: list[int] = []
@@ -96,7 +103,7 @@ class _Index:
         self.waits = wiring.waits
         ordinal = {a: i for i, a in enumerate(self.names)}
         self.agent = [ordinal[task.agent] for task in self.tasks]
-        self.kind = [_CLASS.get(task.instruction.op, _EAGER) for task in self.tasks]
+        self.kind = [_class(task.instruction) for task in self.tasks]
         durations = costs.durations()
         self.duration = [
             durations.of(task.instruction) if kind != _EAGER else 0.0

@@ -25,7 +25,6 @@ Seats = Sequence[Sequence[AgentId | None]]
 
 _OFFSET = 0.5  # slots by which each stage begins later than the one before, halved (measured)
 _TASKS = 3  # F, I and W of a micro-batch
-_MARGIN = 0.4  # leaves by which a chain's end must stay below the top
 _EPSILON = 1e-9
 
 
@@ -192,8 +191,8 @@ class _Relief:
         return stage, max(leaves, key=lambda x: (self.task.pipeline(x) == d, x))
 
     def _chain(self, top: AgentId) -> list[tuple[AgentId, AgentId, Work]]:
-        """Shortest chain (giver, taker, work) whose last taker stays well below the top."""
-        limit = self.load[top] - _MARGIN * self.task.mean - _EPSILON
+        """Shortest chain (giver, taker, work) whose last taker stays below the top."""
+        limit = self.load[top] - _EPSILON
         before: dict[AgentId, tuple[AgentId, Work]] = {}
         seen: set[int] = set()
         queue = deque([top])
@@ -241,7 +240,7 @@ class _Relief:
 
     def _gains(self, top: AgentId, hops: list[tuple[AgentId, AgentId, Work]]) -> bool:
         """Whether nobody is raised to the top (leaves may have unequal weights)."""
-        limit = self.load[top] - _MARGIN * self.task.mean - _EPSILON
+        limit = self.load[top] - _EPSILON
         new = self._after(hops)
         raised = any(x > self.load[a] + _EPSILON and x >= limit for a, x in new.items())
         return not raised and new[top] < self.load[top]
