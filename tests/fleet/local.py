@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 import torch
 from tests.fleet.lead import Lead
@@ -28,13 +29,15 @@ from tests.supervisor.certificates import Authority
 
 from bamboo_agent.checkpoint import Checkpoints
 from bamboo_agent.trace import divergences
-from bamboo_core.arbitration import Over, Timing
+from bamboo_core.arbitration import Happening, Over, Timing
 from bamboo_core.ids import AgentId
 from bamboo_core.messages import CommitRecord, Ready
+from bamboo_core.plan import Plan
 from bamboo_core.spec import JobSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKER = "tests.fleet.nursling"
+_T = TypeVar("_T")
 
 
 class NurseryProcess:
@@ -239,6 +242,23 @@ class LocalFleet:
         assert self.lead.over is not None
         return self.lead.over
 
+    # ------------------------------------------------------------ what is known
+
+    def plan(self) -> Plan:
+        """The newest plan."""
+        assert self.lead.arbiter is not None
+        plan = self.lead.arbiter.status().plan
+        assert plan is not None, self.story()
+        return plan
+
+    def said(self, kind: type[_T]) -> list[_T]:
+        """All that agents have said of this kind."""
+        return [said.message for said in self.lead.said if isinstance(said.message, kind)]
+
+    def recorded(self, reason: Happening, *, after: float = 0.0) -> bool:
+        """Whether the arbiter has recorded this, after the given time.monotonic()."""
+        return any(at > after and r.reason is reason for at, r in self.lead.records)
+
     # ------------------------------------------------------------ results
 
     def history(self) -> list[CommitRecord]:
@@ -261,7 +281,7 @@ class LocalFleet:
         }
 
     def _layers(self) -> int:
-        return next(s.message.layers for s in self.lead.said if isinstance(s.message, Ready))
+        return self.said(Ready)[0].layers
 
     def divergences(self) -> list[str]:
         """What supervisors answered otherwise than the state machine would."""

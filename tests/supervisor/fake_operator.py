@@ -32,8 +32,9 @@ class Stream:
 
     def say(self, message: OperatorMessage | pb.OperatorMessage) -> None:
         """Send a message."""
-        raw = isinstance(message, pb.OperatorMessage)
-        self._outgoing.put_nowait(message if raw else encode.operator_message(message))
+        if not isinstance(message, pb.OperatorMessage):
+            message = encode.operator_message(message)
+        self._outgoing.put_nowait(message)
 
     def end(self) -> None:
         """End the stream in order."""
@@ -48,7 +49,7 @@ class Stream:
             yield message
 
 
-class FakeOperator(agent_pb2_grpc.AgentServiceServicer):
+class FakeOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     """Answers every Hello with ``welcome`` (None: never); accepts tokens by ``token``."""
 
     def __init__(self, authority: Authority, *, host: str = "127.0.0.1") -> None:

@@ -8,5 +8,5 @@ from bamboo_agent import supervisor
 from bamboo_agent.__main__ import main
 
 if __name__ == "__main__":
-    supervisor.WORKER_MODULE = sys.argv[1]  # type: ignore[misc]
+    supervisor.WORKER_MODULE = sys.argv[1]
     main()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,9 @@ import torch
 from tests.fleet.jobs import tiny_gpt
 from tests.fleet.local import LocalFleet, NurseryProcess
 
+from bamboo_core.arbitration import Happening
+from bamboo_core.ids import AgentId
+from bamboo_core.messages import Progress
 from bamboo_core.view import Outcome
 
 
@@ -64,13 +68,99 @@ def assert_equal(found: Result, expected: Result) -> None:
         assert torch.equal(found.weights[name], tensor), name
 
 
+@pytest.fixture
+async def fleet(tmp_path: Path, nursery: NurseryProcess) -> AsyncIterator[LocalFleet]:
+    """Two pipelines of two stages, running."""
+    job = tiny_gpt(tmp_path, pipelines=2, stages=2)
+    async with LocalFleet(job, tmp_path / "fleet", nursery=nursery) as running:
+        await running.add(names(4))
+        await running.committed(1)
+        yield running
+
+
+def assert_nothing_restored(fleet: LocalFleet) -> None:
+    assert all(record.reason is not Happening.RESTORING for _, record in fleet.lead.records)
+
+
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
 async def test_a_killed_pod_changes_nothing(
-    tmp_path: Path, nursery: NurseryProcess, undisturbed: Result, victim: int
+    fleet: LocalFleet, undisturbed: Result, victim: int
 ) -> None:
-    job = tiny_gpt(tmp_path, pipelines=2, stages=2)
-    async with LocalFleet(job, tmp_path / "fleet", nursery=nursery) as fleet:
-        await fleet.add(names(4))
-        await fleet.committed(2)
-        fleet.kill(f"agent-{victim}")
-        assert_equal(await result(fleet), undisturbed)
+    fleet.kill(f"agent-{victim}")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+
+
+async def test_a_killed_worker_changes_nothing(fleet: LocalFleet, undisturbed: Result) -> None:
+    fleet.kill_worker("agent-2")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+    assert fleet.exits[AgentId("agent-2")] == 1
+
+
+async def test_two_pods_of_different_stages_at_once(fleet: LocalFleet, undisturbed: Result) -> None:
+    plan = fleet.plan()
+    fleet.kill(plan.pipelines[0][0] or "", plan.pipelines[1][1] or "")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+
+
+async def test_one_pod_after_the_other(fleet: LocalFleet, undisturbed: Result) -> None:
+    plan = fleet.plan()
+    fleet.kill(plan.pipelines[0][0] or "")
+    await fleet.committed(4)
+    fleet.kill(plan.pipelines[1][1] or "")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+
+
+async def test_all_copies_of_a_stage_mean_a_restore(fleet: LocalFleet, undisturbed: Result) -> None:
+    plan = fleet.plan()
+    fleet.kill(*(pipeline[0] or "" for pipeline in plan.pipelines))
+    await fleet.add({"new-0": "zone-a", "new-1": "zone-b"})
+    assert_equal(await result(fleet), undisturbed)
+    assert any(record.reason is Happening.RESTORING for _, record in fleet.lead.records)
+
+
+async def test_a_frozen_pod_is_found_by_its_silence(fleet: LocalFleet, undisturbed: Result) -> None:
+    frozen_at = time.monotonic()
+    fleet.freeze("agent-1")
+    await fleet.until(lambda: fleet.recorded(Happening.STOPPED, after=frozen_at), "a stop")
+    assert time.monotonic() - frozen_at < 4.0
+    await fleet.until(lambda: fleet.lead.over is not None, "the end of the job")
+    fleet.thaw("agent-1")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+
+
+async def test_a_noticed_pod_hands_over(fleet: LocalFleet, undisturbed: Result) -> None:
+    fleet.terminate("agent-3")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+    assert fleet.exits[AgentId("agent-3")] == 143
+    assert sum(progress.redone_tasks for progress in fleet.said(Progress)) == 0
+
+
+async def test_the_operator_dies_and_comes_back(fleet: LocalFleet, undisturbed: Result) -> None:
+    await fleet.lead.stop()
+    await fleet.lead.start()
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+
+
+async def test_a_pod_dies_while_the_operator_is_away(
+    fleet: LocalFleet, undisturbed: Result
+) -> None:
+    await fleet.lead.stop()
+    fleet.kill("agent-0")
+    await fleet.lead.start()
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
+
+
+async def test_a_newcomer_fills_the_hole(fleet: LocalFleet, undisturbed: Result) -> None:
+    fleet.kill("agent-0")
+    await fleet.add({"new-0": "zone-a"})
+    await fleet.until(lambda: "new-0" in fleet.plan().members, "the newcomer's entry")
+    assert_equal(await result(fleet), undisturbed)
+    assert_nothing_restored(fleet)
