@@ -22,12 +22,14 @@ class ConfigError(Exception):
 class Config:
     """What an agent's supervisor must know before it can ask the operator.
 
-    operator_name: name in the operator's certificate, where it is not the host of
-    operator_address. machine: node UID + boot ID, as far as they are known. grace_s: seconds
-    between SIGTERM and SIGKILL. health_port: 0 for any free one.
+    address_file: holds a newer operator_address, if there is one. operator_name: name in the
+    operator's certificate, where it is not the host of operator_address. machine: node UID + boot
+    ID, as far as they are known. grace_s: seconds between SIGTERM and SIGKILL. health_port: 0 for
+    any free one.
     """
 
     operator_address: str
+    address_file: Path | None
     operator_name: str
     job: str
     agent: str
@@ -51,6 +53,7 @@ def from_env(env: Mapping[str, str]) -> Config:
     operator_address = _address(env, "BAMBOO_OPERATOR_ADDRESS")
     return Config(
         operator_address=operator_address,
+        address_file=Path(env["BAMBOO_ADDRESS_FILE"]) if env.get("BAMBOO_ADDRESS_FILE") else None,
         operator_name=env.get("BAMBOO_OPERATOR_NAME", ""),
         job=_job(env, "BAMBOO_JOB"),
         agent=_required(env, "BAMBOO_AGENT"),

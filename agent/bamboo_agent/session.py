@@ -103,7 +103,7 @@ class Session:
         if self._config.operator_name:
             options.append(("grpc.ssl_target_name_override", self._config.operator_name))  # type: ignore[arg-type]
         async with grpc.aio.secure_channel(
-            self._config.operator_address, credentials, options=options
+            _newest_address(self._config), credentials, options=options
         ) as channel:
             call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=metadata)
             await asyncio.wait_for(call.wait_for_connection(), CONNECT_S)
@@ -169,6 +169,16 @@ class Session:
                 f" {config.ca_file} (BAMBOO_CA_FILE) or names another host: {details}"
             )
         return f"{config.operator_address}: {error.code().name}: {details}"
+
+
+def _newest_address(config: Config) -> str:
+    """The operator's address; a file tells where its next pod is, where there is no Service."""
+    if config.address_file is None:
+        return config.operator_address
+    try:
+        return config.address_file.read_text(encoding="ascii").strip() or config.operator_address
+    except (OSError, UnicodeError):
+        return config.operator_address
 
 
 def _token(path: Path) -> str:

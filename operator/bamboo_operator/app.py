@@ -103,7 +103,7 @@ class App:
                 kube=kube,
                 jobs=led,
                 nodes=nodes,
-                publish_trust=Trust(kube, authority.bundle).publish,
+                publish_trust=Trust(kube, authority.bundle, config.advertise).publish,
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),

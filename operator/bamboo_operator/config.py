@@ -44,7 +44,7 @@ def from_env(env: Mapping[str, str]) -> Config:
     return Config(
         namespace=env.get("POD_NAMESPACE") or "bamboo-system",
         identity=env.get("POD_NAME") or socket.gethostname(),
-        listen=f"{env.get('BAMBOO_GRPC_HOST') or '0.0.0.0'}:{port}",
+        listen=_join(env.get("BAMBOO_GRPC_HOST") or http_host, port),
         advertise=_advertise(env, port),
         http_host=http_host,
         health_port=_number(env, "BAMBOO_HEALTH_PORT", 8081, 65535),
@@ -65,11 +65,15 @@ def _advertise(env: Mapping[str, str], port: int) -> str:
                 "neither BAMBOO_ADVERTISE_ADDRESS nor POD_IP is set; set one, so that agents can"
                 " find the operator."
             )
-        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return _join(host, port)
     host, colon, digits = address.rpartition(":")
     if not (host and colon and digits.isdecimal() and 0 < int(digits) < 65536):
         raise ConfigError(f"BAMBOO_ADVERTISE_ADDRESS {address!r} is not host:port; set it so.")
     return address
+
+
+def _join(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _number(env: Mapping[str, str], name: str, default: int, most: int) -> int:

@@ -53,6 +53,10 @@ log = logging.getLogger(__name__)
 
 Planner = Callable[[PlanRequest], PlanResult]
 
+RETURN_S = 30.0
+"""Members have so long to find a new leader: where the operator has no Service, nodes take a while
+to show them its new address."""
+
 _LONGEST_PAUSE_S = 60.0
 _RETRY_S = 1.0
 
@@ -71,7 +75,7 @@ class Ports:
     wake: Callable[[JobView], None]
     is_leading: Callable[[], bool]
     plan: Planner = planner.compute
-    timing: Timing = field(default_factory=Timing)
+    timing: Timing = field(default_factory=lambda: Timing(return_s=RETURN_S))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from bamboo_operator.observe import JOB_LABEL, ZONE_LABEL
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
+ADDRESS_KEY = "address"
 
 _IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
@@ -88,7 +89,6 @@ def owner(job: JobView) -> Object:
         "name": job.name,
         "uid": job.uid,
         "controller": True,
-        "blockOwnerDeletion": True,
     }
 
 
@@ -127,6 +127,7 @@ def _identity_env(
 
     values = {
         "BAMBOO_OPERATOR_ADDRESS": operator_address,
+        "BAMBOO_ADDRESS_FILE": f"{_IDENTITY_DIR}/{ADDRESS_KEY}",
         "BAMBOO_OPERATOR_NAME": SERVER_NAME,
         "BAMBOO_JOB": f"{job.namespace}/{job.name}",
         "BAMBOO_ZONE": action.zone,
@@ -146,13 +147,19 @@ def _identity_env(
 
 def _identity_volume() -> Object:
     token = {"path": "token", "audience": AUDIENCE, "expirationSeconds": _TOKEN_LIFE_S}
-    bundle = {"name": CA_CONFIG_MAP, "items": [{"key": CA_KEY, "path": CA_KEY}]}
+    bundle = {
+        "name": CA_CONFIG_MAP,
+        "items": [{"key": k, "path": k} for k in (CA_KEY, ADDRESS_KEY)],
+    }
     sources = [{"serviceAccountToken": token}, {"configMap": bundle}]
     return {"name": "bamboo-identity", "projected": {"sources": sources}}
 
 
-def ca_config_map(namespace: str, bundle: str) -> Object:
-    """What agents trust, in the namespace of their job."""
+def ca_config_map(namespace: str, bundle: str, address: str) -> Object:
+    """What agents trust and where they find us, in the namespace of their job.
+
+    The address may change with the operator's pod; the node keeps the mounted file up to date.
+    """
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -161,7 +168,7 @@ def ca_config_map(namespace: str, bundle: str) -> Object:
             "namespace": namespace,
             "labels": {"app.kubernetes.io/part-of": "bamboo"},
         },
-        "data": {CA_KEY: bundle},
+        "data": {CA_KEY: bundle, ADDRESS_KEY: address},
     }
 
 

@@ -196,8 +196,7 @@ class Reconciler:
     async def _act(
         self, job: JobView, spec: JobSpec, known: _Known, actions: tuple[Action, ...]
     ) -> None:
-        if any(isinstance(action, CreatePod) for action in actions):
-            await self._ports.publish_trust(job.namespace)
+        await self._ports.publish_trust(job.namespace)
         for action in actions:
             match action:
                 case CreatePod():

@@ -1,4 +1,4 @@
-"""The CA bundle in every namespace where agents run."""
+"""The CA bundle, and our address, in every namespace where agents run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ AGAIN_S = 60.0
 class Trust:
     """Publishes the bundle, but not for every pod."""
 
-    def __init__(self, kube: Api, bundle: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._kube, self._bundle, self._clock = kube, bundle, clock
+    def __init__(
+        self, kube: Api, bundle: str, address: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kube, self._clock = kube, clock
+        self._bundle, self._address = bundle, address
         self._published: dict[str, float] = {}
 
     async def publish(self, namespace: str) -> None:
@@ -25,6 +28,6 @@ class Trust:
         if at is not None and self._clock() - at < AGAIN_S:
             return
         path = api.config_map(namespace, manifests.CA_CONFIG_MAP)
-        body = manifests.ca_config_map(namespace, self._bundle)
+        body = manifests.ca_config_map(namespace, self._bundle, self._address)
         await self._kube.apply(path, body, manager=api.MANAGER)
         self._published[namespace] = self._clock()
