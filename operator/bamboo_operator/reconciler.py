@@ -251,13 +251,19 @@ def _changes(spec: JobSpec, body: Object) -> list[Problem]:
 
 
 def _after(body: Object) -> TrainingView:
-    """What is known of a job that has ended, from its facts."""
+    """What is known of a job that has ended, from its facts and from what was told of it last."""
     durable = facts.read(body)
+    status = body.get("status") or {}
+    told, checkpoint = status.get("progress") or {}, status.get("lastCheckpoint") or {}
+    validation_loss = told.get("validationLoss")
     return TrainingView(
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
         losses=statuses.read_memory(body).losses,
         committed=statuses.read_committed(body),
+        validation_loss=None if validation_loss is None else float(validation_loss),
+        checkpoint_step=int(checkpoint.get("step", -1)),
+        checkpoint_path=checkpoint.get("path", ""),
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,
