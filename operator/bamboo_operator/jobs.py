@@ -43,7 +43,7 @@ from bamboo_core.arbitration import (
 )
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, CommitRecord, Hello, Notice, Reconnect
+from bamboo_core.messages import AgentMessage, Hello, Notice, Reconnect
 from bamboo_core.spec import JobSpec
 from bamboo_core.view import ClusterView, JobView, Losses, TrainingView
 from bamboo_operator import facts, training
@@ -78,14 +78,6 @@ class Ports:
     timing: Timing = field(default_factory=lambda: Timing(return_s=RETURN_S))
 
 
-@dataclass(frozen=True)
-class Before:
-    """What the job's status said when we began to lead it."""
-
-    losses: Losses = field(default_factory=Losses)
-    committed: CommitRecord | None = None
-
-
 class JobActor:
     """One job under our leadership."""
 
@@ -97,13 +89,12 @@ class JobActor:
         *,
         term: int,
         ports: Ports,
-        before: Before | None = None,
+        told: training.Told | None = None,
     ) -> None:
-        before = before if before is not None else Before()
         self.job = job
         self.sessions = Sessions()
-        self.losses = before.losses
-        self._committed_before = before.committed
+        self._told = told if told is not None else training.Told()
+        self.losses = self._told.losses
         self._ports = ports
         self._spec = spec
         self._term = max(term, durable.term + 1)
@@ -195,7 +186,7 @@ class JobActor:
             self._arbiter.durable,
             dismissed=frozenset(self._dismissed),
             losses=self.losses,
-            before=self._committed_before,
+            told=self._told,
             batch=self._spec.training.global_batch_size,
         )
 
@@ -321,11 +312,11 @@ class Jobs:
         """The actor of a job that we lead."""
         return self._actors.get(uid)
 
-    def lead(self, job: JobView, spec: JobSpec, durable: Durable, before: Before) -> JobActor:
+    def lead(self, job: JobView, spec: JobSpec, durable: Durable, told: training.Told) -> JobActor:
         """The job's actor, made if there is none yet."""
         actor = self._actors.get(job.uid)
         if actor is None:
-            actor = JobActor(job, spec, durable, term=self._term, ports=self._ports, before=before)
+            actor = JobActor(job, spec, durable, term=self._term, ports=self._ports, told=told)
             self._actors[job.uid] = actor
             log.info("leading a job", extra={"job": job.name, "uid": job.uid})
         return actor

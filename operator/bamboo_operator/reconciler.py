@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from bamboo_core import lifecycle
 from bamboo_core import spec as specs
+from bamboo_core.durable import eligible
 from bamboo_core.lifecycle import JobStatus
 from bamboo_core.reasons import Reason
 from bamboo_core.reconcile import Action, CreatePod, DeletePod, Step, step
@@ -22,7 +23,7 @@ from bamboo_core.view import ClusterView, Condition, JobView, Memory, Outcome, T
 from bamboo_operator import api, facts, manifests, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
-from bamboo_operator.jobs import Before, JobActor, Jobs
+from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
 
@@ -129,8 +130,8 @@ class Reconciler:
             return None
         if actor is not None:
             return actor
-        before = Before(memory.losses, statuses.read_committed(body))
-        return self._ports.jobs.lead(job, spec, facts.read(body), before)
+        told = statuses.read_progress(body)
+        return self._ports.jobs.lead(job, spec, facts.read(body), told)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
         """Of jobs of that name only the one that exists counts."""
@@ -251,19 +252,17 @@ def _changes(spec: JobSpec, body: Object) -> list[Problem]:
 
 
 def _after(body: Object) -> TrainingView:
-    """What is known of a job that has ended, from its facts and from what was told of it last."""
-    durable = facts.read(body)
-    status = body.get("status") or {}
-    told, checkpoint = status.get("progress") or {}, status.get("lastCheckpoint") or {}
-    validation_loss = told.get("validationLoss")
+    """What is known of a job that has ended, from its facts."""
+    durable, told = facts.read(body), statuses.read_progress(body)
+    checkpoint = next(reversed(eligible(durable)), None)
     return TrainingView(
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
-        losses=statuses.read_memory(body).losses,
-        committed=statuses.read_committed(body),
-        validation_loss=None if validation_loss is None else float(validation_loss),
-        checkpoint_step=int(checkpoint.get("step", -1)),
-        checkpoint_path=checkpoint.get("path", ""),
+        losses=told.losses,
+        committed=told.committed,
+        validation_loss=told.validation_loss,
+        checkpoint_step=checkpoint.step if checkpoint is not None else -1,
+        checkpoint_path=checkpoint.path if checkpoint is not None else "",
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,

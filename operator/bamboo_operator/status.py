@@ -19,6 +19,7 @@ from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
 from bamboo_operator.observe import JOB_LABEL, timestamp
+from bamboo_operator.training import Told
 
 _MAX_ZONES = 32
 _MAX_MESSAGE = 1024
@@ -35,11 +36,11 @@ def read_memory(body: Object) -> Memory:
     status = body.get("status") or {}
     conditions = tuple(_condition(c) for c in status.get("conditions") or [])
     terminal, reason, message = _terminal(conditions)
-    pods, losses = status.get("pods") or {}, status.get("losses") or {}
+    pods = status.get("pods") or {}
     return Memory(
         incarnation=int(pods.get("incarnation", -1)),
         failures=int(status.get("failures", 0)),
-        losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
+        losses=read_progress(body).losses,
         settled=frozenset((pods.get("settled") or "").split()),
         terminal=terminal,
         started_at=timestamp(status.get("startTime")),
@@ -51,12 +52,17 @@ def read_memory(body: Object) -> Memory:
     )
 
 
-def read_committed(body: Object) -> CommitRecord | None:
-    """The newest commit that was told, good enough until an agent tells more."""
-    progress = (body.get("status") or {}).get("progress") or {}
-    if not progress.get("step"):
-        return None
-    return CommitRecord(int(progress["step"]) - 1, loss=float(progress.get("loss", "nan")))
+def read_progress(body: Object) -> Told:
+    """What users have been told, good enough until an agent tells more."""
+    status = body.get("status") or {}
+    progress, losses = status.get("progress") or {}, status.get("losses") or {}
+    step, validation = int(progress.get("step", 0)), progress.get("validationLoss")
+    loss = float(progress.get("loss", "nan"))
+    return Told(
+        losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
+        committed=CommitRecord(step - 1, loss=loss) if step else None,
+        validation_loss=None if validation is None else float(validation),
+    )
 
 
 def _condition(value: Object) -> Condition:

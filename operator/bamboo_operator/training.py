@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from bamboo_core.arbitration import ArbiterStatus, Phase
 from bamboo_core.durable import Durable
@@ -16,16 +16,25 @@ from bamboo_core.view import ClusterView, Losses, TrainingView
 _STOPPED = frozenset({Phase.COLLECTING, Phase.PLANNING, Phase.HOLDING, Phase.RETURNING})
 
 
+@dataclass(frozen=True)
+class Told:
+    """What the job's status said when we began to lead it."""
+
+    losses: Losses = field(default_factory=Losses)
+    committed: CommitRecord | None = None
+    validation_loss: float | None = None
+
+
 def view(
     status: ArbiterStatus,
     durable: Durable,
     *,
     dismissed: frozenset[AgentId],
     losses: Losses,
-    before: CommitRecord | None,
+    told: Told,
     batch: int,
 ) -> TrainingView:
-    """before: the newest commit that an earlier operator told; batch: samples in a step."""
+    """told: what an earlier operator has told; batch: samples in a step."""
     planned = bool(durable.pipelines) and status.phase is not Phase.WAITING
     grid = status.plan.pipelines if status.plan is not None else durable.pipelines
     checkpoint = status.checkpoint
@@ -39,8 +48,10 @@ def view(
         connected=frozenset(status.connected),
         members=frozenset(status.members),
         dismissed=dismissed,
-        committed=_committed(status, durable, before),
-        validation_loss=status.validation_loss,
+        committed=_committed(status, durable, told.committed),
+        validation_loss=told.validation_loss
+        if status.validation_loss is None
+        else status.validation_loss,
         samples_per_s=batch / status.step_s if status.step_s > 0 else 0.0,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
