@@ -129,6 +129,7 @@ class _Closure:
         self._gradients = Gradients(self._work, self._lineage, goals.assignment, split=goals.split)
         self._votes: dict[AgentId, TaskId] = {}
         self._commit: TaskId | None = None
+        self._told: dict[AgentId, Dependency | None] = {}
         self._updates: dict[AgentId, list[TaskId]] = {}
         self._older: dict[AgentId, TaskId] = {}
 
@@ -212,10 +213,12 @@ class _Closure:
 
     def _committed(self, agent: AgentId) -> Dependency | None:
         """How the agent learns that the target step is committed."""
-        item = Item(Kind.COMMIT, 0)
-        if self._commit is None:
-            return self._work.fetch(item, agent)
-        return self._work.deliver(item, self._commit, agent)
+        if agent not in self._told:
+            item = Item(Kind.COMMIT, 0)
+            made = self._commit
+            told = self._work.deliver(item, made, agent) if made else self._work.fetch(item, agent)
+            self._told[agent] = told
+        return self._told[agent]
 
     def _update(self, agent: AgentId) -> None:
         """UPDATE of every layer that the agent has.
