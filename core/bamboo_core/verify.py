@@ -18,6 +18,9 @@ from bamboo_core.numerics import BatchShape
 from bamboo_core.program import COMPUTE, Instruction, Op, Program
 from bamboo_core.rules import makes, needs, releases, uses_up
 
+Span = tuple[int, float, float]
+"""Place in the program, begin, end."""
+
 
 @dataclass(frozen=True)
 class Message:
@@ -47,7 +50,8 @@ class Report:
     deadlock: agents that did not reach the end; unmatched: sent, never received; disorder: received
     before what was sent earlier; peaks per agent: forward results held (activations), boundary
     tensors held (OUT and INGRAD), gradient buffers (sums of one stage's size; a slice counts 1/C);
-    busy: computing time per agent; length: end of the last computation.
+    busy: computing time per agent; length: end of the last computation; spans: per agent and
+    computation its place in the program, begin and end.
     """
 
     deadlock: dict[AgentId, Blocked]
@@ -58,6 +62,7 @@ class Report:
     gradients: dict[AgentId, float]
     busy: dict[AgentId, float]
     length: float
+    spans: dict[AgentId, tuple[Span, ...]]
 
     @property
     def ok(self) -> bool:
@@ -121,8 +126,7 @@ class _Agent:
     program: Program
     at: int = 0
     clock: float = 0.0
-    busy: float = 0.0
-    ended: float = 0.0
+    spans: list[Span] = field(default_factory=list)
     lacks: Item | None = None
     wake: tuple[AgentId, Item] | None = None
     held: dict[Item, bool] = field(default_factory=dict)
@@ -173,7 +177,7 @@ class _Run:
             elif op is _SEND:
                 done = self._send(agent, instruction)
             else:
-                done = self._compute(agent, instruction)
+                done = self._compute(agent, instruction, at)
             if not done:
                 agent.at = at
                 return
@@ -228,7 +232,7 @@ class _Run:
         inbox.appendleft(found)
         return True
 
-    def _compute(self, agent: _Agent, instruction: Instruction) -> bool:
+    def _compute(self, agent: _Agent, instruction: Instruction, at: int) -> bool:
         """Whatever is no message. False if it lacks something, which then nobody can bring."""
         batch, layers = self.batch, self.layers
         for item in needs(instruction, batch, layers):
@@ -236,10 +240,9 @@ class _Run:
                 agent.lacks = item
                 return False
         if instruction.op in COMPUTE:
-            duration = self.durations.of(instruction)
-            agent.clock += duration
-            agent.busy += duration
-            agent.ended = agent.clock
+            begin = agent.clock
+            agent.clock += self.durations.of(instruction)
+            agent.spans.append((at, begin, agent.clock))
         for item in uses_up(instruction, batch, layers):
             self._lose(agent, item)
         for item in releases(instruction, layers):
@@ -296,6 +299,7 @@ class _Run:
             activations={a.name: int(a.peak[_ACTIVATIONS]) for a in agents},
             boundaries={a.name: int(a.peak[_BOUNDARIES]) for a in agents},
             gradients={a.name: a.peak[_GRADIENTS] for a in agents},
-            busy={a.name: a.busy for a in agents},
-            length=max((a.ended for a in agents), default=0.0),
+            busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
+            length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
+            spans={a.name: tuple(a.spans) for a in agents},
         )

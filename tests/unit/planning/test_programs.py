@@ -12,7 +12,7 @@ from bamboo_core.numerics import BatchShape, choose
 from bamboo_core.program import parse, to_text
 from bamboo_core.spec import RecoveryPolicy, RedundancyMode
 
-from .steps import Step
+from .steps import step
 
 
 def batch_of(pipelines, stages, per_pipeline):
@@ -36,10 +36,16 @@ def batch_of(pipelines, stages, per_pipeline):
 def test_every_program_set_passes_the_dry_run(
     pipelines, stages, per_pipeline, split, extra, latency
 ):
-    step = Step(batch_of(pipelines, stages, per_pipeline), pipelines, stages, split=split)
-    costs = Costs.even(stages, latency=latency)
-    made = step.build(extra=extra, costs=costs)
-    report = step.dry_run(made.programs, costs=costs)
+    shape = step(
+        batch_of(pipelines, stages, per_pipeline),
+        pipelines,
+        stages,
+        split=split,
+        extra=extra,
+        costs=Costs.even(stages, latency=latency),
+    )
+    made = shape.build()
+    report = shape.dry_run(made.programs)
     assert report.ok, str(report)
     assert made.forced == 0
     assert report.length == made.length
@@ -64,13 +70,13 @@ def test_degraded_steps_pass_too_and_keep_the_cap(
     seats = [(d, s) for d in range(pipelines) for s in range(stages)]
     lost = tuple(data.draw(st.lists(st.sampled_from(seats), max_size=pipelines - 1, unique=True)))
     batch = batch_of(pipelines, stages, per_pipeline)
-    step = Step(batch, pipelines, stages, lost, split=split, policy=policy, mode=mode)
-    made = step.build(extra=extra)
-    report = step.dry_run(made.programs)
+    shape = step(batch, pipelines, stages, lost, split=split, policy=policy, mode=mode, extra=extra)
+    made = shape.build()
+    report = shape.dry_run(made.programs)
     assert report.ok, str(report)
     assert made.forced == 0
     reserved = 1
-    for d, pipeline in enumerate(step.seats):
+    for d, pipeline in enumerate(shape.seats):
         for s, agent in enumerate(pipeline):
             if agent is not None:
                 assert report.activations[agent] <= stages - s + extra + reserved, (d, s)
@@ -80,17 +86,17 @@ def test_all_grids_of_the_acceptance_list_pass():
     for pipelines in range(1, 5):
         for stages in range(1, 9):
             for split in (False, True):
-                step = Step(batch_of(pipelines, stages, 5), pipelines, stages, split=split)
-                report = step.dry_run(step.build().programs)
+                shape = step(batch_of(pipelines, stages, 5), pipelines, stages, split=split)
+                report = shape.dry_run(shape.build().programs)
                 assert report.ok, (pipelines, stages, split, str(report))
 
 
 @pytest.mark.parametrize("stages", range(1, 9))
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 5, 8, 16])
 def test_bubbles_of_a_fused_step_are_those_of_1f1b(stages, microbatches):
-    step = Step(BatchShape(2 * microbatches, 1, 2), 2, stages)
-    made = step.build()
-    report = step.dry_run(made.programs)
+    shape = step(BatchShape(2 * microbatches, 1, 2), 2, stages)
+    made = shape.build()
+    report = shape.dry_run(made.programs)
     assert report.bubbles == 2 * stages * (stages - 1) * (1 + 2)
     assert made.length == (microbatches + stages - 1) * 3
 
@@ -98,9 +104,9 @@ def test_bubbles_of_a_fused_step_are_those_of_1f1b(stages, microbatches):
 @pytest.mark.parametrize("periodic", [True, False])
 def test_validation_and_checkpoints_run_or_are_skipped(periodic):
     extras = Periodic(evals=3, validate_every=2, saves=True, save_every=3)
-    step = Step(BatchShape(8, 2, 2), 2, 4, lost=((1, 2),), split=True, periodic=extras)
-    programs = step.build().programs
-    report = step.dry_run(programs, periodic=periodic)
+    shape = step(BatchShape(8, 2, 2), 2, 4, lost=((1, 2),), split=True, periodic=extras)
+    programs = shape.build().programs
+    report = shape.dry_run(programs, periodic=periodic)
     assert report.ok, str(report)
     for program in programs.values():
         assert parse(to_text(program)) == program
@@ -108,8 +114,8 @@ def test_validation_and_checkpoints_run_or_are_skipped(periodic):
 
 def test_records_of_files_are_sent_after_all_work_of_the_step():
     extras = Periodic(saves=True, save_every=3)
-    step = Step(BatchShape(8, 2, 2), 2, 2, periodic=extras)
-    text = to_text(step.build().programs[step.live[1]])
+    shape = step(BatchShape(8, 2, 2), 2, 2, periodic=extras)
+    text = to_text(shape.build().programs[shape.live[1]])
     lines = text.splitlines()
     saved = [i for i, x in enumerate(lines) if x.startswith("SEND (file")]
     assert saved

@@ -11,7 +11,7 @@ from bamboo_core.numerics import BatchShape
 from bamboo_core.program import Op, parse
 from bamboo_core.verify import Blocked, Message, dry_run
 
-from .steps import Step
+from .steps import step
 
 A, B = AgentId("a"), AgentId("b")
 BATCH = BatchShape(2, 1, 1)
@@ -100,14 +100,14 @@ def test_a_received_boundary_is_gone_once_it_was_used():
 @pytest.mark.parametrize("op", ["F", "B", "RECV", "FOLD", "REDUCE", "VOTE", "COMMIT", "UPDATE"])
 def test_a_program_that_misses_one_instruction_fails(op):
     """Whatever is left out of a real step, somebody notices."""
-    step = Step(BatchShape(4, 1, 2), 2, 2)
-    programs = dict(step.build().programs)
+    shape = step(BatchShape(4, 1, 2), 2, 2)
+    programs = dict(shape.build().programs)
     for agent, program in programs.items():
         found = next((i for i, x in enumerate(program) if x.op == op), None)
         if found is None:
             continue
         broken = {**programs, agent: program[:found] + program[found + 1 :]}
-        report = step.dry_run(broken)
+        report = shape.dry_run(broken)
         if op == "UPDATE":  # of a replica: nobody needs its new version within the step
             assert report.ok
         else:
@@ -115,11 +115,11 @@ def test_a_program_that_misses_one_instruction_fails(op):
 
 
 def test_swapped_receipts_are_found():
-    step = Step(BatchShape(8, 1, 2), 2, 2)
-    programs = dict(step.build().programs)
-    agent = step.seats[0][1]
+    shape = step(BatchShape(8, 1, 2), 2, 2)
+    programs = dict(shape.build().programs)
+    agent = shape.seats[0][1]
     program = list(programs[agent])
     first, second = [i for i, x in enumerate(program) if x.op is Op.RECV][:2]
     program[first], program[second] = program[second], program[first]
-    report = step.dry_run({**programs, agent: tuple(program)})
+    report = shape.dry_run({**programs, agent: tuple(program)})
     assert report.disorder or report.deadlock

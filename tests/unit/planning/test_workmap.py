@@ -13,15 +13,15 @@ from bamboo_core.ids import AgentId
 from bamboo_core.numerics import BatchShape
 from bamboo_core.spec import RecoveryPolicy, RedundancyMode
 
-from .steps import Step, name, seats
+from .steps import name, step
 
 SHADOW, PEERS, DIFFUSE = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS, RecoveryPolicy.DIFFUSE
 BATCH = BatchShape(32, 2, 2)
 
 
 def assigned(policy, lost, *, batch=BATCH, pipelines=2, stages=4, mode=RedundancyMode.REPLICA):
-    step = Step(batch, pipelines, stages, lost, policy=policy, mode=mode)
-    return step.work()
+    shape = step(batch, pipelines, stages, lost, policy=policy, mode=mode)
+    return shape.work()
 
 
 def moved(work, *, batch=BATCH, pipelines=2):
@@ -91,21 +91,21 @@ def test_every_leaf_goes_to_a_holder_and_survivors_work_on(
     batch = BatchShape(leaves * size, size, 4)
     grid = [(d, s) for d in range(pipelines) for s in range(stages)]
     lost = tuple(data.draw(st.lists(st.sampled_from(grid), max_size=len(grid) - 1, unique=True)))
-    step = Step(batch, pipelines, stages, lost, policy=policy)
-    holders = step.holders
+    shape = step(batch, pipelines, stages, lost, policy=policy)
+    holders = shape.holders()
     if not all(holders):
         with pytest.raises(ValueError, match="has no live holder"):
-            step.work()
+            shape.work()
         return
-    work = step.work()
+    work = shape.work()
     assert set(work) == {(s, leaf) for s in range(stages) for leaf in range(leaves)}
     assert all(a in holders[s] for (s, _), a in work.items())
-    assert work == step.work()
+    assert work == shape.work()
     if policy is not DIFFUSE:
         kept = {
             (s, leaf)
             for s, leaf in work
-            if step.seats[workmap.pipeline_of(leaf, leaves=leaves, pipelines=pipelines)][s]
+            if shape.seats[workmap.pipeline_of(leaf, leaves=leaves, pipelines=pipelines)][s]
         }
         assert not kept & set(moved(work, batch=batch, pipelines=pipelines))
 
@@ -116,30 +116,28 @@ def test_diffuse_is_never_more_uneven_than_the_other_policies(lost):
     batch = BatchShape(96, 1, 4)
     top = {}
     for policy in RecoveryPolicy:
-        step = Step(batch, 4, 6, tuple(sorted(lost)), policy=policy)
-        if not all(step.holders):
+        shape = step(batch, 4, 6, tuple(sorted(lost)), policy=policy)
+        if not all(shape.holders()):
             return
-        top[policy] = max(Counter(step.work().values()).values())
+        top[policy] = max(Counter(shape.work().values()).values())
     assert top[DIFFUSE] <= min(top.values()) + 1  # the start-up offset may cost a leaf
 
 
 def test_pinned_leaves_do_not_move():
-    grid = seats(2, 4, ((1, 2),))
-    step = Step(BATCH, 2, 4, ((1, 2),))
+    shape = step(BATCH, 2, 4, ((1, 2),))
     pinned = {(2, 9): name(0, 2), (0, 0): name(1, 0), **{(2, x): name(1, 1) for x in (10, 11)}}
     work = workmap.assign(
-        batch=BATCH, seats=grid, holders=step.holders, policy=DIFFUSE, pinned=pinned
+        batch=BATCH, seats=shape.seats, holders=shape.holders(), policy=DIFFUSE, pinned=pinned
     )
     assert {key: work[key] for key in pinned} == pinned
 
 
 def test_work_that_is_left_counts_not_leaves():
     """Pipeline 0 has done nearly all, so it takes what pipeline 1 lost."""
-    grid = seats(2, 2, ((1, 0),))
-    step = Step(BATCH, 2, 2, ((1, 0),))
+    shape = step(BATCH, 2, 2, ((1, 0),))
     weight = {(s, x): (0.0 if x < 8 else 6.0) for s in range(2) for x in range(16)}
     work = workmap.assign(
-        batch=BATCH, seats=grid, holders=step.holders, policy=DIFFUSE, weight=weight
+        batch=BATCH, seats=shape.seats, holders=shape.holders(), policy=DIFFUSE, weight=weight
     )
     load = Counter()
     for key, agent in work.items():
@@ -149,14 +147,14 @@ def test_work_that_is_left_counts_not_leaves():
 
 
 def test_other_load_is_taken_into_account():
-    step = Step(BATCH, 2, 4, ((1, 2),))
-    busy = {a: 0.0 for a in step.live} | {name(0, 2): 100.0, name(0, 1): 100.0}
+    shape = step(BATCH, 2, 4, ((1, 2),))
+    busy = {a: 0.0 for a in shape.live} | {name(0, 2): 100.0, name(0, 1): 100.0}
     work = workmap.assign(
-        batch=BATCH, seats=step.seats, holders=step.holders, policy=PEERS, base=busy
+        batch=BATCH, seats=shape.seats, holders=shape.holders(), policy=PEERS, base=busy
     )
     assert set(moved(work).values()) == {name(0, 2)}
     work = workmap.assign(
-        batch=BATCH, seats=step.seats, holders=step.holders, policy=DIFFUSE, base=busy
+        batch=BATCH, seats=shape.seats, holders=shape.holders(), policy=DIFFUSE, base=busy
     )
     assert name(0, 2) not in moved(work).values()
 
@@ -165,10 +163,12 @@ def test_pipelines_may_get_unequal_numbers_of_leaves():
     batch = BatchShape(7, 1, 2)
     counts = Counter(workmap.pipeline_of(x, leaves=7, pipelines=3) for x in range(batch.leaves))
     assert sorted(counts.values()) == [2, 2, 3]
-    work = Step(batch, 3, 2).work()
+    work = step(batch, 3, 2).work()
     assert not moved(work, batch=batch, pipelines=3)
 
 
 def test_a_stage_without_holder_is_refused():
     with pytest.raises(ValueError, match="stage 1 has no live holder: restore it"):
-        workmap.assign(batch=BATCH, seats=seats(1, 2), holders=[[AgentId("a")], []], policy=DIFFUSE)
+        workmap.assign(
+            batch=BATCH, seats=step(BATCH, 1, 2).seats, holders=[[AgentId("a")], []], policy=DIFFUSE
+        )
