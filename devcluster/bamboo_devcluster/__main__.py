@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
@@ -18,7 +16,6 @@ from bamboo_devcluster.errors import DevclusterError, SpecError
 from bamboo_devcluster.spec import NodeSpec, Taint, spread_nodes
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_errors = Console(stderr=True, highlight=False)
 
 
 class _Group(click.Group):
@@ -75,7 +72,7 @@ def _machine(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _say(text: str) -> None:
-    _errors.print(text, soft_wrap=True)
+    click.echo(text, err=True)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -213,10 +210,10 @@ def kill_pod(directory: Path, name: str) -> None:
 
 
 def _print_nodes(cluster: Cluster) -> None:
-    table = Table("node", "state", box=None)
-    for name, state in cluster.node_states().items():
-        table.add_row(name, state)
-    Console().print(table)
+    states = cluster.node_states()
+    width = max(map(len, states), default=0)
+    for name, state in states.items():
+        click.echo(f"{name:{width}}  {state}")
 
 
 if __name__ == "__main__":

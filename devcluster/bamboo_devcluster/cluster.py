@@ -20,8 +20,10 @@ from types import TracebackType
 from typing import IO, Any
 from urllib.parse import urlsplit
 
+import yaml
+
 from bamboo_devcluster.directory import Layout, is_running, prepare_directory, stop_cluster
-from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError
+from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError, SpecError
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 _REQUEST_TIMEOUT_S = 60.0
@@ -65,8 +67,9 @@ class Cluster:
         `say` tells in a sentence, as it does progress.
         """
         options = options or Options()
+        config = _make_config(nodes, images or options.images, options)
         root = prepare_directory(Path(directory).absolute(), say)
-        _write_config(root, nodes, images or options.images, options)
+        (root / "config.json").write_text(json.dumps(config))
         child, status = _spawn(root, own_session=options.outlives_caller)
         with status:
             state = _await_ready(status, child, root, say)
@@ -186,32 +189,30 @@ class Cluster:
         return answer
 
 
-def _write_config(
-    root: Path,
-    nodes: Sequence[NodeSpec],
-    images: Path | Mapping[str, Any] | None,
-    options: Options,
-) -> None:
+def _make_config(
+    nodes: Sequence[NodeSpec], images: Path | Mapping[str, Any] | None, options: Options
+) -> dict[str, Any]:
+    """Return what the daemon is told; raise SpecError for what it could not use."""
+    for index, node in enumerate(nodes):
+        if node.name in [other.name for other in nodes[:index]]:
+            raise SpecError(f"nodes[{index}].name", f"{node.name!r} is given twice")
     parsed: object = {"images": []}
     if isinstance(images, Mapping):
         parsed = dict(images)
     elif images is not None:
         parsed = read_images(images)
     ImageMap.parse(parsed)
-    config = {
+    return {
         "nodes": [node.to_json() for node in nodes],
         "images": parsed,
         "api_port": options.api_port,
         "crash_loop_backoff_s": options.crash_loop_backoff_s,
         "dies_with": 0 if options.outlives_caller else os.getpid(),
     }
-    (root / "config.json").write_text(json.dumps(config))
 
 
 def read_images(path: Path) -> object:
     """Return the parsed content of an image map file."""
-    import yaml
-
     ImageMap.load(path)
     return yaml.safe_load(path.read_text())
 

@@ -81,10 +81,7 @@ class View:
         self.scratch = scratch
         self.synthetic: set[str] = set()
         self.volumes: list[str] = []
-        self.stashes = 0
         self.has_old_root = False
-        os.makedirs(scratch, exist_ok=True)
-        mount("tmpfs", scratch, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0700")
 
     def place(self, path: str, is_dir: bool) -> str:
         """Return the real path of a mount point at `path`, made if missing."""
@@ -108,19 +105,18 @@ class View:
         if directory == "/":
             self.new_root()
             return
-        self.stashes += 1
-        stash = os.path.join(self.scratch, f"stash{self.stashes}")
-        os.mkdir(stash)
-        mount(directory, stash, None, MS_BIND | MS_REC)
         mode = os.stat(directory).st_mode & 0o7777
+        # What lies below the tmpfs stays reachable through this descriptor.
+        below = os.open(directory, os.O_PATH | os.O_DIRECTORY)
         mount("tmpfs", directory, "tmpfs", 0, f"mode={mode:o}")
-        self.copy_entries(stash, directory)
+        self.copy_entries(f"/proc/self/fd/{below}", directory)
+        os.close(below)
         self.synthetic.add(directory)
 
     def new_root(self) -> None:
         """Replace the root by a tmpfs whose entries are those of the old root."""
-        root = os.path.join(self.scratch, "root")
-        os.mkdir(root)
+        root = self.scratch
+        os.makedirs(root, exist_ok=True)
         mount("tmpfs", root, "tmpfs", 0, "mode=0755")
         self.copy_entries("/", root)
         old = os.path.join(root, ".old")

@@ -182,9 +182,12 @@ def test_what_cannot_be_downloaded_is_built(tmp_path, monkeypatch, empty_cache) 
 @pytest.mark.parametrize(
     ("ending", "message"),
     [
-        ('echo "go: no such module" >&2; exit 1', "etcd could not be built .*: go: no such module"),
-        ('echo "write x: no space left on device" >&2; exit 1', "The disk that holds .* is full"),
-        ("exit 2", "etcd could not be built .*: code 2"),
+        (
+            'echo "go: no such module" >&2; exit 1',
+            r"etcd could not be built .*: go: no such module",
+        ),
+        ('echo "write x: no space left on device" >&2; exit 1', r"The disk that holds .* is full"),
+        ("exit 2", r"etcd could not be built .*: code 2"),
     ],
 )
 def test_a_build_that_fails_says_why(tmp_path, monkeypatch, ending, message) -> None:
@@ -207,7 +210,7 @@ def test_a_full_disk_is_one_sentence(site, monkeypatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(download, "_install", fail)
-    with pytest.raises(BinaryError, match="The disk that holds .* is full"):
+    with pytest.raises(BinaryError, match=r"The disk that holds .* is full"):
         binaries.ensure(print, ["kubectl"])
 
 

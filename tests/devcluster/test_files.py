@@ -144,14 +144,13 @@ async def test_endless_lines_are_split(tmp_path: Path) -> None:
 
 async def test_following_ends_with_the_container(tmp_path: Path) -> None:
     path = await pumped(tmp_path, b"early\n")
-    ended = False
-    seen = []
-    async for part in read_log(path, LogQuery(follow=True), has_ended=lambda: ended):
+    seen: list[bytes] = []
+    lines = read_log(path, LogQuery(follow=True), has_ended=lambda: b"late\n" in seen)
+    async for part in lines:
         seen.append(part)
         if part == b"early\n":
             with path.open("ab") as file:
                 file.write(b"2026-01-01T00:00:00.000000000Z stdout F late\n")
-        ended = part == b"late\n"
     assert seen == [b"early\n", b"late\n"]
 
 

@@ -1,0 +1,158 @@
+"""The cluster directory: what is refused, what is cleaned, each in one sentence."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bamboo_devcluster import directory
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.directory import (
+    is_running,
+    lock_directory,
+    prepare_directory,
+    sign_lock,
+    stop_cluster,
+)
+from bamboo_devcluster.errors import DevclusterError, DirectoryError, SpecError
+from bamboo_devcluster.spec import NodeSpec
+
+
+def remains(root: Path) -> Path:
+    """What a cluster leaves when its processes and its owner are killed."""
+    (root / "etcd").mkdir(parents=True)
+    (root / "config.json").write_text("{}")
+    (root / "lock").touch()
+    (root / "link").symlink_to(root.parent)
+    return root
+
+
+def test_remains_are_removed_with_a_sentence(tmp_path: Path) -> None:
+    root = remains(tmp_path / "c")
+    said: list[str] = []
+    assert prepare_directory(root, said.append) == root
+    assert said == [f"The cluster in {root} was killed without `down`; its remains are removed."]
+    assert sorted(p.name for p in root.iterdir()) == ["lock", "logs", "nodes"]
+
+
+def test_down_removes_remains_and_keeps_other_files(tmp_path: Path) -> None:
+    root = remains(tmp_path / "c")
+    assert not stop_cluster(root)
+    assert not root.exists()
+    assert not stop_cluster(root), "a second time does nothing"
+
+
+def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    for act in (lambda: prepare_directory(tmp_path, print), lambda: stop_cluster(tmp_path)):
+        with pytest.raises(DirectoryError, match="holds other files; choose an empty --dir"):
+            act()
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(DirectoryError, match="is a file; choose another --dir"):
+        prepare_directory(tmp_path / "f", print)
+
+
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(DirectoryError, match=r"Cannot use .*Not a directory"):
+        prepare_directory(tmp_path / "f" / "deeper", print)
+
+
+def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "_MIN_FREE_BYTES", 1 << 62)
+    with pytest.raises(DirectoryError, match=r"The disk that holds .* is full; free some space"):
+        prepare_directory(tmp_path / "c", print)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(DirectoryError, match=r"The disk that holds .* is full; free some space"):
+        prepare_directory(tmp_path / "d", print)
+
+
+def test_a_held_lock_is_a_running_cluster(tmp_path: Path) -> None:
+    lock = lock_directory(tmp_path)
+    assert lock is not None
+    with lock:
+        assert is_running(tmp_path)
+        assert lock_directory(tmp_path) is None
+        with pytest.raises(DirectoryError, match="already running"):
+            prepare_directory(tmp_path, print)
+    assert not is_running(tmp_path)
+
+
+def test_down_kills_a_daemon_that_does_not_end(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(directory, "_STOP_TIMEOUT_S", 0.2)
+    script = f"""
+import signal, time
+from pathlib import Path
+from bamboo_devcluster.directory import lock_directory, sign_lock
+signal.signal(15, signal.SIG_IGN)
+lock = lock_directory(Path({str(tmp_path)!r}))
+sign_lock(lock)
+print("locked", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as daemon:
+        assert daemon.stdout is not None
+        daemon.stdout.readline()
+        assert stop_cluster(tmp_path)
+        assert daemon.wait() == -9
+
+
+@pytest.mark.parametrize("text", ["", "999999999"])
+def test_a_daemon_that_has_just_ended_is_no_error(tmp_path, text, monkeypatch) -> None:
+    (tmp_path / "lock").write_text(text)
+    monkeypatch.setattr(directory, "is_running", lambda _: True)
+    assert stop_cluster(tmp_path)
+
+
+def test_the_lock_names_its_holder(tmp_path: Path) -> None:
+    lock = lock_directory(tmp_path)
+    assert lock is not None
+    with lock:
+        sign_lock(lock)
+        sign_lock(lock)
+    assert (tmp_path / "lock").read_text() == str(os.getpid())
+
+
+def test_attaching_to_nothing_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(DirectoryError, match=r"No cluster is running in .*; start it with `up`"):
+        Cluster.attach(tmp_path)
+    (tmp_path / "cluster.json").write_text("{}")
+    with pytest.raises(DirectoryError, match="was killed without `down`"):
+        Cluster.attach(tmp_path)
+
+
+def test_a_wrong_image_map_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="images"):
+        Cluster.up(tmp_path / "c", images={"images": [{}]})
+    with pytest.raises(SpecError, match="images: cannot read"):
+        Cluster.up(tmp_path / "c", images=tmp_path / "none.yaml")
+
+
+def test_two_nodes_of_one_name_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"nodes\[1\].name: 'a' is given twice"):
+        Cluster.up(tmp_path / "c", nodes=[NodeSpec("a"), NodeSpec("a")])
+
+
+def test_programs_that_cannot_be_had_end_up_with_their_sentence(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("KUBERNETES", "ETCD", "HELM"):
+        monkeypatch.setenv(f"BAMBOO_{name}_URL", "http://127.0.0.1:9")
+    with pytest.raises(DevclusterError, match="there is no `go` on the PATH"):
+        Cluster.up(tmp_path / "c")
+
+
+def test_a_daemon_that_breaks_is_reported_with_its_last_words(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(DevclusterError, match="daemon ended with code 1: nothing was logged"):
+        Cluster.up(tmp_path / "c")
