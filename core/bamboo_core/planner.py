@@ -374,7 +374,9 @@ class _Planning:
         for i, agent in enumerate(plan.members):
             mine = (resume.get(agent, ()), steady.get(agent, ()), final.get(agent, ()))
             # Both ends must know of a liveness socket, so each watches before and behind.
-            near = (plan.members[(i + j) % len(plan.members)] for j in range(-_WATCHED, _WATCHED + 1))
+            near = (
+                plan.members[(i + j) % len(plan.members)] for j in range(-_WATCHED, _WATCHED + 1)
+            )
             peers = {x.peer for p in mine for x in p if x.peer} | set(near)
             out[agent] = Directive(
                 fence=plan.fence,
