@@ -114,6 +114,8 @@ class _Closure:
             takes_part={a: self._layers(a, facts) for a in computing},
             files=files,
             initial=goals.target == 0,
+            # in the epilogue only END of the step before waits for copies
+            prefers_files=goals.target == goals.last and Item(Kind.COMMIT, -1) not in facts.where,
         )
         self._refuse_lost_layers()
         self._lineage = Lineage(self._work)
@@ -235,14 +237,23 @@ class _Closure:
             self._updates.setdefault(agent, []).append(self._work.add(agent, update, waits))
 
     def _end_older(self) -> None:
-        """END of the step before, for laggards; not if nobody knows its commit (state of files)."""
+        """END of the step before, for laggards; not if nobody knows its commit (state of files).
+
+        In the epilogue, where nobody votes, it also proves that the agent has all its layers.
+        """
         before = Item(Kind.COMMIT, -1)
         if not self._work.exists(before):
             return
         for agent in self._work.computing:
-            if self._holdings[agent].ended < self._goals.target - 1:
-                waits = [self._work.fetch(before, agent), *self._lineage.updates(agent, -1)]
-                self._older[agent] = self._work.add(agent, Instruction(Op.END, -1), waits)
+            waits = [self._work.fetch(before, agent), *self._lineage.updates(agent, -1)]
+            copies = self._copies(agent) if self._goals.target == self._goals.last else []
+            if copies or self._holdings[agent].ended < self._goals.target - 1:
+                end = Instruction(Op.END, -1)
+                self._older[agent] = self._work.add(agent, end, [*waits, *copies])
+
+    def _copies(self, agent: AgentId) -> list[Dependency | None]:
+        layers = self._work.takes_part[agent]
+        return [w for x in layers if isinstance(w := self._lineage.at(agent, x), Transfer)]
 
     def _end(self) -> None:
         for agent in self._work.computing:

@@ -77,7 +77,9 @@ class Lineage:
         """Whether the layer is built or read on the agent, since nobody (need) send it."""
         if layer in self._facts.have[agent]:
             return False
-        return self._work.initial or layer not in self._facts.sources
+        if self._work.initial or layer not in self._facts.sources:
+            return True
+        return self._work.prefers_files and layer in self._work.files
 
     def _make(self, agent: AgentId, layer: int) -> TaskId:
         part = self._work.takes_part.get(agent, ())

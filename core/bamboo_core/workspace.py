@@ -19,7 +19,8 @@ class Workspace:
 
     cut: ranges under which the target step is computed; computing: agents that compute and vote,
     sorted; takes_part: agent -> layers that it holds at the target version, has or gets; files:
-    layers that can be read at the target version; initial: they can be built anew (version 0).
+    layers that can be read at the target version; initial: they can be built anew (version 0);
+    prefers_files: they are read even where somebody could send them.
     """
 
     batch: BatchShape
@@ -29,6 +30,7 @@ class Workspace:
     takes_part: Mapping[AgentId, tuple[int, ...]]
     files: frozenset[int]
     initial: bool
+    prefers_files: bool = False
     tasks: dict[TaskId, tuple[Dependency, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

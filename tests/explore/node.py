@@ -44,6 +44,9 @@ class Node:
         self.manifest: Manifest | None = None
         self.wants_manifests = False
         self.released: int | None = None
+        self.operator = AgentId("")
+        self.kept: list[Any] = []
+        self.end: Any = None
 
     def copy(self) -> Node:
         new = Node.__new__(Node)
@@ -54,6 +57,7 @@ class Node:
             setattr(executor, name, getattr(executor, name).copy())
         new.executor, new.backend = executor, self.backend.copy()
         new.saving, new.outbox = self.saving.copy(), self.outbox.copy()
+        new.kept = self.kept.copy()
         return new
 
     def hello(self) -> Hello:

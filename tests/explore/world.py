@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Iterable
 from copy import copy
+from dataclasses import replace
 from typing import Any
 
 from tests.explore.clone import clone
 from tests.explore.job import Job
 from tests.explore.node import Node
+from tests.explore.plans import Plans
 
 from bamboo_core.arbiter import Arbiter
 from bamboo_core.arbitration import (
     ComputePlan,
     Connected,
     Decision,
+    Disconnected,
     Dismiss,
     Fatal,
     Goal,
@@ -37,22 +41,29 @@ from bamboo_core.durable import Durable
 from bamboo_core.effects import ProtocolError
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Kind
-from bamboo_core.messages import Heartbeat
-from bamboo_core.plan import layers_of
-from bamboo_core.planner import compute
+from bamboo_core.messages import Cause, Finished, Heartbeat, Left, Notice, Suspicion
+from bamboo_core.plan import Plan, layers_of
 from bamboo_core.symbolic import SymbolError
 from bamboo_core.view import Outcome
 
-OPERATOR, STORE = AgentId(""), AgentId("store")
+OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
 _IDLE_S, _IDLE_ROUNDS = 5.0, 30
 
 
-class Violation(Exception):
+class _Reconnect:
+    """An agent finds the new leader."""
+
+
+class Violation(Exception):  # noqa: N818 - a finding, not a fault of the explorer
     """The protocol has broken its promise."""
 
 
 class World:
-    """One history as far as it has come. ``policy``: how the next event is chosen."""
+    """One history as far as it has come.
+
+    policy: how the next event is chosen; burst: probability that an agent goes on with its next
+    instruction before anything else happens.
+    """
 
     arbiter_type = Arbiter
     node_type = Node
@@ -60,7 +71,9 @@ class World:
     def __init__(self, job: Job, seed: int = 0, policy: str = "random") -> None:
         self.job, self.policy = job, policy
         self.rng = random.Random(seed)
-        self.now, self.events = 0.0, 0
+        self.now, self.events, self.burst = 0.0, 0, 0.0
+        self.outcome = ""
+        self.plans: dict[Fence, Plan] = {}
         self.nodes: dict[AgentId, Node] = {}
         self.ready: list[AgentId] = []
         self.messages: list[tuple[AgentId, AgentId, Any]] = []
@@ -68,12 +81,12 @@ class World:
         self.dead: set[AgentId] = set()
         self.cut: set[tuple[AgentId, AgentId]] = set()
         self.durable = Durable()
-        self.old: Arbiter | None = None
+        self.leader = OPERATOR
         self.orphans: Counter[Fence] = Counter()
         self.stats: Counter[str] = Counter()
         self.goal = Goal(job.pipelines, expected=frozenset(job.at_start))
-        self.arbiter = self.arbiter_type(job.arbiter_job, self.durable, 1)
-        self._to_arbiter(self.goal)
+        self.arbiters = {OPERATOR: self.arbiter_type(job.arbiter_job, self.durable, 1)}
+        self._to_arbiter(OPERATOR, self.goal)
         for name in job.at_start:
             self.start(name)
 
@@ -83,22 +96,37 @@ class World:
         new.rng = random.Random()
         new.rng.setstate(self.rng.getstate())
         new.nodes = {a: n.copy() for a, n in self.nodes.items()}
-        new.arbiter = clone(self.arbiter)
+        new.arbiters = {name: clone(arbiter) for name, arbiter in self.arbiters.items()}
         for name in ("ready", "messages", "sealed", "dead", "cut", "orphans", "stats"):
             setattr(new, name, copy(getattr(self, name)))
         return new
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The one in force."""
+        return self.arbiters[self.leader]
 
     # ------------------------------------------------------------ what faults use
 
     def start(self, name: AgentId) -> None:
         """A pod comes up and connects."""
+        if name in self.nodes or name in self.dead:
+            return
         node = self.node_type(name, self.job.num_layers, salted=self.job.salted)
         self.nodes[name] = node
         self._connect(node)
 
     def _connect(self, node: Node) -> None:
-        self._post(node.name, OPERATOR, Connected(node.hello(), node.name.encode()))
-        self._post(node.name, OPERATOR, Received(node.name, node.ready()))
+        """A new session with the operator in force; the old one's messages are lost."""
+        before, node.operator = node.operator, self.leader
+        pair = {node.name, before}
+        self.messages = [m for m in self.messages if {m[0], m[1]} != pair]
+        self._post(node.name, self.leader, Connected(node.hello(), node.name.encode()))
+        said = [node.ready(), *node.kept, *([node.end] if node.end is not None else [])]
+        if self._reaches(node.name):
+            node.kept = []
+        for message in said:
+            self._post(node.name, self.leader, Received(node.name, message))
 
     def kill(self, name: AgentId, *, fate: int = 0, confirmed: bool = True) -> None:
         """SIGKILL; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 half of them."""
@@ -107,30 +135,97 @@ class World:
         if name in self.ready:
             self.ready.remove(name)
         self.dead.add(name)
-        lost = {0: lambda: False, 1: lambda: True, 2: lambda: self.rng.random() < 0.5}[fate]
-        self.messages = [m for m in self.messages if m[1] != name and not (m[0] == name and lost())]
-        self._post(OPERATOR, OPERATOR, Lost(name, confirmed, "process exit seen"))
-
-    def restart_operator(self, *, lossy: bool = False) -> None:
-        """A new leader with the durable facts only; ``lossy``: some messages never left."""
         self.messages = [
-            m
-            for m in self.messages
-            if m[1] != OPERATOR and not (m[0] == OPERATOR and lossy and self.rng.random() < 0.5)
+            m for m in self.messages if m[1] != name and not (m[0] == name and self._loses(fate))
         ]
-        term = self.arbiter.fence.term + 1
-        self.arbiter = self.arbiter_type(self.job.arbiter_job, self.durable, term)
-        self._to_arbiter(self.goal)
+        for operator in self.arbiters:
+            self._post(WATCH, operator, Lost(name, confirmed, "process exit seen"))
+
+    def _loses(self, fate: int) -> bool:
+        return fate == 1 or (fate == 2 and self.rng.random() < 0.5)
+
+    def restart_operator(self, *, lossy: bool = False, split: bool = False) -> None:
+        """A new leader with the durable facts only.
+
+        lossy: some of the old one's messages never left; split: the old one goes on, too.
+        """
+        old, term = self.leader, self.arbiter.fence.term + 1
+        if not split:
+            self.arbiters.clear()
+            gone = (old, WATCH, STORE)
+            self.messages = [
+                m
+                for m in self.messages
+                if m[1] != old
+                and m[0] not in gone[1:]
+                and not (m[0] == old and lossy and self.rng.random() < 0.5)
+            ]
+        self.leader = AgentId(f"operator-{term}")
+        self.durable = replace(self.durable, term=term)
+        self.arbiters[self.leader] = self.arbiter_type(self.job.arbiter_job, self.durable, term)
+        self._to_arbiter(self.leader, self.goal)
         for name in sorted(self.nodes):
-            self._connect(self.nodes[name])
+            self._post(WATCH, name, _Reconnect())
         for name in sorted(self.dead):
-            self._post(OPERATOR, OPERATOR, Lost(name, True, "pod is gone"))
+            self._post(WATCH, self.leader, Lost(name, True, "pod is gone"))
+
+    def notice(self, name: AgentId, lead_s: float) -> None:
+        """The agent learns that it will go away: 1 s is too short for a hand-over, 3 s is not."""
+        if name in self.nodes:
+            self._tell(self.nodes[name], Notice(lead_s, "spot"))
+
+    def want(self, pipelines: int) -> None:
+        """The user asks for another number of pipelines."""
+        self.goal = replace(self.goal, pipelines=pipelines)
+        self._to_arbiter(self.leader, self.goal)
+
+    def partition(self, links: Iterable[tuple[AgentId, AgentId]]) -> None:
+        """Directed links are lost. The operator's name in them is ``OPERATOR``."""
+        self.cut |= set(links)
+        self.messages = [m for m in self.messages if not self._is_cut(m[0], m[1])]
+        for name in sorted(self.nodes):
+            self._suspect(self.nodes[name])
+
+    def heal(self) -> None:
+        """All links work again; broken sessions are opened anew."""
+        lost = {a for link in self.cut if OPERATOR in link for a in link} & self.nodes.keys()
+        self.cut = set()
+        for name in sorted(lost):
+            self._connect(self.nodes[name])
+
+    def duplicate(self) -> None:
+        """Everything between agents that is under way comes twice."""
+        self.messages += [m for m in self.messages if type(m[2]) is tuple]
+
+    def _suspect(self, node: Node) -> None:
+        """A broken channel is reported once per epoch."""
+        for a, b in sorted(self.cut):
+            if node.name in (a, b) and OPERATOR not in (a, b):
+                other = b if a == node.name else a
+                self._tell(node, Suspicion(other, Cause.CHANNEL_BROKEN, node.executor.fence))
+
+    def _is_cut(self, source: AgentId, target: AgentId) -> bool:
+        if not self.cut:
+            return False
+        ends = (OPERATOR if x in self.arbiters else x for x in (source, target))
+        return tuple(ends) in self.cut
+
+    def _reaches(self, name: AgentId) -> bool:
+        return not {(name, OPERATOR), (OPERATOR, name)} & self.cut
 
     # ------------------------------------------------------------ running
 
     def _post(self, source: AgentId, target: AgentId, message: Any) -> None:
-        if (source, target) not in self.cut:
+        if not self._is_cut(source, target):
             self.messages.append((source, target, message))
+
+    def _tell(self, node: Node, message: Any) -> None:
+        """As the supervisor does it: what ends the job is said again in every session."""
+        if isinstance(message, Finished | Left):
+            node.end = message
+        if not self._reaches(node.name):
+            node.kept.append(message)
+        self._post(node.name, node.operator, Received(node.name, message))
 
     def _choose(self) -> int:
         messages, total = len(self.messages), len(self.messages) + len(self.ready)
@@ -150,7 +245,7 @@ class World:
     def _first(self, choice: int) -> int:
         """A session is a stream, and so are the writes of durable facts: first in, first out."""
         source, target, _ = self.messages[choice]
-        if source == target or OPERATOR not in (source, target):
+        if source == WATCH or not (source in self.arbiters or target in self.arbiters):
             return choice
         return next(i for i, m in enumerate(self.messages) if m[0] == source and m[1] == target)
 
@@ -176,9 +271,11 @@ class World:
         for _ in range(_IDLE_ROUNDS):
             self.now += _IDLE_S
             for name in sorted(self.nodes):
-                if (name, OPERATOR) not in self.cut:
-                    self._to_arbiter(Received(name, Heartbeat(0, 0, 0)))
-            self._to_arbiter(Tick())
+                if self._reaches(name):
+                    operator = self.nodes[name].operator
+                    self._to_arbiter(operator, Received(name, Heartbeat(0, 0, 0)))
+            for operator in list(self.arbiters):
+                self._to_arbiter(operator, Tick())
             if self.messages or self.ready:
                 return True
         return False
@@ -189,20 +286,31 @@ class World:
         while self.step():
             if self.events > end:
                 raise Violation("does not come to an end")
-        return self.judge()
+        try:
+            return self.judge()
+        except (KeyError, AssertionError) as error:
+            raise Violation(f"{type(error).__name__}: {error}") from error
 
     def _deliver(self, source: AgentId, target: AgentId, message: Any) -> None:
-        if target == OPERATOR:
+        if target in self.arbiters:
             if isinstance(message, Persist):
-                self._persist(message)
+                if not self._persist(message):
+                    return
                 message = Persisted(message.version)
             elif isinstance(message, ComputePlan):
                 message = Planned(message.id, self._plan(message))
-            self._to_arbiter(message)
+            self._to_arbiter(target, message)
             return
         node = self.nodes.get(target)
         if node is None:
             return
+        if isinstance(message, _Reconnect):
+            if self._reaches(target):
+                for operator in self.arbiters.keys() - {self.leader}:
+                    self._to_arbiter(operator, Disconnected(target))
+                self._connect(node)
+            return
+        installed = node.executor.installed
         if type(message) is tuple:
             node.arrive(message[0], message[1], self.sealed)
         else:
@@ -210,12 +318,18 @@ class World:
             if node.released is not None:
                 self.release(node)
                 return
+            if self.cut and node.executor.installed != installed:
+                self._suspect(node)
         self._after(node)
 
-    def _persist(self, write: Persist) -> None:
+    def _persist(self, write: Persist) -> bool:
+        """The API server refuses the write of a deposed leader."""
+        if write.durable.term < self.durable.term:
+            return False
         if write.durable.plan < self.durable.plan:
             raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
         self.durable = write.durable
+        return True
 
     def release(self, node: Node) -> None:
         """The supervisor ends: state is kept for the judge only if the job is over."""
@@ -227,15 +341,20 @@ class World:
         if node.pending is None:
             node.save(self.sealed)
         else:
-            record = node.run(self.sealed)
-            if record is not None:
-                self._check_commit(node, record)
+            self._perform(node)
+            while self.burst and node.pending is not None and self.rng.random() < self.burst:
+                self._perform(node)
         self._after(node)
+
+    def _perform(self, node: Node) -> None:
+        record = node.run(self.sealed)
+        if record is not None:
+            self._check_commit(node, record)
 
     def _after(self, node: Node) -> None:
         for peer, message in node.outbox:
             if peer == OPERATOR:
-                self._post(node.name, OPERATOR, Received(node.name, message))
+                self._tell(node, message)
             else:
                 self._post(node.name, peer, message)
         node.outbox.clear()
@@ -243,23 +362,28 @@ class World:
         if busy and node.name not in self.ready and node.name in self.nodes:
             self.ready.append(node.name)
 
-    def _to_arbiter(self, event: Any) -> None:
-        for effect in self.arbiter.handle(event, self.now):
+    def _to_arbiter(self, operator: AgentId, event: Any) -> None:
+        arbiter = self.arbiters.get(operator)
+        if arbiter is None:
+            return
+        for effect in arbiter.handle(event, self.now):
             match effect:
                 case Send(agent, message):
-                    self._post(OPERATOR, agent, message)
+                    node = self.nodes.get(agent)
+                    if node is not None and node.operator == operator:
+                        self._post(operator, agent, message)
                 case Persist():
-                    self._post(STORE, OPERATOR, effect)
+                    self._post(STORE, operator, effect)
                 case ComputePlan():
-                    self._post(OPERATOR, OPERATOR, effect)
+                    self._post(WATCH, operator, effect)
                 case Dismiss(agent, _):
-                    if agent in self.nodes and self.arbiter.status().phase is not Phase.OVER:
+                    if self._reaches(agent) and arbiter.status().phase is not Phase.OVER:
                         self.kill(agent)
 
     # ------------------------------------------------------------ planning
 
     def _plan(self, wanted: ComputePlan) -> Any:
-        result = planned(wanted)
+        result = _PLANS.answer(wanted)
         if isinstance(result, PlannerFault):
             raise Violation(result.message)
         if isinstance(result, Fatal):
@@ -267,6 +391,7 @@ class World:
             self.stats["fatal"] += 1
         elif isinstance(result, Decision):
             self.stats["plans"] += 1
+            self.plans = {**self.plans, result.plan.fence: result.plan}
         return result
 
     def _check_fatal(self, wanted: ComputePlan, fatal: Fatal) -> None:
@@ -333,7 +458,7 @@ class World:
 
     def _is_too_few(self) -> bool:
         """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
-        alive = sum((a, OPERATOR) not in self.cut for a in self.nodes)
+        alive = sum(self._reaches(a) for a in self.nodes)
         stages, durable = self.job.stages, self.durable
         is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
         return alive < stages if is_new else 2 * alive < stages
@@ -345,8 +470,7 @@ class World:
         )
 
     def _check_weights(self) -> None:
-        plan = self.arbiter.status().plan
-        assert plan is not None
+        plan = self.plans[self.durable.plan]
         right = self._expected()[0][self.job.steps]
         for agent, ranges in plan.wants.items():
             node = self.nodes.get(agent)
@@ -360,50 +484,4 @@ class World:
                     raise Violation(f"{agent}: layer {layer} has wrong weights")
 
 
-_PLANS: dict[Any, Any] = {}
-_MOST_PLANS = 50_000
-
-
-def planned(wanted: ComputePlan) -> Any:
-    """The planner's answer; equal requests are computed once."""
-    request = wanted.request
-    key = (
-        request.fence,
-        request.spec,
-        request.pipelines,
-        request.grid,
-        request.cut,
-        request.step_cut,
-        request.target,
-        tuple(request.participants),
-        request.draining,
-        request.rushed,
-        request.manifests,
-        request.base,
-        request.is_full,
-        request.is_last,
-        tuple(
-            (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
-            for a, r in request.reports.items()
-        ),
-    )
-    key = _Key(key)
-    if key not in _PLANS:
-        if len(_PLANS) > _MOST_PLANS:
-            _PLANS.clear()
-        _PLANS[key] = compute(request)
-    return _PLANS[key]
-
-
-class _Key:
-    """A key that is hashed once; the spec is compared by identity."""
-
-    def __init__(self, parts: tuple) -> None:
-        self.parts = (parts[0], id(parts[1]), *parts[2:])
-        self.hash = hash(self.parts)
-
-    def __hash__(self) -> int:
-        return self.hash
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.parts == other.parts
+_PLANS = Plans()

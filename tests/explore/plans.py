@@ -1,0 +1,96 @@
+"""The production planner with a memory: equal facts give equal plans, so they are computed once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bamboo_core import planner
+from bamboo_core.arbitration import ComputePlan, Decision, PlanRequest, PlanResult
+from bamboo_core.ids import Fence
+from bamboo_core.plan import Plan
+
+_MOST = 20_000
+
+
+class Plans:
+    """Answers of the planner by the facts of the request; fences are put in afterwards."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[Any, ...], PlanResult]] = {}
+        self._undisturbed: dict[tuple[Any, ...], Any] = {}
+
+    def answer(self, wanted: ComputePlan) -> PlanResult:
+        """What ``planner.compute`` says."""
+        request = wanted.request
+        facts = _facts(request)
+        key = hash(facts)
+        known = self._known.get(key)
+        if known is None or known[0] != facts:
+            if len(self._known) > _MOST:
+                self._known.clear()
+            known = self._known[key] = facts, self._compute(request)
+        return _fenced(known[1], request.fence)
+
+    def _compute(self, request: PlanRequest) -> PlanResult:
+        return _Remembering(request, self._undisturbed).answer()
+
+
+class _Remembering(planner._Planning):
+    """Steps that nothing disturbs depend on the plan alone."""
+
+    def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
+        super().__init__(request)
+        self._known = known
+
+    def answer(self) -> PlanResult:
+        try:
+            return self.decide()
+        except planner._NoPlanError as none:
+            return none.result
+
+    def _undisturbed(self, plan: Plan) -> Any:
+        key = (
+            id(self._spec),
+            plan.pipelines,
+            plan.cut,
+            plan.live,
+            plan.coordinator,
+            plan.target + 1 < plan.last,
+            plan.target == plan.last,
+            plan.last,
+            tuple(plan.wants.items()),
+        )
+        if key not in self._known:
+            self._known[key] = super()._undisturbed(plan)
+        return self._known[key]
+
+
+def _facts(request: PlanRequest) -> tuple[Any, ...]:
+    """Everything but the fence; the spec by identity, since jobs live as long as the memory."""
+    return (
+        id(request.spec),
+        request.pipelines,
+        request.grid,
+        request.cut,
+        request.step_cut,
+        request.target,
+        tuple(request.participants),
+        request.draining,
+        request.rushed,
+        request.manifests,
+        request.base,
+        request.is_full,
+        request.is_last,
+        tuple(
+            (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
+            for a, r in request.reports.items()
+        ),
+    )
+
+
+def _fenced(result: PlanResult, fence: Fence) -> PlanResult:
+    if not isinstance(result, Decision):
+        return result
+    directives = {a: replace(d, fence=fence) for a, d in result.directives.items()}
+    return replace(result, plan=replace(result.plan, fence=fence), directives=directives)
