@@ -6,6 +6,7 @@ The record that it keeps is what the pod's status is built from.
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,7 +238,8 @@ class Container:
 
     async def _live(self, process: launch.Process, start: Start, pump: LogPump) -> None:
         began = clock.now()
-        self.record.container_id = f"process://{process.pid}"
+        # A PID alone would name several containers in the life of a machine.
+        self.record.container_id = f"process://{process.pid}-{time.monotonic_ns()}"
         self.record.is_started = not self.spec.get("startupProbe")
         self.record.is_ready = self.record.is_started and not self.spec.get("readinessProbe")
         self._set(Running(began))
@@ -251,7 +253,8 @@ class Container:
         await self.ports.awake()
         self.record.is_ready = self.record.is_started = False
         reason = "Completed" if code == 0 else "Error"
-        self._set(Terminated(code, reason, began, clock.now(), self._message(start, code)))
+        message, identity = self._message(start, code), self.record.container_id
+        self._set(Terminated(code, reason, began, clock.now(), message, identity))
 
     async def _watch_over(self) -> None:
         if self.ports.watch_over:

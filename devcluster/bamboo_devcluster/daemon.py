@@ -6,6 +6,7 @@ hand. What it is asked to do stands in `config.json` in the directory.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -32,6 +33,7 @@ from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 _READY_TIMEOUT_S = 90.0
 _PORT_ATTEMPTS = 3
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -160,7 +162,22 @@ class Daemon:
                     await api.get("/api/v1/namespaces/kube-node-lease")
                     return
                 except (ApiError, UnreachableError):
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(_POLL_S)
+
+    async def _until_exists(self, api: KubeApi, path: str) -> None:
+        """Wait for what the controller manager makes; without it pods are refused."""
+        try:
+            async with asyncio.timeout(_READY_TIMEOUT_S):
+                while True:
+                    with contextlib.suppress(ApiError, UnreachableError):
+                        await api.get(path)
+                        return
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            raise DevclusterError(
+                f"kube-controller-manager made no service account within {_READY_TIMEOUT_S:g} s; "
+                f"see {self._layout.logs}"
+            ) from None
 
     def _client(self, ports: Ports) -> KubeApi:
         return KubeApi.from_directory(self._layout.root, f"https://127.0.0.1:{ports.api}")
@@ -183,6 +200,7 @@ class Daemon:
         stack.push_async_callback(control.close)
         address = await control.open(addresses.control, authority)
         await asyncio.gather(*(nodes.add(spec) for spec in self._config.nodes))
+        await self._until_exists(api, "/api/v1/namespaces/default/serviceaccounts/default")
         return {
             "pid": os.getpid(),
             "server": f"https://127.0.0.1:{ports.api}",

@@ -112,7 +112,7 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
     try:
         root.mkdir(parents=True, exist_ok=True)
         if (root / "config.json").exists():
-            say(f"The cluster in {root} was killed without `down`; its remains are removed.")
+            say(f"The cluster in {root} ended without `down`; its remains are removed.")
             remove_remains(root)
         for folder in (root / "logs", root / "nodes"):
             folder.mkdir(exist_ok=True)

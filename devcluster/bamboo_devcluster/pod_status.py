@@ -34,6 +34,7 @@ class Terminated:
     started_at: dt.datetime
     finished_at: dt.datetime
     message: str = ""
+    container_id: str = ""
 
 
 State = Waiting | Running | Terminated
@@ -200,12 +201,12 @@ def _container_status(record: ContainerRecord) -> Object:
         "ready": record.is_ready,
         "started": record.is_started,
         "restartCount": record.restart_count,
-        "state": _state(record.state, record.container_id),
-        "lastState": _state(record.last, record.container_id) if record.last else {},
+        "state": _state(record.state),
+        "lastState": _state(record.last) if record.last else {},
     }
 
 
-def _state(state: State, container_id: str) -> Object:
+def _state(state: State) -> Object:
     if isinstance(state, Waiting):
         return {"waiting": {"reason": state.reason, "message": state.message}}
     if isinstance(state, Running):
@@ -216,8 +217,8 @@ def _state(state: State, container_id: str) -> Object:
         "startedAt": to_time(state.started_at),
         "finishedAt": to_time(state.finished_at),
     }
-    if container_id:
-        terminated["containerID"] = container_id
+    if state.container_id:
+        terminated["containerID"] = state.container_id
     if state.message:
         terminated["message"] = state.message
     return {"terminated": terminated}

@@ -83,6 +83,10 @@ class ProcessNode:
             self.uid = created["metadata"]["uid"]
             break
         await self._renew_lease()
+        # Admission taints every new node as not ready, and the node controller takes that away
+        # from a ready one a moment later. Ours is ready now.
+        taints = self._taints()
+        await api.patch(path, {"spec": {"taints": taints or None}})
         self._tasks = [
             asyncio.create_task(self._keep_lease()),
             asyncio.create_task(self._keep_status()),
@@ -204,7 +208,6 @@ class ProcessNode:
             return  # deleted by somebody, or the API is away; the next round tries again
 
     def _node_object(self) -> Object:
-        taints = [{"key": t.key, "value": t.value, "effect": t.effect} for t in self.spec.taints]
         amounts = capacity(self.spec)
         return {
             "metadata": {
@@ -212,7 +215,7 @@ class ProcessNode:
                 "labels": self.spec.all_labels(),
                 "annotations": {"node.alpha.kubernetes.io/ttl": "0"},
             },
-            "spec": {"taints": taints, "providerID": f"process://{self.boot_id}"},
+            "spec": {"taints": self._taints(), "providerID": f"process://{self.boot_id}"},
             "status": {
                 "capacity": amounts,
                 "allocatable": amounts,
@@ -225,6 +228,9 @@ class ProcessNode:
                 "nodeInfo": _node_info(self.boot_id),
             },
         }
+
+    def _taints(self) -> list[Object]:
+        return [{"key": t.key, "value": t.value, "effect": t.effect} for t in self.spec.taints]
 
     def _conditions(self) -> list[Object]:
         now = clock.to_time(clock.now())

@@ -21,8 +21,6 @@ from bamboo_devcluster.spec import NodeSpec
 Object = dict[str, Any]
 
 NOTICE_TAINT = "devcluster/spot-notice"
-_READY_TIMEOUT_S = 30.0
-_NOT_READY_TAINT = "node.kubernetes.io/not-ready"
 
 
 class ProcessNodes:
@@ -62,7 +60,6 @@ class ProcessNodes:
         for pod in list(self._pods.values()):
             if pod["spec"].get("nodeName") == spec.name:
                 node.see("ADDED", pod)
-        await self._until_schedulable(spec.name)
 
     async def kill(self, name: str) -> None:
         """See NodeKind."""
@@ -169,17 +166,6 @@ class ProcessNodes:
         node = self._nodes.get(pod["spec"].get("nodeName", ""))
         if node and node.uid:
             node.see(kind, pod)
-
-    async def _until_schedulable(self, name: str) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _READY_TIMEOUT_S
-        while loop.time() < deadline:
-            node = await self._api.get(f"/api/v1/nodes/{name}")
-            taints = [taint["key"] for taint in node["spec"].get("taints") or []]
-            if _NOT_READY_TAINT not in taints:
-                return
-            await asyncio.sleep(0.1)
-        raise NodeError(f"node {name} did not become ready within {_READY_TIMEOUT_S:g} s")
 
     async def _delete_pod(self, pod: Object, lead_s: float) -> None:
         metadata = pod["metadata"]

@@ -33,7 +33,7 @@ def test_remains_are_removed_with_a_sentence(tmp_path: Path) -> None:
     root = remains(tmp_path / "c")
     said: list[str] = []
     assert prepare_directory(root, said.append) == root
-    assert said == [f"The cluster in {root} was killed without `down`; its remains are removed."]
+    assert said == [f"The cluster in {root} ended without `down`; its remains are removed."]
     assert sorted(p.name for p in root.iterdir()) == ["lock", "logs", "nodes"]
 
 

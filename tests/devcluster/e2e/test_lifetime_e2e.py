@@ -144,7 +144,7 @@ async def test_nothing_survives_a_killed_daemon_and_up_says_so(directory: Path) 
     assert "was killed without `down`" in status.stderr
     again = command("up", "--nodes", 0, directory=directory)
     assert again.returncode == 0
-    assert "was killed without `down`; its remains are removed" in again.stderr
+    assert "ended without `down`; its remains are removed" in again.stderr
 
 
 async def test_a_cluster_ends_with_the_process_that_made_it(directory: Path) -> None:
