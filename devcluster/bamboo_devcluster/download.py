@@ -7,7 +7,6 @@ without a pin the checksum is the one published beside it, over the same TLS con
 import hashlib
 import io
 import os
-import platform
 import tarfile
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from http.client import HTTPResponse
 from pathlib import Path
 
 from bamboo_devcluster.errors import BinaryError
+from bamboo_devcluster.spec import machine_architecture
 
 CONNECT_TIMEOUT_S = 3.0
 _READ_TIMEOUT_S = 30.0
@@ -45,8 +45,7 @@ class Source:
 
 def find_source(program: str, *, kubernetes: str, etcd: str, helm: str) -> Source:
     """Return where a program of the given versions is published, for this machine's processor."""
-    machine = platform.machine()
-    arch = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    arch = machine_architecture()
     if program == "etcd":
         base = _base("BAMBOO_ETCD_URL", "https://github.com/etcd-io/etcd/releases/download")
         stem = f"etcd-v{etcd}-linux-{arch}"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bamboo_devcluster import clock
+from bamboo_devcluster.binaries import KUBERNETES_VERSION
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubeapi import (
     STRATEGIC_PATCH,
@@ -19,7 +20,7 @@ from bamboo_devcluster.kubeapi import (
     UnreachableError,
 )
 from bamboo_devcluster.pod_worker import NodePorts, PodWorker
-from bamboo_devcluster.spec import NodeSpec
+from bamboo_devcluster.spec import NodeSpec, machine_architecture
 
 Object = dict[str, Any]
 
@@ -261,7 +262,6 @@ def capacity(spec: NodeSpec) -> dict[str, str]:
 
 def _node_info(boot_id: str) -> Object:
     kernel = os.uname()
-    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(kernel.machine, kernel.machine)
     return {
         "bootID": boot_id,
         "machineID": boot_id.replace("-", ""),
@@ -269,8 +269,8 @@ def _node_info(boot_id: str) -> Object:
         "kernelVersion": kernel.release,
         "osImage": platform.platform(),
         "operatingSystem": "linux",
-        "architecture": architecture,
+        "architecture": machine_architecture(),
         "containerRuntimeVersion": "process://1",
-        "kubeletVersion": "v1.36.3",
+        "kubeletVersion": f"v{KUBERNETES_VERSION}",
         "kubeProxyVersion": "",
     }

@@ -1,6 +1,7 @@
 """What a user asks for: nodes, taints, images. Validated here, frozen afterwards."""
 
 import fnmatch
+import platform
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,12 @@ from bamboo_devcluster.quantities import parse_quantity
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def machine_architecture() -> str:
+    """Return this machine's processor by the name that Kubernetes and Go use."""
+    machine = platform.machine()
+    return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
 
 @dataclass(frozen=True)
@@ -70,7 +77,7 @@ class NodeSpec:
         return {
             "kubernetes.io/hostname": self.name,
             "kubernetes.io/os": "linux",
-            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/arch": machine_architecture(),
             "topology.kubernetes.io/zone": self.zone,
             "topology.kubernetes.io/region": self.region,
             "node.kubernetes.io/instance-type": self.instance_type,
