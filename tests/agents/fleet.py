@@ -78,11 +78,10 @@ class Fleet:
         savers = [w.saver for w in self.workers.values() if w.saver is not None]
         return any(happened) or any(saver.is_busy for saver in savers)
 
-    def run(self) -> None:
+    def run_to_end(self, fence: Fence) -> None:
         """Until nobody has anything to do. AssertionError if not all have finished."""
         while self.turn():
             pass
-        fence = next(iter(self.workers.values())).executor.fence
         finished = {a for a, m in self.said if isinstance(m, Finished) and m.fence == fence}
         waiting = {
             agent: str(worker.executor.current)

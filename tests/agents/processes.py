@@ -122,9 +122,11 @@ class ProcessFleet:
         except PipeClosedError:
             self._selector.unregister(pipe)
 
-    def run(self) -> None:
-        """Until all have finished."""
-        self.wait(lambda: self.who_said(Finished) >= set(self._pipes))
+    def run_to_end(self, fence: Fence) -> None:
+        """Until all have finished the plan."""
+        everyone = len(self._pipes)
+        end = Finished(fence)
+        self.wait(lambda: sum(message == end for _, message in self.said) == everyone)
 
     def history(self) -> list[Any]:
         records: dict[int, Any] = {}

@@ -44,7 +44,7 @@ def run_fleet(job, *, pipelines, stages, batch):
         validation_samples=fleet.validation_samples,
     )
     fleet.install(decision.directives)
-    fleet.run()
+    fleet.run_to_end(first)
     fleet.close()
     return fleet
 
@@ -76,7 +76,7 @@ def test_processes_over_tcp_equal_the_plain_program(pipelines, stages):
             validation_samples=ready.validation_samples,
         )
         fleet.install(decision.directives)
-        fleet.run()
+        fleet.run_to_end(fence)
         assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
         reports = fleet.stop(Fence(0, 1, 2))
         assert all(isinstance(report, Report) for report in reports.values())

@@ -1,0 +1,72 @@
+"""The form of every file under benchmarks/results, and how it is written."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on, as far as it matters."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "load_1m": round(os.getloadavg()[0], 2),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def commit() -> str:
+    """The commit that was measured; ``+`` if files that git knows were changed."""
+    root = Path(__file__).parent.parent
+    try:
+        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
+    """Median and quartiles of first / second over interleaved pairs."""
+    found = [a / b for a, b in pairs]
+    low, middle, high = statistics.quantiles(found, n=4)
+    return {"median": round(middle, 4), "p25": round(low, 4), "p75": round(high, 4)}
+
+
+def write(
+    name: str, *, samples: Mapping[str, Any], figures: Mapping[str, Any], note: str = ""
+) -> Path:
+    """Write ``results/<name>.json`` and return its path."""
+    content = {
+        "name": name,
+        "commit": commit(),
+        "command": " ".join([Path(sys.executable).name, *sys.argv]),
+        "machine": machine(),
+        "samples": dict(samples),
+        "figures": dict(figures),
+    }
+    if note:
+        content["note"] = note
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    return path
