@@ -1,0 +1,55 @@
+"""A real control plane with our resource definition, and the operator's client of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_devcluster.testing import (
+    devcluster,
+    devcluster_api,
+    devcluster_namespace,
+    wait_for,
+)
+from bamboo_operator.kube import Kube, connect
+
+__all__ = ["devcluster", "devcluster_api", "devcluster_namespace"]
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+@pytest_asyncio.fixture
+async def definition(devcluster_api: KubeApi) -> dict[str, Any]:
+    """Our resource definition, served by the API server."""
+    body: dict[str, Any] = yaml.safe_load((CHECKOUT / "crds/bamboojobs.yaml").read_text())
+    try:
+        await devcluster_api.post(CRD, body)
+    except ApiError as error:
+        if error.code != 409:
+            raise
+
+    def is_served(found: Any) -> bool:
+        conditions = ((found or {}).get("status") or {}).get("conditions") or []
+        return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
+
+    await wait_for(devcluster_api, f"{CRD}/{body['metadata']['name']}", is_served)
+    return body
+
+
+@pytest_asyncio.fixture
+async def kube(
+    devcluster: Cluster, definition: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Kube]:
+    """The operator's own client, as administrator."""
+    monkeypatch.setenv("KUBECONFIG", str(devcluster.kubeconfig))
+    client = await connect()
+    yield client
+    await client.close()

@@ -1,0 +1,126 @@
+"""What the API server makes of our resource: defaults, columns, scale, status, bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bamboo_core import durable as codec
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.reconcile import step
+from bamboo_core.spec import JobSpec, from_manifest, to_json
+from bamboo_core.view import ClusterView, Memory, Outcome, TrainingView
+from bamboo_devcluster import binaries
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.kubeapi import ApiError, KubeApi
+from bamboo_operator import api, facts, observe
+from bamboo_operator import status as statuses
+from bamboo_operator.kube import Kube
+
+from .jobs import job
+
+
+async def test_defaults_are_those_of_the_core(kube: Kube, devcluster_namespace: str) -> None:
+    """A rule that exists twice is a defect; where it must, the two are equal."""
+    stored = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    with_defaults, without = from_manifest(stored), from_manifest(job(devcluster_namespace))
+    assert isinstance(with_defaults, JobSpec)
+    assert isinstance(without, JobSpec)
+    assert to_json(with_defaults) == to_json(without)
+
+
+async def test_status_is_not_pruned(kube: Kube, devcluster_namespace: str) -> None:
+    body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    view, spec = observe.job_view(body), from_manifest(body)
+    assert isinstance(spec, JobSpec)
+    training = TrainingView(
+        epoch=3, attempt=1, planned=True, pipelines=2, validation_loss=1.0, samples_per_s=2.0,
+        checkpoint_step=4, checkpoint_path="/c", outcome=Outcome.COMPLETE,
+    )  # fmt: skip
+    decided = step(spec, ClusterView(), training, Memory(incarnation=4), job=view, now=1e9)
+    new = statuses.describe(view, spec, decided.status, decided.memory)
+    new = statuses.with_times(new, {}, 1e9)
+    path = api.job_status(view.namespace, view.name)
+    stored = await kube.apply(path, statuses.envelope(view, new), manager=api.STATUS_MANAGER)
+    assert stored["status"] == new
+    assert statuses.read_memory(stored).terminal is Outcome.COMPLETE
+
+
+async def test_the_two_writers_do_not_touch_each_other(
+    kube: Kube, devcluster_namespace: str
+) -> None:
+    body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    view = observe.job_view(body)
+    known = Durable(term=2, plan=Fence(0, 2, 1), members=(AgentId("job-p0-s0-i0"),))
+    await facts.write(kube, view, known)
+    path = api.job_status(view.namespace, view.name)
+    for phase in ("Pending", "Running"):
+        status = {"phase": phase, "planEpoch": 1}
+        await kube.apply(path, statuses.envelope(view, status), manager=api.STATUS_MANAGER)
+    await facts.write(kube, view, known)
+    stored = await kube.get(api.job(view.namespace, view.name))
+    assert stored is not None
+    assert facts.read(stored) == codec.from_json(codec.to_json(known))
+    assert stored["status"]["phase"] == "Running"
+
+
+async def test_a_leader_of_a_lower_term_writes_nothing(
+    kube: Kube, devcluster_namespace: str
+) -> None:
+    body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    view = observe.job_view(body)
+    await facts.write(kube, view, Durable(term=5))
+    with pytest.raises(facts.SupersededError, match="term 5 has written, ours is 4"):
+        await facts.write(kube, view, Durable(term=4))
+    await kube.delete(api.job(view.namespace, view.name))
+    with pytest.raises(facts.SupersededError, match="the job is gone"):
+        await facts.write(kube, view, Durable(term=6))
+
+
+async def test_columns_and_scale_with_kubectl(
+    devcluster: Cluster, devcluster_namespace: str, kube: Kube
+) -> None:
+    kubectl = binaries.ensure(print)["kubectl"]
+
+    def run(*arguments: str) -> str:
+        return subprocess.run(
+            [str(kubectl), "--kubeconfig", str(devcluster.kubeconfig), "-n", devcluster_namespace,
+             *arguments],
+            check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+
+    await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
+    await asyncio.to_thread(run, "scale", "bj/job", "--replicas=3")
+    head = (await asyncio.to_thread(run, "get", "bj")).splitlines()[0].split()
+    assert head == ["NAME", "PHASE", "PIPELINES", "STEP", "LOSS", "LOST", "CKPT", "AGE"]
+    stored = await kube.get(api.job(devcluster_namespace, "job"))
+    assert stored is not None
+    assert stored["spec"]["pipelines"]["count"] == 3
+    text = await asyncio.to_thread(run, "explain", "bamboojob.spec.pipelines.count")
+    assert "Pipelines wanted" in text
+
+
+async def test_bounds_are_enforced(
+    devcluster_api: KubeApi, devcluster_namespace: str, kube: Kube
+) -> None:
+    for spec, words in (
+        ({"training": {"steps": 0}}, "spec.training.steps"),
+        ({"worker": {"gracePeriodSeconds": 0}}, "spec.worker.gracePeriodSeconds"),
+        ({"placement": {"zones": ["a", "a"]}}, "Duplicate value"),
+        ({"worker": {"resources": {"limits": {"cpu": "lots"}}}}, "spec.worker.resources.limits"),
+        ({"numerics": "Exact"}, 'supported values: "Canonical", "Fast"'),
+    ):
+        body = job(devcluster_namespace, **spec)
+        with pytest.raises(ApiError) as refusal:
+            await devcluster_api.post(api.jobs(devcluster_namespace), body)
+        assert words in str(refusal.value)
+
+
+def test_the_definition_is_small(definition: dict[str, Any]) -> None:
+    root = Path(__file__).resolve().parents[2]
+    assert (root / "crds/bamboojobs.yaml").stat().st_size < 200_000

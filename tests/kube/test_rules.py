@@ -1,0 +1,230 @@
+"""Every CEL rule of the resource definition, accepted and rejected by a real API server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from bamboo_devcluster.kubeapi import ApiError, KubeApi
+
+from .jobs import job
+
+JOBS = "/apis/bamboo.dev/v1alpha1/namespaces/{}/bamboojobs"
+_VALIDATION = {"data": {"validation": {"factory": "pkg.data:build"}}}
+_CHECKPOINT = {"checkpoint": {"uri": "file:///c"}}
+
+
+@dataclass(frozen=True)
+class Case:
+    """rule: how its static message begins; accepted, rejected: spec; words: in the answer.
+
+    before: spec of the job that is changed to them; None: they are created.
+    """
+
+    rule: str
+    accepted: dict[str, Any]
+    rejected: dict[str, Any]
+    words: str
+    before: dict[str, Any] | None = None
+    name: str = ""
+    rejected_name: str = ""
+
+
+def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
+    """What decides the result never changes, suspended or not."""
+    text = words or f"spec.{what} decides the result and cannot change: create a new BambooJob"
+    return Case(f"spec.{what} decides", before, after, text, before | {"suspend": True})
+
+
+def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
+    """What may change only while the job is suspended: tried both ways by two tests."""
+    text = words or f"spec.{what} cannot change while the job runs: set spec.suspend to true first"
+    return Case(f"spec.{what} cannot change while", before, after, text, before)
+
+
+def factory(example: str, spec: dict[str, Any], words: str) -> Case:
+    return Case(f"factory must be {example}", {}, spec, words)
+
+
+CASES = [
+    Case("metadata.name must", {}, {}, '"a.b" must be a DNS label', rejected_name="a.b"),
+    Case("metadata.name must", {}, {}, "at most 40", name="a" * 40, rejected_name="a" * 41),
+    Case(
+        "the global batch has fewer micro-batches than there are pipelines",
+        {"pipelines": {"count": 16, "stages": 1}},
+        {"pipelines": {"count": 17, "stages": 1}},
+        "spec.training.globalBatchSize 32 makes 16 micro-batches of 2 samples, fewer than"
+        " spec.pipelines.count 17: raise globalBatchSize",
+    ),
+    Case(
+        "the global batch has fewer micro-batches than spec.pipelines.max",
+        {"pipelines": {"max": 16}},
+        {"pipelines": {"max": 17}},
+        "fewer than spec.pipelines.max 17: raise globalBatchSize, or lower microBatchSize or max",
+    ),
+    Case(
+        "spec.redundancy.mode Replica",
+        {"redundancy": {"mode": "Replica"}},
+        {"redundancy": {"mode": "Replica"}, "pipelines": {"stages": 1}},
+        "but spec.pipelines.stages is 1: use mode None, or at least 2 stages",
+    ),
+    Case(
+        "spec.training.validateEvery",
+        {"training": {"validateEvery": 5}} | _VALIDATION,
+        {"training": {"validateEvery": 5}},
+        "spec.training.validateEvery is 5, but there is no spec.data.validation: add it",
+    ),
+    Case(
+        "spec.placement.adjacency Alternate",
+        {"placement": {"zones": ["a", "b"]}},
+        {"placement": {"zones": ["a"]}},
+        'spec.placement.zones names only "a": add a zone, or use adjacency Cluster',
+    ),
+    fixed("model", {}, {"model": {"factory": "pkg.models:other"}}),
+    fixed("data", {}, {"data": {"factory": "pkg.data:other"}}),
+    fixed("training", {}, {"training": {"steps": 11}}),
+    fixed("numerics", {}, {"numerics": "Fast"}, "cannot change from Canonical to Fast"),
+    fixed("seed", {}, {"seed": 3}, "spec.seed decides the result and cannot change from 0 to 3"),
+    resting("pipelines.stages", {}, {"pipelines": {"stages": 4}}, "cannot change from 2 to 4"),
+    resting("pipelines.max", {}, {"pipelines": {"max": 4}}),
+    resting("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
+    resting("recovery", {}, {"recovery": {"policy": "Peers"}}),
+    resting("placement", {}, {"placement": {"zones": ["a", "b"]}}),
+    resting("worker", {}, {"worker": {"image": "agent:2"}}),
+    resting("checkpoint", _CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
+    Case(
+        "spec.checkpoint.uri holds",
+        {"checkpoint": {"keep": 5}},
+        {"checkpoint": {"uri": "file:///d"}},
+        'spec.checkpoint.uri "file:///c" holds the job\'s state and cannot change',
+        _CHECKPOINT | {"suspend": True},
+    ),
+    factory("module:function, for example my_package.models", {"model": {"factory": "m"}}, '"m"'),
+    factory(
+        "module:function, for example my_package.data", {"data": {"factory": "a:b:c"}}, "a:b:c"
+    ),
+    factory(
+        "module:function, for example my_package.data",
+        {"data": {"validation": {"factory": "1:b"}}},
+        'factory "1:b" must be module:function',
+    ),
+    factory(
+        "module:class",
+        {"training": {"optimizer": {"factory": "AdamW"}}},
+        'factory "AdamW" must be module:class, for example torch.optim:AdamW',
+    ),
+    Case(
+        "spec.training.globalBatchSize is no multiple",
+        {"training": {"microBatchSize": 4}},
+        {"training": {"microBatchSize": 3}},
+        "spec.training.globalBatchSize 32 is no multiple of microBatchSize 3: choose a multiple",
+    ),
+    Case(
+        "spec.pipelines.min is more than count",
+        {"pipelines": {"min": 2}},
+        {"pipelines": {"min": 3}},
+        "spec.pipelines.min 3 is more than count 2: lower min or raise count",
+    ),
+    Case(
+        "spec.pipelines.count is more than max",
+        {"pipelines": {"max": 2}},
+        {"pipelines": {"max": 1}},
+        "spec.pipelines.count 2 is more than max 1: lower count or raise max",
+    ),
+    Case(
+        "spec.pipelines.count times stages",
+        {"pipelines": {"count": 4, "stages": 256}},
+        {"pipelines": {"count": 5, "stages": 256}},
+        "spec.pipelines.count 5 times stages 256 makes 1280 agents; at most 1024",
+    ),
+    Case(
+        "spec.checkpoint.uri is not supported",
+        _CHECKPOINT,
+        {"checkpoint": {"uri": "s3://b"}},
+        'spec.checkpoint.uri "s3://b" is not supported: use file:///path',
+    ),
+    Case(
+        "spec.worker.env names",
+        {"worker": {"env": [{"name": "A", "value": "b"}]}},
+        {"worker": {"env": [{"name": "BAMBOO_JOB", "value": "b"}]}},
+        'spec.worker.env name "BAMBOO_JOB" is reserved: choose one that does not begin with BAMBOO',
+    ),
+]
+
+
+@dataclass
+class Server:
+    """Tries manifests; every one under a name of its own."""
+
+    api: KubeApi
+    namespace: str
+    made: list[str] = field(default_factory=list)
+
+    async def create(self, spec: dict[str, Any], name: str = "") -> str:
+        name = name or f"job-{uuid.uuid4().hex[:8]}"
+        await self.api.post(JOBS.format(self.namespace), job(self.namespace, name, **spec))
+        return name
+
+    async def change(self, name: str, spec: dict[str, Any]) -> None:
+        await self.api.patch(f"{JOBS.format(self.namespace)}/{name}", {"spec": spec})
+
+
+@pytest.fixture
+def server(
+    devcluster_api: KubeApi, devcluster_namespace: str, definition: dict[str, Any]
+) -> Server:
+    return Server(devcluster_api, devcluster_namespace)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule[:40]}: {case.words[-30:]}")
+async def test_accepted_and_rejected(server: Server, case: Case) -> None:
+    if case.before is None:
+        await server.create(case.accepted, case.name)
+        with pytest.raises(ApiError) as refusal:
+            await server.create(case.rejected, case.rejected_name)
+    else:
+        name = await server.create(case.before)
+        await server.change(name, case.accepted)
+        with pytest.raises(ApiError) as refusal:
+            await server.change(name, case.rejected)
+    assert refusal.value.code == 422
+    assert case.words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if "cannot change while" in c.rule], ids=lambda case: case.rule
+)
+async def test_a_suspended_job_may_change(server: Server, case: Case) -> None:
+    assert case.before is not None
+    name = await server.create(case.before | {"suspend": True})
+    await server.change(name, case.rejected)
+    await server.change(name, {"suspend": False})
+
+
+async def test_count_and_limits_may_change_while_the_job_runs(server: Server) -> None:
+    name = await server.create({})
+    await server.change(name, {"pipelines": {"count": 3}, "runPolicy": {"backoffLimit": 9}})
+
+
+def rules(node: Any) -> Iterator[dict[str, str]]:
+    """Every CEL rule in a schema."""
+    if isinstance(node, dict):
+        yield from node.get("x-kubernetes-validations", [])
+        for value in node.values():
+            yield from rules(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from rules(value)
+
+
+def test_no_rule_is_without_a_case(definition: dict[str, Any]) -> None:
+    messages = [rule["message"] for rule in rules(definition)]
+    assert len(messages) >= 25
+    for message in messages:
+        assert any(message.startswith(case.rule) for case in CASES), message
+    for case in CASES:
+        assert any(message.startswith(case.rule) for message in messages), case.rule
