@@ -7,6 +7,8 @@ stands in :mod:`bamboo_core.rounds`; here stands what leads to one.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bamboo_core import changes
 from bamboo_core.arbitration import (
     ArbiterJob,
@@ -147,8 +149,7 @@ class Arbiter:
             case Lost(agent, confirmed, evidence):
                 self._lose(agent, evidence, confirmed=confirmed, now=now)
             case Goal():
-                rounds.goal, self._roster.drained = event, event.drained
-                rounds.unseated.clear()
+                self._aim(event)
             case Persisted(version):
                 self._out.persisted(version)
                 return
@@ -160,21 +161,32 @@ class Arbiter:
                 self._look(now)
         self._consider(now)
 
+    def _aim(self, goal: Goal) -> None:
+        """A goal that asks for something else gives agents without a part another chance."""
+        rounds, before = self._rounds, self._rounds.goal
+        rounds.goal, self._roster.drained = goal, goal.drained
+        if before is None or replace(before, expected=goal.expected) != goal:
+            rounds.unseated.clear()
+
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
         agent, job, timing = hello.agent, self._job, self._timing
         if hello.fence.term > self._term:
             self._depose(hello)
             return
-        self._evidence.hear(agent, now)
-        self._roster.connect(hello, key)
         welcome = Welcome(
             self._term, job.name, job.uid, job.spec_json, timing.heartbeat_s, timing.lease_s
         )
         self._out.at_once(Send(agent, welcome))
         if self._rounds.phase is Phase.OVER:
-            if self.durable.outcome is not Outcome.SUSPENDED:
-                self._out.after_facts(Send(agent, Release(0, self.durable.reason)))
-        elif agent in self._rounds.members:
+            self._out.after_facts(Send(agent, Release(0, self.durable.reason)))
+            return
+        if agent in self._rounds.fenced:
+            self._out.after_facts(Send(agent, Release(ExitCode.FENCED, "left out of the plan")))
+            return
+        self._rounds.doubted.pop(agent, None)
+        self._evidence.hear(agent, now)
+        self._roster.connect(hello, key)
+        if agent in self._rounds.members:
             self._returned(agent, hello, now)
 
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
@@ -235,6 +247,7 @@ class Arbiter:
             return
         rounds.record(Happening.AGENT_REFUSED, refusal.message, Severity.WARNING)
         self._lose(agent, refusal.reason, confirmed=False, now=now)
+        rounds.fence_off()
 
     def _noticed(self, agent: AgentId, notice: Notice, now: float) -> None:
         known = self._roster.agents[agent]
@@ -262,26 +275,28 @@ class Arbiter:
         self._rounds.record(Happening.AGENT_LEFT, f"{agent} has handed over what it held")
         if self._roster.is_departing(agent):
             self._out.after_facts(Send(agent, Release(ExitCode.DRAINED, "drained")))
-            self._dismiss(agent, "drained")
-
-    def _dismiss(self, agent: AgentId, why: str) -> None:
-        self._rounds.dismiss(agent, why)
-        self._evidence.forget(agent)
+            self._rounds.dismiss(agent, "drained")
+            self._evidence.forget(agent)
 
     def _lose(self, agent: AgentId, why: str, *, confirmed: bool, now: float) -> None:
-        """An agent does not count any more; if it lives, it is told that it is fenced."""
+        """An agent does not count any more. If its end is not certain, it is fenced only by the
+        next plan: until then it may come back, as a newcomer whose holdings are facts."""
         rounds, was_member = self._rounds, agent in self._rounds.members
         if confirmed:
             rounds.dead.add(agent)
-        if agent in self._roster.agents:
-            if self._roster.is_connected(agent) and not confirmed:
-                self._out.after_facts(Send(agent, Release(ExitCode.FENCED, why)))
-            self._dismiss(agent, why)
+            rounds.dismiss(agent, why)
+        elif agent in self._roster.agents or was_member:
+            rounds.doubt(agent, why)
+        self._evidence.forget(agent)
         if not was_member:
             return
         rounds.remove(agent)
         rounds.record(Happening.AGENT_LOST, f"{agent}: {why}", Severity.WARNING)
-        if rounds.phase is Phase.RUNNING and not self._is_dispensable(agent):
+        if rounds.phase is not Phase.RUNNING:
+            return
+        if self._is_dispensable(agent):
+            rounds.fence_off()
+        else:
             self._begin(f"{agent} is lost", now)
 
     def _is_dispensable(self, agent: AgentId) -> bool:
@@ -344,6 +359,7 @@ class Arbiter:
             self._evidence.settle()
             if rounds.plan is not None and progress.commit.step >= rounds.plan.target:
                 rounds.is_loading = False
+                rounds.resumed(progress.commit.step, now)
 
     def _sealed(self, sealed: Sealed) -> None:
         manifest = sealed.manifest

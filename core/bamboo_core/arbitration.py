@@ -233,6 +233,7 @@ class Happening(StrEnum):
     AGENT_LEAVING = "AgentLeaving"
     AGENT_REFUSED = "AgentRefused"
     STOPPED = "Stopped"
+    RESUMED = "Resumed"
     PLANNED = "Planned"
     WAITING = "Waiting"
     RESTORING = "Restoring"

@@ -351,7 +351,8 @@ class _Planning:
             for split in ((False, True) if is_degraded else (False,))
         ]
         best = min(made, key=lambda s: s.length)
-        for periodic in (True, False):
+        has_periods = any(x.every > 1 for p in best.programs.values() for x in p)
+        for periodic in (True, False) if has_periods else (True,):
             report = verify.dry_run(
                 best.programs,
                 batch=plan.batch,

@@ -30,6 +30,7 @@ from bamboo_core.arbitration import (
 from bamboo_core.durable import Durable, Fork, eligible, with_manifest
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.ledger import Ledger
+from bamboo_core.member import ExitCode
 from bamboo_core.messages import Directive, Release, Report, Stop
 from bamboo_core.numerics import BatchShape, choose
 from bamboo_core.outbox import Outbox
@@ -43,7 +44,8 @@ _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that nobody has measur
 
 class Rounds:
     """members: who must report; plan: in force since the last decision of this leader; unseated:
-    agents that the last plan had no use for; finished: members whose last program has run."""
+    agents that the last plan had no use for; finished: members whose last program has run; doubted:
+    lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever."""
 
     def __init__(self, job: ArbiterJob, out: Outbox, roster: Roster, term: int) -> None:
         self._job, self._spec, self._timing = job, job.spec, job.timing
@@ -58,7 +60,10 @@ class Rounds:
         self.reports: dict[AgentId, Report] = {}
         self.finished: set[AgentId] = set()
         self.unseated: set[AgentId] = set()
+        self.doubted: dict[AgentId, str] = {}
+        self.fenced: set[AgentId] = set()
         self.deadline = inf
+        self.stopped_at: float | None = None
         self.request = 0
         self.detail = ""
         self.is_suspending = False
@@ -93,6 +98,8 @@ class Rounds:
     def begin(self, why: str, now: float) -> None:
         """Stop everyone who may be part of the next plan."""
         self._epoch += 1
+        if self.stopped_at is None:
+            self.stopped_at = now
         self.phase, self.detail = Phase.COLLECTING, why
         self.reports.clear()
         self.finished.clear()
@@ -107,6 +114,13 @@ class Rounds:
         self._is_first = False
         for agent in sorted(self.members):
             self._out.after_facts(Send(agent, stop))
+
+    def resumed(self, step: int, now: float) -> None:
+        """A step of the plan in force is committed: what the change has cost, in words."""
+        if self.stopped_at is not None:
+            pause_s, self.stopped_at = now - self.stopped_at, None
+            text = f"epoch {self._epoch}: step {step} is committed {pause_s:.2f} s after the stop"
+            self.record(Happening.RESUMED, text)
 
     def _are_newcomers_wanted(self) -> bool:
         assert self.goal is not None
@@ -252,6 +266,7 @@ class Rounds:
         )
         for agent in plan.members:
             self._out.after_facts(Send(agent, decision.directives[agent]))
+        self.fence_off()
         self.record(Happening.PLANNED, _describe(decision))
 
     # ------------------------------------------------------------ restore and end
@@ -280,6 +295,7 @@ class Rounds:
         self.phase, self.detail, self.deadline = Phase.WAITING, why, inf
         self._roster.ready_at = now
         self.unseated.clear()
+        self.fence_off()
 
     def end(self, outcome: Outcome, reason: str, message: str) -> None:
         """Durable, then told to the shell, then everyone may go."""
@@ -305,6 +321,19 @@ class Rounds:
         """Its pod is of no use any more."""
         self._out.after_facts(Dismiss(agent, why))
         self._roster.agents.pop(agent, None)
+        self.doubted.pop(agent, None)
+
+    def doubt(self, agent: AgentId, why: str) -> None:
+        """It does not count; what becomes of it is settled when there is a plan without it."""
+        self.doubted.setdefault(agent, why)
+        self._roster.agents.pop(agent, None)
+
+    def fence_off(self) -> None:
+        """Nobody waits for the doubted any more: if they live, they are to end."""
+        for agent, why in sorted(self.doubted.items()):
+            self.fenced.add(agent)
+            self._out.after_facts(Send(agent, Release(ExitCode.FENCED, why)))
+            self.dismiss(agent, why)
 
 
 def _describe(decision: Decision) -> str:

@@ -107,7 +107,7 @@ class Fleet:
 
     def add(self, name: str, zone: str, **ready: object) -> Agent:
         hello = Hello(AgentId(name), name, name, zone, name, f"{name}:1", f"{name}:2")
-        facts = {"layers": self.layers, "training_samples": 100, "validation_samples": 2}
+        facts = {"layers": self.layers, "training_samples": 100_000, "validation_samples": 2}
         said = Ready(**{"fingerprint": Fingerprint(), **facts, **ready})
         agent = self.agents[hello.agent] = Agent(hello.agent, self.layers, hello, said)
         self.connect(agent)
