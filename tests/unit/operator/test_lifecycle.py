@@ -1,0 +1,181 @@
+"""Conditions and phase."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bamboo_core import lifecycle
+from bamboo_core.ids import AgentId
+from bamboo_core.lifecycle import JobStatus, describe
+from bamboo_core.messages import CommitRecord
+from bamboo_core.reasons import ConditionType, Phase, Reason
+from bamboo_core.records import Problem
+from bamboo_core.spec import Adjacency
+from bamboo_core.view import (
+    ClusterView,
+    Condition,
+    Memory,
+    Outcome,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
+
+from .builders import JOB, nodes, pod, spec
+
+PODS = (pod(0, 0), pod(0, 1, zone="b"))
+AGENTS = frozenset(AgentId(p.name) for p in PODS)
+TRAINING = TrainingView(
+    epoch=4, planned=True, pipelines=1, connected=AGENTS, members=AGENTS, committed=CommitRecord(6)
+)
+
+
+def status(
+    *pods: PodView,
+    training: TrainingView | None = None,
+    memory: Memory | None = None,
+    now: float = 50.0,
+    room: dict[str, int] | None = None,
+    **changes: Any,
+) -> JobStatus:
+    return describe(
+        spec(**changes),
+        ClusterView(nodes(**(room if room is not None else {"a": 4, "b": 4})), pods),
+        training if training is not None else TrainingView(),
+        memory if memory is not None else Memory(),
+        job=JOB,
+        now=now,
+    )
+
+
+def condition(found: JobStatus, kind: ConditionType) -> Condition:
+    return next(c for c in found.conditions if c.type == kind)
+
+
+@pytest.mark.parametrize(
+    ("pods", "training", "memory", "suspend", "phase"),
+    [
+        ((), TrainingView(), Memory(), False, Phase.PENDING),
+        ((pod(phase=PodPhase.PENDING),), TrainingView(), Memory(), False, Phase.PENDING),
+        (PODS, TrainingView(), Memory(), False, Phase.STARTING),
+        (PODS, TRAINING, Memory(), False, Phase.RUNNING),
+        (PODS, TrainingView(planned=True, recovering=True), Memory(), False, Phase.RECOVERING),
+        (PODS, TrainingView(committed=CommitRecord(3)), Memory(), False, Phase.RECOVERING),
+        (PODS, TRAINING, Memory(), True, Phase.SUSPENDING),
+        ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, Phase.SUSPENDED),
+        (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, Phase.COMPLETE),
+        (PODS, TRAINING, Memory(terminal=Outcome.FAILED), True, Phase.FAILED),
+    ],
+)
+def test_phase(
+    pods: tuple[PodView, ...],
+    training: TrainingView,
+    memory: Memory,
+    suspend: bool,
+    phase: Phase,
+) -> None:
+    assert status(*pods, training=training, memory=memory, suspend=suspend).phase is phase
+
+
+def test_every_condition_is_written_every_time() -> None:
+    for training in (TrainingView(), TRAINING):
+        assert {c.type for c in status(*PODS, training=training).conditions} == set(ConditionType)
+
+
+def test_running() -> None:
+    found = condition(status(*PODS, training=TRAINING), ConditionType.RUNNING)
+    assert (found.status, found.reason) == (True, Reason.TRAINING_STEP)
+    assert found.message == "step 7 of 10, plan 4"
+    waiting = condition(status(*PODS), ConditionType.RUNNING)
+    assert (waiting.status, waiting.message) == (False, "0 of 2 agents are connected")
+
+
+def test_capacity_says_where_what_is_missing() -> None:
+    pods = (pod(0, 0), pod(0, 1, zone="b", node="", phase=PodPhase.PENDING))
+    found = condition(status(*pods, room={"a": 1}), ConditionType.CAPACITY_AVAILABLE)
+    assert (found.status, found.reason) == (False, Reason.WAITING_FOR_NODES)
+    assert found.message.startswith("1 of 2 agents wait for a node (1 in b)")
+    assert "add 1 agents" in found.message
+    assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
+
+
+def test_zone_spread() -> None:
+    kind = ConditionType.ZONE_SPREAD_SATISFIED
+    assert condition(status(*PODS), kind).reason == Reason.NEIGHBOURS_SEPARATED
+    shared = condition(status(pod(0, 0), pod(0, 1)), kind)
+    assert shared.reason == Reason.NEIGHBOURS_SHARE_ZONE
+    assert "job-p0-s0-i0 and job-p0-s1-i0" in shared.message
+    assert condition(status(room={"a": 9}), kind).reason == Reason.PLACEMENT_INFEASIBLE
+    cluster = condition(status(room={"a": 9}, adjacency=Adjacency.CLUSTER), kind)
+    assert (cluster.status, cluster.reason) == (True, Reason.NOT_WANTED)
+    assert condition(status(stages=1), kind).status
+
+
+def test_degraded() -> None:
+    kind = ConditionType.DEGRADED
+    assert not condition(status(*PODS, training=TRAINING), kind).status
+    alone = TrainingView(planned=True, pipelines=1, members=frozenset({AgentId("x")}))
+    assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
+    fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
+    assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines train")
+
+
+def test_recovering() -> None:
+    kind = ConditionType.RECOVERING
+    stopped = TrainingView(planned=True, recovering=True, detail="x is lost")
+    assert condition(status(training=stopped), kind).message == "x is lost"
+    waiting = TrainingView(committed=CommitRecord(1))
+    assert condition(status(training=waiting), kind).reason == Reason.WAITING_FOR_CAPACITY
+    assert not condition(status(training=TRAINING), kind).status
+
+
+def test_a_container_that_cannot_start() -> None:
+    stuck = pod(phase=PodPhase.PENDING, waiting="ImagePullBackOff", trouble="no such image")
+    found = condition(status(stuck), ConditionType.STALLED)
+    assert (found.status, found.reason) == (True, Reason.IMAGE_PULL_FAILED)
+    assert found.message == "1 agents cannot start; job-p0-s0-i0: ImagePullBackOff: no such image"
+
+
+def test_checkpointed() -> None:
+    found = condition(
+        status(training=TrainingView(checkpoint_step=5, checkpoint_path="/c")),
+        ConditionType.CHECKPOINTED,
+    )
+    assert (found.status, found.message) == (True, "step 5 in /c")
+
+
+def test_a_transition_is_dated_when_the_status_changes_not_the_reason() -> None:
+    first = status(*PODS, training=TRAINING, now=10.0)
+    later = status(*PODS, now=20.0, memory=Memory(conditions=first.conditions))
+    assert condition(later, ConditionType.RUNNING).since == 20.0
+    assert condition(later, ConditionType.STALLED).since == 10.0
+
+
+def test_a_refused_spec_keeps_the_other_conditions() -> None:
+    refused = lifecycle.refuse([Problem("spec.x", "bad")], (), now=1.0, reason=Reason.SPEC_INVALID)
+    assert [(c.type, c.status) for c in refused] == [("Accepted", False), ("Running", False)]
+    assert refused[0].message == "spec.x: bad"
+    running = status(*PODS, training=TRAINING, now=0.0).conditions
+    changed = lifecycle.refuse(
+        [Problem("spec", "bad")], running, now=2.0, reason=Reason.SPEC_CHANGED
+    )
+    assert {c.type for c in changed} == set(ConditionType)
+    assert next(c for c in changed if c.type == "Running").since == 0.0
+
+
+def test_a_fault_of_the_operator_is_told() -> None:
+    before = status(*PODS).conditions
+    found = lifecycle.stalled(before, "boom", now=60.0)
+    stalled = next(c for c in found if c.type == ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (True, Reason.RECONCILE_ERROR)
+    assert stalled.message == "the operator cannot get on: boom"
+
+
+def test_zones_are_counted() -> None:
+    found = status(*PODS, training=TRAINING)
+    assert [(z.zone, z.wanted, z.running, z.connected) for z in found.zones] == [
+        ("a", 1, 1, 1),
+        ("b", 1, 1, 1),
+    ]
