@@ -104,6 +104,27 @@ def dry_run(
     return run.report()
 
 
+def stopped(
+    programs: Mapping[AgentId, Program],
+    *,
+    until: float,
+    batch: BatchShape,
+    layers: int,
+    holdings: Mapping[AgentId, Collection[Item]],
+    costs: Costs,
+) -> tuple[dict[AgentId, set[Item]], float]:
+    """What everyone holds (VER included) if all are stopped at ``until``, and when the last stands.
+
+    A computation that runs is finished; what is on its way is lost.
+    """
+    run = _Run(programs, batch, layers, holdings, costs, periodic=True)
+    run.until = until
+    run.run()
+    return {a.name: a.items(until) for a in run.agents.values()}, max(
+        [until, *(a.spans[-1][2] for a in run.agents.values() if a.spans)]
+    )
+
+
 _SEND, _RECV, _VER = Op.SEND, Op.RECV, Kind.VER
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS = range(3)
 _GROUP = {
@@ -135,6 +156,12 @@ class _Agent:
     count: list[float] = field(default_factory=lambda: [0, 0, 0])
     peak: list[float] = field(default_factory=lambda: [0, 0, 0])
 
+    def items(self, until: float) -> set[Item]:
+        """All that it holds, what has come by then included."""
+        versions = {Item(_VER, k, x, x + 1) for x, k in self.versions.items()}
+        come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
+        return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
+
 
 class _Run:
     """All agents' state and the messages between them."""
@@ -155,6 +182,7 @@ class _Run:
             if name in self.agents:
                 for item in items:
                     self._gain(self.agents[name], item, received=False)
+        self.until = float("inf")
         self.strays: list[Message] = []
         self.disorder: list[Message] = []
         self.todo = deque(self.agents.values())
@@ -170,6 +198,9 @@ class _Run:
         for at in range(agent.at, len(program)):
             instruction = program[at]
             op = instruction[0]
+            if agent.clock >= self.until:
+                agent.at = at
+                return
             if instruction[9] > 1 and not periodic:
                 continue
             if op is _RECV:
@@ -214,7 +245,11 @@ class _Run:
         if not inbox or (inbox[0][0] != item and not self._in_disorder(agent, peer, item)):
             agent.lacks, agent.wake = item, (peer, item)
             return False
-        arrival = inbox.popleft()[1]
+        arrival = inbox[0][1]
+        if arrival >= self.until:
+            agent.lacks = item
+            return False
+        inbox.popleft()
         if arrival > agent.clock:
             agent.clock = arrival
         self._gain(agent, item, received=True)

@@ -1,0 +1,252 @@
+"""What a step costs when agents are lost: the scheduler's own slots, exactly.
+
+    python benchmarks/degraded_step.py
+
+D=4, P=8, 32 micro-batches per pipeline, F = I = W = 1 slot, Replica; 103 = P-1 + 3*32 slots is the
+floor of the undisturbed step with one optimizer step for all. Reduction and optimizer cost
+nothing here. Times of the planner are measured for 512 agents (D=64), the garbage collector off.
+"""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import results_file
+
+from bamboo_core import graph, schedule, verify, workmap
+from bamboo_core.costs import Costs
+from bamboo_core.facts import Facts
+from bamboo_core.graph import Holdings
+from bamboo_core.ids import AgentId
+from bamboo_core.items import Item, Kind
+from bamboo_core.numerics import BatchShape, choose
+from bamboo_core.remaining import remaining
+from bamboo_core.spec import RecoveryPolicy
+from bamboo_core.stepshape import StepShape
+
+D, P, M = 4, 8, 32
+FLOOR = P - 1 + 3 * M
+GOAL_FACTOR = 1.08
+Seats = tuple[tuple[int, int], ...]
+
+ONE: list[Seats] = [((d, s),) for d in range(D) for s in range(P)]
+TWO: list[Seats] = [
+    *[((0, s), (1, s)) for s in range(P)],  # same stage
+    *[((0, s), (1, (s + 1) % P)) for s in range(P)],  # neighbouring stages
+    *[((1, s), (1, (s + 2) % P)) for s in range(P)],  # one pipeline
+    *[((0, s), (3, (s + 4) % P)) for s in range(P)],
+]
+THREE: list[Seats] = [
+    *[((0, s), (1, s), (2, s)) for s in range(P)],  # three copies of one stage
+    *[((0, s), (1, (s + 1) % P), (2, (s + 2) % P)) for s in range(P)],
+    *[((1, s), (1, (s + 2) % P), (1, (s + 4) % P)) for s in range(P)],
+]
+UNEQUAL = Costs(
+    forward=(1.3, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.2),
+    fused=(2.4, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.6),
+    input_gradient=(1.2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.3),
+    weight_gradient=(1.2, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.3),
+)
+
+
+def usual(**options: object) -> StepShape:
+    """D=4 P=8 M=32, L=2, split backward, cap P-s+8."""
+    batch = choose(microbatches=D * M, pipelines=D, stages=P, pipelines_max=D)
+    shape = StepShape(D, P, batch, split=True, extra=8)
+    return replace(shape, **options)  # type: ignore[arg-type]
+
+
+def slots(shape: StepShape) -> float:
+    """Length of the step by the dry run, which must pass."""
+    made = shape.build()
+    report = shape.dry_run(made.programs)
+    if not report.ok:
+        raise RuntimeError(f"{shape.lost}: {report}")
+    return report.length
+
+
+def each(shape: StepShape, losses: Iterable[Seats]) -> dict[str, float]:
+    """Lost seats -> slots."""
+    return {
+        " ".join(f"{d},{s}" for d, s in lost) or "none": slots(replace(shape, lost=lost))
+        for lost in losses
+    }
+
+
+def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
+    """Slots of a step that is stopped at a fraction of its time, loses seats, and is resumed.
+
+    Detection, decision and rewiring cost nothing here; everyone finishes what it computes.
+    """
+    programs = shape.build().programs
+    held, elapsed = verify.stopped(
+        programs,
+        until=fraction * slots(shape),
+        batch=shape.batch,
+        layers=P,
+        holdings=shape.holdings(),
+        costs=shape.timing,
+    )
+    after = replace(shape, lost=lost)
+    return elapsed + slots_of_rest(after, {a: held[a] for a in after.live})
+
+
+def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
+    """Slots that the survivors still need with what they hold."""
+    holdings = {a: settled(items) for a, items in held.items()}
+    facts = Facts(holdings, batch=shape.batch, target=1, rushed=frozenset())
+    left = remaining(
+        facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
+    )
+    work = workmap.assign(
+        batch=shape.batch,
+        seats=shape.seats,
+        holders=shape.holders(),
+        policy=shape.policy,
+        weight=left.weight,
+        pinned=left.pinned,
+        base={},
+    )
+    goals = graph.Goals(
+        batch=shape.batch,
+        cut=shape.cut,
+        wants=shape.wants(),
+        assignment=work,
+        coordinator=shape.live[0],
+        target=1,
+        last=9,
+        split=shape.split,
+    )
+    made = shape.build(graph.missing(goals, holdings))
+    report = verify.dry_run(
+        made.programs,
+        batch=shape.batch,
+        layers=P,
+        holdings={a: {*items, Item(Kind.COMMIT, -1)} for a, items in held.items()},
+        costs=shape.timing,
+    )
+    if not report.ok:
+        raise RuntimeError(f"{shape.lost}: {report}")
+    return report.length
+
+
+def settled(items: set[Item]) -> Holdings:
+    """Facts of an agent stopped in step 1."""
+    return Holdings(
+        {i.lo: i.step + 1 for i in items if i.kind is Kind.VER},
+        frozenset(i._replace(step=i.step + 1) for i in items if i.kind is not Kind.VER),
+        frozenset({0}),
+        0,
+    )
+
+
+def seconds(call: Callable[[], object], repeats: int = 5) -> list[float]:
+    """Processor time of each of some calls: one thread, so wall time where no one else computes."""
+    out = []
+    for _ in range(repeats):
+        gc.collect()
+        gc.disable()
+        start = time.process_time()
+        call()
+        out.append(round(time.process_time() - start, 4))
+        gc.enable()
+    return out
+
+
+def planner_times() -> dict[str, list[float]]:
+    """Work map, closure, schedule and dry run of 512 agents, one lost."""
+    batch = choose(microbatches=64 * M, pipelines=64, stages=P, pipelines_max=64)
+    shape = StepShape(64, P, batch, lost=((1, 3),), split=True, extra=8)
+    holders, work = shape.holders(), shape.work()
+    tasks = shape.graph(work)
+    caps = schedule.caps(shape.seats, shape.extra)
+    programs = shape.build(tasks).programs
+
+    def assign_and_build() -> None:
+        workmap.assign(
+            batch=batch, seats=shape.seats, holders=holders, policy=RecoveryPolicy.DIFFUSE
+        )
+        schedule.build(tasks, batch=batch, costs=shape.timing, caps=caps, pipelines=64)
+
+    return {
+        "schedule_512_agents": seconds(assign_and_build),
+        "closure_512_agents": seconds(lambda: shape.graph(work), 3),
+        "dry_run_512_agents": seconds(lambda: shape.dry_run(programs), 3),
+    }
+
+
+def policies() -> dict[str, dict[str, float]]:
+    """Slots by policy and number of lost agents."""
+    return {
+        f"{policy.value.lower()}_{count}_of_32": each(usual(policy=policy), losses)
+        for policy in RecoveryPolicy
+        for count, losses in ((1, ONE), (2, TWO), (3, THREE))
+    }
+
+
+def settings() -> dict[str, dict[str, float]]:
+    """Slots of Diffuse, one lost, under other settings; ``none``: the undisturbed step."""
+    losses = [(), *ONE]
+    found = {
+        f"cap_plus_{extra}_leaf_{leaf}": each(
+            usual(extra=extra, batch=BatchShape(D * M, leaf, 4)), losses
+        )
+        for leaf in (1, 2, 4)
+        for extra in (0, 4, 8)
+    }
+    found["latency_0.25"] = each(usual(costs=Costs.even(P, latency=0.25)), losses)
+    found["latency_0.25_cap_plus_12"] = each(
+        usual(costs=Costs.even(P, latency=0.25), extra=12), losses
+    )
+    found["unequal_stages"] = each(usual(costs=UNEQUAL), losses)
+    found["fused"] = each(usual(split=False), losses)
+    found["fused_cap_plus_16"] = each(usual(split=False, extra=16), losses)
+    return found
+
+
+def interruptions() -> dict[str, float]:
+    """Slots beyond the undisturbed step of one that loses an agent on the way."""
+    shape = usual()
+    whole = slots(shape)
+    return {
+        f"{d},{s} at {fraction}": round(interrupted(shape, ((d, s),), fraction) - whole, 2)
+        for fraction in (0.25, 0.5, 0.75)
+        for d, s in ((1, 0), (1, 3), (1, 7))
+    }
+
+
+def main() -> None:
+    """Measure, write the file, print the figures."""
+    by_policy, by_setting, beyond = policies(), settings(), interruptions()
+    times = planner_times()
+    undisturbed = slots(usual())
+    figures: dict[str, float] = {"floor_slots": FLOOR, "undisturbed_slots": undisturbed}
+    for name, found in by_policy.items():
+        figures[f"{name}_slots"] = max(found.values())
+        figures[f"{name}_over_floor"] = round(max(found.values()) / FLOOR, 4)
+    for count in (1, 2, 3):
+        budget = GOAL_FACTOR * D * P / (D * P - count) * undisturbed
+        figures[f"budget_{count}_of_32_slots"] = round(budget, 1)
+    for name, found in by_setting.items():
+        degraded = max(x for lost, x in found.items() if lost != "none")
+        figures[f"{name}_undisturbed_slots"] = round(found["none"], 2)
+        figures[f"{name}_1_of_32_slots"] = round(degraded, 2)
+    figures["interrupted_worst_extra_slots"] = max(beyond.values())
+    figures["interrupted_mean_extra_slots"] = round(statistics.mean(beyond.values()), 2)
+    for name, samples in times.items():
+        figures[f"{name}_s"] = statistics.median(samples)
+    path = results_file.write(
+        "degraded_step",
+        samples={"slots": {**by_policy, **by_setting}, "interrupted": beyond, "seconds": times},
+        figures=figures,
+        note="slots are exact; seconds are medians of processor time of one thread, collector off",
+    )
+    print(*(f"{name}: {value}" for name, value in figures.items()), f"-> {path}", sep="\n")
+
+
+if __name__ == "__main__":
+    main()
