@@ -300,11 +300,13 @@ class Arbiter:
             self._begin(f"{agent} is lost", now)
 
     def _is_dispensable(self, agent: AgentId) -> bool:
-        """It had finished, or only had to help with a step that is committed."""
+        """Nobody can be waiting for it: all have finished, or it only had to help with a step
+        that is committed. (One that has finished may have died with its last messages unsent.)
+        """
         rounds = self._rounds
         assert rounds.plan is not None
         if agent in rounds.finished:
-            return True
+            return rounds.finished >= rounds.members.intersection(rounds.plan.live)
         newest = rounds.ledger.committed
         done = newest is not None and newest.step > rounds.plan.target
         return done and agent in rounds.plan.leaving
@@ -462,6 +464,7 @@ class Arbiter:
             goal=goal,
             members=rounds.members,
             departures=self._roster.departures(),
+            standby=rounds.standby(),
             fresh=rounds.standby() - rounds.unseated,
             is_settled=now >= self._roster.ready_at + self._timing.join_grace_s,
             is_suspending=rounds.is_suspending,

@@ -36,8 +36,8 @@ class History:
 
 
 FAULTS: dict[str, Callable[..., None]] = {
-    "kill": lambda w, name, fate: w.kill(name, fate=fate),
-    "vanish": lambda w, name, fate: w.kill(name, fate=fate, confirmed=False),
+    "kill": lambda w, name, fate: w.lose(name, fate=fate, confirmed=True),
+    "vanish": lambda w, name, fate: w.lose(name, fate=fate, confirmed=False),
     "start": lambda w, name: w.start(name),
     "notice": lambda w, name, lead_s: w.notice(name, lead_s),
     "want": lambda w, pipelines: w.want(pipelines),

@@ -22,10 +22,10 @@ Branches = Iterator[tuple[History, World]]
 
 
 def walk(history: History, world_type: type[World], stride: int = 1) -> Branches:
-    """The undisturbed run, stopped at every ``stride``-th event from the first on."""
+    """The undisturbed run, stopped at every ``stride``-th event; the seed says which."""
     world, event = world_type(history.job, history.seed, history.policy), 0
     while True:
-        if event % stride == 0:
+        if event % stride == history.seed % stride:
             yield history.then(event, ()), world
         if not world.step():
             return
@@ -160,6 +160,45 @@ def changes(base: History, world_type: type[World], stride: int = 1) -> Branches
             yield branch(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
 
 
+def moves(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """Agents hand over to newcomers while the operator restarts; nobody dies."""
+    rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
+    for n, at in enumerate(walk(base, world_type, stride)):
+        found = at
+        for name in spares:
+            found = branch(found, 0, ("start", name))
+        leaver = base.job.at_start[n % len(base.job.at_start)]
+        found = branch(found, rng.randrange(12), ("notice", leaver, 3.0))
+        for _ in range(n % 3):
+            found = branch(found, rng.randrange(90), ("restart operator", rng.random() < 0.5))
+        yield found
+        yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
+
+
+def islands(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """A hand-over, then an island without the operator: all newcomers, or all who were there."""
+    rng, job = random.Random(base.seed), base.job
+    for n, at in enumerate(walk(base, world_type, stride)):
+        found = at
+        for name in job.agents[len(job.at_start) :]:
+            found = branch(found, 0, ("start", name))
+        for name in job.at_start[: 1 + n % len(job.at_start)]:
+            found = branch(found, rng.randrange(5), ("notice", name, 3.0))
+        advance(found[1], 0)
+        found = branch(found, rng.randrange(80), ("duplicate",))
+        names = set(found[1].nodes)
+        plan = found[1].arbiter.status().plan
+        island_of = (
+            set(plan.live) & names if plan is not None and n % 3 else names - {job.agents[0]}
+        )
+        if not island_of:
+            continue
+        found = branch(found, 0, ("cut", *island(island_of, (names - island_of) | {OPERATOR})))
+        if n % 2:
+            found = branch(found, rng.randrange(40), ("restart operator", bool(n % 4)))
+        yield found
+
+
 def restores(base: History, world_type: type[World], stride: int = 1) -> Branches:
     """All holders of a layer die; sometimes a second blow during the restore."""
     job = base.job
@@ -224,6 +263,8 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "operators": operators,
     "partitions": partitions,
     "changes": changes,
+    "moves": moves,
+    "islands": islands,
     "restores": restores,
     "fuzz": fuzz,
 }

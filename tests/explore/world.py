@@ -42,6 +42,7 @@ from bamboo_core.effects import ProtocolError
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Kind
 from bamboo_core.messages import Cause, Finished, Heartbeat, Left, Notice, Suspicion
+from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import Plan, layers_of
 from bamboo_core.symbolic import SymbolError
 from bamboo_core.view import Outcome
@@ -72,7 +73,9 @@ class World:
         self.job, self.policy = job, policy
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
-        self.outcome = ""
+        self.outcome, self.losses = "", 0
+        self.noticed: frozenset[AgentId] = frozenset()
+        self.batch: BatchShape | None = None
         self.plans: dict[Fence, Plan] = {}
         self.nodes: dict[AgentId, Node] = {}
         self.ready: list[AgentId] = []
@@ -128,6 +131,11 @@ class World:
         for message in said:
             self._post(node.name, self.leader, Received(node.name, message))
 
+    def lose(self, name: AgentId, *, fate: int, confirmed: bool) -> None:
+        """An agent's death that nobody in the protocol has asked for."""
+        self.losses += name in self.nodes
+        self.kill(name, fate=fate, confirmed=confirmed)
+
     def kill(self, name: AgentId, *, fate: int = 0, confirmed: bool = True) -> None:
         """SIGKILL; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 half of them."""
         if self.nodes.pop(name, None) is None:
@@ -172,6 +180,7 @@ class World:
     def notice(self, name: AgentId, lead_s: float) -> None:
         """The agent learns that it will go away: 1 s is too short for a hand-over, 3 s is not."""
         if name in self.nodes:
+            self.noticed = self.noticed | {name}
             self._tell(self.nodes[name], Notice(lead_s, "spot"))
 
     def want(self, pipelines: int) -> None:
@@ -182,6 +191,7 @@ class World:
     def partition(self, links: Iterable[tuple[AgentId, AgentId]]) -> None:
         """Directed links are lost. The operator's name in them is ``OPERATOR``."""
         self.cut |= set(links)
+        self.losses += 1  # whoever is cut off may be given up
         self.messages = [m for m in self.messages if not self._is_cut(m[0], m[1])]
         for name in sorted(self.nodes):
             self._suspect(self.nodes[name])
@@ -391,11 +401,14 @@ class World:
             self.stats["fatal"] += 1
         elif isinstance(result, Decision):
             self.stats["plans"] += 1
+            self.batch = result.plan.batch
             self.plans = {**self.plans, result.plan.fence: result.plan}
         return result
 
     def _check_fatal(self, wanted: ComputePlan, fatal: Fatal) -> None:
         """No layer is called lost of which an agent that reported holds a usable version."""
+        if not self.losses:
+            raise Violation(f"layers {fatal.layers} are lost though nobody died")
         reports = wanted.request.reports
         newest = fatal.committed
         for layer in fatal.layers:
@@ -414,8 +427,8 @@ class World:
             if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
         }
         known = any(c.step == step for r in reports.values() for c in r.commits)
-        assert self.durable.batch is not None
-        return known and len(slices) == self.durable.batch.chunks
+        assert self.batch is not None
+        return known and len(slices) == self.batch.chunks
 
     # ------------------------------------------------------------ judging
 
@@ -428,8 +441,8 @@ class World:
         return tuple(salts)
 
     def _expected(self) -> tuple[Any, Any]:
-        assert self.durable.batch is not None
-        return self.job.expected(self.durable.batch, self._salts())
+        assert self.batch is not None
+        return self.job.expected(self.batch, self._salts())
 
     def _check_commit(self, node: Node, record: Any) -> None:
         if node.executor.fence.attempt != self.durable.attempt or record.step >= self.job.steps:
@@ -458,7 +471,7 @@ class World:
 
     def _is_too_few(self) -> bool:
         """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
-        alive = sum(self._reaches(a) for a in self.nodes)
+        alive = sum(self._reaches(a) and a not in self.noticed for a in self.nodes)
         stages, durable = self.job.stages, self.durable
         is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
         return alive < stages if is_new else 2 * alive < stages
