@@ -174,7 +174,7 @@ class Reconciler:
         refused = lifecycle.refuse(problems, before, now=self._ports.clock(), reason=reason)
         if refused != before:
             written = await self._write_conditions(job, body, refused)
-            known.memory = statuses.read_memory({"status": written})
+            known.memory = statuses.read_memory(body | {"status": written})
 
     async def _write_conditions(
         self, job: JobView, body: Object, conditions: tuple[Condition, ...]

@@ -21,9 +21,9 @@ from bamboo_operator.manifests import instant
 from bamboo_operator.observe import JOB_LABEL, timestamp
 from bamboo_operator.training import Told
 
-_MAX_ZONES = 32
+_MAX_ZONES = 8
 _MAX_MESSAGE = 1024
-_MAX_SETTLED = 64
+_MAX_SETTLED = 32
 
 
 def identity(spec: JobSpec) -> str:
@@ -36,12 +36,12 @@ def read_memory(body: Object) -> Memory:
     status = body.get("status") or {}
     conditions = tuple(_condition(c) for c in status.get("conditions") or [])
     terminal, reason, message = _terminal(conditions)
-    pods = status.get("pods") or {}
+    pods, name = status.get("pods") or {}, body["metadata"]["name"]
     return Memory(
         incarnation=int(pods.get("incarnation", -1)),
         failures=int(status.get("failures", 0)),
         losses=read_progress(body).losses,
-        settled=frozenset((pods.get("settled") or "").split()),
+        settled=frozenset(f"{name}-{short}" for short in (pods.get("settled") or "").split()),
         terminal=terminal,
         started_at=timestamp(status.get("startTime")),
         finished_at=timestamp(status.get("completionTime")),
@@ -105,7 +105,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "failures": memory.failures,
         "lastCheckpoint": _checkpoint(status),
         "identity": identity(spec),
-        "pods": {"incarnation": memory.incarnation, "settled": _settled(memory)},
+        "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -176,11 +176,12 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
     ]
 
 
-def _settled(memory: Memory) -> str:
+def _settled(job: JobView, memory: Memory) -> str:
     """Ended pods beyond those that are kept are about to be deleted; a finished job counts none."""
     if memory.terminal is not None:
         return ""
-    return " ".join(sorted(memory.settled)[-_MAX_SETTLED:])
+    names = sorted(memory.settled)[-_MAX_SETTLED:]
+    return " ".join(name.removeprefix(f"{job.name}-") for name in names)
 
 
 def with_times(new: Object, old: Object, now: float) -> Object:

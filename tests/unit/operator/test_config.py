@@ -1,0 +1,54 @@
+"""The operator's configuration."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pytest
+
+from bamboo_operator.config import ConfigError, from_env
+from bamboo_operator.logs import JsonFormatter
+
+
+def test_defaults() -> None:
+    config = from_env({"POD_IP": "10.0.0.7", "POD_NAME": "op-1", "POD_NAMESPACE": "sys"})
+    assert (config.advertise, config.listen) == ("10.0.0.7:9443", "10.0.0.7:9443")
+    assert (config.namespace, config.identity, config.namespaces) == ("sys", "op-1", ())
+
+
+def test_what_the_chart_sets() -> None:
+    config = from_env(
+        {
+            "POD_IP": "::1",
+            "BAMBOO_ADVERTISE_ADDRESS": "op.sys.svc:9000",
+            "BAMBOO_GRPC_PORT": "9000",
+            "BAMBOO_NAMESPACES": "a,b",
+            "BAMBOO_LOG_LEVEL": "debug",
+        }
+    )
+    assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
+    assert (config.namespaces, config.log_level) == (("a", "b"), "debug")
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ({}, "neither BAMBOO_ADVERTISE_ADDRESS nor POD_IP is set"),
+        ({"BAMBOO_ADVERTISE_ADDRESS": "host"}, "'host' is not host:port"),
+        ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "0"}, "BAMBOO_GRPC_PORT '0' is not a number from 1"),
+        ({"POD_IP": "x", "BAMBOO_WORKERS": "many"}, "BAMBOO_WORKERS 'many'"),
+        ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is none of debug, info"),
+    ],
+)
+def test_mistakes_are_one_sentence(env: dict[str, str], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        from_env(env)
+
+
+def test_logs_are_json_lines_with_fields() -> None:
+    record = logging.makeLogRecord(
+        {"name": "x", "levelname": "INFO", "msg": "hello %s", "args": ("you",), "job": "a/b"}
+    )
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["message"], line["level"], line["job"]) == ("hello you", "info", "a/b")
