@@ -24,6 +24,7 @@ def due(
     goal: Goal,
     members: Collection[AgentId],
     departures: Mapping[AgentId, float],
+    standby: Collection[AgentId],
     fresh: Collection[AgentId],
     is_settled: bool,
     is_suspending: bool,
@@ -32,9 +33,9 @@ def due(
 ) -> str:
     """Why to stop and plan anew now; empty if there is no reason.
 
-    departures: when agents will be gone by their own notice; fresh: ready agents without a part
-    that the last plan had no chance to seat; is_settled: none of them came just now;
-    is_suspending: the plan suspends the job already.
+    departures: when agents will be gone by their own notice; standby: ready agents without a part;
+    fresh: those of them that the last plan had no chance to seat; is_settled: none of them came
+    just now; is_suspending: the plan suspends the job already.
     """
     leaving = [a for a in plan.live if a in departures]
     late_s = 2 * transition_s(ledger.step_s)
@@ -55,6 +56,6 @@ def due(
         return f"{', '.join(drained)} are replaced"
     seated = sum(a in members for p in plan.pipelines for a in p if a is not None)
     stages = len(plan.cut)
-    both = seated + len(fresh)
+    both = seated + len(standby)
     wanted = admission.pipelines_for(both, stages=stages, wanted=goal.pipelines)
-    return f"{len(fresh)} agents can join" if seated < wanted * stages else ""
+    return f"{len(standby)} agents can join" if seated < wanted * stages else ""
