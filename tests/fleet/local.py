@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -24,12 +25,13 @@ from types import TracebackType
 from typing import TypeVar
 
 import torch
+from tests.fleet import doom
 from tests.fleet.lead import Lead
 from tests.supervisor.certificates import Authority
 
 from bamboo_agent.checkpoint import Checkpoints
 from bamboo_agent.trace import divergences
-from bamboo_core.arbitration import Happening, Over, Timing
+from bamboo_core.arbitration import ArbiterStatus, Happening, Over, Timing
 from bamboo_core.ids import AgentId
 from bamboo_core.messages import CommitRecord, Ready
 from bamboo_core.plan import Plan
@@ -110,7 +112,7 @@ class LocalFleet:
             dismiss=self._dismissed,
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
         )
-        for name in ("pids", "logs"):
+        for name in ("pids", "logs", "orders"):
             (folder / name).mkdir(parents=True)
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
@@ -148,6 +150,7 @@ class LocalFleet:
 
     async def _start(self, agent: AgentId, zone: str) -> None:
         log = self.folder / "logs" / agent
+        doom.prepare(self.folder / "orders" / agent)
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -175,6 +178,7 @@ class LocalFleet:
             "BAMBOO_EVENT_LOG": str(self.folder / "events"),
             "BAMBOO_FLEET_NURSERY": str(self._nursery.socket),
             "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),
+            "BAMBOO_FLEET_ORDERS": str(self.folder / "orders"),
             "BAMBOO_THREADS": "1",
         }
 
@@ -213,6 +217,14 @@ class LocalFleet:
         """SIGTERM, as before a node is taken away."""
         self.pods[AgentId(agent)].process.terminate()
 
+    def die(self, agent: str, moment: str, instruction: str) -> None:
+        """The pod will kill itself at that instruction (see tests.fleet.doom)."""
+        doom.order(self.folder / "orders" / agent, moment, instruction)
+
+    def died_at(self, agent: str) -> float:
+        """time.monotonic() of a death that :meth:`die` has ordered."""
+        return doom.died_at(self.folder / "orders" / agent)
+
     # ------------------------------------------------------------ waiting
 
     async def until(
@@ -235,6 +247,11 @@ class LocalFleet:
 
         await self.until(is_there, f"commit of step {step}", deadline_s=deadline_s)
 
+    async def suspended(self, *, deadline_s: float = 60.0) -> Over:
+        """End the job at the next boundary, with a checkpoint."""
+        self.lead.want(suspended=True)
+        return await self.over(deadline_s=deadline_s)
+
     async def over(self, *, deadline_s: float = 60.0) -> Over:
         """Wait for the end of the job, and until all agents have ended."""
         await self.until(lambda: self.lead.over is not None, "end of job", deadline_s=deadline_s)
@@ -244,10 +261,14 @@ class LocalFleet:
 
     # ------------------------------------------------------------ what is known
 
+    def status(self) -> ArbiterStatus:
+        """The arbiter's own words."""
+        assert self.lead.arbiter is not None
+        return self.lead.arbiter.status()
+
     def plan(self) -> Plan:
         """The newest plan."""
-        assert self.lead.arbiter is not None
-        plan = self.lead.arbiter.status().plan
+        plan = self.status().plan
         assert plan is not None, self.story()
         return plan
 
@@ -259,12 +280,29 @@ class LocalFleet:
         """Whether the arbiter has recorded this, after the given time.monotonic()."""
         return any(at > after and r.reason is reason for at, r in self.lead.records)
 
+    def instructions(self, agent: str, step: int) -> list[str]:
+        """What the worker has run in that step, in order, as its event log says."""
+        path = self.folder / "events" / f"{agent}.jsonl"
+        found: dict[str, None] = {}
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):
+                runs = (e for e in json.loads(line).get("effects", ()) if e.startswith("run "))
+                found |= dict.fromkeys(run.removeprefix("run ") for run in runs)
+        return [run for run in found if _step_of(run) == step]
+
     # ------------------------------------------------------------ results
 
     def history(self) -> list[CommitRecord]:
-        """Commit records of all steps; all who reported one agree on it."""
+        """Commit records of all steps up to the last checkpoint; all who reported one agree."""
         commits = self.lead.commits
-        return [commits[step] for step in range(self.spec.training.steps)]
+        return [commits[step] for step in range(self.steps)]
+
+    @property
+    def steps(self) -> int:
+        """Steps that are in the newest checkpoint."""
+        checkpoint = self.status().checkpoint
+        assert checkpoint is not None
+        return checkpoint.step
 
     def weights(self) -> dict[str, torch.Tensor]:
         """The last checkpoint: ``layer/name`` -> tensor, optimizer state included."""
@@ -273,7 +311,7 @@ class LocalFleet:
         good, bad = checkpoints.scan()
         assert not bad
         newest = max(good, key=lambda m: (m.step, m.attempt))
-        assert newest.step == self.spec.training.steps
+        assert newest.step == self.steps
         return {
             f"{layer}/{name}": tensor
             for layer in range(self._layers())
@@ -293,8 +331,16 @@ class LocalFleet:
         lines = [f"{at:.3f} {r.reason} {r.message}" for at, r in self.lead.records]
         if self.lead.arbiter is not None:
             status = self.lead.arbiter.status()
-            lines.append(f"{status.phase}: {status.detail}; members {status.members}")
+            lines.append(f"{status.phase}: {status.detail}")
+            for name in ("members", "connected", "ready", "standby", "leaving"):
+                lines.append(f"{name}: {' '.join(getattr(status, name))}")
         for pod in self.pods.values():
             text = pod.log.read_text(errors="replace")
             lines.append(f"--- {pod.agent} (exit {pod.process.returncode})\n{text[-1500:]}")
         return "\n".join(lines)
+
+
+def _step_of(instruction: str) -> int:
+    """Steps stand as @k, and not at all for 0."""
+    words = [word for word in instruction.split(" ") if word.startswith("@")]
+    return int(words[0].removeprefix("@")) if words else 0

@@ -25,7 +25,11 @@ def main() -> int:
     fds = [2, given.fd, given.data_fd, given.page_fd]
     nursery = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     nursery.connect(os.environ["BAMBOO_FLEET_NURSERY"])
-    request = {"agent": given.agent, "environment": dict(os.environ)}
+    request = {
+        "agent": given.agent,
+        "environment": dict(os.environ),
+        "supervisor": os.getppid(),
+    }
     socket.send_fds(nursery, [json.dumps(request).encode()], fds)
     for fd in fds:
         os.close(fd)
@@ -33,8 +37,7 @@ def main() -> int:
     (Path(os.environ["BAMBOO_FLEET_PIDS"]) / given.agent).write_text(str(pid))
     status = int(json.loads(nursery.recv(MAX_REQUEST))["status"])
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
-        os.kill(os.getpid(), -status)
+        os.kill(os.getpid(), signal.SIGKILL)
     return status
 
 
