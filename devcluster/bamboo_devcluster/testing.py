@@ -7,7 +7,7 @@ adds its own ones. Every test gets a namespace of its own.
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -23,11 +23,20 @@ _POLL_S = 0.05
 
 
 @pytest.fixture(scope="session")
-def devcluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def devcluster_images() -> Mapping[str, Any]:
+    """The image map of the session's cluster; override it in a conftest to add programs."""
+    return {"images": []}
+
+
+@pytest.fixture(scope="session")
+def devcluster(
+    tmp_path_factory: pytest.TempPathFactory, devcluster_images: Mapping[str, Any]
+) -> Iterator[Cluster]:
     """A running cluster: node-1 to node-6, two in each of zone-a, zone-b and zone-c."""
     binaries.ensure(print, binaries.CONTROL_PLANE)
     nodes = spread_nodes(2 * len(ZONES), ZONES, gpus=4)
-    with Cluster.up(tmp_path_factory.mktemp("devcluster"), nodes=nodes) as cluster:
+    directory = tmp_path_factory.mktemp("devcluster")
+    with Cluster.up(directory, nodes=nodes, images=devcluster_images) as cluster:
         yield cluster
 
 

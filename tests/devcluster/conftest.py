@@ -91,6 +91,17 @@ def is_ready(pod: Object | None) -> bool:
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
 
 
+@pytest.fixture(scope="session")
+def devcluster_images() -> Object:
+    shout = {
+        "image": "*/shout:*",
+        "command": ["python", "-c", "import os,sys; print(os.environ['WORD'], *sys.argv[1:])"],
+        "args": ["quietly"],
+        "env": {"WORD": "hello"},
+    }
+    return {"images": [shout]}
+
+
 @pytest.fixture
 def bench(devcluster: Cluster, devcluster_api: KubeApi, devcluster_namespace: str) -> Workbench:
     return Workbench(devcluster, devcluster_api, devcluster_namespace)

@@ -251,6 +251,15 @@ async def test_a_killed_container_restarts_with_back_off(bench) -> None:
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
+async def test_an_image_stands_for_a_program_of_this_machine(bench) -> None:
+    image = {"image": "example.org/shout:v1", "command": None}
+    await bench.run_pod("", container=image)
+    await bench.run_pod("", name="loud", container={**image, "args": ["loudly"]})
+    for name, expected in (("pod", "hello quietly\n"), ("loud", "hello loudly\n")):
+        await bench.wait_phase("Succeeded", name=name)
+        assert await bench.log(name=name) == expected
+
+
 async def test_an_unknown_image_without_command_is_an_image_error(bench) -> None:
     container = {"command": None}
     await bench.run_pod("", container=container)
