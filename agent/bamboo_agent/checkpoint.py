@@ -49,8 +49,14 @@ class Checkpoints:
     """The checkpoints of one job below one address."""
 
     def __init__(self, uri: str, job_uid: str) -> None:
-        """uri: ``file:///path``, a plain path, or any address that fsspec knows."""
-        self._fs, root = fsspec.core.url_to_fs(uri)
+        """uri: ``file:///path``, a plain path, or any address that fsspec knows.
+
+        CheckpointError if fsspec, as it is installed here, cannot use it.
+        """
+        try:
+            self._fs, root = fsspec.core.url_to_fs(uri)
+        except (ImportError, ValueError, OSError) as error:
+            raise CheckpointError(f"checkpoint.uri {uri!r} cannot be used: {error}") from error
         self._root = f"{root.rstrip('/')}/{job_uid}"
         self._is_local = "file" in _protocols(self._fs)
 
@@ -172,12 +178,19 @@ class Checkpoints:
     # ------------------------------------------------------------ keeping few
 
     def prune(self, *, keep: int, newest: Manifest) -> None:
-        """Remove all but the newest ``keep`` checkpoints up to ``newest``; manifests go first."""
+        """Remove all but the newest ``keep`` checkpoints up to ``newest``; manifests go first.
+
+        CheckpointError if one cannot be removed.
+        """
         good, _ = self.scan()
         older = [m for m in good if (m.attempt, m.step) <= (newest.attempt, newest.step)]
         for manifest in older[: max(0, len(older) - keep)]:
-            self._fs.rm(manifest.path)
-            self._fs.rm(manifest.path.rpartition("/")[0], recursive=True)
+            try:
+                self._fs.rm(manifest.path)
+                self._fs.rm(manifest.path.rpartition("/")[0], recursive=True)
+            except OSError as error:
+                why = error.strerror or str(error)
+                raise CheckpointError(f"removing {manifest.path} failed: {why}") from error
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ of the operator, arrivals and finished files are looked at between two instructi
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -44,6 +45,8 @@ from bamboo_core.messages import (
 )
 from bamboo_core.program import COMPUTE, Instruction, Op
 from bamboo_core.spec import JobSpec
+
+log = logging.getLogger(__name__)
 
 
 class TaskError(Exception):
@@ -254,11 +257,15 @@ class Worker:
             return
         try:
             manifest = self._checkpoints.seal(self._header(attempt, step), records)
-            self._say(Sealed(manifest))
-            assert self._spec.checkpoint is not None
-            self._checkpoints.prune(keep=self._spec.checkpoint.keep, newest=manifest)
         except CheckpointError as error:
             self._say_failed(attempt, step, str(error))
+            return
+        self._say(Sealed(manifest))
+        assert self._spec.checkpoint is not None
+        try:
+            self._checkpoints.prune(keep=self._spec.checkpoint.keep, newest=manifest)
+        except CheckpointError as error:
+            log.warning("an old checkpoint stays: %s", error)
 
     def _say_failed(self, attempt: int, step: int, why: str) -> None:
         text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"

@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
+from typing import NoReturn
 
 import torch
 import torch._dynamo  # every optimizer imports it: 1 s that a standby pays in advance
@@ -83,7 +84,6 @@ def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, p
         return process.fail(Reason.USER_CODE_FAILED, error, ExitCode.USER)
     except Exception as error:  # the worker ends with its first broken instruction
         return process.fail("TaskFailed", error, ExitCode.FAILED)
-    return ExitCode.RELEASED
 
 
 def make_deterministic() -> None:
@@ -149,7 +149,7 @@ class _Process:
         self._selector = selectors.DefaultSelector()
         self._selector.register(pipe, selectors.EVENT_READ)
 
-    def run(self) -> None:
+    def run(self) -> NoReturn:
         """Serve for ever; PipeClosedError when the supervisor has gone."""
         while True:
             for data in self._pipe.receive():
