@@ -24,23 +24,21 @@ class Blow(StrEnum):
 
 @dataclass(frozen=True)
 class Strike:
-    """A blow when ``progress`` (0 to 1) of the steps are done."""
+    """A blow to the agents of these slots when ``progress`` (0 to 1) of the steps are done."""
 
     progress: float
     blow: Blow
+    slots: tuple[Slot, ...]
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A strike that has been carried out: ``at_s`` since the start, during ``step``."""
+    """A strike that has been carried out ``at_s`` seconds after the start, during ``step``."""
 
     blow: Blow
     pods: tuple[str, ...]
     step: int
     at_s: float
-
-
-SCHEDULE = (Strike(0.15, Blow.NOTICED), Strike(0.4, Blow.SILENT), Strike(0.65, Blow.NEIGHBOURS))
 
 
 class Machines(Protocol):
@@ -53,32 +51,46 @@ class Machines(Protocol):
         """The instance is reclaimed in ``lead_s`` seconds."""
 
 
+def schedule(*, pipelines: int, stages: int) -> tuple[Strike, ...]:
+    """Blows that leave a live copy of every stage in mode Replica, even if no seat is refilled.
+
+    Nobody is hit twice. A grid that is too small for all of them gets those that it can bear.
+    """
+    last = pipelines - 1
+    noticed = Strike(0.15, Blow.NOTICED, (Slot(last, 1),))
+    silent = Strike(0.35, Blow.SILENT, (Slot(last, stages - 1),))
+    neighbours = Strike(0.6, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+    if stages < 2:
+        return ()
+    if pipelines < 2:
+        return (noticed,)
+    return (noticed, silent, neighbours) if stages >= 4 else (noticed, silent)
+
+
 class Chaos:
-    """Carries the schedule out, each strike as soon as it is due and the grid is whole again."""
+    """Carries strikes out, one after the other, each as soon as it is due."""
 
     def __init__(
-        self, machines: Machines, schedule: Sequence[Strike], clock: Callable[[], float]
+        self, machines: Machines, strikes: Sequence[Strike], clock: Callable[[], float]
     ) -> None:
         self._machines, self._clock = machines, clock
-        self._waiting = list(schedule)
+        self._waiting = list(strikes)
         self.hits: list[Hit] = []
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Strike if it is time."""
-        if not self._waiting or not is_due(self._waiting[0], snapshot.job):
+        """Strike if it is time: never before a step has followed upon the last blow."""
+        job = snapshot.job
+        has_gone_on = not self.hits or job.step > self.hits[-1].step
+        if not self._waiting or not has_gone_on or not is_due(self._waiting[0], job):
             return
-        seats = victims(self._waiting[0].blow, snapshot)
-        if not seats:
-            return
-        blow = self._waiting.pop(0).blow
-        at_s = self._clock()
-        for seat in seats:
-            if blow is Blow.NOTICED:
+        strike = self._waiting.pop(0)
+        victims = seats_of(strike, snapshot.seats)
+        self.hits.append(Hit(strike.blow, _pods(victims), job.step, self._clock()))
+        for seat in victims:
+            if strike.blow is Blow.NOTICED:
                 self._machines.notice_node(seat.node, NOTICE_LEAD_S)
             else:
                 self._machines.kill_node(seat.node)
-        pods = tuple(seat.pod for seat in seats)
-        self.hits.append(Hit(blow, pods, snapshot.job.step, at_s))
 
 
 def is_due(strike: Strike, job: Job) -> bool:
@@ -86,19 +98,11 @@ def is_due(strike: Strike, job: Job) -> bool:
     return job.phase == "Running" and job.step >= strike.progress * job.steps
 
 
-def victims(blow: Blow, snapshot: Snapshot) -> list[Seat]:
-    """Whom it hits: in the middle of the newest pipeline; nobody unless every seat is taken."""
-    seats, job = snapshot.seats, snapshot.job
-    if not is_whole(seats, job):
-        return []
-    pipeline, stage = job.pipelines - 1, (job.stages - 1) // 2
-    slots = [Slot(pipeline, stage)]
-    if blow is Blow.NEIGHBOURS and job.stages > 1:
-        slots.append(Slot(pipeline, stage + 1))
-    return [seats[slot] for slot in slots]
+def seats_of(strike: Strike, seats: Mapping[Slot, Seat]) -> list[Seat]:
+    """Whom it hits: those of its slots that have a running pod."""
+    found = (seats.get(slot) for slot in strike.slots)
+    return [seat for seat in found if seat is not None and seat.phase == "Running"]
 
 
-def is_whole(seats: Mapping[Slot, Seat], job: Job) -> bool:
-    """Whether every seat of the grid has a running pod."""
-    grid = (Slot(d, s) for d in range(job.pipelines) for s in range(job.stages))
-    return all(slot in seats and seats[slot].phase == "Running" for slot in grid)
+def _pods(seats: Sequence[Seat]) -> tuple[str, ...]:
+    return tuple(seat.pod for seat in seats)

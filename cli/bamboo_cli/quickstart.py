@@ -17,13 +17,13 @@ import yaml
 from rich.console import Console
 
 from bamboo_cli import playground as grounds
-from bamboo_cli.chaos import SCHEDULE, Chaos
+from bamboo_cli.chaos import Chaos, schedule
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
 from bamboo_cli.kube import Kube
 from bamboo_cli.playground import Playground, playground
-from bamboo_cli.report import Comparison, final_report
+from bamboo_cli.report import Comparison, Story, final_report
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
@@ -56,17 +56,24 @@ def run_quickstart(wishes: Wishes, console: Console) -> int:
     manifest = read_manifest(wishes.file)
     with playground(wishes.ground, console, timeline) as ground:
         session = Session(ground, console, wishes.timeout_s)
-        chaos = Chaos(ground.cluster, SCHEDULE if wishes.losses else (), lambda: timeline.elapsed_s)
-        job = session.run(session.placed(manifest), timeline, chaos.watch)
+        strikes = schedule(**_grid(manifest)) if wishes.losses else ()
+        chaos = Chaos(ground.cluster, strikes, lambda: timeline.elapsed_s)
+        job = session.run(manifest, timeline, chaos.watch)
+        story = Story(chaos.hits, session.events(job))
         comparison = None
         if chaos.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, timeline)
         ground.keep = wishes.ground.keep
-    console.print(final_report(job, timeline, chaos.hits, comparison))
+    console.print(final_report(job, timeline, story, comparison))
     if ground.keep:
-        console.print(how_to_go_on(ground), markup=False, highlight=False, soft_wrap=True)
+        console.print(how_to_go_on(ground, job), markup=False, highlight=False, soft_wrap=True)
     is_right = comparison is None or not comparison.differing
     return 0 if job.ended == "Complete" and is_right else 1
+
+
+def _grid(manifest: Manifest) -> dict[str, int]:
+    pipelines = manifest["spec"]["pipelines"]
+    return {"pipelines": pipelines["count"], "stages": pipelines["stages"]}
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -80,31 +87,38 @@ def read_manifest(path: Path) -> Manifest:
     return found
 
 
+def placed(manifest: Manifest, checkpoints: Path, name: str | None = None) -> Manifest:
+    """The job with its checkpoints in a folder, and under another name if one is given."""
+    found = copy.deepcopy(manifest)
+    found["metadata"]["name"] = name or manifest["metadata"]["name"]
+    if "checkpoint" in found["spec"]:
+        found["spec"]["checkpoint"]["uri"] = f"file://{checkpoints}"
+    return found
+
+
 class Session:
     """Runs jobs on a playground and shows them."""
 
     def __init__(self, ground: Playground, console: Console, timeout_s: float) -> None:
         self._ground, self._console, self._timeout_s = ground, console, timeout_s
-
-    def placed(self, manifest: Manifest, name: str | None = None) -> Manifest:
-        """The job with its checkpoints in the playground, under another name if one is given."""
-        placed = copy.deepcopy(manifest)
-        placed["metadata"]["name"] = name or manifest["metadata"]["name"]
-        if "checkpoint" in placed["spec"]:
-            placed["spec"]["checkpoint"]["uri"] = f"file://{self._ground.checkpoints}"
-        return placed
+        self._kube = Kube(ground.programs.kubeconfig)
 
     def run(
-        self, manifest: Mapping[str, Any], timeline: Timeline, act: Callable[[Snapshot], None]
+        self,
+        manifest: Manifest,
+        timeline: Timeline,
+        act: Callable[[Snapshot], None],
+        *,
+        name: str | None = None,
     ) -> Job:
         """Apply the job and show it until it has ended; ``act`` sees every snapshot."""
+        manifest = placed(manifest, self._ground.checkpoints, name)
         name = manifest["metadata"]["name"]
         self._console.print(f"applying BambooJob {name}")
         programs = self._ground.programs
-        programs.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(dict(manifest)))
-        kube = Kube(programs.kubeconfig)
-        namespace = manifest["metadata"].get("namespace", kube.namespace)
-        snapshots = follow(kube, namespace, name, timeout_s=self._timeout_s)
+        programs.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(manifest))
+        namespace = manifest["metadata"].get("namespace", self._kube.namespace)
+        snapshots = follow(self._kube, namespace, name, timeout_s=self._timeout_s)
         with make_display(self._console) as display:
             for snapshot in timed(snapshots, timeline):
                 timeline.see(snapshot.job)
@@ -112,13 +126,17 @@ class Session:
                 act(snapshot)
         return snapshot.job
 
+    def events(self, job: Job) -> list[Mapping[str, Any]]:
+        """What the operator has told of the job."""
+        return self._kube.events(job.namespace, job.uid)
+
 
 def compare(session: Session, manifest: Manifest, job: Job, timeline: Timeline) -> Comparison:
     """Run the same job undisturbed; the layers whose final bits differ."""
     alone = Timeline(now=timeline.now)
     name = f"{manifest['metadata']['name']}-undisturbed"
     with timeline.phase("the same undisturbed, to compare"):
-        undisturbed = session.run(session.placed(manifest, name), alone, lambda snapshot: None)
+        undisturbed = session.run(manifest, alone, lambda snapshot: None, name=name)
     if undisturbed.ended != "Complete":
         raise CommandError(f"the undisturbed run {name} has ended as {undisturbed.ended}.")
     ours, theirs = final_hashes(job), final_hashes(undisturbed)
@@ -136,7 +154,7 @@ def timed(snapshots: Iterator[Snapshot], timeline: Timeline) -> Iterator[Snapsho
         yield snapshot
 
 
-def how_to_go_on(ground: Playground) -> str:
+def how_to_go_on(ground: Playground, job: Job) -> str:
     """What a user of a kept cluster types next."""
     tools = binaries.cache_directory()
     return "\n".join(
@@ -146,8 +164,8 @@ def how_to_go_on(ground: Playground) -> str:
             f"  export PATH={tools}:{Path(sys.executable).parent}:$PATH",
             "  kubectl get nodes -L topology.kubernetes.io/zone",
             "  kubectl get bj",
-            "  kubectl describe bj quickstart",
-            "  bamboo status quickstart",
+            f"  kubectl describe bj {job.name}",
+            f"  bamboo status {job.name}",
             "To end it:",
             f"  bamboo-devcluster down --dir {ground.cluster.directory}",
         ]

@@ -10,9 +10,18 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bamboo_cli.absorbed import recovery
 from bamboo_cli.chaos import Hit
-from bamboo_cli.job import Job
+from bamboo_cli.job import Job, Manifest
 from bamboo_cli.timeline import Timeline
+
+
+@dataclass(frozen=True)
+class Story:
+    """What was broken, and the job's events."""
+
+    hits: Sequence[Hit] = ()
+    events: Sequence[Manifest] = ()
 
 
 @dataclass(frozen=True)
@@ -24,12 +33,12 @@ class Comparison:
 
 
 def final_report(
-    job: Job, timeline: Timeline, hits: Sequence[Hit] = (), comparison: Comparison | None = None
+    job: Job, timeline: Timeline, story: Story, comparison: Comparison | None = None
 ) -> RenderableType:
     """Everything worth keeping of a finished run."""
     parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
-    if hits:
-        parts.append(blows(hits, timeline))
+    if story.hits:
+        parts.append(blows(story.hits, story.events))
     if comparison is not None:
         parts.append(verdict(comparison))
     return Group(*parts, times(timeline))
@@ -69,16 +78,22 @@ def losses(job: Job) -> Text:
     return Text(f"{job.lost} agents lost ({job.lost_noticed} of them announced){redone}")
 
 
-def blows(hits: Sequence[Hit], timeline: Timeline) -> Table:
-    """Each blow: when, whom, and how long no new step was seen afterwards."""
+def blows(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:
+    """Each blow: when, whom it hit, how training went on, and the pause."""
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading in ("at", "step", "what happened", "agents", "next step after"):
+    for heading in ("step", "what happened", "agents", "went on with", "pause"):
         table.add_column(heading, overflow="fold")
     for hit in hits:
-        waited = timeline.wait_after(hit.at_s)
-        seen = "not seen" if waited is None else f"{waited:.1f} s"
-        table.add_row(f"{hit.at_s:.0f} s", str(hit.step), hit.blow, ", ".join(hit.pods), seen)
+        plan, pause = _absorbed(hit, events)
+        table.add_row(str(hit.step), hit.blow, "\n".join(hit.pods), plan, pause)
     return table
+
+
+def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str]:
+    found = recovery(hit.pods, events)
+    if found is None:
+        return "no event tells", "-"
+    return found.plan, "-" if found.pause_s is None else f"{found.pause_s:.2f} s"
 
 
 def verdict(comparison: Comparison) -> Text:

@@ -67,9 +67,3 @@ class Timeline:
             if value is not None and (not found or found[-1][1] != value):
                 found.append((point.step, value))
         return found
-
-    def wait_after(self, at_s: float) -> float | None:
-        """Seconds from an instant until the next new step was seen; None if none was."""
-        before = max((p.step for p in self.points if p.at_s <= at_s), default=-1)
-        later = [p.at_s - at_s for p in self.points if p.at_s > at_s and p.step > before]
-        return min(later, default=None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli.chaos import SCHEDULE, Blow, Chaos, Strike, victims
+from bamboo_cli.chaos import Blow, Chaos, Strike, schedule, seats_of
 from bamboo_cli.job import Seat, read_job
 from bamboo_cli.screen import Snapshot
 from bamboo_core.view import Slot
@@ -34,7 +34,7 @@ def seat(pipeline: int, stage: int) -> Seat:
 
 @pytest.fixture
 def snapshot(manifest: dict[str, Any]) -> Snapshot:
-    grid = {Slot(d, s): seat(d, s) for d in range(2) for s in range(3)}
+    grid = {Slot(d, s): seat(d, s) for d in range(2) for s in range(4)}
     return Snapshot(job=read_job(manifest), seats=grid)
 
 
@@ -44,37 +44,49 @@ def at(snapshot: Snapshot, step: int, phase: str = "Running") -> Snapshot:
 
 def test_the_whole_schedule(snapshot: Snapshot) -> None:
     machines = Machines()
-    chaos = Chaos(machines, SCHEDULE, lambda: 1.0)
+    chaos = Chaos(machines, schedule(pipelines=2, stages=4), lambda: 1.0)
     for step in range(81):
         chaos.watch(at(snapshot, step))
-    assert machines.done == [("notice", "n11"), ("kill", "n11"), ("kill", "n11"), ("kill", "n12")]
-    assert [hit.step for hit in chaos.hits] == [12, 32, 52]
-    assert chaos.hits[2].pods == ("gpt-p1-s1-i0", "gpt-p1-s2-i0")
+    assert machines.done == [("notice", "n11"), ("kill", "n13"), ("kill", "n01"), ("kill", "n02")]
+    assert [hit.step for hit in chaos.hits] == [12, 28, 48]
+    assert chaos.hits[2].pods == ("gpt-p0-s1-i0", "gpt-p0-s2-i0")
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "stages", "blows"), [(2, 4, 3), (3, 8, 3), (2, 3, 2), (1, 4, 1), (2, 1, 0)]
+)
+def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, blows: int) -> None:
+    strikes = schedule(pipelines=pipelines, stages=stages)
+    assert len(strikes) == blows
+    hit = [slot for strike in strikes for slot in strike.slots]
+    assert len(set(hit)) == len(hit)
+    assert all(slot.pipeline < pipelines and slot.stage < stages for slot in hit)
+
+
+@pytest.mark.parametrize(("pipelines", "stages"), [(2, 4), (2, 5), (3, 4), (4, 8), (2, 2), (2, 3)])
+def test_a_copy_of_every_stage_stays(pipelines: int, stages: int) -> None:
+    """Home and shadow of a stage: one of them must live in some pipeline."""
+    strikes = schedule(pipelines=pipelines, stages=stages)
+    hit = {slot for strike in strikes for slot in strike.slots}
+    for stage in range(stages):
+        holders = {Slot(d, s) for d in range(pipelines) for s in (stage, (stage - 1) % stages)}
+        assert holders - hit
 
 
 def test_nothing_is_broken_while_it_recovers(snapshot: Snapshot) -> None:
-    chaos = Chaos(Machines(), SCHEDULE, lambda: 0.0)
+    chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
     chaos.watch(at(snapshot, 80, "Recovering"))
     assert not chaos.hits
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Failed", "Terminating"])
-def test_a_grid_with_a_hole_is_spared(snapshot: Snapshot, phase: str) -> None:
-    seats = {**snapshot.seats, Slot(0, 0): replace(seat(0, 0), phase=phase)}
-    assert victims(Blow.SILENT, replace(snapshot, seats=seats)) == []
-    del seats[Slot(0, 0)]
-    assert victims(Blow.SILENT, replace(snapshot, seats=seats)) == []
-
-
-def test_one_stage_has_no_neighbours(snapshot: Snapshot) -> None:
-    job = replace(snapshot.job, stages=1, pipelines=1)
-    alone = Snapshot(job=job, seats={Slot(0, 0): seat(0, 0)})
-    assert [s.node for s in victims(Blow.NEIGHBOURS, alone)] == ["n00"]
-
-
-def test_a_strike_waits_for_its_step(snapshot: Snapshot) -> None:
-    chaos = Chaos(Machines(), [Strike(0.5, Blow.SILENT)], lambda: 0.0)
-    chaos.watch(at(snapshot, 39))
-    assert not chaos.hits
-    chaos.watch(at(snapshot, 40))
+def test_a_step_lies_between_two_blows(snapshot: Snapshot) -> None:
+    chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
+    for _ in range(3):
+        chaos.watch(at(snapshot, 79))
     assert len(chaos.hits) == 1
+
+
+def test_a_seat_without_a_running_pod_is_spared(snapshot: Snapshot) -> None:
+    strike = Strike(0.0, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2), Slot(7, 7)))
+    seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
+    assert [s.node for s in seats_of(strike, seats)] == ["n02"]

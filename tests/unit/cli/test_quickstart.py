@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,9 @@ from rich.console import Console
 from bamboo_cli import playground as grounds
 from bamboo_cli import quickstart
 from bamboo_cli.errors import CommandError
-from bamboo_cli.playground import Playground, playground
+from bamboo_cli.job import read_job
+from bamboo_cli.playground import playground
 from bamboo_cli.programs import Programs
-from bamboo_cli.quickstart import Session
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_devcluster.errors import DirectoryError
@@ -90,11 +91,13 @@ def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
+def test_a_kept_cluster_stays(
+    cluster: FakeCluster, console: Console, manifest: dict[str, Any]
+) -> None:
     with playground(grounds.Wishes(keep=True), console, Timeline()) as ground:
         ground.keep = True
     assert not cluster.is_down
-    told = quickstart.how_to_go_on(ground)
+    told = quickstart.how_to_go_on(ground, read_job(manifest))
     assert f"export KUBECONFIG={cluster.kubeconfig}" in told
     assert f"bamboo-devcluster down --dir {cluster.directory}" in told
 
@@ -158,22 +161,15 @@ def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> No
         quickstart.read_manifest(path)
 
 
-def test_the_example_is_placed_in_the_playground(
-    cluster: FakeCluster, console: Console, tmp_path: Path
-) -> None:
+def test_the_example_is_placed_in_the_playground(tmp_path: Path) -> None:
     example = quickstart.read_manifest(quickstart.Wishes().file)
-    ground = Playground(cluster, None, tmp_path / "checkpoints")  # type: ignore[arg-type]
-    placed = Session(ground, console, 1.0).placed(example, "other")
+    placed = quickstart.placed(example, tmp_path / "checkpoints", "other")
     assert placed["metadata"]["name"] == "other"
     assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
     assert example["metadata"]["name"] == "quickstart"
 
 
 def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, Any]) -> None:
-    from dataclasses import replace
-
-    from bamboo_cli.job import read_job
-
     job = read_job(manifest)
     clock = [0.0]
     timeline = Timeline(now=lambda: clock[0])

@@ -10,6 +10,8 @@ import pytest
 from rich.console import Console
 
 from bamboo_cli import report
+from bamboo_cli.absorbed import Recovery, recovery
+from bamboo_cli.chaos import Blow, Hit
 from bamboo_cli.job import read_job
 from bamboo_cli.timeline import Timeline
 
@@ -90,6 +92,45 @@ def test_outcome_quotes_the_condition(timeline: Timeline, manifest: dict[str, An
 def test_report_renders(timeline: Timeline, manifest: dict[str, Any]) -> None:
     console = Console(file=StringIO())
     timeline.add("train", 12.0)
-    console.print(report.final_report(read_job(manifest), timeline))
+    console.print(report.final_report(read_job(manifest), timeline, report.Story()))
     assert isinstance(console.file, StringIO)
     assert "12.0" in console.file.getvalue()
+
+
+EVENTS = [
+    {"reason": "Resumed", "message": "epoch 4: step 33 is committed 0.84 s after the stop"},
+    {"reason": "Planned", "message": "epoch 4: 2 x 4 from step 33, 7 agents, 1 seats empty"},
+    {"reason": "Planned", "message": "epoch 1: 2 x 4 from step 0, 8 agents"},
+    {"reason": "Stopped", "message": "epoch 1: the job starts"},
+    {"reason": "Stopped", "message": "epoch 3: gpt-p1-s3-i0 is lost"},
+    {"reason": "AgentLost", "message": "gpt-p1-s3-i0: its pod has ended"},
+    {"reason": "Resumed", "message": "epoch 1: step 0 is committed 3.00 s after the stop"},
+]
+
+
+def test_a_loss_is_followed_to_the_step_after_it() -> None:
+    found = recovery(["gpt-p1-s3-i0"], EVENTS)
+    assert found == Recovery(
+        why="gpt-p1-s3-i0 is lost", plan="2 x 4 from step 33, 7 agents, 1 seats empty", pause_s=0.84
+    )
+    assert recovery(["gpt-p0-s0-i0"], EVENTS) is None
+
+
+def test_a_loss_without_an_end() -> None:
+    assert recovery(["gpt-p1-s3-i0"], EVENTS[3:6]) == Recovery("gpt-p1-s3-i0 is lost", "", None)
+
+
+def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
+    hits = [
+        Hit(Blow.SILENT, ("gpt-p1-s3-i0",), 33, 40.0),
+        Hit(Blow.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0),
+    ]
+    console = Console(file=StringIO(), width=160)
+    story, comparison = report.Story(hits, EVENTS), report.Comparison(8, ())
+    console.print(report.final_report(read_job(manifest), timeline, story, comparison))
+    assert isinstance(console.file, StringIO)
+    shown = console.file.getvalue()
+    assert "0.84 s" in shown
+    assert "no event tells" in shown
+    assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
+    assert "layers [2] of 8 DIFFER" in report.verdict(report.Comparison(8, (2,))).plain
