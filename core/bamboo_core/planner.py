@@ -26,6 +26,7 @@ from bamboo_core.items import Item, Kind
 from bamboo_core.messages import Directive, Peer
 from bamboo_core.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
 from bamboo_core.program import COMPUTE, Op, Program
+from bamboo_core.remaining import remaining, stage_weights
 from bamboo_core.schedule import Costs
 
 _EXTRA_CAP = 8  # forward results in flight beyond P - s when seats are empty (measured)
@@ -280,21 +281,25 @@ class _Planning:
         pinned: bool,
         cut: Cut,
     ) -> workmap.WorkMap:
-        pins: dict[tuple[int, int], AgentId] = {}
-        if pinned:
-            for stage, (lo, hi) in enumerate(cut):
-                able = set(holders[stage])
-                for leaf in range(self._request.batch.leaves):
-                    done = self._facts.done.get((lo, hi, leaf), {})
-                    begun = sorted(a for a in done if a in able)
-                    if begun:
-                        pins[stage, leaf] = max(begun, key=lambda a: done[a])
+        batch = self._request.batch
+        if not pinned:
+            weight = stage_weights(batch=batch, cut=cut, costs=self._costs)
+            return workmap.assign(
+                batch=batch,
+                seats=seats,
+                holders=holders,
+                policy=self._spec.recovery,
+                weight=weight,
+            )
+        left = remaining(self._facts, batch=batch, cut=cut, holders=holders, costs=self._costs)
         return workmap.assign(
-            batch=self._request.batch,
+            batch=batch,
             seats=seats,
             holders=holders,
             policy=self._spec.recovery,
-            pinned=pins,
+            weight=left.weight,
+            pinned=left.pinned,
+            base={} if left.is_begun else None,
         )
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:

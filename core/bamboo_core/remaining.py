@@ -54,6 +54,19 @@ def remaining(
     return Remaining(weight, pinned)
 
 
+def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
+    """Time that every leaf costs in a step of which nothing has been begun."""
+    durations = costs.durations()
+    of_stage = [
+        sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.I, Op.W)) for lo, hi in cut
+    ]
+    return {
+        (stage, leaf): batch.leaf_size * time
+        for stage, time in enumerate(of_stage)
+        for leaf in range(batch.leaves)
+    }
+
+
 class _Left:
     """Time that leaves still cost."""
 

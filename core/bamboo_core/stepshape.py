@@ -14,6 +14,7 @@ from bamboo_core.items import Item, Kind
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import wants
 from bamboo_core.program import Program
+from bamboo_core.remaining import stage_weights
 from bamboo_core.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.tasks import TaskGraph
 
@@ -80,24 +81,13 @@ class StepShape:
 
     def work(self) -> workmap.WorkMap:
         """Who computes what."""
-        weights = self.leaf_weights()
         return workmap.assign(
             batch=self.batch,
             seats=self.seats,
             holders=self.holders(),
             policy=self.policy,
-            weight=weights,
+            weight=stage_weights(batch=self.batch, cut=self.cut, costs=self.timing),
         )
-
-    def leaf_weights(self) -> dict[workmap.Work, float]:
-        """Time of a leaf of each stage."""
-        costs, size = self.timing, self.batch.leaf_size
-        return {
-            (s, leaf): size
-            * (costs.forward[s] + costs.input_gradient[s] + costs.weight_gradient[s])
-            for s in range(self.stages)
-            for leaf in range(self.batch.leaves)
-        }
 
     def graph(self, work: workmap.WorkMap) -> TaskGraph:
         """All tasks of the step."""
