@@ -21,6 +21,7 @@ from bamboo_core.messages import (
     CommitRecord,
     Directive,
     Fingerprint,
+    Heartbeat,
     Hello,
     Manifest,
     Progress,
@@ -114,8 +115,9 @@ class Fleet:
         return agent
 
     def add_grid(self, pipelines: int, stages: int, prefix: str = "a") -> None:
+        zones = 3 if stages % 2 else 2  # a ring of even length needs two
         for i in range(pipelines * stages):
-            self.add(f"{prefix}{i}", f"z{i % max(2, min(stages, 3))}")
+            self.add(f"{prefix}{i}", f"z{i % stages % zones}")
 
     def connect(self, agent: Agent) -> None:
         hello = Hello(**{**vars(agent.hello), "fence": agent.executor.fence})
@@ -193,12 +195,15 @@ class Fleet:
                 return
         raise AssertionError("does not come to rest")
 
+    def run_wire(self) -> None:
+        """Deliver what is on its way; no instruction completes."""
+        while self.wire:
+            self.step()
+
     def wait(self, seconds: float, step_s: float = 0.25) -> None:
         for _ in range(round(seconds / step_s)):
             self.now += step_s
             for agent in list(self.agents.values()):
-                from bamboo_core.messages import Heartbeat
-
                 self.receive(agent.name, Heartbeat(1, 0, 0))
             self.tell(a.Tick())
             self.run()

@@ -1,0 +1,256 @@
+"""Losses: what is redone, who decides, when a restore is legal."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core import arbitration as a
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import BadCheckpoint, Cause, Failure, Heartbeat, Release, Stop, Suspicion
+from bamboo_core.view import Outcome
+
+from .fleet import Fleet, spec
+
+A1 = AgentId("a1")
+
+
+def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
+    fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
+    fleet.add_grid(pipelines, stages)
+    fleet.tell(a.Goal(pipelines))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    return fleet
+
+
+def committed(fleet: Fleet, step: int) -> bool:
+    newest = fleet.arbiter.status().committed
+    return newest is not None and newest.step >= step
+
+
+@pytest.mark.parametrize("victim", ["a0", "a1", "a2"])
+@pytest.mark.parametrize("after", range(5, 120, 23))
+def test_one_loss_costs_no_committed_step(victim: str, after: int) -> None:
+    fleet = running(steps=3)
+    while fleet.events < after:
+        assert fleet.step()
+    fleet.kill(victim)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 3, "b")
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    durable = fleet.arbiter.durable
+    assert durable.attempt == 1
+    assert durable.manifest is not None
+    assert durable.manifest.step == 4
+    redone = {k for attempt, k in fleet.commits if attempt == 1}
+    assert redone == set(range(4, 9))  # 8: the epilogue
+    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
+
+
+def test_a_bad_checkpoint_is_passed_over() -> None:
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 3, "b")
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
+    fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "hash of layer 2 differs"))
+    fleet.run()
+    durable = fleet.arbiter.durable
+    assert (durable.attempt, durable.bad) == (2, ((0, 4),))
+    assert durable.manifest is not None
+    assert durable.manifest.step == 2
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
+    fleet = running(steps=6, every=0)
+    fleet.until(lambda: committed(fleet, 3))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    text = next(r.message for r in fleet.records if r.reason is a.Happening.RESTORING)
+    assert "attempt 1 from the start: 4 committed steps are repeated" in text
+
+
+def test_a_time_out_is_enough_while_a_voter_reports() -> None:
+    fleet = running(steps=8)
+    fleet.kill("a2", confirmed=False)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_without_a_voter_only_a_new_attempt_goes_on() -> None:
+    """Behind a partition the old plan may still run: nobody has seen its members end."""
+    timing = a.Timing(voter_wait_s=30.0, return_s=15.0)
+    fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2, timing=timing)
+    fleet.add_grid(1, 2)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.restart()
+    fleet.tell(a.Goal(1))
+    fleet.agents.clear()
+    fleet.add_grid(1, 2, "b")
+    fleet.wait(20.0)
+    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+    assert fleet.arbiter.durable.attempt == 0
+    fleet.wait(30.0)
+    assert fleet.arbiter.durable.attempt == 1
+    assert fleet.over is not None
+
+
+def test_voters_that_are_certainly_dead_hold_nobody_up() -> None:
+    fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2)
+    fleet.add_grid(1, 2)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.restart()
+    fleet.tell(a.Goal(1))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 2, "b")
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+    assert fleet.over is not None
+
+
+def test_the_worker_s_end_is_a_confirmed_loss() -> None:
+    fleet = running(steps=40)
+    fleet.receive(A1, Failure("Overdue", "killed", False, -9))
+    del fleet.agents[A1]
+    assert fleet.arbiter.status().phase is a.Phase.COLLECTING
+    assert A1 not in fleet.arbiter.status().members
+
+
+def test_the_user_s_own_error_ends_the_job() -> None:
+    fleet = running(steps=40)
+    fleet.receive(A1, Failure("LayerRaised", "ZeroDivisionError: division by zero", True, 2))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.reason == "UserCodeFailed"
+    assert "ZeroDivisionError" in fleet.over.message
+
+
+def test_suspected_and_disconnected_is_lost_at_once() -> None:
+    fleet = running(steps=40)
+    fleet.tell(a.Disconnected(A1))
+    assert A1 in fleet.arbiter.status().members
+    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_CLOSED, fleet.arbiter.fence))
+    assert A1 not in fleet.arbiter.status().members
+    assert fleet.arbiter.status().phase is a.Phase.COLLECTING
+
+
+def test_suspicions_of_another_epoch_do_not_count() -> None:
+    fleet = running(steps=40)
+    fleet.tell(a.Disconnected(A1))
+    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_CLOSED, Fence(0, 1, 0)))
+    assert A1 in fleet.arbiter.status().members
+
+
+def test_a_frozen_agent_is_lost_after_a_second_of_silence() -> None:
+    fleet = running(steps=40)
+    for at in (0.3, 0.6, 0.9, 1.2):
+        fleet.now = at
+        for name in ("a0", "a2"):
+            fleet.receive(AgentId(name), Heartbeat(1, 0, 0))
+    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_SILENT, fleet.arbiter.fence))
+    assert A1 not in fleet.arbiter.status().members
+
+
+def test_an_agent_that_does_not_report_is_lost() -> None:
+    fleet = running(steps=40, stages=3)
+    fleet.until(lambda: committed(fleet, 1))
+    silent = fleet.agents.pop(AgentId("a2"))
+    fleet.kill("a1")
+    fleet.now += 1.9
+    fleet.receive(silent.name, Heartbeat(1, 0, 0))
+    fleet.receive(AgentId("a0"), Heartbeat(1, 0, 0))
+    fleet.run()
+    assert silent.name in fleet.arbiter.status().members
+    fleet.now += 0.2
+    fleet.tell(a.Tick())
+    assert silent.name not in fleet.arbiter.status().members
+
+
+def test_a_broken_link_costs_an_epoch_first_and_an_agent_then() -> None:
+    fleet = running(steps=400, stages=3)
+
+    def break_link() -> None:
+        broken = Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence)
+        fleet.receive(AgentId("a0"), broken)
+        fleet.now += 1.5
+        for name in ("a0", "a1", "a2"):
+            fleet.receive(AgentId(name), Heartbeat(1, 0, 0))
+        fleet.tell(a.Tick())
+
+    def settle() -> None:
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+
+    break_link()
+    assert len(fleet.arbiter.status().members) == 3
+    settle()
+    break_link()
+    assert len(fleet.arbiter.status().members) == 2
+
+
+def test_who_was_left_out_is_fenced_when_it_comes_back() -> None:
+    fleet = running(steps=40)
+    agent = fleet.agents[A1]
+    fleet.kill("a1", confirmed=False)
+    assert A1 not in fleet.dismissed
+    fleet.until(lambda: A1 in fleet.dismissed)
+    assert fleet.arbiter.status().phase is a.Phase.RUNNING
+    fleet.connect(agent)
+    assert (A1, Release(3, "left out of the plan")) in fleet.wire
+
+
+def test_who_comes_back_before_there_is_a_plan_brings_its_facts() -> None:
+    """All but one member are cut off; when one of them is back nothing is lost."""
+    fleet = running(stages=4, steps=40)
+    fleet.until(lambda: committed(fleet, 3))
+    back = fleet.agents[A1]
+    fleet.kill("a0", confirmed=False)
+    fleet.kill("a1", confirmed=False)
+    fleet.kill("a2", confirmed=False)
+    fleet.run()
+    assert fleet.arbiter.status().phase is a.Phase.HOLDING  # one of four is too few
+    fleet.agents[A1] = back
+    fleet.connect(back)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_a_stop_is_said_again_to_a_member_that_reconnects() -> None:
+    fleet = running(steps=40)
+    fleet.run_wire()
+    fleet.kill("a2")
+    fleet.wire.clear()
+    fleet.connect(fleet.agents[A1])
+    assert any(to == A1 and isinstance(m, Stop) for to, m in fleet.wire)
+
+
+def test_a_new_leader_goes_on_where_the_members_are() -> None:
+    fleet = running(pipelines=2, stages=2, steps=6)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.restart()
+    fleet.tell(a.Goal(2))
+    assert fleet.arbiter.status().phase is a.Phase.RETURNING
+    fleet.reconnect()
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.arbiter.durable.plan.term == 2
