@@ -18,7 +18,7 @@ from bamboo_core.plan import Cut, Pipeline
 from bamboo_core.view import Outcome
 
 _MAX_PLAIN = 2048
-_MAX_MANIFESTS = 8
+_MAX_MANIFESTS = 6
 
 
 @dataclass(frozen=True)
