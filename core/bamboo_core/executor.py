@@ -85,8 +85,9 @@ class Executor:
             return []
         self.installed, self.directive = directive.fence, directive
         self._enter(directive.target, directive.resume)
-        # a newcomer owes no END of steps before the one that the plan resumes
-        self.ended = max(self.ended, directive.target - 2)
+        # a newcomer owes no END of steps before the one that the plan resumes, and nobody who
+        # was only told so can have ended that one
+        self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
         return self._advance()
 
     def accepts(self, item: Item, fence: Fence) -> bool:

@@ -86,6 +86,7 @@ class _Planning:
 
     def decide(self) -> Decision:
         """The plan and its directives; _NoPlanError if there is none."""
+        self._refuse_silent_restart()
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
@@ -98,6 +99,15 @@ class _Planning:
             copies=sum(x.op is Op.RECV and _is_version(x.item) for p in resume.values() for x in p),
             loads=sum(x.op in (Op.LOAD, Op.INIT) for p in resume.values() for x in p),
         )
+
+    def _refuse_silent_restart(self) -> None:
+        """Version 0 can be built anywhere, but that is no way to go on once steps are committed."""
+        request = self._request
+        if self._target > 0 or request.target < 2 or not request.grid or request.is_full:
+            return
+        lost = tuple(x for x in range(request.layers) if x not in self._facts.sources)
+        if lost:
+            raise _NoPlanError(Fatal(lost, request.target - 1))
 
     # ------------------------------------------------------------ the plan
 

@@ -76,7 +76,8 @@ class World:
         self.outcome, self.losses = "", 0
         self.noticed: frozenset[AgentId] = frozenset()
         self.batch: BatchShape | None = None
-        self.plans: dict[Fence, Plan] = {}
+        self.plans: tuple[Plan, ...] = ()
+        self.plan: Plan | None = None
         self.nodes: dict[AgentId, Node] = {}
         self.ready: list[AgentId] = []
         self.messages: list[tuple[AgentId, AgentId, Any]] = []
@@ -339,6 +340,9 @@ class World:
         if write.durable.plan < self.durable.plan:
             raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
         self.durable = write.durable
+        for plan in self.plans:  # a loss while planning: two plans of a fence, one is directed
+            if plan.fence == write.durable.plan and plan.members == write.durable.members:
+                self.plan, self.plans = plan, ()
         return True
 
     def release(self, node: Node) -> None:
@@ -402,7 +406,7 @@ class World:
         elif isinstance(result, Decision):
             self.stats["plans"] += 1
             self.batch = result.plan.batch
-            self.plans = {**self.plans, result.plan.fence: result.plan}
+            self.plans = (*self.plans, result.plan)
         return result
 
     def _check_fatal(self, wanted: ComputePlan, fatal: Fatal) -> None:
@@ -483,7 +487,8 @@ class World:
         )
 
     def _check_weights(self) -> None:
-        plan = self.plans[self.durable.plan]
+        plan = self.plan
+        assert plan is not None
         right = self._expected()[0][self.job.steps]
         for agent, ranges in plan.wants.items():
             node = self.nodes.get(agent)
