@@ -105,8 +105,10 @@ def test_status_of_1024_agents_fits_8_kb() -> None:
     facts = Durable(
         term=9, plan=Fence(1, 9, 70), members=tuple(sorted(agents)), voters=tuple(sorted(agents)),
         pipelines=grid, cut=tuple((n, n + 1) for n in range(8)), batch=BatchShape(1024, 1, 128),
-        manifests=tuple(Manifest(1, n, f"/checkpoints/{n:080}", "0" * 64) for n in range(8)),
     )  # fmt: skip
+    for n in range(9):
+        sealed = Manifest(1, n, f"/checkpoints/{n:080}", "0" * 64)
+        facts = replace(facts, manifests=codec.with_manifest(facts.manifests, sealed))
     zones = tuple(ZoneCount(f"zone-{n:02}", 26, 26, 26, 26) for n in range(40))
     status = JobStatus(phase=Phase.RUNNING, conditions=(), zones=zones)
     memory = Memory(settled=frozenset(agents[:16]))
