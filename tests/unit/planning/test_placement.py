@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from itertools import product
+from itertools import permutations, product
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamboo_core.ids import AgentId
@@ -232,3 +232,35 @@ def test_ten_thousand_agents_are_seated(adjacency):
         a == b for r, q in zip(after, before, strict=True) for a, b in zip(r, q, strict=True)
     )
     assert kept == 10_000 - len(gone)
+
+
+@given(
+    shape=st.sampled_from([(1, 2), (1, 3), (1, 4), (2, 2), (2, 3)]),
+    zones=st.lists(st.sampled_from("aabc"), min_size=8, max_size=8),
+    spares=st.integers(1, 2),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_no_other_full_seating_moves_fewer(shape, zones, spares, data):
+    pipelines, stages = shape
+    everyone = [Candidate(AgentId(f"{z}{i}"), z) for i, z in enumerate(zones)]
+    everyone = everyone[: pipelines * stages + spares]
+    before = assign(everyone[:-1], stages=stages, pipelines=pipelines)
+    if isinstance(before, Infeasible):
+        return
+    seated = [a for ring in before for a in ring]
+    lost = data.draw(st.sampled_from(seated))
+    alive = [c for c in everyone if c.agent != lost]
+    after = assign(alive, stages=stages, pipelines=pipelines, previous=before)
+    if isinstance(after, Infeasible):
+        return
+
+    def moves(agents):
+        return sum(b not in (a, lost) for a, b in zip(agents, seated, strict=True))
+
+    fewest = min(
+        moves(agents)
+        for agents in permutations([c.agent for c in alive], len(seated))
+        if not clashes(zones_of([agents[d * stages :][:stages] for d in range(pipelines)]))
+    )
+    assert moves([a for ring in after for a in ring]) == fewest
