@@ -67,6 +67,11 @@ class LoggedExecutor:
         """See :meth:`Executor.saved`."""
         return self._log({"saved": str(item)}, self._executor.saved(item))
 
+    def close(self) -> None:
+        """End the log."""
+        if self._file is not None:
+            self._file.close()
+
     def _log(self, event: dict[str, Any], effects: list[Effect]) -> list[Effect]:
         if self._file is not None:
             event["effects"] = [describe(effect) for effect in effects]

@@ -132,6 +132,7 @@ class Worker:
         if self.saver is not None:
             self.saver.close()
         self._transport.close()
+        self._events.close()
 
     def _arrived(self, frame: Frame) -> None:
         item = frame.item
