@@ -314,6 +314,7 @@ class Arbiter:
     def _look(self, now: float) -> None:
         """Draw conclusions from who has been silent."""
         rounds = self._rounds
+        self._evidence.look(now)
         if rounds.phase in (Phase.OVER, Phase.RETURNING):
             return
         known = rounds.members | self._roster.agents.keys()

@@ -30,13 +30,23 @@ class Patience:
 
 @dataclass
 class Evidence:
-    """``heard``: last sign of every connected or recently connected agent."""
+    """heard: last sign of every connected or recently connected agent; looked_at: last look."""
 
     patience: Patience
     heard: dict[AgentId, float] = field(default_factory=dict)
     gone: set[AgentId] = field(default_factory=set)
     suspicions: dict[AgentId, dict[AgentId, tuple[float, Cause]]] = field(default_factory=dict)
     tried: set[Link] = field(default_factory=set)
+    looked_at: float | None = None
+
+    def look(self, now: float) -> None:
+        """Called often. A look that comes late means that nobody could be heard meanwhile: the
+        operator itself stood still, and that is nobody else's silence."""
+        late_s = 0.0 if self.looked_at is None else now - self.looked_at
+        self.looked_at = now
+        if late_s > self.patience.silence_s:
+            for agent in self.heard:
+                self.heard[agent] = min(now, self.heard[agent] + late_s)
 
     def hear(self, agent: AgentId, now: float) -> None:
         """Something has come from the agent."""

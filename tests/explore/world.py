@@ -48,7 +48,7 @@ from bamboo_core.symbolic import SymbolError
 from bamboo_core.view import Outcome
 
 OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
-_IDLE_S, _IDLE_ROUNDS = 5.0, 30
+_IDLE_S, _IDLE_ROUNDS = 0.5, 300
 
 
 class _Reconnect:

@@ -103,6 +103,7 @@ class Fleet:
         self.commits: dict[tuple[int, int], int] = {}
         self.events = 0
         self.hold_persists = False
+        self.beat = Heartbeat(1, 0, 0)
 
     # ------------------------------------------------------------ agents
 
@@ -181,12 +182,13 @@ class Fleet:
             elif to in self.agents:
                 self.deliver(self.agents[to], message)
             return True
-        for agent in self.agents.values():
-            if agent.running:
-                agent.running = False
-                self.complete(agent)
-                return True
-        return False
+        agent = next((x for x in self.agents.values() if x.running), None)
+        if agent is None:
+            return False
+        self.agents[agent.name] = self.agents.pop(agent.name)  # it waits until all others ran
+        agent.running = False
+        self.complete(agent)
+        return True
 
     def run(self, limit: int = 200_000) -> None:
         """Until nothing is left to do at this moment."""
@@ -200,11 +202,19 @@ class Fleet:
         while self.wire:
             self.step()
 
+    def idle(self, seconds: float, step_s: float = 0.25) -> None:
+        """Time passes; everyone lives, nobody gets anything done."""
+        for _ in range(round(seconds / step_s)):
+            self.now += step_s
+            for name in list(self.agents):
+                self.receive(name, self.beat)
+            self.tell(a.Tick())
+
     def wait(self, seconds: float, step_s: float = 0.25) -> None:
         for _ in range(round(seconds / step_s)):
             self.now += step_s
             for agent in list(self.agents.values()):
-                self.receive(agent.name, Heartbeat(1, 0, 0))
+                self.receive(agent.name, self.beat)
             self.tell(a.Tick())
             self.run()
 

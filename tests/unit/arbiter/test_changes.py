@@ -1,0 +1,239 @@
+"""Changes that no loss forces: suspend and resume, drain, refill, more or fewer pipelines."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core import arbitration as a
+from bamboo_core import changes
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.ledger import Ledger
+from bamboo_core.messages import Notice, Release
+from bamboo_core.numerics import BatchShape
+from bamboo_core.plan import Plan
+from bamboo_core.view import Outcome
+
+from .fleet import Fleet, spec
+
+A1, N1 = AgentId("a1"), AgentId("n1")
+
+
+def running(pipelines: int = 2, stages: int = 2, **options: object) -> Fleet:
+    fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
+    fleet.add_grid(pipelines, stages)
+    fleet.tell(a.Goal(pipelines))
+    fleet.until(lambda: committed(fleet, 1))
+    return fleet
+
+
+def committed(fleet: Fleet, step: int) -> bool:
+    newest = fleet.arbiter.status().committed
+    return newest is not None and newest.step >= step
+
+
+def grid(fleet: Fleet) -> tuple[tuple[AgentId | None, ...], ...]:
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    return plan.pipelines
+
+
+# ---------------------------------------------------------------- suspend
+
+
+def test_suspending_saves_and_releases_everyone() -> None:
+    fleet = running(steps=20, every=0)
+    fleet.tell(a.Goal(2, suspended=True))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.SUSPENDED
+    assert not fleet.agents
+    newest = max(step for _, step in fleet.commits)
+    assert fleet.arbiter.durable.manifests[-1].step == newest + 1
+    assert newest < 19
+
+
+def test_a_resumed_job_repeats_nothing_in_another_grid() -> None:
+    fleet = running(steps=8, every=0)
+    fleet.tell(a.Goal(2, suspended=True))
+    fleet.run()
+    done = max(step for _, step in fleet.commits)
+    fleet.over = None
+    fleet.tell(a.Goal(1))
+    fleet.add_grid(1, 2, "b")
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert {s for attempt, s in fleet.commits if attempt == 1} == set(range(done + 1, 9))
+    assert not any(r.severity is a.Severity.WARNING for r in fleet.records)
+
+
+def test_a_job_that_never_ran_is_suspended_at_once() -> None:
+    fleet = Fleet(spec())
+    fleet.tell(a.Goal(1, suspended=True))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.SUSPENDED
+    fleet.over = None
+    fleet.tell(a.Goal(1))
+    fleet.add_grid(1, 2)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_a_job_in_its_last_step_completes_instead() -> None:
+    fleet = running(steps=3)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.Goal(2, suspended=True))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+# ---------------------------------------------------------------- leavers
+
+
+@pytest.mark.parametrize("lead_s", [0.5, 4.0])
+def test_a_noticed_agent_hands_over_and_is_let_go(lead_s: float) -> None:
+    fleet = running(steps=6)
+    fleet.receive(A1, Notice(lead_s, "SIGTERM"))
+    fleet.run()
+    assert A1 in fleet.dismissed
+    assert any(r.reason is a.Happening.AGENT_LEFT for r in fleet.records)
+    assert not any(r.reason is a.Happening.AGENT_LOST for r in fleet.records)
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_long_notice_waits_for_the_replacement() -> None:
+    fleet = running(steps=40)
+    fence = fleet.arbiter.fence
+    fleet.receive(A1, Notice(120.0, "spot"))
+    assert fleet.arbiter.fence == fence
+    fleet.add("n1", "z1")
+    fleet.until(lambda: N1 in {x for p in grid(fleet) for x in p})
+    assert A1 not in {x for p in grid(fleet) for x in p}
+    fleet.until(lambda: (A1, Release(143, "drained")) in fleet.wire)
+
+
+def test_agents_drained_by_the_goal_leave_once_they_can_be_replaced() -> None:
+    fleet = running(steps=40)
+    fence = fleet.arbiter.fence
+    fleet.tell(a.Goal(2, drained=frozenset({A1})))
+    fleet.idle(5.0)
+    assert fleet.arbiter.fence == fence
+    fleet.add("n1", "z1")
+    fleet.idle(1.5)
+    fleet.until(lambda: A1 in fleet.dismissed)
+    assert N1 in {x for p in grid(fleet) for x in p}
+
+
+# ---------------------------------------------------------------- newcomers
+
+
+def test_a_hole_is_filled_by_a_newcomer() -> None:
+    fleet = running(steps=60)
+    fleet.kill("a1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert sum(x is None for p in grid(fleet) for x in p) == 1
+    fleet.add("n1", "z1")
+    fleet.idle(1.5)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert {x for p in grid(fleet) for x in p} == {"a0", "n1", "a2", "a3"}
+
+
+def test_a_newcomer_without_a_seat_stops_nobody() -> None:
+    fleet = running(steps=60)
+    fence = fleet.arbiter.fence
+    fleet.add("n1", "z1")
+    fleet.idle(5.0)
+    assert fleet.arbiter.fence == fence
+    assert fleet.arbiter.status().standby == (N1,)
+
+
+def test_a_newcomer_whom_no_zone_admits_is_tried_once() -> None:
+    fleet = running(steps=200)
+    fleet.kill("a1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.add("n1", "z0")  # the hole's neighbours are in z0
+    for _ in range(5):
+        fleet.idle(1.5)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert fleet.arbiter.fence.epoch == 3
+
+
+def test_pipelines_come_and_go_with_the_goal() -> None:
+    fleet = running(steps=60)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: len(grid(fleet)) == 1)
+    fleet.until(lambda: len(fleet.arbiter.status().standby) == 2)
+    fleet.tell(a.Goal(2))
+    fleet.idle(1.5)
+    fleet.until(lambda: len(grid(fleet)) == 2)
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_too_few_survivors_keep_their_state_and_wait() -> None:
+    fleet = running(pipelines=1, stages=4, steps=40)
+    for name in ("a1", "a2", "a3"):
+        fleet.kill(name)
+    fleet.run()
+    status = fleet.arbiter.status()
+    assert status.phase is a.Phase.HOLDING
+    assert "too few" in status.detail
+
+
+# ---------------------------------------------------------------- the rule itself
+
+
+def plan(live: tuple[str, ...] = ("a", "b")) -> Plan:
+    agents = tuple(AgentId(x) for x in live)
+    return Plan(
+        fence=Fence(0, 1, 1),
+        pipelines=(agents,),
+        cut=((0, 1), (1, 2)),
+        step_cut=((0, 1), (1, 2)),
+        target=0,
+        last=9,
+        live=agents,
+        leaving=(),
+        rushed=(),
+        wants={},
+        coordinator=agents[0],
+        batch=BatchShape(2, 1, 1),
+    )
+
+
+def due(**known: object) -> str:
+    facts: dict[str, object] = {
+        "plan": plan(),
+        "goal": a.Goal(1),
+        "members": {"a", "b"},
+        "departures": {},
+        "standby": set(),
+        "fresh": set(),
+        "is_settled": True,
+        "is_suspending": False,
+        "ledger": Ledger(9, step_s=2.0),
+        "now": 100.0,
+    }
+    return changes.due(**{**facts, **known})  # type: ignore[arg-type]
+
+
+def test_nothing_is_due_in_a_quiet_job() -> None:
+    assert due() == ""
+
+
+@pytest.mark.parametrize(("departs_at", "is_due"), [(110.0, True), (113.0, True), (115.0, False)])
+def test_a_leaver_is_waited_for_while_there_is_time(departs_at: float, is_due: bool) -> None:
+    assert bool(due(departures={AgentId("a"): departs_at})) is is_due
+
+
+def test_a_plan_that_suspends_is_left_alone() -> None:
+    assert due(goal=a.Goal(1, suspended=True), is_suspending=True) == ""
+    assert due(goal=a.Goal(1, suspended=True)) == "the job is to be suspended"
