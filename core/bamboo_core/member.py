@@ -40,6 +40,7 @@ from bamboo_core.messages import (
     Suspicion,
     Welcome,
 )
+from bamboo_core.program import Op
 
 
 class ExitCode(IntEnum):
@@ -54,11 +55,13 @@ class ExitCode(IntEnum):
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds. A stopped worker is overdue after max(report_floor_s, 3 x longest instruction)."""
+    """Seconds. A stopped worker is overdue after max(report_floor_s, 3 x longest instruction);
+    loading_floor_s instead while it builds or loads layers, since nobody has measured that."""
 
     silence_s: float = 1.0
     connect_s: float = 2.0
     report_floor_s: float = 2.0
+    loading_floor_s: float = 30.0
     departure_margin_s: float = 1.0
 
 
@@ -227,6 +230,7 @@ class Member:
     _ready: Ready | None = None
     _end: Finished | Left | None = None
     _overdue_at: float | None = None
+    _is_loading: bool = False
     _departs_at: float | None = None
     _is_signalled: bool = False
     _contact_at: float | None = None
@@ -333,7 +337,10 @@ class Member:
         if stop.fence > self.fence:
             self.fence, self._end = stop.fence, None
         if self._worker is _Worker.READY and self.installed != self.fence:
-            self._overdue_at = now + max(self.timing.report_floor_s, 3 * self.longest_s)
+            floor_s = self.timing.report_floor_s
+            if self._is_loading:
+                floor_s = self.timing.loading_floor_s
+            self._overdue_at = now + max(floor_s, 3 * self.longest_s)
         return [ToWorker(stop)]
 
     def _directed(self, directive: Directive, now: float) -> list[Effect]:
@@ -341,6 +348,7 @@ class Member:
             return []
         self.installed, self._overdue_at = self.fence, None
         self._progress_at = now
+        self._is_loading = any(x.op in (Op.INIT, Op.LOAD) for x in directive.resume)
         return [ToWorker(directive), *self._watch(directive.peers, directive.key, now)]
 
     def _watch(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
@@ -365,6 +373,9 @@ class Member:
                 return self._tell(message)
             case Suspicion():
                 return self._tell(message) if message.fence == self.fence else []
+            case Progress():
+                self._is_loading = False
+                return self._tell(message)
             case Failure():
                 return self._failed(message)
             case Left():

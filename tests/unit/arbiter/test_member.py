@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core import member as m
@@ -30,6 +32,7 @@ from bamboo_core.messages import (
     Welcome,
 )
 from bamboo_core.numerics import BatchShape
+from bamboo_core.program import Instruction, Op
 
 FIRST = Fence(0, 1, 1)
 A, B = AgentId("a"), AgentId("b")
@@ -148,6 +151,17 @@ def test_a_report_in_time_saves_the_worker() -> None:
     member.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
     member.handle(m.FromWorker(report(Fence(0, 1, 1))), 11.0)
     assert not any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 20.0))
+
+
+def test_a_worker_that_loads_layers_is_given_longer() -> None:
+    member = planned(Fence(0, 1, 1))
+    load = replace(directive(Fence(0, 1, 2)), resume=(Instruction(Op.LOAD, 0, 0, 4),))
+    member.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 10.0)
+    member.handle(m.FromWorker(report(Fence(0, 1, 2))), 10.0)
+    member.handle(m.FromOperator(load), 10.0)
+    member.handle(m.FromOperator(Stop(Fence(0, 1, 3))), 11.0)
+    assert not any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 40.0))
+    assert any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 41.0))
 
 
 @pytest.mark.parametrize(
