@@ -1,0 +1,135 @@
+"""Leadership, on a clock of the test's."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from bamboo_operator import api
+from bamboo_operator.api import ApiError
+from bamboo_operator.lease import Elector, LeaseLostError, Pace
+
+from .memory_api import MemoryApi
+
+PATH = api.lease("sys", "op")
+PACE = Pace(lease_s=15.0, renew_s=0.001, give_up_s=10.0)
+
+
+class Clock:
+    """Time that passes when the test says so, and a little at every look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.001
+        return self.now
+
+
+def elector(kube: MemoryApi, who: str, clock: Clock) -> Elector:
+    return Elector(kube, namespace="sys", name="op", identity=who, pace=PACE, clock=clock)
+
+
+async def within(work: asyncio.Future[int] | asyncio.Task[int]) -> int:
+    return await asyncio.wait_for(work, 10)
+
+
+async def test_the_first_leads_and_the_next_after_a_clean_end_at_once() -> None:
+    kube, clock = MemoryApi(), Clock()
+    first, second = elector(kube, "a", clock), elector(kube, "b", clock)
+    assert not first.is_leading
+    assert await first.acquire() == 1
+    assert first.is_leading
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    await first.release()
+    assert await within(waiting) == 2
+    assert kube.objects[PATH]["spec"]["holderIdentity"] == "b"
+
+
+async def test_a_leader_that_dies_is_followed_when_it_has_been_silent_by_our_clock() -> None:
+    kube, clock = MemoryApi(), Clock()
+    await elector(kube, "a", clock).acquire()
+    second = elector(kube, "b", clock)
+    waiting = asyncio.create_task(second.acquire())
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    clock.now += 16
+    assert await within(waiting) == 2
+
+
+async def test_a_leader_that_renews_keeps_it() -> None:
+    kube, clock = MemoryApi(), Clock()
+    first, second = elector(kube, "a", clock), elector(kube, "b", clock)
+    await first.acquire()
+    holding = asyncio.create_task(first.hold())
+    waiting = asyncio.create_task(second.acquire())
+    for _ in range(20):
+        clock.now += 4
+        await asyncio.sleep(0.005)
+    assert not waiting.done()
+    assert not holding.done()
+    assert first.is_leading
+    assert first.term == 1
+    holding.cancel()
+    waiting.cancel()
+
+
+async def test_a_leader_that_cannot_renew_stops_before_others_may_begin() -> None:
+    kube, clock = MemoryApi(), Clock()
+    first = elector(kube, "a", clock)
+    await first.acquire()
+
+    def fail(verb: str, path: str) -> None:
+        clock.now += 2
+        raise ApiError(503, "Unavailable", "away")
+
+    kube.fail = fail
+    with pytest.raises(LeaseLostError, match="could not be renewed"):
+        await asyncio.wait_for(first.hold(), 10)
+    assert clock.now < 15
+
+
+async def test_a_leader_whose_lease_was_taken_stops() -> None:
+    kube, clock = MemoryApi(), Clock()
+    first = elector(kube, "a", clock)
+    await first.acquire()
+    spec = kube.objects[PATH]["spec"] | {"holderIdentity": "b"}
+    kube.put(PATH, kube.objects[PATH] | {"spec": spec})
+    with pytest.raises(LeaseLostError, match="another operator"):
+        await asyncio.wait_for(first.hold(), 10)
+
+
+async def test_a_write_of_ours_whose_answer_was_lost_is_no_loss() -> None:
+    kube, clock = MemoryApi(), Clock()
+    first = elector(kube, "a", clock)
+    await first.acquire()
+    kube.put(PATH, kube.objects[PATH])
+    holding = asyncio.create_task(first.hold())
+    await asyncio.sleep(0.02)
+    assert not holding.done()
+    holding.cancel()
+
+
+async def test_a_process_that_was_asleep_leads_no_more() -> None:
+    kube, clock = MemoryApi(), Clock()
+    first = elector(kube, "a", clock)
+    await first.acquire()
+    clock.now += 11
+    assert not first.is_leading
+
+
+async def test_an_api_server_that_is_away_is_waited_for() -> None:
+    kube, clock = MemoryApi(), Clock()
+    tries = 0
+
+    def fail(verb: str, path: str) -> None:
+        nonlocal tries
+        tries += 1
+        if tries < 4:
+            raise ApiError(0, "Unreachable", "away")
+
+    kube.fail = fail
+    assert await asyncio.wait_for(elector(kube, "a", clock).acquire(), 10) == 1

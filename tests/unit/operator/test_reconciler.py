@@ -1,0 +1,298 @@
+"""One reconcile against an API in memory: what is read, written and done, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bamboo_core.arbitration import Record
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
+from bamboo_core.view import JobView
+from bamboo_operator import api, facts, jobs, manifests
+from bamboo_operator.api import ApiError
+from bamboo_operator.metrics import Metrics
+from bamboo_operator.nodes import MAX_AGE_S, Nodes
+from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S, Ports, Reconciler
+from bamboo_operator.trust import AGAIN_S, Trust
+from bamboo_operator.workers import Workers
+from bamboo_operator.workqueue import WorkQueue
+
+from .builders import manifest
+from .memory_api import MemoryApi
+from .objects import node_object
+
+PATH = api.job("ns", "job")
+
+
+class Desk:
+    """A reconciler, its API, its clock."""
+
+    def __init__(self) -> None:
+        self.kube = MemoryApi()
+        self.now = 1000.0
+        self.again: list[float] = []
+        self.forced = 0
+        self.jobs = jobs.Jobs(term=1, ports=self._job_ports())
+        self.nodes = Nodes(self.kube, clock=lambda: self.now)
+        self.reconciler = Reconciler(
+            Ports(
+                kube=self.kube,
+                jobs=self.jobs,
+                nodes=self.nodes,
+                publish_trust=Trust(self.kube, "bundle", "op:1", clock=lambda: self.now).publish,
+                on_forced=self._count,
+                operator_address="op:1",
+                again=lambda job, s: self.again.append(s),
+                clock=lambda: self.now,
+            )
+        )
+        for zone in "abc":
+            self.kube.put(f"{api.nodes()}/node-{zone}", node_object(f"node-{zone}", zone))
+
+    def _job_ports(self) -> jobs.Ports:
+        async def persist(job: JobView, durable: Durable) -> None:
+            await facts.write(self.kube, job, durable)
+
+        async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
+            await self.kube.delete(api.pod(job.namespace, agent))
+
+        def record(job: JobView, entry: Record) -> None:
+            del job, entry
+
+        return jobs.Ports(
+            persist=persist,
+            dismiss=dismiss,
+            record=record,
+            wake=lambda job: None,
+            is_leading=lambda: True,
+        )
+
+    def _count(self) -> None:
+        self.forced += 1
+
+    def apply(self, **spec: Any) -> None:
+        body = manifest(**spec)
+        body["metadata"] |= {"uid": "uid-1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+        self.kube.put(PATH, body)
+
+    async def reconcile(self) -> float | None:
+        return await self.reconciler.reconcile("ns", "job")
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.kube.objects[PATH].get("status") or {}
+        return found
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        return next(c for c in self.status["conditions"] if c["type"] == kind)
+
+    def pods(self) -> list[str]:
+        return sorted(p.rsplit("/", 1)[1] for p in self.kube.objects if "/pods/" in p)
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def failing(verb: str, part: str, error: ApiError) -> Callable[[str, str], None]:
+    def fail(seen: str, path: str) -> None:
+        if seen == verb and part in path:
+            raise error
+
+    return fail
+
+
+async def test_a_new_job_status_first_then_trust_then_pods(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    assert desk.pods() == ["job-p0-s0-i0", "job-p0-s1-i0"]
+    writes = [path for verb, path in desk.kube.requests if verb in ("apply", "create")]
+    trust = api.config_map("ns", manifests.CA_CONFIG_MAP)
+    mine = [w for w in writes if w != api.job_status("ns", "job") or w is writes[0]]
+    assert mine[:2] == [api.job_status("ns", "job"), trust]
+    assert desk.status["pods"]["incarnation"] == 0
+    assert desk.kube.objects[trust]["data"] == {"ca.crt": "bundle", "address": "op:1"}
+    assert desk.condition("Accepted")["status"] == "True"
+
+
+async def test_nothing_new_nothing_written(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    await desk.reconcile()
+    desk.kube.requests.clear()
+    await desk.reconcile()
+    assert {verb for verb, _ in desk.kube.requests} <= {"get", "list"}
+
+
+async def test_a_job_that_is_gone_is_forgotten(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    assert desk.jobs.find("uid-1") is not None
+    del desk.kube.objects[PATH]
+    assert await desk.reconcile() is None
+    assert desk.jobs.find("uid-1") is None
+    assert desk.reconciler.figures == {}
+
+
+async def test_a_job_of_the_same_name_is_another_one(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    body = manifest()
+    body["metadata"] |= {"uid": "uid-2"}
+    desk.kube.put(PATH, body)
+    await desk.reconcile()
+    assert desk.jobs.find("uid-1") is None
+    assert desk.jobs.find("uid-2") is not None
+
+
+async def test_a_bad_spec_is_told_and_no_pods_are_made(desk: Desk) -> None:
+    desk.apply(model={"factory": "m:b", "args": {"a b": 1}})
+    await desk.reconcile()
+    accepted = desk.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert "spec.model.args" in accepted["message"]
+    assert desk.pods() == []
+    desk.kube.requests.clear()
+    await desk.reconcile()
+    assert [verb for verb, _ in desk.kube.requests] == ["get"]
+    desk.apply()
+    await desk.reconcile()
+    assert desk.condition("Accepted")["status"] == "True"
+
+
+async def test_args_that_change_are_refused(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    body = desk.kube.objects[PATH]
+    body["spec"]["model"]["args"]["layers"] = 5
+    await desk.reconcile()
+    assert desk.condition("Accepted")["reason"] == "SpecChanged"
+    assert desk.condition("Complete")["status"] == "False"
+
+
+async def test_pods_that_the_api_server_rejects(desk: Desk) -> None:
+    desk.apply()
+    desk.kube.fail = failing("create", "/pods", ApiError(422, "Invalid", "bad image name"))
+    await desk.reconcile()
+    assert desk.again == [REFUSED_PAUSE_S]
+    await desk.reconcile()
+    accepted = desk.condition("Accepted")
+    assert accepted["reason"] == "PodRejected"
+    assert "bad image name" in accepted["message"]
+    assert [v for v, p in desk.kube.requests if v == "create"] == ["create"]
+    desk.kube.fail = lambda verb, path: None
+    desk.now += REFUSED_PAUSE_S
+    await desk.reconcile()
+    await desk.reconcile()
+    assert len(desk.pods()) == 2
+    assert desk.condition("Accepted")["status"] == "True"
+
+
+async def test_progress_is_written_now_and_then(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    await desk.reconcile()
+    desk.status["progress"]["step"] = 3
+    desk.now += 1
+    assert await desk.reconcile() == PROGRESS_S - 1
+    assert desk.status["progress"]["step"] == 3
+    desk.now += PROGRESS_S
+    await desk.reconcile()
+    assert desk.status["progress"]["step"] == 0
+
+
+async def test_a_pod_on_a_node_that_is_gone_is_forced_away(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    desk.kube.objects[api.pod("ns", "job-p0-s0-i0")]["spec"]["nodeName"] = "node-z"
+    await desk.reconcile()
+    assert desk.forced == 1
+    assert desk.pods() == ["job-p0-s1-i0"]
+    await desk.reconcile()
+    assert desk.pods() == ["job-p0-s0-i1", "job-p0-s1-i0"]
+
+
+async def test_an_end_with_exit_code_2_fails_the_job_for_good(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    ended = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no such module"}}
+    desk.kube.objects[api.pod("ns", "job-p0-s0-i0")]["status"] = {
+        "phase": "Failed",
+        "containerStatuses": [{"name": "agent", "state": ended}],
+    }
+    await desk.reconcile()
+    assert desk.status["phase"] == "Failed"
+    assert "no such module" in desk.condition("Failed")["message"]
+    assert desk.pods() == ["job-p0-s0-i0"]
+    fresh = Desk()
+    fresh.kube.objects = desk.kube.objects
+    await fresh.reconcile()
+    assert fresh.status["phase"] == "Failed"
+    assert fresh.pods() == ["job-p0-s0-i0"]
+    assert fresh.jobs.find("uid-1") is None
+
+
+async def test_a_finished_job_is_deleted_after_its_time(desk: Desk) -> None:
+    desk.apply(runPolicy={"ttlSecondsAfterFinished": 60})
+    desk.kube.objects[PATH]["status"] = {"arbiter": {"outcome": "Complete", "reason": "X"}}
+    left_s = await desk.reconcile()
+    assert left_s is not None
+    desk.now += 61
+    await desk.reconcile()
+    assert PATH not in desk.kube.objects
+
+
+async def test_one_jobs_error_is_shown_and_tried_again(desk: Desk) -> None:
+    """Unreadable facts are a defect that only this job has."""
+    desk.apply()
+    await desk.reconcile()
+    await desk.jobs.close()
+    desk.status["arbiter"] = {"cut": 3}
+    queue: WorkQueue[tuple[str, str]] = WorkQueue()
+    workers = Workers(queue, desk.reconciler, Metrics(list))
+    await workers._one(("ns", "job"))
+    stalled = desk.condition("Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "ReconcileError")
+    assert queue._schedule.next_at() is not None
+
+
+async def test_a_conflict_is_tried_again_at_once(desk: Desk) -> None:
+    desk.apply()
+    desk.kube.fail = failing("apply", "/status", ApiError(409, "Conflict", "changed"))
+    queue: WorkQueue[tuple[str, str]] = WorkQueue()
+    await Workers(queue, desk.reconciler, Metrics(list))._one(("ns", "job"))
+    assert len(queue) == 1
+
+
+async def test_nodes_are_listed_once_for_many_jobs(desk: Desk) -> None:
+    def lists() -> int:
+        return sum(path == api.nodes() for _, path in desk.kube.requests)
+
+    await desk.nodes.list()
+    await desk.nodes.list()
+    assert lists() == 1
+    desk.nodes.changed()
+    await desk.nodes.list()
+    desk.now += MAX_AGE_S + 1
+    await desk.nodes.list()
+    assert lists() == 3
+    desk.nodes.changed()
+    desk.kube.fail = failing("list", "nodes", ApiError(500, "", "oops"))
+    with pytest.raises(ApiError):
+        await desk.nodes.list()
+    desk.kube.fail = lambda verb, path: None
+    assert len(await desk.nodes.list()) == 3
+
+
+async def test_trust_that_somebody_deleted_comes_back(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    trust = api.config_map("ns", manifests.CA_CONFIG_MAP)
+    del desk.kube.objects[trust]
+    desk.now += AGAIN_S + 1
+    await desk.reconcile()
+    assert trust in desk.kube.objects
