@@ -14,6 +14,7 @@ from typing import Any
 
 from bamboo_devcluster import clock, launch
 from bamboo_devcluster.container_log import LogPump, tail_text
+from bamboo_devcluster.errors import disk_full_message, is_disk_full
 from bamboo_devcluster.pod_env import ConfigError
 from bamboo_devcluster.pod_status import ContainerRecord, Running, Terminated, Waiting
 
@@ -101,6 +102,7 @@ class ContainerPorts:
     changed: Callable[[], None]
     event: Callable[[str, str, str], None]  # type, reason, message
     awake: Callable[[], Awaitable[None]]  # returns at once, unless the node is frozen
+    start_gate: asyncio.Semaphore
     watch_over: Callable[["Container"], Awaitable[None]] | None = None  # probes; ends with the run
     before_stop: Callable[["Container"], Awaitable[None]] | None = None  # preStop hook
 
@@ -197,7 +199,8 @@ class Container:
         began = clock.now()
         pump, writer = self._open_log()
         try:
-            self.process = await launch.start(prepared.order, writer)
+            async with self.ports.start_gate:
+                self.process = await launch.start(prepared.order, writer)
         except (launch.StartError, OSError) as error:
             self._fail_start(str(error), began)
             return
@@ -216,6 +219,11 @@ class Container:
             except ConfigError as error:
                 self._set(Waiting("CreateContainerConfigError", str(error)))
                 self.ports.event("Warning", "Failed", f"Error: {error}")
+                await self._pause(_CONFIG_RETRY_S)
+            except OSError as error:
+                text = disk_full_message(self.log_dir) if is_disk_full(error) else str(error)
+                self._set(Waiting("CreateContainerError", text))
+                self.ports.event("Warning", "Failed", f"Error: {text}")
                 await self._pause(_CONFIG_RETRY_S)
             except ImageError as error:
                 self._set(Waiting("ErrImagePull", str(error)))

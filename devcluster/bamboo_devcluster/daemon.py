@@ -27,7 +27,7 @@ from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk
 from bamboo_devcluster.events import EventRecorder
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.kubelet_server import KubeletServers
-from bamboo_devcluster.pod_worker import NodePorts, default_path_env
+from bamboo_devcluster.pod_start import NodePorts, default_path_env
 from bamboo_devcluster.process_nodes import ProcessNodes
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
@@ -227,6 +227,7 @@ class Daemon:
             },
             path_env=default_path_env(os.environ.get("PATH", os.defpath)),
             awake=awake,
+            start_gate=asyncio.Semaphore(os.cpu_count() or 1),
             backoff=self._config.backoff,
         )
 

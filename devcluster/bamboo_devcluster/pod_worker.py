@@ -7,32 +7,20 @@ input, through `update` and `forget`.
 import asyncio
 import contextlib
 import shutil
-import sys
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bamboo_devcluster import clock, launch, probes
 from bamboo_devcluster.container import (
-    Backoff,
     Container,
     ContainerPorts,
-    ImageError,
-    Start,
     StopRequest,
 )
 from bamboo_devcluster.errors import disk_full_message, is_disk_full
-from bamboo_devcluster.events import EventRecorder
-from bamboo_devcluster.kubeapi import STRATEGIC_PATCH, ApiError, KubeApi, UnreachableError
+from bamboo_devcluster.kubeapi import STRATEGIC_PATCH, ApiError, UnreachableError
 from bamboo_devcluster.pod_env import (
-    ConfigError,
     PodFacts,
-    container_argv,
-    container_env,
-    expand,
-    referenced_objects,
 )
+from bamboo_devcluster.pod_start import NodePorts, PodStarts
 from bamboo_devcluster.pod_status import (
     ContainerRecord,
     PodView,
@@ -42,7 +30,6 @@ from bamboo_devcluster.pod_status import (
     build_status,
     pod_phase,
 )
-from bamboo_devcluster.spec import ImageMap
 from bamboo_devcluster.volumes import OBJECT_REFRESH_S, PodVolumes, VolumeError
 
 Object = dict[str, Any]
@@ -53,23 +40,6 @@ _MIN_GRACE_S = 1.0
 _DEFAULT_GRACE_S = 30.0
 _MESSAGE_PATH = "/dev/termination-log"
 _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-
-
-@dataclass(frozen=True)
-class NodePorts:
-    """What a pod needs from its node."""
-
-    api: KubeApi
-    events: EventRecorder
-    images: ImageMap
-    isolation: launch.Isolation
-    directory: Path
-    host_ip: str
-    allocatable: Mapping[str, str]
-    api_env: Mapping[str, str]
-    path_env: str
-    awake: Callable[[], Awaitable[None]]
-    backoff: Backoff = field(default_factory=Backoff)
 
 
 class PodWorker:
@@ -92,6 +62,7 @@ class PodWorker:
         self._verdict: tuple[str, str] | None = None
         self._reported: Object = dict(pod.get("status") or {})
         self._volumes = PodVolumes(node.api, self._directory / "volumes", self.facts)
+        self._starts = PodStarts(node, self._volumes, self._directory, self.facts)
         policy = pod["spec"].get("restartPolicy", "Always")
         self._main = [self._container(c, policy) for c in pod["spec"]["containers"]]
         self._init = [
@@ -368,10 +339,11 @@ class PodWorker:
         if self.pod["spec"].get("initContainers") and spec in self.pod["spec"]["containers"]:
             record.state = Waiting("PodInitializing")
         ports = ContainerPorts(
-            prepare=self._prepare,
+            prepare=self._starts.prepare,
             changed=self._change,
             event=self._event,
             awake=self._node.awake,
+            start_gate=self._node.start_gate,
             watch_over=lambda container: probes.watch_over(container, self.pod_ip, self._change),
             before_stop=self._before_stop if (spec.get("lifecycle") or {}).get("preStop") else None,
         )
@@ -383,86 +355,6 @@ class PodWorker:
 
     async def _before_stop(self, container: Container) -> None:
         await probes.run_hook(container, container.spec["lifecycle"]["preStop"], self.pod_ip)
-
-    async def _prepare(self, spec: Object) -> Start:
-        """Work out a container's command, environment and mounts."""
-        name = spec.get("image", "")
-        image = self._node.images.find(name)
-        if not spec.get("command") and not (image and image.command):
-            raise ImageError(
-                f'image "{name}" is not in the image map of this node and the container gives no '
-                "command; add it to the file handed to --images"
-            )
-        home = self._directory / "home" / spec["name"]
-        home.mkdir(parents=True, exist_ok=True)
-        facts = await self._facts_for(spec)
-        base = {
-            "PATH": self._node.path_env,
-            "HOME": str(home),
-            "HOSTNAME": self.pod["spec"].get("hostname") or self.pod["metadata"]["name"],
-            **(image.env if image else {}),
-            **self._node.api_env,
-        }
-        env = container_env(spec, facts, base)
-        message_file = home.parent / f"{spec['name']}.termination-log"
-        message_file.write_bytes(b"")
-        order = launch.Order(
-            argv=container_argv(spec, image, env),
-            env=env,
-            cwd=spec.get("workingDir") or (image.working_dir if image else "") or str(home),
-            mounts=self._mounts(spec, message_file, env),
-            scratch=str(home.parent / f"{spec['name']}.scratch"),
-            isolation=self._node.isolation,
-        )
-        return Start(order, message_file)
-
-    async def _facts_for(self, spec: Object) -> PodFacts:
-        found: dict[str, dict[str, Object | None]] = {"configmaps": {}, "secrets": {}}
-        namespace = self.pod["metadata"]["namespace"]
-        for kind, name in sorted(referenced_objects(spec)):
-            try:
-                path = f"/api/v1/namespaces/{namespace}/{kind}/{name}"
-                found[kind][name] = await self._node.api.get(path)
-            except ApiError as error:
-                if error.code != 404:
-                    raise ConfigError(str(error)) from error
-                found[kind][name] = None
-            except UnreachableError as error:
-                raise ConfigError(str(error)) from error
-        return PodFacts(
-            self.pod, self.pod_ip, self._node.host_ip, self._node.allocatable,
-            found["configmaps"], found["secrets"],
-        )  # fmt: skip
-
-    def _mounts(
-        self, spec: Object, message_file: Path, env: Mapping[str, str]
-    ) -> list[launch.Mount]:
-        mounts = [self._mount(item, env) for item in spec.get("volumeMounts") or []]
-        message_path = spec.get("terminationMessagePath") or _MESSAGE_PATH
-        if self._node.isolation is launch.Isolation.NONE:
-            return self._without_namespaces(mounts)
-        return [*mounts, launch.Mount(str(message_file), message_path)]
-
-    @staticmethod
-    def _without_namespaces(mounts: list[launch.Mount]) -> list[launch.Mount]:
-        blocked = [m for m in mounts if m.target not in (m.source, _TOKEN_PATH)]
-        if blocked:
-            raise ConfigError(
-                f"{blocked[0].target} cannot be mounted: this machine allows neither root's nor "
-                "user namespaces; run as root or set kernel.unprivileged_userns_clone=1"
-            )
-        return []
-
-    def _mount(self, item: Object, env: Mapping[str, str]) -> launch.Mount:
-        source = Path(self._volumes.source(item["name"]))
-        sub_path = item.get("subPath") or ""
-        if expression := item.get("subPathExpr"):
-            sub_path = expand(expression, env)
-        if sub_path:
-            source = source / sub_path
-            if not source.exists():
-                source.mkdir(parents=True)
-        return launch.Mount(str(source), item["mountPath"], bool(item.get("readOnly")))
 
     def _event(self, kind: str, reason: str, message: str) -> None:
         if not self._is_dead:
@@ -480,8 +372,3 @@ class PodWorker:
 def _init_policy(policy: str) -> str:
     # An init container that succeeded is done; one that failed restarts unless the pod may not.
     return "Never" if policy == "Never" else "OnFailure"
-
-
-def default_path_env(path: str) -> str:
-    """Return the PATH of containers: this Python first, then what the user has."""
-    return f"{Path(sys.executable).parent}:{path}"

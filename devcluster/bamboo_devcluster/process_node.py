@@ -19,7 +19,8 @@ from bamboo_devcluster.kubeapi import (
     ApiError,
     UnreachableError,
 )
-from bamboo_devcluster.pod_worker import NodePorts, PodWorker
+from bamboo_devcluster.pod_start import NodePorts
+from bamboo_devcluster.pod_worker import PodWorker
 from bamboo_devcluster.spec import NodeSpec, machine_architecture
 
 Object = dict[str, Any]

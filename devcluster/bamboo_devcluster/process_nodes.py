@@ -14,7 +14,8 @@ from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubeapi import STRATEGIC_PATCH, ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.kubelet_server import KubeletServers
-from bamboo_devcluster.pod_worker import NodePorts, PodWorker
+from bamboo_devcluster.pod_start import NodePorts
+from bamboo_devcluster.pod_worker import PodWorker
 from bamboo_devcluster.process_node import ProcessNode
 from bamboo_devcluster.spec import NodeSpec
 
