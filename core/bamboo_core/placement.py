@@ -172,7 +172,11 @@ class _Seating:
         if self.together:
             around = [self.grid[n] for n in self.neighbours(seat)]
             near = {c.zone for c in around if c is not None}
-            return max(zones, key=lambda z: (z in near, free.count[z], z), default=None)
+            return max(
+                zones,
+                key=lambda z: (z in near, free.worth(z, stage), free.count[z], z),
+                default=None,
+            )
         return min(
             zones,
             key=lambda z: (-free.worth(z, stage), column.get(z, 0), -free.count[z], z),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamboo_core.numerics import BatchShape, choose, tree_order
@@ -35,6 +35,7 @@ def test_choice(microbatches, pipelines, stages, leaf_size, chunks):
     per=st.integers(1, 64),
     more=st.integers(0, 8),
 )
+@settings(deadline=None)
 def test_the_rule_of_the_design_holds(pipelines, stages, per, more):
     g, most = pipelines * per, pipelines + more
     if g < most:
@@ -59,6 +60,7 @@ def test_the_rule_of_the_design_holds(pipelines, stages, per, more):
 
 
 @given(leaves=st.integers(1, 40), size=st.integers(1, 4), power=st.integers(0, 5))
+@settings(deadline=None)
 def test_leaves_and_chunks_partition_the_batch(leaves, size, power):
     if 2**power > leaves:
         with pytest.raises(ValueError, match="must be a power of two of at most"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import combinations, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamboo_core.partition import split
@@ -16,6 +16,7 @@ def dearest(costs, cut):
 
 
 @given(costs=st.lists(st.integers(0, 20), min_size=1, max_size=9), stages=st.integers(1, 9))
+@settings(deadline=None)
 def test_no_cut_has_a_cheaper_dearest_stage(costs, stages):
     if stages > len(costs):
         with pytest.raises(ValueError, match=r"set pipelines\.stages to 1\.\."):

@@ -70,12 +70,14 @@ def exhaustive(counts, stages, pipelines):
     stages=st.integers(1, 5),
     pipelines=st.integers(1, 3),
 )
+@settings(deadline=None)
 def test_the_formula_agrees_with_exhaustive_search(counts, stages, pipelines):
     said = feasible(zoned(counts), stages=stages, pipelines=pipelines)
     assert said == exhaustive(counts, stages, pipelines)
 
 
 @given(counts=COUNTS, stages=st.integers(1, 8), pipelines=st.integers(1, 4))
+@settings(deadline=None)
 def test_placement_keeps_the_ring_rule_when_feasible_and_says_so_otherwise(
     counts, stages, pipelines
 ):
@@ -99,6 +101,7 @@ def test_placement_keeps_the_ring_rule_when_feasible_and_says_so_otherwise(
     pipelines=st.integers(1, 4),
     data=st.data(),
 )
+@settings(deadline=None)
 def test_after_losses_the_rule_still_holds_and_nobody_moves_without_need(
     counts, stages, pipelines, data
 ):
@@ -189,6 +192,7 @@ def test_infeasible_names_numbers_and_remedy():
 
 
 @given(counts=COUNTS, stages=st.integers(1, 8), most=st.integers(1, 6))
+@settings(deadline=None)
 def test_feasible_pipelines_is_the_largest_that_fits(counts, stages, most):
     found = feasible_pipelines(zoned(counts), stages=stages, most=most)
     fits = [d for d in range(1, most + 1) if feasible(zoned(counts), stages=stages, pipelines=d)]
@@ -196,6 +200,7 @@ def test_feasible_pipelines_is_the_largest_that_fits(counts, stages, most):
 
 
 @given(counts=COUNTS, stages=st.integers(2, 8), pipelines=st.integers(1, 4))
+@settings(deadline=None)
 def test_buying_where_it_says_reaches_the_grid_with_the_fewest_agents(counts, stages, pipelines):
     zones = {**zoned(counts), "x": 0}
     missing = stages * pipelines - sum(min(n, pipelines * (stages // 2)) for n in zones.values())
@@ -264,3 +269,68 @@ def test_no_other_full_seating_moves_fewer(shape, zones, spares, data):
         if not clashes(zones_of([agents[d * stages :][:stages] for d in range(pipelines)]))
     )
     assert moves([a for ring in after for a in ring]) == fewest
+
+
+def grid_of(*rings):
+    """Seats from the agents' names, whose first letter is the zone."""
+    return tuple(tuple(AgentId(a) for a in ring.split()) for ring in rings)
+
+
+def agents_of(seats, *others):
+    names = [a for ring in seats for a in ring]
+    return [Candidate(AgentId(a), a[0]) for a in (*names, *others)]
+
+
+def test_where_a_newcomer_fits_no_hole_somebody_makes_room():
+    """The hole lies between two of zone a; the newcomer of zone a takes a seat in another ring."""
+    before = grid_of("a0 b0 a1 c0", "b1 c1 b2 c2")
+    alive = [c for c in agents_of(before, "a9") if c.agent != "c0"]
+    after = assign(alive, stages=4, pipelines=2, previous=before)
+    assert after == grid_of("a0 b0 a1 c2", "b1 c1 b2 a9")
+
+
+def test_a_hole_stays_where_nobody_can_make_room():
+    before = grid_of("a0 b0 a1 b1")
+    alive = [c for c in agents_of(before, "a9") if c.agent != "b1"]
+    after = assign(alive, stages=4, pipelines=1, previous=before, holes=True)
+    assert after == (("a0", "b0", "a1", None),)
+    assert isinstance(assign(alive, stages=4, pipelines=1, previous=before), Infeasible)
+
+
+def test_neighbours_of_one_zone_are_parted_when_the_policy_changes():
+    before = grid_of("a0 a1 b0 b1")
+    after = assign(agents_of(before), stages=4, pipelines=1, previous=before)
+    assert not clashes(zones_of(after))
+    assert sorted(a for ring in after for a in ring) == ["a0", "a1", "b0", "b1"]
+
+
+def test_more_pipelines_leave_those_that_are_there_alone():
+    before = grid_of("a0 b0")
+    after = assign(agents_of(before, "a1", "b1"), stages=2, pipelines=2, previous=before)
+    assert after[0] == before[0]
+    assert not clashes(zones_of(after))
+
+
+def test_without_enough_agents_as_many_as_fit_are_seated():
+    fleet = agents_of(grid_of("a0 b0 b1"))
+    seats = assign(fleet, stages=4, pipelines=1, holes=True)
+    assert not clashes(zones_of(seats))
+    assert sum(a is not None for a in seats[0]) == 3
+
+
+def test_cluster_fills_a_hole_from_the_ring_s_own_zone():
+    before = grid_of("a0 a1 a2", "b0 b1 b2")
+    alive = [c for c in agents_of(before, "a9", "b9", "b8") if c.agent != "a1"]
+    after = assign(alive, stages=3, pipelines=2, previous=before, adjacency=Adjacency.CLUSTER)
+    assert after[0] == ("a0", "a9", "a2")
+
+
+def test_an_agent_that_holds_two_stages_is_seated_once():
+    held = Candidate(AgentId("a0"), "a", held=(3, 3))
+    seats = assign(
+        [held, Candidate(AgentId("b0"), "b"), Candidate(AgentId("a1"), "a")],
+        stages=2,
+        pipelines=1,
+        previous=((None, None),),
+    )
+    assert sorted(seats[0]) == ["a0", "b0"]

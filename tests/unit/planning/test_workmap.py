@@ -84,7 +84,7 @@ def test_without_replicas_only_the_same_stage_can_help():
     policy=st.sampled_from(list(RecoveryPolicy)),
     data=st.data(),
 )
-@settings(max_examples=80)
+@settings(max_examples=80, deadline=None)
 def test_every_leaf_goes_to_a_holder_and_survivors_work_on(
     pipelines, stages, leaves, size, policy, data
 ):
@@ -111,7 +111,7 @@ def test_every_leaf_goes_to_a_holder_and_survivors_work_on(
 
 
 @given(lost=st.sets(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=4))
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 def test_diffuse_is_never_more_uneven_than_the_other_policies(lost):
     batch = BatchShape(96, 1, 4)
     top = {}
