@@ -284,7 +284,8 @@ class Arbiter:
         rounds, was_member = self._rounds, agent in self._rounds.members
         if confirmed:
             rounds.dead.add(agent)
-            rounds.dismiss(agent, why)
+            if rounds.phase is not Phase.OVER:  # its log is all that is left of the job
+                rounds.dismiss(agent, why)
         elif agent in self._roster.agents or was_member:
             rounds.doubt(agent, why)
         self._evidence.forget(agent)

@@ -30,6 +30,7 @@ UNREACHABLE_GRACE_S = 10.0
 STUCK_GRACE_S = 60.0
 """And on any node so long after its own grace period."""
 FAREWELL_S = 30.0
+FAILED_FAREWELL_S = 10.0
 """Agents of a complete job leave by themselves; after so long they are deleted."""
 
 
@@ -131,13 +132,17 @@ def _after_the_end(
     spec: JobSpec, view: ClusterView, memory: Memory, now: float
 ) -> Iterable[Action]:
     finished_at = memory.finished_at or now
-    leaves_alone = memory.terminal is Outcome.COMPLETE and now < finished_at + FAREWELL_S
     for pod in view.pods:
-        if pod.is_alive and not leaves_alone:
+        if pod.is_alive and now >= finished_at + _farewell_s(memory):
             yield DeletePod(pod.name, pod.uid, force=False, reason="the job has ended")
     ttl_s = spec.run_policy.ttl_s
     if ttl_s is not None and now >= finished_at + ttl_s:
         yield DeleteJob()
+
+
+def _farewell_s(memory: Memory) -> float:
+    """Agents leave by themselves; a pod that is deleted takes its log with it."""
+    return FAREWELL_S if memory.terminal is Outcome.COMPLETE else FAILED_FAREWELL_S
 
 
 def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
@@ -222,7 +227,7 @@ def _wake_times(
 ) -> Iterable[float]:
     times = list(endings.deadlines(spec, training, memory, job=job))
     if memory.terminal is not None and memory.finished_at is not None:
-        times.append(memory.finished_at + FAREWELL_S)
+        times.append(memory.finished_at + _farewell_s(memory))
         if spec.run_policy.ttl_s is not None:
             times.append(memory.finished_at + spec.run_policy.ttl_s)
     nodes = {node.name: node for node in view.nodes}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bamboo_core.ids import AgentId
 from bamboo_core.reconcile import (
+    FAILED_FAREWELL_S,
     FAREWELL_S,
     STUCK_GRACE_S,
     UNREACHABLE_GRACE_S,
@@ -165,7 +166,9 @@ def test_a_failed_job_keeps_ended_pods_for_their_logs() -> None:
     ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=2)
     result = run(ended, pod(0, 1, zone="b"))
     assert result.memory.terminal is Outcome.FAILED
-    assert list(deleted(result)) == ["job-p0-s1-i0"]
+    assert result.actions == ()
+    late = run(ended, pod(0, 1, zone="b"), memory=result.memory, now=1000.0 + FAILED_FAREWELL_S)
+    assert list(deleted(late)) == ["job-p0-s1-i0"]
 
 
 def test_terminal_stays_terminal() -> None:

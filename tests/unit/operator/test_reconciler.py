@@ -10,6 +10,7 @@ import pytest
 from bamboo_core.arbitration import Record
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId
+from bamboo_core.reconcile import FAILED_FAREWELL_S
 from bamboo_core.view import JobView
 from bamboo_operator import api, facts, jobs, manifests
 from bamboo_operator.api import ApiError
@@ -227,6 +228,8 @@ async def test_an_end_with_exit_code_2_fails_the_job_for_good(desk: Desk) -> Non
     await desk.reconcile()
     assert desk.status["phase"] == "Failed"
     assert "no such module" in desk.condition("Failed")["message"]
+    desk.now += FAILED_FAREWELL_S
+    await desk.reconcile()
     assert desk.pods() == ["job-p0-s0-i0"]
     fresh = Desk()
     fresh.kube.objects = desk.kube.objects
