@@ -137,8 +137,8 @@ class WorkerProcess:
         code = await process.wait()
         with contextlib.suppress(TimeoutError):  # a grandchild may hold it open
             await asyncio.wait_for(errors, 1.0)
-        while self._is_reading:
-            self._read()  # what it said before it ended; the end of the pipe stops this
+        if self._is_reading:
+            self._read()  # what it said before it ended
         self._on_exit(*self._verdict(code))
 
     def _verdict(self, code: int) -> tuple[int, str]:

@@ -49,7 +49,8 @@ class Nursery:
             _be_worker(request, fds)
         for fd in fds:
             os.close(fd)
-        client.send(json.dumps({"pid": pid}).encode())
+        with contextlib.suppress(OSError):  # gone already: seen again when it is read from
+            client.send(json.dumps({"pid": pid}).encode())
         child = (pid, client, os.pidfd_open(pid))
         self._selector.register(client, selectors.EVENT_READ, child)
         self._selector.register(child[2], selectors.EVENT_READ, child)
