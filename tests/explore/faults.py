@@ -19,11 +19,10 @@ from tests.explore.plans import Plans
 from tests.explore.world import World
 
 from bamboo_core import graph as graph_module
-from bamboo_core import planner, rounds, schedule
+from bamboo_core import planner, rounds
 from bamboo_core.arbiter import Arbiter
 from bamboo_core.durable import Durable
 from bamboo_core.effects import Transmit
-from bamboo_core.evidence import Evidence
 from bamboo_core.executor import Executor
 from bamboo_core.facts import Facts
 from bamboo_core.ids import Fence
@@ -133,8 +132,6 @@ _weight_gradient = Symbolic._backward_weight
 
 # ---------------------------------------------------------------- operator
 
-_read_durable = Rounds.durable
-
 
 def _no_voters(self: Rounds) -> Durable:
     return replace(self._out.durable, voters=())
@@ -235,10 +232,6 @@ def _no_late_update(self: Facts, versions: Any) -> dict[int, int]:
     return {x: v for x, v in usable.items() if v == 0} if rushed else usable
 
 
-def _no_reserved_slot(self: Any) -> list[bool]:
-    return [False] * len(self.tasks)
-
-
 FAULTS: tuple[Planted, ...] = (
     Planted("votes survive a stop", "S1", _patch(Executor, "_adopt", _keep_votes),
             (("singles", TALL), ("singles", SMALL), ("seconds", SMALL))),
@@ -286,5 +279,3 @@ FAULTS: tuple[Planted, ...] = (
     Planted("holdings survive a new attempt", "C18", _patch(Executor, "_wipe", _keep_holdings),
             (("restores", SAVING),)),
 )  # fmt: skip
-
-_ = (Evidence, schedule, _no_reserved_slot)

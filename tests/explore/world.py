@@ -74,6 +74,7 @@ class World:
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
         self.outcome, self.losses = "", 0
+        self.trace, self.points = 0, Counter[tuple[str, str, str]]()
         self.noticed: frozenset[AgentId] = frozenset()
         self.batch: BatchShape | None = None
         self.plans: tuple[Plan, ...] = ()
@@ -101,7 +102,7 @@ class World:
         new.rng.setstate(self.rng.getstate())
         new.nodes = {a: n.copy() for a, n in self.nodes.items()}
         new.arbiters = {name: clone(arbiter) for name, arbiter in self.arbiters.items()}
-        for name in ("ready", "messages", "sealed", "dead", "cut", "orphans", "stats"):
+        for name in ("ready", "messages", "sealed", "dead", "cut", "orphans", "stats", "points"):
             setattr(new, name, copy(getattr(self, name)))
         return new
 
@@ -134,8 +135,31 @@ class World:
 
     def lose(self, name: AgentId, *, fate: int, confirmed: bool) -> None:
         """An agent's death that nobody in the protocol has asked for."""
-        self.losses += name in self.nodes
+        if name in self.nodes:
+            self.losses += 1
+            self.points[self._point(self.nodes[name])] += 1
+            self.trace = hash((self.trace, "lost", name, fate))
         self.kill(name, fate=fate, confirmed=confirmed)
+
+    def _point(self, node: Node) -> tuple[str, str, str]:
+        """(instruction that runs, or "wait ..."; role; phase)."""
+        executor = node.executor
+        task = executor.running or executor.current
+        what = "nothing" if task is None else str(task.op)
+        if executor.running is None and task is not None:
+            what = f"wait {what}"
+        plan, directive = self.plan, executor.directive
+        role, phase = "newcomer", str(self.arbiter.status().phase)
+        if plan is not None and node.name in plan.seats:
+            stage = plan.seats[node.name].stage
+            role = "first" if stage == 0 else "last" if stage == len(plan.cut) - 1 else "middle"
+            role = "coordinator" if node.name == plan.coordinator else role
+        elif plan is not None and node.name in plan.leaving:
+            role = "leaver"
+        if phase == "Running" and directive is not None:
+            offset = executor.step - directive.target
+            phase += " final" if executor.step == directive.last else (" steady" if offset else "")
+        return what, role, phase
 
     def kill(self, name: AgentId, *, fate: int = 0, confirmed: bool = True) -> None:
         """SIGKILL; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 half of them."""
@@ -268,9 +292,13 @@ class World:
         choice = self._choose()
         try:
             if choice < len(self.messages):
-                self._deliver(*self.messages.pop(self._first(choice)))
+                message = self.messages.pop(self._first(choice))
+                self.trace = hash((self.trace, message[0], message[1], _name_of(message[2])))
+                self._deliver(*message)
             else:
-                self._run(self.ready.pop(choice - len(self.messages)))
+                name = self.ready.pop(choice - len(self.messages))
+                self.trace = hash((self.trace, name))
+                self._run(name)
         except (ProtocolError, SymbolError, KeyError, AssertionError, ValueError) as error:
             raise Violation(f"{type(error).__name__}: {error}") from error
         return True
@@ -476,6 +504,8 @@ class World:
     def _is_too_few(self) -> bool:
         """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
         alive = sum(self._reaches(a) and a not in self.noticed for a in self.nodes)
+        if any(OPERATOR not in link for link in self.cut):  # one end of a broken link is given up
+            alive = min(alive, len(self.arbiter.status().members))
         stages, durable = self.job.stages, self.durable
         is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
         return alive < stages if is_new else 2 * alive < stages
@@ -500,6 +530,11 @@ class World:
                     raise Violation(f"{agent} ends with version {version} of layer {layer}")
                 if node.backend.layers[layer] != right[layer]:
                     raise Violation(f"{agent}: layer {layer} has wrong weights")
+
+
+def _name_of(message: Any) -> Any:
+    """What distinguishes it in a trace."""
+    return message[0].item if type(message) is tuple else type(message)
 
 
 _PLANS = Plans()

@@ -1,0 +1,102 @@
+"""python -m tests.explore [--seconds N] [--fault-seconds N] [--seed N] [--write]
+
+Explores histories, then hunts planted faults; prints counts, coverage, and any violation shrunk to
+its shortest history with the grid of programs. Exit status 1 if the protocol or the explorer fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from time import time
+
+from benchmarks import results_file
+from tests.explore.faults import FAULTS
+from tests.explore.history import History, explain
+from tests.explore.hunting import Hunt, hunt
+from tests.explore.plan_of_runs import SMALL, explore
+from tests.explore.scenarios import FAMILIES
+from tests.explore.tally import Tally
+from tests.explore.world import World
+
+
+def main() -> int:
+    options = _options()
+    print(f"seed {options.seed}")
+    tally, lines = explore(options.seconds, options.seed, only=options.only)
+    print("\n".join(lines))
+    print(f"{tally.cases} histories, {len(tally.histories)} distinct ended well")
+    print(", ".join(f"{k} {n}" for k, n in sorted(tally.outcomes.items())))
+    print(tally.coverage())
+    for history, text in tally.violations[:3]:
+        print(f"VIOLATION {text}\n{explain(history)}")
+    hunts = _hunt_all(options.fault_seconds, options.seed)
+    rate = _rate(min(20.0, options.seconds / 5))
+    if options.write:
+        _write(tally, hunts, rate)
+    return 1 if tally.violations or any(not h.text for h in hunts) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.explore")
+    parser.add_argument("--seconds", type=float, default=360.0)
+    parser.add_argument("--fault-seconds", type=float, default=360.0)
+    parser.add_argument("--seed", type=int, default=None, help="default: from the commit's hash")
+    parser.add_argument("--only", default="", help="families whose name has this in it")
+    parser.add_argument("--write", action="store_true", help="benchmarks/results/explorer.json")
+    options = parser.parse_args()
+    if options.seed is None:
+        head = subprocess.run(
+            ["git", "rev-parse", "--short=6", "HEAD"], capture_output=True, text=True, check=False
+        )
+        options.seed = int(head.stdout.strip() or "0", 16)
+    return options
+
+
+def _hunt_all(seconds: float, seed: int) -> list[Hunt]:
+    """What is left over by faults that are found at once goes to those that are not."""
+    hunts: list[Hunt] = []
+    end = time() + seconds
+    if seconds <= 0:
+        return hunts
+    for i, fault in enumerate(FAULTS):
+        share = max(1.0, (end - time()) / (len(FAULTS) - i) * 2)
+        hunts.append(hunt(fault, share, seed))
+        print(hunts[-1], flush=True)
+    return hunts
+
+
+def _rate(seconds: float) -> float:
+    """Distinct histories per second of one core on 2 x 2, single kills."""
+    tally = Tally()
+    base = History(SMALL, 1)
+    end = time() + seconds
+    while time() < end:
+        tally.run(FAMILIES["singles"](base, World, 1), until=end)
+        base = History(SMALL, base.seed + 1)
+    print(f"{tally.per_second:.0f} distinct histories/s per core on {SMALL}")
+    return tally.per_second
+
+
+def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
+    results_file.write(
+        "explorer",
+        samples={
+            "outcomes": dict(tally.outcomes),
+            "hunts": {h.fault.row: h.cases if h.text else None for h in hunts},
+        },
+        figures={
+            "histories_per_s": round(rate, 1),
+            "histories": len(tally.histories),
+            "cases": tally.cases,
+            "violations": len(tally.violations),
+            "kill_points": len(tally.points),
+            "planted": len(hunts),
+            "planted_found": sum(bool(h.text) for h in hunts),
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

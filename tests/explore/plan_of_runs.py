@@ -1,0 +1,70 @@
+"""Which families run on which jobs, in what share of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+from time import time
+
+from tests.explore.history import History
+from tests.explore.job import Job
+from tests.explore.scenarios import FAMILIES, POLICIES
+from tests.explore.tally import Tally
+from tests.explore.world import World
+
+SMALL = Job(2, 2, 2, steps=2)
+SPARE = Job(2, 2, 2, spares=1)
+MOVING = Job(1, 2, 2, replica=False, spares=2)
+SAVING = Job(2, 2, 2, steps=4, save_every=1, salted=True)
+UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
+LARGE = Job(3, 4, 4, steps=2, spares=2)
+WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
+
+
+def grids() -> Iterator[Job]:
+    """Every grid of the exhaustive single kills."""
+    for stages, pipelines, m in product((2, 3, 4), (1, 2, 3), (2, 4)):
+        for replica in (True, False) if pipelines > 1 else (True,):
+            yield Job(pipelines, stages, m, replica=replica, steps=2)
+
+
+def runs() -> list[tuple[str, Job, int, float]]:
+    """(family, job, stride, share): stride 1 is exhaustive if time allows."""
+    out: list[tuple[str, Job, int, float]] = []
+    jobs = sorted(grids(), key=lambda j: j.pipelines * j.stages * j.microbatches)
+    out += [("singles", job, 1, 1.0) for job in jobs]
+    out += [("pairs", Job(1, 3, 2, steps=2), 1, 1.5), ("pairs", SMALL, 1, 2.0)]
+    out += [("pairs", Job(1, 2, 2, steps=2), 1, 0.5)]
+    for job in (SMALL, Job(1, 3, 2, steps=2), Job(2, 3, 4)):
+        out += [("seconds", job, 5, 1.5), ("bulks", job, 2, 1.0), ("operators", job, 2, 1.5)]
+    for job in (SPARE, UNEVEN, WIDE):
+        out += [("changes", job, 2, 2.0), ("partitions", job, 2, 1.5), ("fuzz", job, 1, 2.0)]
+    out += [("moves", MOVING, 2, 1.0), ("islands", MOVING, 2, 1.0)]
+    out += [("restores", SAVING, 2, 2.0), ("fuzz", SAVING, 1, 2.0)]
+    out += [("fuzz", LARGE, 1, 2.0), ("bulks", LARGE, 5, 1.0), ("changes", LARGE, 5, 1.0)]
+    return out
+
+
+def explore(
+    seconds: float, seed: int, *, tally: Tally | None = None, only: str = ""
+) -> tuple[Tally, list[str]]:
+    """Give every run its share of the time; what does not fit rotates with the seed.
+
+    Returns the tally and a line per run.
+    """
+    tally = tally or Tally()
+    todo = [r for r in runs() if only in r[0]]
+    todo = todo[seed % len(todo) :] + todo[: seed % len(todo)]
+    lines, end = [], time() + seconds
+    while todo:
+        family, job, stride, share = todo.pop(0)
+        rest = share + sum(r[3] for r in todo)
+        slice_s = max(0.3, (end - time()) * share / rest)
+        if time() >= end:
+            break
+        base = History(job, seed, POLICIES[(seed + len(todo)) % len(POLICIES)])
+        before = tally.cases
+        whole = tally.run(FAMILIES[family](base, World, stride), until=time() + slice_s)
+        done = "complete" if whole else "cut by time"
+        lines.append(f"{family} {job} {base.policy}: {tally.cases - before} cases, {done}")
+    return tally, lines
