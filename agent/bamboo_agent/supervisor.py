@@ -23,7 +23,15 @@ from bamboo_agent.trace import Trace
 from bamboo_agent.worker_process import WorkerProcess
 from bamboo_core import member as core
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, Hello, Ready, Welcome
+from bamboo_core.messages import (
+    Adopt,
+    AgentMessage,
+    Directive,
+    Hello,
+    Ready,
+    Stop,
+    Welcome,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +117,9 @@ class Supervisor:
             self._perform(effect)
 
     def _worker_says(self, message: AgentMessage) -> None:
-        self._is_ready = self._is_ready or isinstance(message, Ready)
+        if isinstance(message, Ready):
+            self._is_ready = True
+            log.info("ready: %d layers, %d samples", message.layers, message.training_samples)
         self._happened(core.FromWorker(message))
 
     def _worker_ended(self, code: int, text: str) -> None:
@@ -176,6 +186,7 @@ class Supervisor:
             case core.SpawnWorker(welcome):
                 self._employ(welcome)
             case core.ToWorker(message):
+                self._note(message)
                 self._worker.send(message)
             case core.KillWorker(reason):
                 self._worker.kill(reason)
@@ -184,9 +195,18 @@ class Supervisor:
             case core.Exit():
                 self._decide(effect)
 
+    def _note(self, message: Stop | Directive | Adopt) -> None:
+        """What an agent is told, in its log: rare, and what people look for."""
+        match message:
+            case Stop():
+                log.info("stopped by %s", message.fence)
+            case Directive():
+                log.info("plan %s from step %d", message.fence, message.target)
+
     def _employ(self, welcome: Welcome) -> None:
         """The worker has been started long ago, so that it could import torch meanwhile."""
         self._is_awaited = True
+        log.info("admitted to %s; the worker builds model and data", welcome.job)
         self._worker.send(welcome)
         if self._early_exit is not None:
             asyncio.get_running_loop().call_soon(self._happened, self._early_exit)
