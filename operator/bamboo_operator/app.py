@@ -75,6 +75,7 @@ class App:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             health.close()
             scraped.shutdown()
+            scraped.server_close()
             thread.join()
 
     async def _run(self, elector: Elector) -> int:

@@ -68,6 +68,15 @@ def is_owned(pod: Object, uid: str) -> bool:
     return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
 
 
+def is_agent(pod: Object, job: str) -> bool:
+    """Whether a BambooJob of that name controls or controlled the pod."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(
+        o.get("kind") == "BambooJob" and o.get("name") == job and o.get("controller")
+        for o in owners
+    )
+
+
 def pod_views(pods: Iterable[Object], job: JobView) -> tuple[PodView, ...]:
     """The job's agents, in the order of their names."""
     views = (_pod_view(pod, job.name) for pod in pods if is_owned(pod, job.uid))

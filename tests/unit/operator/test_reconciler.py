@@ -137,6 +137,7 @@ async def test_a_job_that_is_gone_is_forgotten(desk: Desk) -> None:
     assert await desk.reconcile() is None
     assert desk.jobs.find("uid-1") is None
     assert desk.reconciler.figures == {}
+    assert desk.pods() == []
 
 
 async def test_a_job_of_the_same_name_is_another_one(desk: Desk) -> None:

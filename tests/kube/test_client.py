@@ -1,0 +1,109 @@
+"""The operator's client against the real API: verbs, errors, pages, retries."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from bamboo_operator import api
+from bamboo_operator.api import ApiError
+from bamboo_operator.kube import Kube
+
+from .jobs import job
+
+
+async def test_create_get_list_apply_delete(kube: Kube, devcluster_namespace: str) -> None:
+    path = api.jobs(devcluster_namespace)
+    one = api.job(devcluster_namespace, "job")
+    assert await kube.get(one) is None
+    made = await kube.create(path, job(devcluster_namespace))
+    with pytest.raises(ApiError) as twice:
+        await kube.create(path, job(devcluster_namespace))
+    assert twice.value.is_conflict
+    labelled = job(devcluster_namespace, "other")
+    labelled["metadata"]["labels"] = {"a": "b"}
+    await kube.create(path, labelled)
+    assert len(await kube.list(path)) == 2
+    assert [x["metadata"]["name"] for x in await kube.list(path, labels="a=b")] == ["other"]
+    old = dict(made["metadata"])
+    await kube.apply(
+        api.job_status(devcluster_namespace, "job"),
+        {"apiVersion": api.API_VERSION, "kind": "BambooJob", "status": {"phase": "Running"},
+         "metadata": {"name": "job", "namespace": devcluster_namespace}},
+        manager="test",
+    )  # fmt: skip
+    with pytest.raises(ApiError) as stale:
+        await kube.replace(one, made | {"metadata": old})
+    assert stale.value.is_conflict
+    assert not await kube.delete(one, uid="another")
+    assert await kube.delete(one, uid=made["metadata"]["uid"])
+    assert not await kube.delete(one)
+
+
+async def test_refusals_are_told_from_failures(kube: Kube, devcluster_namespace: str) -> None:
+    bad = job(devcluster_namespace, training={"steps": 0})
+    with pytest.raises(ApiError) as refusal:
+        await kube.create(api.jobs(devcluster_namespace), bad)
+    assert refusal.value.is_refusal
+    assert refusal.value.reason == "Invalid"
+    assert "spec.training.steps" in refusal.value.message
+
+
+async def test_long_lists_come_in_pages(
+    kube: Kube, devcluster_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bamboo_operator.kube._PAGE", 2)
+    path = api.jobs(devcluster_namespace)
+    names = {f"job-{n}" for n in range(5)}
+    await asyncio.gather(*(kube.create(path, job(devcluster_namespace, n)) for n in names))
+    assert {x["metadata"]["name"] for x in await kube.list(path)} == names
+
+
+async def test_requests_are_observed(kube: Kube, devcluster_namespace: str) -> None:
+    seen: list[tuple[str, str, int]] = []
+    kube.observe_with(lambda verb, resource, code, seconds: seen.append((verb, resource, code)))
+    await kube.get(api.pod(devcluster_namespace, "none"))
+    await kube.list(api.nodes())
+    await kube.get(api.lease(devcluster_namespace, "none"))
+    assert seen == [("GET", "pods", 404), ("GET", "nodes", 200), ("GET", "leases", 404)]
+
+
+class _Broken:
+    """Stands for a server that answers 503, or not at all."""
+
+    def __init__(self, *outcomes: Any) -> None:
+        self.outcomes = list(outcomes)
+        self.calls = 0
+
+    async def param_serialize(self, *args: Any, **kwargs: Any) -> tuple[()]:
+        return ()
+
+    async def call_api(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        outcome = self.outcomes.pop(0)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+class _Answer:
+    def __init__(self, status: int, text: str) -> None:
+        self.status, self.text = status, text
+
+    async def read(self) -> bytes:
+        return self.text.encode()
+
+
+async def test_reads_are_tried_again_and_writes_that_may_have_worked_are_not() -> None:
+    away = _Broken(OSError("refused"), _Answer(503, "busy"), _Answer(200, '{"ok": true}'))
+    assert await Kube(away).get("/api/v1/nodes") == {"ok": True}
+    for broken in (_Broken(*[OSError("refused")] * 3), _Broken(*[_Answer(503, "no json")] * 3)):
+        with pytest.raises(ApiError) as error:
+            await Kube(broken).get("/api/v1/nodes")
+        assert (error.value.code, broken.calls) in ((0, 3), (503, 3))
+    once = _Broken(OSError("cut"))
+    with pytest.raises(ApiError):
+        await Kube(once).create("/api/v1/nodes", {})
+    assert once.calls == 1

@@ -1,0 +1,268 @@
+"""The whole operator in this process, against a real API server, with the chart's rights only."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import yaml
+from prometheus_client import generate_latest
+
+from bamboo_devcluster import binaries
+from bamboo_devcluster.cluster import Cluster
+from bamboo_operator import api, auth, config, manifests
+from bamboo_operator import kube as clients
+from bamboo_operator.app import App
+from bamboo_operator.config import Config
+from bamboo_operator.kube import Kube
+
+from .jobs import job
+
+CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
+
+
+@dataclass
+class Running:
+    """An operator at work. ``admin``: a client that may do everything."""
+
+    app: App
+    task: asyncio.Task[int]
+    admin: Kube
+    namespace: str
+
+    async def stop(self) -> int:
+        self.app.stop.set()
+        return await asyncio.wait_for(self.task, 30)
+
+    async def job(self, name: str = "job") -> dict[str, Any]:
+        found = await self.admin.get(api.job(self.namespace, name))
+        assert found is not None
+        return found
+
+    async def apply(self, **spec: Any) -> dict[str, Any]:
+        return await self.admin.create(api.jobs(self.namespace), job(self.namespace, **spec))
+
+    async def condition(self, kind: str) -> dict[str, Any]:
+        conditions = ((await self.job()).get("status") or {}).get("conditions") or []
+        return next((c for c in conditions if c["type"] == kind), {})
+
+    async def pods(self) -> list[dict[str, Any]]:
+        return await self.admin.list(api.pods(self.namespace))
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+    async with asyncio.timeout(timeout_s):
+        while not (found := await condition()):  # noqa: ASYNC110 - the API is asked
+            await asyncio.sleep(0.05)
+    return found
+
+
+def rights(namespace: str) -> str:
+    """The chart's roles and service account."""
+    helm = binaries.ensure(print, ["helm"])["helm"]
+    done = subprocess.run(
+        [str(helm), "template", "op", str(CHART), "--namespace", namespace,
+         "--show-only", "templates/rbac.yaml", "--show-only", "templates/serviceaccount.yaml"],
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout
+
+
+@pytest_asyncio.fixture
+async def restricted(
+    devcluster: Cluster, kube: Kube, devcluster_namespace: str, tmp_path: Path
+) -> AsyncIterator[Path]:
+    """A kubeconfig of the chart's service account."""
+    kubectl = binaries.ensure(print)["kubectl"]
+    base = [str(kubectl), "--kubeconfig", str(devcluster.kubeconfig)]
+    text = rights(devcluster_namespace)
+    await asyncio.to_thread(
+        subprocess.run, [*base, "apply", "-f", "-"], input=text, text=True, check=True
+    )
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [*base, "-n", devcluster_namespace, "create", "token", "op-operator"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    body = yaml.safe_load(await asyncio.to_thread(Path(devcluster.kubeconfig).read_text))
+    for user in body["users"]:
+        user["user"] = {"token": done.stdout.strip()}
+    path = tmp_path / "kubeconfig"
+    await asyncio.to_thread(path.write_text, yaml.safe_dump(body))
+    yield path
+    await asyncio.to_thread(
+        subprocess.run, [*base, "delete", "-f", "-", "--wait=false"], input=text, text=True,
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+@pytest_asyncio.fixture
+async def operator(
+    restricted: Path, kube: Kube, devcluster_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Running]:
+    monkeypatch.setenv("KUBECONFIG", str(restricted))
+    env = {
+        "POD_NAMESPACE": devcluster_namespace,
+        "POD_IP": "127.0.0.1",
+        "BAMBOO_NAMESPACES": devcluster_namespace,
+        "BAMBOO_RESYNC_SECONDS": "1",
+    }
+    found = config.from_env(env)
+    free = Config(**{**vars(found), "listen": "127.0.0.1:0", "health_port": 0, "metrics_port": 0})
+    client = await clients.connect()
+    app = App(free, client)
+    client.observe_with(app.metrics.observe_request)
+    running = Running(app, asyncio.create_task(app.run()), kube, devcluster_namespace)
+    try:
+        async with asyncio.timeout(60):
+            while not app.pulse.is_ready:
+                assert not running.task.done(), running.task
+                await asyncio.sleep(0.05)
+        yield running
+    finally:
+        with contextlib.suppress(asyncio.CancelledError):
+            await running.stop()
+        await client.close()
+
+
+async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> None:
+    body = await operator.apply()
+
+    async def four() -> bool:
+        return len(await operator.pods()) == 4
+
+    await until(four)
+    for pod in await operator.pods():
+        (owner,) = pod["metadata"]["ownerReferences"]
+        assert owner["uid"] == body["metadata"]["uid"]
+    status = (await operator.job())["status"]
+    assert status["selector"] == "bamboo.dev/job=job"
+    assert status["identity"]
+    assert (await operator.condition("Accepted"))["status"] == "True"
+    trust = await operator.admin.get(api.config_map(operator.namespace, manifests.CA_CONFIG_MAP))
+    assert trust is not None
+    await operator.admin.delete(api.job(operator.namespace, "job"))
+
+    async def none() -> bool:
+        return not await operator.pods()
+
+    await until(none)
+    text = generate_latest(operator.app.metrics.registry).decode()
+    assert 'code="403"' not in text
+    assert 'code="201",resource="pods"' in text
+    assert await operator.stop() == 0
+
+
+async def test_a_bad_spec_is_told_within_two_seconds(operator: Running) -> None:
+    await operator.apply(model={"args": {"not a name": 1}})
+
+    async def refused() -> bool:
+        return (await operator.condition("Accepted")).get("status") == "False"
+
+    await until(refused, timeout_s=2.0)
+    found = await operator.condition("Accepted")
+    assert found["reason"] == "SpecInvalid"
+    assert "spec.model.args: 'not a name' is no Python identifier" in found["message"]
+
+
+async def test_pods_that_the_api_server_rejects_are_told(operator: Running) -> None:
+    template = {"spec": {"containers": [{"name": "agent", "imagePullPolicy": "Sometimes"}]}}
+    await operator.apply(worker={"podTemplate": template})
+
+    async def refused() -> bool:
+        return (await operator.condition("Accepted")).get("reason") == "PodRejected"
+
+    await until(refused)
+    assert "imagePullPolicy" in (await operator.condition("Accepted"))["message"]
+
+
+async def test_suspend_before_the_start_and_resume(operator: Running) -> None:
+    await operator.apply(suspend=True)
+
+    async def suspended() -> bool:
+        return (await operator.condition("Suspended")).get("status") == "True"
+
+    await until(suspended)
+    assert await operator.pods() == []
+    await operator.admin._request(
+        "PATCH", api.job(operator.namespace, "job"), body={"spec": {"suspend": False}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+
+    async def back() -> bool:
+        return len(await operator.pods()) == 4
+
+    await until(back)
+
+
+async def test_a_deadline_ends_the_job(operator: Running) -> None:
+    await operator.apply(runPolicy={"pendingDeadlineSeconds": 2})
+
+    async def failed() -> bool:
+        return (await operator.condition("Failed")).get("status") == "True"
+
+    await until(failed)
+    assert (await operator.condition("Failed"))["reason"] == "PendingDeadlineExceeded"
+
+
+async def test_a_token_of_a_real_pod_is_reviewed(operator: Running) -> None:
+    """Issued by the API server, bound to a pod of the job, checked with the operator's rights."""
+    await operator.apply()
+
+    async def some() -> list[dict[str, Any]]:
+        return await operator.pods()
+
+    pod = (await until(some))[0]
+    token = await bound_token(operator, pod)
+    peer = await auth.authenticate(operator.app._kube, token)
+    assert (peer.pod, peer.pod_uid) == (pod["metadata"]["name"], pod["metadata"]["uid"])
+    assert peer.job_uid == pod["metadata"]["ownerReferences"][0]["uid"]
+    assert peer.expires_at > 0
+    with pytest.raises(auth.UnauthenticatedError):
+        await auth.authenticate(operator.app._kube, token[:-6] + base64.b64encode(b"x").decode())
+
+
+async def bound_token(operator: Running, pod: dict[str, Any]) -> str:
+    path = f"/api/v1/namespaces/{operator.namespace}/serviceaccounts/default/token"
+    meta = pod["metadata"]
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {
+            "audiences": ["bamboo-operator"],
+            "boundObjectRef": {
+                "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"],
+            },
+        },
+    }  # fmt: skip
+    answer = await operator.admin._request("POST", path, body=request)
+    return str(answer["status"]["token"])
+
+
+async def test_a_leader_alone_acts(operator: Running, restricted: Path) -> None:
+    """A second operator waits until the first has left, then leads with a higher term."""
+    client = await clients.connect()
+    second = App(operator.app._config, client)
+    task = asyncio.create_task(second.run())
+    await asyncio.sleep(3)
+    assert not second.pulse.is_ready
+    lease = await operator.admin.get(api.lease(operator.namespace, "bamboo-operator"))
+    assert lease is not None
+    await operator.stop()
+    async with asyncio.timeout(30):
+        while not second.pulse.is_ready:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.05)
+    newer = await operator.admin.get(api.lease(operator.namespace, "bamboo-operator"))
+    assert newer is not None
+    assert newer["spec"]["leaseTransitions"] == lease["spec"]["leaseTransitions"] + 1
+    second.stop.set()
+    assert await asyncio.wait_for(task, 30) == 0
+    await client.close()

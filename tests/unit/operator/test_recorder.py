@@ -1,0 +1,56 @@
+"""Events about jobs."""
+
+from __future__ import annotations
+
+import asyncio
+
+from bamboo_operator.api import ApiError
+from bamboo_operator.recorder import Recorder
+
+from .builders import JOB
+from .memory_api import MemoryApi
+
+
+async def written(recorder: Recorder) -> None:
+    task = asyncio.create_task(recorder.run())
+    await recorder.flush(10)
+    task.cancel()
+
+
+async def test_repeated_events_are_counted() -> None:
+    kube, now = MemoryApi(), 100.0
+    recorder = Recorder(kube, identity="op-1", clock=lambda: now)
+    for _ in range(3):
+        recorder.record(JOB, severity="Warning", reason="AgentLost", message="x is lost")
+    recorder.record(JOB, severity="Normal", reason="Planned", message="y" * 5000)
+    await written(recorder)
+    lost, planned = sorted(kube.objects.values(), key=lambda event: event["reason"])
+    assert (lost["count"], lost["type"], lost["firstTimestamp"]) == (
+        3,
+        "Warning",
+        "1970-01-01T00:01:40Z",
+    )
+    assert lost["involvedObject"]["uid"] == JOB.uid
+    assert len(planned["message"]) == 1000
+
+
+async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
+    kube = MemoryApi()
+
+    def fail(verb: str, path: str) -> None:
+        raise ApiError(503, "Unavailable", "away")
+
+    kube.fail = fail
+    recorder = Recorder(kube, identity="op-1")
+    recorder.record(JOB, severity="Normal", reason="Planned", message="x")
+    await written(recorder)
+    assert recorder.dropped == 1
+    for number in range(1001):
+        recorder.record(JOB, severity="Normal", reason="Planned", message=str(number))
+    assert recorder.dropped == 2
+
+
+async def test_flush_does_not_wait_for_ever() -> None:
+    recorder = Recorder(MemoryApi(), identity="op-1")
+    recorder.record(JOB, severity="Normal", reason="Planned", message="x")
+    await recorder.flush(0.01)
