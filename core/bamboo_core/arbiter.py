@@ -54,7 +54,7 @@ from bamboo_core.outbox import Outbox
 from bamboo_core.plan import layers_of
 from bamboo_core.reasons import Reason
 from bamboo_core.roster import Roster
-from bamboo_core.rounds import Rounds
+from bamboo_core.rounds import Doubt, Rounds
 from bamboo_core.view import Outcome
 from bamboo_core.zones import feasible_pipelines
 
@@ -142,10 +142,7 @@ class Arbiter:
             case Connected(hello, key):
                 self._connected(hello, key, now)
             case Disconnected(agent):
-                if agent in self._roster.agents:
-                    self._roster.agents[agent].is_connected = False
-                    self._evidence.disconnect(agent, now)
-                    self._look(now)
+                self._disconnected(agent, now)
             case Lost(agent, confirmed, evidence):
                 self._lose(agent, evidence, confirmed=confirmed, now=now)
             case Goal():
@@ -188,6 +185,16 @@ class Arbiter:
         self._roster.connect(hello, key)
         if agent in self._rounds.members:
             self._returned(agent, hello, now)
+
+    def _disconnected(self, agent: AgentId, now: float) -> None:
+        known = self._roster.agents.get(agent)
+        if known is not None:
+            known.is_connected = False
+            self._evidence.disconnect(agent, now)
+            self._look(now)
+        elif agent in self._rounds.doubted:
+            why, _ = self._rounds.doubted[agent]
+            self._rounds.doubted[agent] = Doubt(why, None)
 
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
         """A member's new session: what it may have missed is said again."""

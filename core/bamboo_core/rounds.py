@@ -7,6 +7,7 @@ who has been lost, is the arbiter's business.
 from __future__ import annotations
 
 from math import inf
+from typing import NamedTuple
 
 from bamboo_core import admission, changes
 from bamboo_core.arbitration import (
@@ -36,10 +37,18 @@ from bamboo_core.numerics import BatchShape, choose
 from bamboo_core.outbox import Outbox
 from bamboo_core.plan import Plan
 from bamboo_core.reasons import Reason
-from bamboo_core.roster import Roster
+from bamboo_core.roster import Known, Roster
 from bamboo_core.view import Outcome
 
+_RETRY_S = 5.0  # until those whom nobody could reach are asked again; doubled every time
 _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that nobody has measured yet
+
+
+class Doubt(NamedTuple):
+    """Why an agent counts as lost, and what is known of it (None: it never came back)."""
+
+    why: str
+    known: Known | None
 
 
 class Rounds:
@@ -60,11 +69,12 @@ class Rounds:
         self.reports: dict[AgentId, Report] = {}
         self.finished: set[AgentId] = set()
         self.unseated: set[AgentId] = set()
-        self.doubted: dict[AgentId, str] = {}
+        self.doubted: dict[AgentId, Doubt] = {}
         self.fenced: set[AgentId] = set()
         self.deadline = inf
         self.stopped_at: float | None = None
         self.request = 0
+        self._retry_at, self._retry_s = inf, _RETRY_S
         self.detail = ""
         self.is_suspending = False
         self.is_loading = False
@@ -165,19 +175,20 @@ class Rounds:
         voters = set(self.durable.voters)
         if voters and not voters & self.reports.keys() and not voters <= self.dead:
             text = "no voter of the newest plan has reported: it may still be running elsewhere"
-            self._hold(text, now + self._timing.voter_wait_s)
+            self._hold(text, now + self._timing.voter_wait_s, now)
             return
         staying = {a for a in self.members if not self._roster.is_departing(a)}
         pipelines = self._spec.pipelines
         if not admission.is_enough(staying, stages=pipelines.stages, least=pipelines.min):
-            self._hold(f"{len(staying)} agents are too few to go on; their state is kept", inf)
+            self._hold(f"{len(staying)} agents are too few to go on; their state is kept", inf, now)
             return
         self.request += 1
         self.phase, self.detail = Phase.PLANNING, "computing the plan"
         self._out.at_once(ComputePlan(self.request, self._make_request(now)))
 
-    def _hold(self, text: str, deadline: float) -> None:
+    def _hold(self, text: str, deadline: float, now: float) -> None:
         self.phase, self.detail, self.deadline = Phase.HOLDING, text, deadline
+        self._retry_at = now + self._retry_s
         self.record(Happening.WAITING, text, Severity.WARNING)
 
     def try_again(self, now: float) -> None:
@@ -186,6 +197,8 @@ class Rounds:
             self.restore(self.detail, now)
         elif self.standby() - self.unseated:
             self.begin("more agents are ready", now)
+        elif now >= self._retry_at and self._readmit():
+            self.begin("agents that were given up are asked again", now)
 
     def _make_request(self, now: float) -> PlanRequest:
         assert self.goal is not None
@@ -240,7 +253,7 @@ class Rounds:
                 self.restore(f"no live copy of layers {', '.join(map(str, layers))}", now)
             case Unplaceable(message):
                 self.unseated = set(self.members)
-                self._hold(message, inf)
+                self._hold(message, inf, now)
             case PlannerFault(message):
                 self.end(Outcome.FAILED, Reason.PLANNING_FAILED, message)
 
@@ -325,12 +338,20 @@ class Rounds:
 
     def doubt(self, agent: AgentId, why: str) -> None:
         """It does not count; what becomes of it is settled when there is a plan without it."""
-        self.doubted.setdefault(agent, why)
-        self._roster.agents.pop(agent, None)
+        self.doubted[agent] = Doubt(why, self._roster.agents.pop(agent, None))
+
+    def _readmit(self) -> bool:
+        """Doubted agents that are still connected get another chance; whether there were any."""
+        back = {a: d.known for a, d in self.doubted.items() if d.known and d.known.is_connected}
+        for agent, known in back.items():
+            del self.doubted[agent]
+            self._roster.agents[agent] = known
+        self._retry_s *= 2 if back else 1
+        return bool(back)
 
     def fence_off(self) -> None:
         """Nobody waits for the doubted any more: if they live, they are to end."""
-        for agent, why in sorted(self.doubted.items()):
+        for agent, (why, _) in sorted(self.doubted.items()):
             self.fenced.add(agent)
             self._out.after_facts(Send(agent, Release(ExitCode.FENCED, why)))
             self.dismiss(agent, why)

@@ -233,6 +233,24 @@ def test_who_comes_back_before_there_is_a_plan_brings_its_facts() -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
+def test_agents_given_up_for_a_broken_link_are_asked_again() -> None:
+    """Two agents of three that cannot reach each other: one alone is too few; the link heals."""
+    fleet = running(steps=40)
+    fleet.kill("a2")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    for _ in range(2):
+        broken = Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence)
+        fleet.receive(AgentId("a0"), broken)
+        fleet.idle(1.25)
+        fleet.until(lambda: fleet.arbiter.status().phase in (a.Phase.RUNNING, a.Phase.HOLDING))
+    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+    fleet.idle(6.0)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
 def test_a_stop_is_said_again_to_a_member_that_reconnects() -> None:
     fleet = running(steps=40)
     fleet.run_wire()
