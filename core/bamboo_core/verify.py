@@ -8,7 +8,7 @@ received only by its RECV, and the messages of an ordered pair of agents come fi
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from bamboo_core.costs import Costs
@@ -125,7 +125,8 @@ def stopped(
     )
 
 
-_SEND, _RECV, _VER = Op.SEND, Op.RECV, Kind.VER
+_SEND, _RECV, _VOTE, _SAVE = Op.SEND, Op.RECV, Op.VOTE, Op.SAVE
+_VER, _CHUNK = Kind.VER, Kind.CHUNK
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS = range(3)
 _GROUP = {
     Kind.ACT: _ACTIVATIONS,
@@ -214,15 +215,11 @@ class _Run:
                 return
         agent.at = len(program)
 
-    def _has(self, agent: _Agent, item: Item) -> bool:
-        if item[0] is _VER:
-            return agent.versions.get(item[2]) == item[1]
-        return item in agent.held
-
     def _send(self, agent: _Agent, instruction: Instruction) -> bool:
         item, peer = instruction[5], instruction[6]
         assert item is not None
-        if not self._has(agent, item):
+        held = item in agent.held
+        if not held and (item[0] is not _VER or agent.versions.get(item[2]) != item[1]):
             agent.lacks = item
             return False
         target = self.agents.get(peer)
@@ -242,7 +239,11 @@ class _Run:
         item, peer = instruction[5], instruction[6]
         assert item is not None
         inbox = agent.inbox.get(peer)
-        if not inbox or (inbox[0][0] != item and not self._in_disorder(agent, peer, item)):
+        if not inbox or (
+            inbox[0][0] is not item
+            and inbox[0][0] != item
+            and not self._in_disorder(agent, peer, item)
+        ):
             agent.lacks, agent.wake = item, (peer, item)
             return False
         arrival = inbox[0][1]
@@ -270,31 +271,34 @@ class _Run:
     def _compute(self, agent: _Agent, instruction: Instruction, at: int) -> bool:
         """Whatever is no message. False if it lacks something, which then nobody can bring."""
         batch, layers = self.batch, self.layers
+        held, versions = agent.held, agent.versions
         for item in needs(instruction, batch, layers):
-            if not self._has(agent, item):
+            if item not in held and (item[0] is not _VER or versions.get(item[2]) != item[1]):
                 agent.lacks = item
                 return False
-        if instruction.op in COMPUTE:
+        op = instruction[0]
+        if op in COMPUTE:
             begin = agent.clock
             agent.clock += self.durations.of(instruction)
             agent.spans.append((at, begin, agent.clock))
         for item in uses_up(instruction, batch, layers):
             self._lose(agent, item)
         for item in releases(instruction, layers):
-            if agent.held.get(item):
+            if held.get(item):
                 self._lose(agent, item)
-        for item in self._results(agent, instruction):
+        for item in makes(instruction, batch, layers):
             self._gain(agent, item, received=False)
+        if op is _VOTE or op is _SAVE:
+            self._finish(agent, instruction)
         return True
 
-    def _results(self, agent: _Agent, instruction: Instruction) -> Iterator[Item]:
-        """What it makes; the vote bears the agent's name, and a file is there at once."""
-        yield from makes(instruction, self.batch, self.layers)
-        if instruction.op is Op.VOTE:
-            yield Item(Kind.VOTE, instruction.step, agent=agent.name)
-        elif instruction.op is Op.SAVE:
-            for layer in range(instruction.lo, instruction.hi):
-                yield Item(Kind.FILE, instruction.step, layer, layer + 1)
+    def _finish(self, agent: _Agent, instruction: Instruction) -> None:
+        """What the executor adds itself: the vote bears its name; a file is there at once here."""
+        step = instruction.step
+        if instruction.op is _VOTE:
+            self._gain(agent, Item(Kind.VOTE, step, agent=agent.name), received=False)
+        for layer in range(instruction.lo, instruction.hi):
+            self._gain(agent, Item(Kind.FILE, step, layer, layer + 1), received=False)
 
     def _gain(self, agent: _Agent, item: Item, *, received: bool) -> None:
         if item[0] is _VER:
@@ -312,7 +316,7 @@ class _Run:
 
     def _count(self, agent: _Agent, item: Item, sign: int) -> None:
         group = _GROUP[item[0]]
-        amount = sign / self.batch.chunks if item[0] is Kind.CHUNK else sign
+        amount = sign / self.batch.chunks if item[0] is _CHUNK else sign
         total = agent.count[group] = agent.count[group] + amount
         if total > agent.peak[group]:
             agent.peak[group] = total
