@@ -123,8 +123,13 @@ class Backend:
             self.layers.pop(item.lo, None)
             return
         self.store.pop(item, None)
-        if item.kind is Kind.RED:
+        if item.kind is Kind.RED and not self._has_slice(item):
             self._reduced.pop((item.step, item.lo, item.hi), None)
+
+    def _has_slice(self, item: Item) -> bool:
+        """Whether any slice of this reduced gradient is here: they lie in one buffer."""
+        slices = range(self._batch.chunks)
+        return any(item._replace(part=part) in self.store for part in slices)
 
     def _restore(self, layer: int, record: LayerRecord) -> None:
         if layer not in self.layers:

@@ -99,9 +99,13 @@ class Executor:
         return item not in self.held
 
     def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None = None) -> list[Effect]:
-        """A peer's item, its payload already stored. Never to be used: answered with a Drop."""
+        """A peer's item, its payload already stored. Never to be used: answered with a Drop.
+
+        Not so an item that is held: what is held under that name is good, whatever came late.
+        """
         if fence != self.fence or self._is_stale(item):
-            return [Drop((item,))] if item.kind is not Kind.VER else []
+            is_here = item.kind is Kind.VER or item in self.held
+            return [] if is_here else [Drop((item,))]
         if item.kind is Kind.VER:
             self.versions[item.lo] = max(item.step, self.versions.get(item.lo, -1))
         else:
