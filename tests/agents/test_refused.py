@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+from tests.agents.fleet import CPU
+from tests.agents.jobs import tiny_gpt
 
 from bamboo_agent.backend import Backend
 from bamboo_agent.sums import Slice
@@ -12,8 +14,6 @@ from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import Stop
 from bamboo_core.numerics import BatchShape
-from tests.agents.fleet import CPU
-from tests.agents.jobs import tiny_gpt
 
 AGENT = AgentId("a-0")
 
