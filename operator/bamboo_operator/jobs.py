@@ -214,6 +214,8 @@ class JobActor:
 
     def _restart(self) -> None:
         """A new arbiter, as a new leader would make it; agents come back to it."""
+        seen = self.view()
+        self._told = training.Told(seen.losses, seen.committed, seen.validation_loss)
         self._term += 1
         for session in self.sessions.all():
             self.sessions.close(session.agent)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
 
-from bamboo_core.arbitration import Goal, Happening, PlanRequest
+from bamboo_core.arbitration import Goal, Happening, Lost, PlanRequest
 from bamboo_core.durable import Durable
-from bamboo_core.messages import Directive, Heartbeat, Reconnect, Release, Stop, Welcome
+from bamboo_core.messages import (
+    CommitRecord,
+    Directive,
+    Heartbeat,
+    Reconnect,
+    Release,
+    Stop,
+    Welcome,
+)
 from bamboo_core.spec import JobSpec, from_manifest
-from bamboo_core.view import Outcome
+from bamboo_core.view import ClusterView, Outcome, PodPhase
 from bamboo_operator import api, facts, training
 from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
 
-from .builders import JOB, manifest
+from .builders import JOB, manifest, nodes, pod
 from .office import Agent, Office, review, token_of
 
 NAMES = ("job-p0-s0-i0", "job-p0-s1-i0")
@@ -320,3 +329,51 @@ async def test_a_leader_of_a_higher_term_is_not_overwritten(office: Office) -> N
     await until(lambda: ("get", path) in office.api.requests)
     await until(lambda: not actor._is_persisting)
     assert office.api.objects[path]["status"] == {"arbiter": {"term": 99}}
+
+
+async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -> None:
+    """Its arbiter starts anew from the same facts, and what was told of it stays."""
+    spec = from_manifest(manifest(suspend=True))
+    assert isinstance(spec, JobSpec)
+    told = training.Told(committed=CommitRecord(6, loss=1.5), validation_loss=2.5)
+    actor = office.jobs.lead(JOB, spec, Durable(committed=6), told)
+    actor.observe(spec, ClusterView())
+    await until(lambda: actor.view().outcome is Outcome.SUSPENDED)
+    grid = from_manifest(manifest(pipelines={"count": 2, "stages": 3}))
+    assert isinstance(grid, JobSpec)
+    actor.observe(grid, ClusterView())
+    view = actor.view()
+    assert (view.outcome, view.validation_loss) == (None, 2.5)
+    assert view.committed == CommitRecord(6, loss=1.5)
+
+
+async def test_pods_and_nodes_that_are_gone_are_told_once(office: Office) -> None:
+    actor = lead(office)
+    spec = from_manifest(manifest())
+    assert isinstance(spec, JobSpec)
+    ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=137)
+    homeless = pod(0, 1, zone="z")
+    view = ClusterView(nodes(a=1), (ended, homeless))
+    told: list[Lost] = []
+    handle = actor.tell
+    actor.tell = lambda event: told.append(event) if isinstance(event, Lost) else handle(event)  # type: ignore[method-assign]
+    actor.observe(spec, view)
+    actor.observe(spec, view)
+    assert [(loss.agent, loss.confirmed) for loss in told] == [
+        (ended.agent, True),
+        (homeless.agent, True),
+    ]
+    assert told[0].evidence == "its pod has ended with exit code 137"
+    assert told[1].evidence == "its node node-z is gone"
+
+
+async def test_agents_on_nodes_that_are_about_to_go_are_drained(office: Office) -> None:
+    actor = lead(office)
+    spec = from_manifest(manifest())
+    assert isinstance(spec, JobSpec)
+    (node,) = nodes(a=1)
+    leaving = pod(0, 0)
+    actor.observe(spec, ClusterView((replace(node, departing=True),), (leaving,)))
+    assert actor._goal == Goal(
+        1, drained=frozenset({leaving.agent}), expected=frozenset({leaving.agent})
+    )
