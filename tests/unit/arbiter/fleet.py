@@ -99,7 +99,8 @@ class Fleet:
         self.dismissed: list[AgentId] = []
         self.over: a.Over | None = None
         self.persists: list[a.Persist] = []
-        self.plans: list[planner.PlanResult] = []
+        self.requests: list[a.PlanRequest] = []
+        self.plans: list[a.PlanResult] = []
         self.commits: dict[tuple[int, int], int] = {}
         self.events = 0
         self.hold_persists = False
@@ -148,6 +149,7 @@ class Fleet:
                 if not self.hold_persists:
                     self.wire.append((AgentId(""), a.Persisted(version)))
             case a.ComputePlan(id, request):
+                self.requests.append(request)
                 result = planner.compute(request)
                 self.plans.append(result)
                 self.wire.append((AgentId(""), a.Planned(id, result)))

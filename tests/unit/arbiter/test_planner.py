@@ -1,0 +1,242 @@
+"""Plans from facts: target, cuts, seats, wanted layers, programs, and when there is no plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bamboo_core import arbitration as a
+from bamboo_core import planner, verify
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.items import Item, Kind
+from bamboo_core.messages import CommitRecord, LayerCost, Manifest, Report
+from bamboo_core.numerics import BatchShape
+from bamboo_core.plan import layers_of, ranges_of, wants
+from bamboo_core.program import COMPUTE, Op
+from bamboo_core.spec import JobSpec, PipelinesSpec, RedundancyMode
+
+from .fleet import Fleet, spec
+
+A0, A1, A2 = AgentId("a0"), AgentId("a1"), AgentId("a2")
+
+
+def requests(job: JobSpec, *, kill: str = "", after: int = 0, layers: int = 4) -> a.PlanRequest:
+    """The last request of a job whose agent was killed after so many events."""
+    fleet = Fleet(job, layers=layers)
+    fleet.add_grid(job.pipelines.count, job.pipelines.stages)
+    fleet.tell(a.Goal(job.pipelines.count))
+    if kill:
+        while fleet.events < after:
+            assert fleet.step()
+        fleet.kill(kill)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    else:
+        fleet.until(lambda: bool(fleet.requests))
+    return fleet.requests[-1]
+
+
+def decide(request: a.PlanRequest) -> a.Decision:
+    result = planner.compute(request)
+    assert isinstance(result, a.Decision), result
+    return result
+
+
+def test_a_new_job_builds_its_layers_and_begins_with_step_0() -> None:
+    result = decide(requests(spec()))
+    assert (result.plan.target, result.plan.last, result.committed) == (0, 4, -1)
+    assert result.plan.cut == ((0, 2), (2, 4))
+    assert all(d.resume[0].op is Op.INIT for d in result.directives.values())
+    assert result.plan.wants == {A0: ((0, 4),), A1: ((0, 4),)}
+
+
+def test_measured_costs_decide_the_cut() -> None:
+    request = requests(spec())
+    costs = tuple(LayerCost(x, 2 * x, 8, 8) for x in (9.0, 1.0, 1.0, 1.0))
+    assert decide(replace(request, costs=costs)).plan.cut == ((0, 1), (1, 4))
+
+
+@pytest.mark.parametrize("after", range(10, 130, 20))
+def test_an_interrupted_step_goes_on_without_redoing_what_is_left(after: int) -> None:
+    request = requests(spec(stages=3, steps=4), kill="a1", after=after, layers=3)
+    result = decide(request)
+    whole = 3 * request.batch.microbatches * 3  # F, I and W of every stage
+    begun = sum(len(r.items) for r in request.reports.values())
+    assert result.tasks <= whole
+    assert begun == 0 or result.tasks < whole
+    assert result.plan.holes == 1
+
+
+def test_the_plan_does_not_depend_on_the_order_of_anything() -> None:
+    request = requests(spec(pipelines=2, stages=2), kill="a1", after=60)
+    turned = replace(
+        request,
+        reports=dict(reversed(request.reports.items())),
+        participants=dict(reversed(request.participants.items())),
+    )
+    assert planner.compute(turned) == planner.compute(request)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(4, 200), st.sampled_from(["a0", "a1", "a2", "a3"]))
+def test_every_layer_is_wanted_and_every_peer_is_known(after: int, victim: str) -> None:
+    request = requests(spec(pipelines=2, stages=2, steps=3), kill=victim, after=after)
+    result = decide(request)
+    plan = result.plan
+    assert {x for r in plan.wants.values() for x in layers_of(r)} == set(range(4))
+    assert AgentId(victim) not in plan.members
+    assert set(result.directives) == set(plan.members)
+    for agent, directive in result.directives.items():
+        peers = {p.agent for p in directive.peers}
+        programs = (*directive.resume, *directive.steady, *directive.final)
+        assert {x.peer for x in programs if x.peer} <= peers
+        assert agent not in peers
+
+
+def test_another_number_of_stages_is_another_cut_from_the_next_step_on() -> None:
+    fleet = Fleet(spec(pipelines=2, stages=2, steps=9))
+    fleet.add_grid(2, 2)
+    fleet.tell(a.Goal(2))
+    fleet.until(lambda: fleet.events > 80)
+    fleet.kill("a3")
+    fleet.until(lambda: len(fleet.requests) == 2)
+    request = fleet.requests[-1]
+    job = replace(request.spec, pipelines=PipelinesSpec(1, 3))
+    plan = decide(replace(request, spec=job, pipelines=1)).plan
+    assert len(plan.cut) == 3
+    assert plan.step_cut == request.cut
+
+
+def stopped(job: JobSpec, versions: dict[str, dict[int, int]], step: int) -> a.PlanRequest:
+    """Agents that have ended the step before and hold just these layers."""
+    request = requests(job)
+    commit = CommitRecord(step - 1)
+    reports = {
+        AgentId(name): Report(
+            Fence(0, 1, 2), Fence(0, 1, 1), held, frozenset(), (commit,), step - 1
+        )
+        for name, held in versions.items()
+    }
+    return replace(
+        request,
+        reports=reports,
+        participants={x: request.participants[x] for x in reports},
+        grid=((A0, A1),),
+        cut=((0, 2), (2, 4)),
+        step_cut=((0, 2), (2, 4)),
+        is_full=False,
+        target=step,
+    )
+
+
+def test_a_layer_that_nobody_holds_is_fatal() -> None:
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
+    assert planner.compute(request) == a.Fatal((2, 3), 1)
+
+
+def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
+    result = decide(replace(request, manifests=(Manifest(0, 2, "p", "d"),)))
+    assert result.loads == 1
+    assert result.directives[A0].manifest == Manifest(0, 2, "p", "d")
+    old = replace(request, manifests=(Manifest(0, 1, "p", "d"), Manifest(0, 3, "p", "d")))
+    assert isinstance(planner.compute(old), a.Fatal)
+
+
+def test_a_restore_begins_with_the_manifest_s_step() -> None:
+    fresh = requests(spec())
+    request = replace(fresh, base=1, manifests=(Manifest(0, 2, "p", "d"),))
+    result = decide(request)
+    assert (result.plan.target, result.committed) == (2, 1)
+    assert {d.resume[0].op for d in result.directives.values()} == {Op.LOAD}
+
+
+def test_a_copy_goes_to_who_lacks_a_layer() -> None:
+    request = stopped(spec(), {"a0": dict.fromkeys(range(4), 2), "a1": {}}, 2)
+    result = decide(request)
+    assert result.copies == 4
+    assert result.plan.live == (A0, A1)
+
+
+def test_a_leaver_in_a_hurry_only_sends() -> None:
+    request = requests(spec(stages=3, steps=4), kill="a2", after=60, layers=3)
+    hurried = replace(request, draining=frozenset({A1}), rushed=frozenset({A1}))
+    result = decide(hurried)
+    assert (result.plan.leaving, result.plan.rushed) == ((A1,), (A1,))
+    ops = {x.op for x in result.directives[A1].resume}
+    assert not ops & (COMPUTE | {Op.VOTE})
+    assert result.directives[A1].resume[-1].op is Op.EXIT
+    assert result.directives[A1].steady == ()
+
+
+def test_suspending_ends_after_the_step_without_validation() -> None:
+    request = replace(requests(spec(steps=9, every=0)), is_last=True)
+    result = decide(request)
+    assert result.plan.last == result.plan.target + 1
+    ops = {x.op for d in result.directives.values() for x in d.final}
+    assert {Op.SAVE, Op.SEAL} <= ops
+    assert Op.V not in ops
+    complete = decide(requests(spec(steps=9, every=0)))
+    assert Op.V in {x.op for d in complete.directives.values() for x in d.final}
+
+
+def test_zones_that_fit_no_grid_are_said() -> None:
+    request = requests(spec())
+    crowded = {x: replace(p, zone="z0") for x, p in request.participants.items()}
+    result = planner.compute(replace(request, participants=crowded))
+    assert isinstance(result, a.Unplaceable)
+    assert "ring neighbours must not share a zone" in result.message
+
+
+def test_programs_that_cannot_run_never_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = requests(spec())
+    report = verify.dry_run({}, batch=request.batch, layers=4)
+    lost = (verify.Message(Item(Kind.OUT, 0, 2), A0, A1),)
+    monkeypatch.setattr(verify, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
+    result = planner.compute(request)
+    assert isinstance(result, a.PlannerFault)
+    assert "who never takes it" in result.message
+
+
+# ---------------------------------------------------------------- wanted layers
+
+
+def wanted(mode: RedundancyMode, **options: object) -> dict[AgentId, tuple[tuple[int, int], ...]]:
+    facts: dict[str, object] = {
+        "pipelines": ((A0, A1, A2),),
+        "cut": ((0, 2), (2, 3), (3, 5)),
+        "live": (A0, A1, A2),
+        "holders": {},
+    }
+    return wants(mode=mode, **{**facts, **options})  # type: ignore[arg-type]
+
+
+def test_a_shadow_wants_its_successor_s_stage() -> None:
+    found = wanted(RedundancyMode.REPLICA)
+    assert found == {A0: ((0, 3),), A1: ((2, 5),), A2: ((0, 2), (3, 5))}
+    assert wanted(RedundancyMode.NONE) == {A0: ((0, 2),), A1: ((2, 3),), A2: ((3, 5),)}
+
+
+def test_a_stage_without_a_seat_goes_to_who_holds_it() -> None:
+    found = wanted(
+        RedundancyMode.NONE,
+        pipelines=((A0, None, A2),),
+        live=(A0, A2),
+        holders={2: (A2,)},
+    )
+    assert found == {A0: ((0, 2),), A2: ((2, 5),)}
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_ranges_and_layers_are_inverse(layers: set[int]) -> None:
+    ranges = ranges_of(layers)
+    assert layers_of(ranges) == sorted(layers)
+    assert all(b[0] > x[1] for x, b in pairwise(ranges))
+
+
+def test_the_batch_shape_is_the_job_s() -> None:
+    request = replace(requests(spec()), batch=BatchShape(4, 2, 2))
+    assert decide(request).plan.batch == BatchShape(4, 2, 2)
