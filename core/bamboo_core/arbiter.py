@@ -488,6 +488,8 @@ class Arbiter:
         assert rounds.plan is not None
         if rounds.is_suspending:
             text = f"suspended after {rounds.plan.last} of {self._spec.training.steps} steps"
+            if self._spec.checkpoint is None:
+                text += "; without spec.checkpoint nothing was saved: it will begin from the start"
             rounds.end(Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
         else:
             text = f"all {self._spec.training.steps} steps are committed"

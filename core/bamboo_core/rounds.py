@@ -169,10 +169,10 @@ class Rounds:
         """Once everyone has reported: plan, or wait, or restore."""
         if self.phase is not Phase.COLLECTING or self.members - self.reports.keys():
             return
-        if not self.members:
+        voters = set(self.durable.voters)
+        if not self.members and voters <= self.dead:
             self.restore("all agents are lost", now)
             return
-        voters = set(self.durable.voters)
         if voters and not voters & self.reports.keys() and not voters <= self.dead:
             text = "no voter of the newest plan has reported: it may still be running elsewhere"
             self._hold(text, now + self._timing.voter_wait_s, now)

@@ -233,6 +233,24 @@ def test_who_comes_back_before_there_is_a_plan_brings_its_facts() -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
+def test_an_operator_that_was_cut_off_finds_everything_again() -> None:
+    """All sessions break though nobody died: no restore, and nothing is lost."""
+    fleet = running(steps=40)
+    fleet.until(lambda: committed(fleet, 3))
+    alive = dict(fleet.agents)
+    for name in alive:
+        fleet.tell(a.Disconnected(name))
+    fleet.agents.clear()
+    fleet.idle(10.0)
+    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+    fleet.agents.update(alive)
+    fleet.reconnect()
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
 def test_agents_given_up_for_a_broken_link_are_asked_again() -> None:
     """Two agents of three that cannot reach each other: one alone is too few; the link heals."""
     fleet = running(steps=40)
