@@ -12,12 +12,13 @@ from bamboo_cli.weights import final_hashes
 from .jobs import User, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(300)
+STEPS = 250  # enough for the blow to come before the end
 
 
 @pytest.fixture
 def spec(checkpoint: dict[str, Any]) -> dict[str, Any]:
     return {
-        "training": {"steps": 60},
+        "training": {"steps": STEPS},
         "pipelines": {"count": 2, "stages": 2},
         "redundancy": {"mode": "Replica"},
         "checkpoint": checkpoint,
@@ -30,7 +31,7 @@ def test_killed_agents_change_no_bit(user: User, ground: Playground, spec: dict[
     ground.cluster.kill_pod(user.namespace, "hit-p0-s1-i0")
     user.until("hit", lambda job: job.lost == 1)
     hit = user.until_ended("hit")
-    assert (hit.ended, hit.step, hit.attempt) == ("Complete", 60, 0)
+    assert (hit.ended, hit.step, hit.attempt) == ("Complete", STEPS, 0)
 
     user.apply(tiny_job("calm", **spec))
     calm = user.until_ended("calm")
@@ -68,7 +69,7 @@ def test_training_goes_on_without_the_operator(
     eventually(lambda: not operator_pods(ground), timeout_s=30)
     scale_operator(ground, 1)
     done = user.until_ended("alone")
-    assert (done.ended, done.step, done.attempt, done.lost) == ("Complete", 60, 0, 0)
+    assert (done.ended, done.step, done.attempt, done.lost) == ("Complete", STEPS, 0, 0)
 
 
 @pytest.mark.usefixtures("operator_comes_back")

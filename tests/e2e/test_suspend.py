@@ -12,6 +12,7 @@ from bamboo_cli.weights import final_hashes
 from .jobs import User, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(240)
+STEPS = 250  # enough for the suspension to come before the end
 
 
 def suspend(user: User, name: str, *, wanted: bool, **spec: Any) -> None:
@@ -21,24 +22,24 @@ def suspend(user: User, name: str, *, wanted: bool, **spec: Any) -> None:
 
 def test_resume_into_another_grid(user: User, checkpoint: dict[str, Any]) -> None:
     spec = {
-        "training": {"steps": 40},
+        "training": {"steps": STEPS},
         "pipelines": {"count": 1, "max": 2},
         "checkpoint": checkpoint,
     }
     user.apply(tiny_job("paused", **spec))
-    user.until("paused", lambda job: job.step >= 5)
+    user.until("paused", lambda job: job.step >= 1)
 
     suspend(user, "paused", wanted=True)
     user.kubectl("wait", "--for=condition=Suspended", "bj/paused", "--timeout=30s")
     eventually(lambda: not user.pods("paused"), timeout_s=30)
     stopped = user.job("paused")
     assert stopped.phase == "Suspended"
-    assert 5 <= stopped.step < 40
+    assert 1 <= stopped.step < STEPS
     assert stopped.checkpoint_step == stopped.step
 
     suspend(user, "paused", wanted=False, pipelines={"count": 2, "stages": 3})
     done = user.until_ended("paused")
-    assert (done.ended, done.step, done.stages) == ("Complete", 40, 3)
+    assert (done.ended, done.step, done.stages) == ("Complete", STEPS, 3)
 
     user.apply(tiny_job("straight", **spec))
     straight = user.until_ended("straight")
