@@ -29,9 +29,12 @@ UNREACHABLE_GRACE_S = 10.0
 """A deleted pod on a node that does not answer is gone for us after so long."""
 STUCK_GRACE_S = 60.0
 """And on any node so long after its own grace period."""
+MOVE_AFTER_S = 20.0
+"""A pod that waits so long in a zone without room is sent to one that has some."""
 FAREWELL_S = 30.0
-FAILED_FAREWELL_S = 10.0
 """Agents of a complete job leave by themselves; after so long they are deleted."""
+FAILED_FAREWELL_S = 10.0
+"""The same for a failed job."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,7 @@ def step(
     else:
         creations, memory = _fill(spec, view, training, memory, job=job, now=now)
         actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
+        actions += _moved(spec, view, training, now)
     actions += [] if memory.terminal else _tidy(view, memory)
     status = lifecycle.describe(spec, view, training, memory, job=job, now=now)
     memory = replace(memory, conditions=status.conditions)
@@ -198,6 +202,21 @@ def _fill(
     return actions, replace(memory, incarnation=number)
 
 
+def _moved(
+    spec: JobSpec, view: ClusterView, training: TrainingView, now: float
+) -> Iterable[Action]:
+    """One at a time: where the next one goes depends on where this one has gone."""
+    usable = _usable(view.pods, training)
+    for pod in usable:
+        if pod.node or now < pod.created_at + MOVE_AFTER_S:
+            continue
+        zone = siting.better_zone(spec, view.nodes, usable, pod)
+        if zone is not None:
+            reason = f"zone {pod.zone} has no room, {zone} has"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+            return
+
+
 def _usable(pods: Iterable[PodView], training: TrainingView) -> list[PodView]:
     return [pod for pod in pods if pod.is_alive and pod.agent not in training.dismissed]
 
@@ -233,4 +252,5 @@ def _wake_times(
     nodes = {node.name: node for node in view.nodes}
     burials = (_burial_at(pod, nodes) for pod in view.pods)
     times += [memory.not_before, *(at for at in burials if at is not None)]
+    times += [pod.created_at + MOVE_AFTER_S for pod in view.pods if not pod.node]
     return [at for at in times if at > now]

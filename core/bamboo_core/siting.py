@@ -59,6 +59,18 @@ def choose(
     return chosen
 
 
+def better_zone(
+    spec: JobSpec, nodes: Sequence[NodeView], pods: Iterable[PodView], pod: PodView
+) -> str | None:
+    """Where there is room for a pod that waits in a zone without; None: it had better wait."""
+    others = [other for other in pods if other is not pod]
+    there, used = room(spec, nodes), Counter(other.zone for other in others)
+    if there.get(pod.zone, 0) > used[pod.zone]:
+        return None
+    zone = choose(spec, nodes, others, [pod.slot]).get(pod.slot) if others else None
+    return zone if zone is not None and there[zone] > used[zone] else None
+
+
 def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str, str]]:
     """Pairs of pods on neighbouring seats of a ring that lie in one zone."""
     if spec.pipelines.stages == 1:

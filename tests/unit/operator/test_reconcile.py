@@ -11,6 +11,7 @@ from bamboo_core.ids import AgentId
 from bamboo_core.reconcile import (
     FAILED_FAREWELL_S,
     FAREWELL_S,
+    MOVE_AFTER_S,
     STUCK_GRACE_S,
     UNREACHABLE_GRACE_S,
     CreatePod,
@@ -201,6 +202,27 @@ def test_failures_slow_the_next_try_down() -> None:
     assert first.wake_at == 1001.0
     later = run(failed, pod(0, 1, zone="b"), memory=first.memory, now=1001.0)
     assert [p.incarnation for p in created(later)] == [1]
+
+
+def test_a_pod_that_waits_in_a_zone_without_room_is_sent_to_another() -> None:
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    both = (pod(0, 0), waiting)
+    room = nodes(a=8, b=0, c=1)
+    assert run(*both, nodes_=room, now=MOVE_AFTER_S - 1).actions == ()
+    assert run(*both, nodes_=room, now=MOVE_AFTER_S - 1).wake_at == MOVE_AFTER_S
+    late = run(*both, nodes_=room, now=MOVE_AFTER_S)
+    assert deleted(late)[waiting.name].reason == "zone b has no room, c has"
+    (new,) = created(run(both[0], nodes_=room))
+    assert new.zone == "c"
+
+
+def test_a_pod_waits_where_it_is_if_no_other_zone_is_better() -> None:
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    late = 10 * MOVE_AFTER_S
+    assert run(pod(0, 0), waiting, nodes_=nodes(a=8, b=0, c=0), now=late).actions == ()
+    assert run(pod(0, 0), waiting, nodes_=nodes(a=8, b=1, c=1), now=late).actions == ()
+    alone = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    assert deleted(run(alone, nodes_=nodes(a=8, b=0), now=late)) == {}
 
 
 def test_no_pods_for_a_job_that_is_being_deleted() -> None:
