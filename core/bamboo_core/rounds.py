@@ -75,6 +75,7 @@ class Rounds:
         self.stopped_at: float | None = None
         self.request = 0
         self._retry_at, self._retry_s = inf, _RETRY_S
+        self._voter_by = inf
         self.detail = ""
         self.is_suspending = False
         self.is_loading = False
@@ -110,13 +111,14 @@ class Rounds:
         self._epoch += 1
         if self.stopped_at is None:
             self.stopped_at = now
+        is_held = self.phase is Phase.HOLDING  # whoever comes may hold what is missing
         self.phase, self.detail = Phase.COLLECTING, why
         self.reports.clear()
         self.finished.clear()
         self._out.withdraw(
             lambda e: isinstance(e, Send) and isinstance(e.message, Stop | Directive)
         )
-        if self._are_newcomers_wanted():
+        if is_held or self._are_newcomers_wanted():
             self.members |= self.standby()
         self.deadline = now + self._report_patience_s()
         self.record(Happening.STOPPED, f"epoch {self._epoch}: {why}")
@@ -175,7 +177,8 @@ class Rounds:
             return
         if voters and not voters & self.reports.keys() and not voters <= self.dead:
             text = "no voter of the newest plan has reported: it may still be running elsewhere"
-            self._hold(text, now + self._timing.voter_wait_s, now)
+            self._voter_by = min(self._voter_by, now + self._timing.voter_wait_s)
+            self._hold(text, self._voter_by, now)
             return
         staying = {a for a in self.members if not self._roster.is_departing(a)}
         pipelines = self._spec.pipelines
@@ -266,6 +269,7 @@ class Rounds:
         self.is_suspending = plan.last < self._spec.training.steps
         self.is_loading = decision.loads > 0
         self.phase, self.detail, self.deadline = Phase.RUNNING, "", inf
+        self._voter_by = inf
         self.ledger.progress_at = now
         self._out.save(
             plan=plan.fence,
@@ -306,6 +310,7 @@ class Rounds:
         self.members.clear()
         self.plan, self.ledger.committed, self.is_suspending = None, None, False
         self.phase, self.detail, self.deadline = Phase.WAITING, why, inf
+        self._voter_by = inf
         self._roster.ready_at = now
         self.unseated.clear()
         self.fence_off()

@@ -110,6 +110,28 @@ def test_without_a_voter_only_a_new_attempt_goes_on() -> None:
     assert fleet.over is not None
 
 
+def test_a_voter_that_comes_back_in_time_is_heard_though_newcomers_fill_the_grid() -> None:
+    fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2)
+    fleet.add_grid(1, 2)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: committed(fleet, 5))
+    alive = dict(fleet.agents)
+    for name in alive:
+        fleet.tell(a.Disconnected(name))
+    fleet.agents.clear()
+    fleet.idle(5.0)
+    fleet.add_grid(1, 2, "b")
+    fleet.wait(5.0)
+    fence = fleet.arbiter.fence
+    fleet.wait(5.0)
+    assert fleet.arbiter.fence == fence  # nobody is stopped again and again
+    fleet.agents.update(alive)
+    fleet.reconnect()
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.arbiter.durable.attempt == 0
+
+
 def test_voters_that_are_certainly_dead_hold_nobody_up() -> None:
     fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2)
     fleet.add_grid(1, 2)
