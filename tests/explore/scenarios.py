@@ -21,11 +21,16 @@ POLICIES = ("random", "fifo", "late", "slow-control")
 Branches = Iterator[tuple[History, World]]
 
 
-def walk(history: History, world_type: type[World], stride: int = 1) -> Branches:
-    """The undisturbed run, stopped at every ``stride``-th event; the seed says which."""
+def walk(
+    history: History, world_type: type[World], stride: int = 1, *, begun: bool = True
+) -> Branches:
+    """The undisturbed run, stopped at every ``stride``-th event; the seed says which.
+
+    begun: only from the first plan on.
+    """
     world, event = world_type(history.job, history.seed, history.policy), 0
     while True:
-        if event % stride == history.seed % stride:
+        if (world.plan is not None or not begun) and event % stride == history.seed % stride:
             yield history.then(event, ()), world
         if not world.step():
             return
@@ -49,7 +54,7 @@ def branch(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, 
 
 def singles(base: History, world_type: type[World], stride: int = 1) -> Branches:
     """Every event x every agent that lives; the fate of what it had sent rotates."""
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, world_type, stride, begun=False)):
         for i, name in enumerate(sorted(at[1].nodes)):
             yield branch(at, 0, ("kill", name, (n + i) % 3))
 

@@ -73,7 +73,7 @@ class World:
         self.job, self.policy = job, policy
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
-        self.outcome, self.losses = "", 0
+        self.outcome, self.losses, self.has_expelled = "", 0, False
         self.trace, self.points = 0, Counter[tuple[str, str, str]]()
         self.noticed: frozenset[AgentId] = frozenset()
         self.batch: BatchShape | None = None
@@ -217,6 +217,7 @@ class World:
         """Directed links are lost. The operator's name in them is ``OPERATOR``."""
         self.cut |= set(links)
         self.losses += 1  # whoever is cut off may be given up
+        self.has_expelled |= any(OPERATOR not in link for link in self.cut)
         self.messages = [m for m in self.messages if not self._is_cut(m[0], m[1])]
         for name in sorted(self.nodes):
             self._suspect(self.nodes[name])
@@ -504,7 +505,7 @@ class World:
     def _is_too_few(self) -> bool:
         """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
         alive = sum(self._reaches(a) and a not in self.noticed for a in self.nodes)
-        if any(OPERATOR not in link for link in self.cut):  # one end of a broken link is given up
+        if self.has_expelled:  # and is not asked again, but replaced
             alive = min(alive, len(self.arbiter.status().members))
         stages, durable = self.job.stages, self.durable
         is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
