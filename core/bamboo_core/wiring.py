@@ -1,7 +1,8 @@
 """A task graph with numbers for names: what scheduler and emission share. Made for speed.
 
 A task's number is its place in ``graph.tasks``; equal tasks and equal transfers of a graph are one
-object (see :class:`bamboo_core.tasks.TaskGraph`), so that they are known by identity.
+object (see :class:`bamboo_core.tasks.TaskGraph`), so that they are known by identity. An equal task
+that is another object is found, but slowly; of an equal transfer both would be sent.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Wiring:
         for i, needs in enumerate(graph.tasks.values()):
             for need in needs:
                 if type(need) is TaskId:
-                    after[number[id(need)]].append(i)
+                    before = number.get(id(need))
+                    after[self._find(need) if before is None else before].append(i)
                     continue
                 transfer = cast(Transfer, need)
                 inbound[i].append(transfer)
@@ -58,7 +60,9 @@ class Wiring:
                     self.opening[key] = transfer
                     self.openers.setdefault(key, []).append(i)
                     continue
-                maker = number[id(producer)]
+                maker = number.get(id(producer))
+                if maker is None:
+                    maker = self._find(producer)
                 far[maker].append(i)
                 if key not in known:
                     known.add(key)
@@ -66,6 +70,13 @@ class Wiring:
                         self.closing[key] = transfer
                     else:
                         outbound[maker].append(transfer)
+
+    def _find(self, task: TaskId) -> int:
+        """Number of a task that is known by another object. ValueError: it is not in the graph."""
+        try:
+            return self.tasks.index(task)
+        except ValueError:
+            raise ValueError(f"{task.agent} shall wait for {task.instruction}, no task") from None
 
     def _put_off_seals(self) -> None:
         """SEAL comes after the agent's work, since files are written in the background."""

@@ -140,3 +140,17 @@ def test_unequal_stages_are_levelled_by_their_cost():
     for (s, _), agent in work.items():
         load[agent] = load.get(agent, 0) + (3.0 if s == 0 else 9.0)
     assert max(load.values()) - min(load.values()) <= 9.0
+
+
+def test_a_task_is_found_by_name_as_well():
+    graph = TaskGraph((A,), {task(A, Op.B, 0, 0): (task(A, Op.F, 0, 0),), task(A, Op.F, 0, 0): ()})
+    assert [x.op for x in build(graph).programs[A]] == [Op.F, Op.B]
+    way = Transfer(Item(Kind.OUT, 0, 1, 0, 0), A, B, task(A, Op.F, 0, 0))
+    graph = TaskGraph((A, B), {task(A, Op.F, 0, 0): (), task(B, Op.F, 1, 0): (way,)})
+    assert [x.op for x in build(graph).programs[B]] == [Op.RECV, Op.F]
+
+
+def test_waiting_for_what_is_no_task_is_refused():
+    graph = TaskGraph((A,), {task(A, Op.B, 0, 0): (task(A, Op.F, 0, 0),)})
+    with pytest.raises(ValueError, match=r"a shall wait for F\[0:1\] m0, no task"):
+        build(graph)
