@@ -25,6 +25,9 @@ from bamboo_core.messages import CommitRecord
 from bamboo_core.numerics import BatchShape
 from bamboo_core.program import Instruction, Op
 
+_COMPARE_EVERY = 100
+"""Steps between two comparisons of the copies of a layer."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -347,17 +350,23 @@ class Backend:
                 flat = buffer.tensor[layout.layers[layer]]
                 norms[layer] = float(torch.linalg.vector_norm(flat))
             losses |= self.store[Item(Kind.RED, task.step, *cut)].losses
+        checksums = {}
+        if task.step and task.step % _COMPARE_EVERY == 0:
+            checksums = {layer: self.layers[layer].checksum() for layer in norms}
         vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
-        self.store[vote] = Ballot(norms, losses)
+        self.store[vote] = Ballot(norms, losses, checksums)
 
     def _commit(self, task: Instruction) -> CommitRecord:
-        names = [Item(Kind.VOTE, task.step, agent=agent) for agent in task.agents]
+        votes: dict[AgentId, Ballot] = {
+            agent: self.store[Item(Kind.VOTE, task.step, agent=agent)] for agent in task.agents
+        }
+        ballots.compare(task.step, votes)
         scores = {
             item.index: score
             for item, score in self.store.items()
             if item.kind is Kind.SCORE and item.step == task.step
         }
-        return ballots.count(task.step, [self.store[name] for name in names], scores)
+        return ballots.count(task.step, list(votes.values()), scores)
 
     def _validate(self, task: Instruction) -> None:
         layers = self._held(task.lo, task.hi)

@@ -22,6 +22,9 @@ OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer (its state is per parameter)."""
 
 
+_CHECKSUM_MASK = (1 << 52) - 1  # JSON numbers keep it whole
+
+
 @dataclass(frozen=True)
 class LayerRecord:
     """A layer's state as plain data. ``extra``: what of the optimizer's state is no tensor."""
@@ -44,6 +47,16 @@ class Layer:
         """Switch dropout and the like; only when it changes, since it walks all submodules."""
         if self.module.training != training:
             self.module.train(training)
+
+    def checksum(self) -> int:
+        """Equal for equal bits of weights and buffers; one pass over them."""
+        total = 0
+        for tensor in (*self.module.parameters(), *self.module.buffers()):
+            words = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+            if words.numel() % 4 == 0:
+                words = words.view(torch.int32)
+            total = (total * 31 + int(words.sum(dtype=torch.int64))) & _CHECKSUM_MASK
+        return total
 
     def record(self) -> LayerRecord:
         """A copy of the whole state, on the CPU; later updates do not reach it."""

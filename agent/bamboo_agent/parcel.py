@@ -87,7 +87,8 @@ def _unpack(
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
     if kind is Kind.VOTE:
-        return Ballot(*(_by_number(meta[name]) for name in ("norms", "losses")))
+        checksums = {int(layer): int(x) for layer, x in meta["checksums"].items()}
+        return Ballot(_by_number(meta["norms"]), _by_number(meta["losses"]), checksums)
     if kind is Kind.FILE:
         return FileRecord(**meta)
     if kind is Kind.SCORE:
