@@ -1,7 +1,7 @@
 """A log of everything that reaches a worker's executor, and of what it answers.
 
 One JSON object a line, in order, so that tests can replay a real run through the same state machine
-(trace validation). Off unless ``BAMBOO_EVENT_LOG`` names a folder.
+(trace validation); "at" is time.monotonic(). Off unless ``BAMBOO_EVENT_LOG`` names a folder.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -74,6 +75,7 @@ class LoggedExecutor:
 
     def _log(self, event: dict[str, Any], effects: list[Effect]) -> list[Effect]:
         if self._file is not None:
+            event["at"] = time.monotonic()
             event["effects"] = [describe(effect) for effect in effects]
             self._file.write(json.dumps(event) + "\n")
             self._file.flush()

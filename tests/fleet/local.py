@@ -99,8 +99,10 @@ class LocalFleet:
         *,
         timing: Timing | None = None,
         nursery: NurseryProcess | None = None,
+        sees_ends: bool = True,
     ) -> None:
-        """``nursery``: one that several fleets share; without it the fleet has its own."""
+        """``nursery``: one that several fleets share; without it the fleet has its own. sees_ends:
+        the arbiter is told at once that a process has ended, as a kubelet does in time."""
         authority = Authority()
         self.spec = spec
         self.folder = folder
@@ -116,6 +118,7 @@ class LocalFleet:
             (folder / name).mkdir(parents=True)
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
+        self._sees_ends = sees_ends
         self._nursery = nursery or NurseryProcess(folder / "nursery")
         self._owns_nursery = nursery is None
 
@@ -184,7 +187,8 @@ class LocalFleet:
 
     async def _watch(self, pod: Pod) -> None:
         self.exits[pod.agent] = code = await pod.process.wait()
-        self.lead.lost(pod.agent, f"the pod ended with {code}")
+        if self._sees_ends:
+            self.lead.lost(pod.agent, f"the pod ended with {code}")
 
     def _dismissed(self, agent: AgentId, reason: str) -> None:
         """The operator deletes the pod: SIGTERM first."""
