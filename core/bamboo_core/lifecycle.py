@@ -6,7 +6,7 @@ Every condition answers one question and is written each time. Terminal conditio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bamboo_core import siting
@@ -14,7 +14,7 @@ from bamboo_core.messages import CommitRecord
 from bamboo_core.reasons import ConditionType as Type
 from bamboo_core.reasons import Phase, Reason
 from bamboo_core.records import Problem
-from bamboo_core.spec import Adjacency, JobSpec
+from bamboo_core.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.view import (
     ClusterView,
     Condition,
@@ -38,6 +38,7 @@ _CANNOT_START = frozenset(
     }
 )
 _MAX_LISTED = 3
+_MAX_RUNS = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,11 @@ class ZoneCount:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What goes into the BambooJob's status, but for the arbiter's own part."""
+    """What goes into the BambooJob's status, but for the arbiter's own part.
+
+    least_copies: live copies of the layers that have fewest, 0: not training; thin_layers: which
+    those are.
+    """
 
     phase: Phase
     conditions: tuple[Condition, ...]
@@ -71,6 +76,8 @@ class JobStatus:
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
     checkpoint_path: str = ""
+    least_copies: int = 0
+    thin_layers: str = ""
     losses: Losses = Losses()  # noqa: RUF009 - frozen
 
 
@@ -124,6 +131,8 @@ def describe(
         samples_per_s=training.samples_per_s if _is_training(seen) else 0.0,
         checkpoint_step=training.checkpoint_step,
         checkpoint_path=training.checkpoint_path,
+        least_copies=min(training.copies, default=0) if _is_training(seen) else 0,
+        thin_layers=_thin_layers(training.copies) if _is_training(seen) else "",
         losses=memory.losses,
     )
 
@@ -237,6 +246,10 @@ def _degraded(seen: _Seen) -> Condition:
     kind, training = Type.DEGRADED, seen.training
     if _is_training(seen):
         wanted = seen.spec.pipelines
+        if min(training.copies, default=2) < 2 <= _promised_copies(seen.spec):
+            thin = _thin_layers(training.copies)
+            text = f"a loss would cost a restore: only one live copy of layers {thin}"
+            return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
         if training.pipelines < wanted.count:
             text = f"{training.pipelines} of {wanted.count} pipelines train"
             return Condition(kind, True, Reason.FEWER_PIPELINES, text)
@@ -244,6 +257,22 @@ def _degraded(seen: _Seen) -> Condition:
             text = f"{len(training.members)} agents do the work of {seen.wanted}"
             return Condition(kind, True, Reason.FEWER_AGENTS, text)
     return Condition(kind, False, Reason.FULLY_PROTECTED, "every seat of the plan is taken")
+
+
+def _promised_copies(spec: JobSpec) -> int:
+    """Live copies of every layer when every seat is taken."""
+    replicas = spec.redundancy is RedundancyMode.REPLICA and spec.pipelines.stages > 1
+    return spec.pipelines.count * (2 if replicas else 1)
+
+
+def _thin_layers(copies: Sequence[int]) -> str:
+    """The layers with the fewest copies, as ``0-3, 7``."""
+    least = min(copies, default=0)
+    thin = [layer for layer, count in enumerate(copies) if count == least]
+    starts = [layer for layer in thin if layer - 1 not in thin]
+    ends = [layer for layer in thin if layer + 1 not in thin]
+    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+    return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
 
 
 def _recovering(seen: _Seen) -> Condition:

@@ -61,6 +61,7 @@ class Reason(StrEnum):
     NOT_ACCEPTED = "NotAccepted"
     FINISHED = "Finished"
     # Degraded
+    LAYERS_UNPROTECTED = "LayersUnprotected"
     FEWER_AGENTS = "FewerAgents"
     FEWER_PIPELINES = "FewerPipelines"
     FULLY_PROTECTED = "FullyProtected"

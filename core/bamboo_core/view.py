@@ -145,8 +145,8 @@ class TrainingView:
     """What the arbiter knows of the training.
 
     planned: a plan is in force; recovering: agents are stopped or being rewired, with ``detail``;
-    dismissed: agents that the plan has left out for ever; committed: newest commit;
-    checkpoint_step: -1 for none.
+    dismissed: agents that the plan has left out for ever; copies: for each layer, how many live
+    agents hold it by plan; committed: newest commit; checkpoint_step: -1 for none.
     """
 
     epoch: int = 0
@@ -158,6 +158,7 @@ class TrainingView:
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()
+    copies: tuple[int, ...] = ()
     committed: CommitRecord | None = None
     validation_loss: float | None = None
     samples_per_s: float = 0.0

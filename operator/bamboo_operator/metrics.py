@@ -106,6 +106,7 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
         ("bamboo_job_attempt", "Restores so far", lambda f: f.status.attempt),
         ("bamboo_job_training_loss", "Loss of the last committed step", _loss),
         ("bamboo_checkpoint_last_step", "Newest complete checkpoint", _checkpoint),
+        ("bamboo_job_least_copies", "Live copies of the thinnest layer", _copies),
         ("bamboo_job_samples_per_second", "Speed", lambda f: f.status.samples_per_s),
     ]
     for name, text, value in gauges:
@@ -157,6 +158,10 @@ def _conditions(figures: list[JobFigures]) -> Metric:
 
 def _labels(figures: JobFigures) -> list[str]:
     return [figures.job.namespace, figures.job.name]
+
+
+def _copies(figures: JobFigures) -> float:
+    return float(figures.status.least_copies)
 
 
 def _loss(figures: JobFigures) -> float:

@@ -104,6 +104,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "losses": {"total": status.losses.total, "noticed": status.losses.noticed},
         "failures": memory.failures,
         "lastCheckpoint": _checkpoint(status),
+        "protection": _protection(status),
         "identity": identity(spec),
         "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
     }
@@ -150,6 +151,12 @@ def _checkpoint(status: JobStatus) -> Object | None:
     if status.checkpoint_step < 0:
         return None
     return {"step": status.checkpoint_step, "path": status.checkpoint_path}
+
+
+def _protection(status: JobStatus) -> Object | None:
+    if not status.least_copies:
+        return None
+    return {"leastCopies": status.least_copies, "layers": status.thin_layers}
 
 
 def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:

@@ -48,6 +48,7 @@ def view(
         connected=frozenset(status.connected),
         members=frozenset(status.members),
         dismissed=dismissed,
+        copies=tuple(status.copies[layer] for layer in sorted(status.copies)),
         committed=_committed(status, durable, told.committed),
         validation_loss=told.validation_loss
         if status.validation_loss is None

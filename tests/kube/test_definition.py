@@ -34,13 +34,16 @@ async def test_defaults_are_those_of_the_core(kube: Kube, devcluster_namespace: 
     assert to_json(with_defaults) == to_json(without)
 
 
-async def test_status_is_not_pruned(kube: Kube, devcluster_namespace: str) -> None:
+@pytest.mark.parametrize("outcome", [None, Outcome.COMPLETE])
+async def test_status_is_not_pruned(
+    kube: Kube, devcluster_namespace: str, outcome: Outcome | None
+) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view, spec = observe.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
     training = TrainingView(
         epoch=3, attempt=1, planned=True, pipelines=2, validation_loss=1.0, samples_per_s=2.0,
-        checkpoint_step=4, checkpoint_path="/c", outcome=Outcome.COMPLETE,
+        checkpoint_step=4, checkpoint_path="/c", outcome=outcome, copies=(2, 1, 1),
     )  # fmt: skip
     decided = step(spec, ClusterView(), training, Memory(incarnation=4), job=view, now=1e9)
     new = statuses.describe(view, spec, decided.status, decided.memory)
@@ -48,7 +51,8 @@ async def test_status_is_not_pruned(kube: Kube, devcluster_namespace: str) -> No
     path = api.job_status(view.namespace, view.name)
     stored = await kube.apply(path, statuses.envelope(view, new), manager=api.STATUS_MANAGER)
     assert stored["status"] == new
-    assert statuses.read_memory(stored).terminal is Outcome.COMPLETE
+    assert ("protection" in new) == (outcome is None)
+    assert statuses.read_memory(stored).terminal is outcome
 
 
 async def test_the_two_writers_do_not_touch_each_other(

@@ -11,6 +11,7 @@ from bamboo_core.spec import (
     JobSpec,
     PipelinesSpec,
     PlacementSpec,
+    RedundancyMode,
     RunPolicy,
     TrainingSpec,
     WorkerSpec,
@@ -29,6 +30,7 @@ def spec(
     run_policy: RunPolicy | None = None,
     suspend: bool = False,
     worker: WorkerSpec | None = None,
+    redundancy: RedundancyMode = RedundancyMode.NONE,
 ) -> JobSpec:
     """A small job."""
     return JobSpec(
@@ -40,6 +42,7 @@ def spec(
         placement=PlacementSpec(adjacency, zones),
         run_policy=run_policy if run_policy is not None else RunPolicy(),
         suspend=suspend,
+        redundancy=redundancy,
     )
 
 

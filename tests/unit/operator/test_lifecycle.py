@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from bamboo_core.lifecycle import JobStatus, describe
 from bamboo_core.messages import CommitRecord
 from bamboo_core.reasons import ConditionType, Phase, Reason
 from bamboo_core.records import Problem
-from bamboo_core.spec import Adjacency
+from bamboo_core.spec import Adjacency, RedundancyMode
 from bamboo_core.view import (
     ClusterView,
     Condition,
@@ -120,6 +121,27 @@ def test_degraded() -> None:
     assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
     fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
     assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines train")
+
+
+@pytest.mark.parametrize(
+    ("copies", "changes", "message"),
+    [
+        ((2, 1, 1, 2, 1), {"redundancy": RedundancyMode.REPLICA}, "1-2, 4"),
+        ((1, 1), {"count": 2}, "0-1"),
+        ((2, 2), {"count": 2}, ""),
+        ((1, 1), {}, ""),
+    ],
+)
+def test_layers_without_a_second_copy(
+    copies: tuple[int, ...], changes: dict[str, Any], message: str
+) -> None:
+    """Only a job that promises copies can lack them."""
+    training = replace(TRAINING, copies=copies, pipelines=changes.get("count", 1))
+    found = status(*PODS, training=training, **changes)
+    degraded = condition(found, ConditionType.DEGRADED)
+    assert (degraded.reason == Reason.LAYERS_UNPROTECTED) == bool(message)
+    assert degraded.message.endswith(message)
+    assert found.least_copies == min(copies)
 
 
 def test_recovering() -> None:
