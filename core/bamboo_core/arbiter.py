@@ -146,7 +146,7 @@ class Arbiter:
             case Lost(agent, confirmed, evidence):
                 self._lose(agent, evidence, confirmed=confirmed, now=now)
             case Goal():
-                self._aim(event)
+                self._aim(event, now)
             case Persisted(version):
                 self._out.persisted(version)
                 return
@@ -158,12 +158,14 @@ class Arbiter:
                 self._look(now)
         self._consider(now)
 
-    def _aim(self, goal: Goal) -> None:
+    def _aim(self, goal: Goal, now: float) -> None:
         """A goal that asks for something else gives agents without a part another chance."""
         rounds, before = self._rounds, self._rounds.goal
         rounds.goal, self._roster.drained = goal, goal.drained
         if before is None or replace(before, expected=goal.expected) != goal:
             rounds.unseated.clear()
+            if rounds.phase is Phase.HOLDING:
+                self._begin("the goal has changed", now)
 
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
         agent, job, timing = hello.agent, self._job, self._timing

@@ -190,6 +190,11 @@ class Rounds:
         self._out.at_once(ComputePlan(self.request, self._make_request(now)))
 
     def _hold(self, text: str, deadline: float, now: float) -> None:
+        assert self.goal is not None
+        if self.goal.suspended:
+            words = f"{text}; steps since the newest checkpoint will be repeated"
+            self.end(Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
+            return
         self.phase, self.detail, self.deadline = Phase.HOLDING, text, deadline
         self._retry_at = now + self._retry_s
         self.record(Happening.WAITING, text, Severity.WARNING)

@@ -188,6 +188,21 @@ def test_too_few_survivors_keep_their_state_and_wait() -> None:
     assert "too few" in status.detail
 
 
+def test_a_job_that_cannot_go_on_can_be_suspended() -> None:
+    fleet = running(pipelines=1, stages=4, steps=40, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in ("a1", "a2", "a3"):
+        fleet.kill(name)
+    fleet.run()
+    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+    fleet.tell(a.Goal(1, suspended=True))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.SUSPENDED
+    assert "will be repeated" in fleet.over.message
+    assert not fleet.agents
+
+
 # ---------------------------------------------------------------- the rule itself
 
 
