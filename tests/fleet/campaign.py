@@ -50,7 +50,7 @@ class Campaign:
             and plan is not None
             and len(plan.pipelines) == fleet.spec.pipelines.count
             and not plan.holes
-            and not plan.leaving
+            and fleet.exits.keys() >= set(plan.leaving)
             and fleet.exits.keys().isdisjoint(plan.live)
         )
 

@@ -1,0 +1,306 @@
+"""How long training pauses when an agent is killed: 8 real agents on this machine, a real arbiter.
+
+    python benchmarks/failover_pause.py [--kills 100] [--notices 5] [--seed 1] [--minutes 60]
+
+Two pipelines of four stages, Replica. A random agent (supervisor and worker) gets SIGKILL at a
+random moment of a step. Nobody tells the arbiter: it must learn it from closed sockets, as when a
+pod dies. pause_s runs from the signal to the next commit under the new plan, less a normal step
+(the median of the undisturbed ones before it). Then a new agent takes the free seat. Noticed losses
+get SIGTERM with 10 s of grace; they must redo nothing. --minutes ends a long run early.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count, pairwise
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import results_file
+from tests.fleet.campaign import Campaign
+from tests.fleet.jobs import tiny_gpt
+from tests.fleet.local import LocalFleet, NurseryProcess
+
+from bamboo_core.arbitration import Happening
+from bamboo_core.ids import AgentId
+from bamboo_core.messages import Progress, Ready, Report
+from bamboo_core.plan import layers_of
+from bamboo_core.spec import JobSpec, RedundancyMode
+
+PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
+PER_FLEET = 25
+STEADY = 3  # undisturbed steps before each loss
+PARTS = ("detect", "stop", "decide", "direct", "resume", "recompute")
+NOTE = (
+    "pause_s: SIGKILL to next commit, less a normal step; goals p50_s 1, p99_s 3; delay_s: the same"
+    " from the last commit before the signal: all that the loss has cost. Parts (medians;"
+    " each kill's sum up to pause and step): detect until the arbiter stops the job; stop until"
+    " the last report; decide until the plan; direct until the last supervisor has its directive;"
+    " resume until the last worker has its program; recompute until the commit. noticed_p50_s:"
+    " SIGTERM while a newcomer stands by, longest step less a normal one; redone_tasks: tasks done"
+    f" twice after notices, goal 0. GPT of tests/fleet/jobs.py, {MICROBATCHES} micro-batches of 2;"
+    " all agents share the cores named above"
+)
+Sample = dict[str, Any]
+
+
+def job(folder: Path) -> JobSpec:
+    """The GPT of the tests, for ever."""
+    spec = tiny_gpt(
+        folder,
+        pipelines=PIPELINES,
+        stages=STAGES,
+        mode=RedundancyMode.REPLICA,
+        microbatches=MICROBATCHES,
+    )
+    return replace(spec, training=replace(spec.training, steps=1_000_000))
+
+
+class Tail:
+    """What a log gets from now on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, path.stat().st_size
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        """Whole lines only."""
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            _, *lines = b"".join((b"\n", file.read())).split(b"\n")
+        for line in lines[:-1]:
+            yield json.loads(line)
+
+
+class Bench:
+    """One fleet and the losses in it."""
+
+    def __init__(self, fleet: LocalFleet, chance: random.Random) -> None:
+        self._fleet, self._chance = fleet, chance
+        self._campaign = Campaign(fleet)
+        self._newcomers = 0
+
+    async def start(self) -> None:
+        """Eight agents in three zones."""
+        seats = range(PIPELINES * STAGES)
+        await self._fleet.add({f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in seats})
+
+    async def kill(self) -> Sample:
+        """SIGKILL one of a whole fleet; a newcomer comes once the cost is known."""
+        fleet, records = self._fleet, self._fleet.lead.records
+        step_s = await self._steady()
+        plan = fleet.plan()
+        victim = self._chance.choice(sorted(plan.live))
+        survivors = [agent for agent in plan.live if agent != victim]
+        tails = [Tail(path) for agent in survivors for path in self._logs(agent)]
+        heard, recorded = len(fleet.lead.said), len(records)
+        last_at = max(self._commits(0).values())
+        at = fleet.kill(victim)
+        await fleet.until(
+            lambda: any(r.reason is Happening.RESUMED for _, r in records[recorded:]),
+            f"a commit without {victim}",
+        )
+        marks = [at, *self._marks(heard, recorded, tails)]
+        parts = [after - before for before, after in pairwise(marks)]
+        await self._add(fleet.pods[victim].zone)
+        return {
+            "seat": list(plan.seats[victim]),
+            "step_s": round(step_s, 4),
+            "pause_s": round(marks[-1] - at - step_s, 4),
+            "delay_s": round(marks[-1] - last_at - step_s, 4),
+            "parts_s": {n: round(p, 4) for n, p in zip(PARTS, parts, strict=True)},
+        }
+
+    async def notice(self) -> Sample:
+        """SIGTERM to one of a whole fleet, for whom another one stands by."""
+        fleet = self._fleet
+        await self._campaign.steady_step()
+        victim = self._chance.choice(sorted(fleet.plan().live))
+        newcomer = await self._add(fleet.pods[victim].zone)
+        await fleet.until(lambda: newcomer in fleet.status().standby, f"{newcomer} to be ready")
+        step_s = await self._steady()
+        heard, first = len(fleet.lead.said), max(self._commits(0))
+        fleet.terminate(victim)
+        await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
+        await self._campaign.steady_step()
+        times = [at for _, at in sorted(self._commits(first).items())]
+        longest_s = max(after - before for before, after in pairwise(times))
+        return {
+            "exit": fleet.exits[victim],
+            "step_s": round(step_s, 4),
+            "pause_s": round(longest_s - step_s, 4),
+            "redone_tasks": self._redone(heard),
+        }
+
+    async def _steady(self) -> float:
+        """A normal step of the whole fleet, and a random part of the next one."""
+        first = await self._campaign.steady_step()
+        newest = max(first, *self._commits(first))
+        await self._fleet.committed(newest + STEADY, deadline_s=120.0)
+        times = [at for _, at in sorted(self._commits(newest).items())]
+        step_s = statistics.median(after - before for before, after in pairwise(times))
+        await asyncio.sleep(self._chance.random() * step_s)
+        return step_s
+
+    async def _add(self, zone: str) -> AgentId:
+        self._newcomers += 1
+        name = f"new-{self._newcomers}"
+        await self._fleet.add({name: zone})
+        return AgentId(name)
+
+    def stage_bytes(self) -> int:
+        """Weights of the largest stage."""
+        ready = self._fleet.said(Ready)[0]
+        cut = self._fleet.plan().cut
+        return max(sum(ready.costs[x].parameter_bytes for x in layers_of([s])) for s in cut)
+
+    # ------------------------------------------------------------ what was seen
+
+    def _logs(self, agent: AgentId) -> list[Path]:
+        """The supervisor's and the worker's."""
+        events = self._fleet.folder / "events"
+        return [events / "members" / f"{agent}.jsonl", events / f"{agent}.jsonl"]
+
+    def _commits(self, first: int) -> dict[int, float]:
+        """Step -> when the arbiter heard of its commit first."""
+        found: dict[int, float] = {}
+        for said in self._fleet.lead.said:
+            if isinstance(said.message, Progress) and said.message.commit.step >= first:
+                found.setdefault(said.message.commit.step, said.at)
+        return found
+
+    def _redone(self, heard: int) -> int:
+        messages = (said.message for said in self._fleet.lead.said[heard:])
+        return sum(m.redone_tasks for m in messages if isinstance(m, Progress))
+
+    def _marks(self, heard: int, recorded: int, tails: Sequence[Tail]) -> list[float]:
+        """When each of the parts ended, by the one clock of this machine."""
+        records = self._fleet.lead.records[recorded:]
+        resumed = next(at for at, r in records if r.reason is Happening.RESUMED)
+        stopped = next(at for at, r in records if r.reason is Happening.STOPPED)
+        planned = max(at for at, r in records if r.reason is Happening.PLANNED and at < resumed)
+        said = self._fleet.lead.said[heard:]
+        reported = max(s.at for s in said if isinstance(s.message, Report) and s.at < planned)
+        lines = [line for tail in tails for line in tail.lines()]
+        directed = max(n for n in map(_directed_at, lines) if n < resumed)
+        installed = max(line["at"] for line in lines if "install" in line and line["at"] < resumed)
+        return [stopped, reported, planned, directed, installed, resumed]
+
+
+def _directed_at(line: dict[str, Any]) -> float:
+    """When a supervisor got a directive; only then it renews its liveness sockets."""
+    effects = line["effects"] if "now" in line else ()
+    is_directive = any(effect["is"] == "ConnectLiveness" for effect in effects)
+    return float(line["now"]) if is_directive else 0.0
+
+
+# ---------------------------------------------------------------- the run
+
+
+@dataclass
+class Results:
+    """What all fleets together have shown."""
+
+    kills: list[Sample] = field(default_factory=list)
+    notices: list[Sample] = field(default_factory=list)
+    stage_bytes: int = 0
+
+
+async def one_fleet(
+    folder: Path, nursery: NurseryProcess, chance: random.Random, wanted: Wanted, results: Results
+) -> None:
+    """Up to PER_FLEET losses, one after the other."""
+    async with LocalFleet(job(folder), folder / "fleet", nursery=nursery, sees_ends=False) as fleet:
+        bench = Bench(fleet, chance)
+        await bench.start()
+        for _ in range(PER_FLEET):
+            if len(results.notices) < wanted.notices:
+                results.notices.append(await bench.notice())
+                print(f"notice {len(results.notices)}: {results.notices[-1]}", flush=True)
+            elif not wanted.is_enough(results):
+                results.kills.append(await bench.kill())
+                print(f"kill {len(results.kills)}: {results.kills[-1]}", flush=True)
+        results.stage_bytes = bench.stage_bytes()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How many losses, and until when (time.monotonic())."""
+
+    kills: int
+    notices: int
+    until: float
+
+    def is_enough(self, results: Results) -> bool:
+        """All kills, or no time for more."""
+        return len(results.kills) >= self.kills or time.monotonic() > self.until
+
+
+def measure(wanted: Wanted, seed: int) -> Results:
+    """A new fleet for every few losses, so that logs stay short."""
+    results, chance = Results(), random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        nursery = NurseryProcess(Path(name) / "nursery")
+        nursery.start()
+        for number in count():
+            if wanted.is_enough(results):
+                break
+            folder = Path(name) / f"fleet-{number}"
+            asyncio.run(one_fleet(folder, nursery, chance, wanted, results))
+        nursery.stop()
+    return results
+
+
+def quantile(samples: Sequence[Sample], key: str, share: float) -> float:
+    """The smallest value that at least this share of the samples does not exceed."""
+    ordered = sorted(float(sample[key]) for sample in samples)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def figures(results: Results) -> dict[str, float]:
+    """Percentiles over all kills, the median of each part, and what notices have cost."""
+    kills, notices = results.kills, results.notices
+    found: dict[str, float] = {"kills": len(kills)}
+    for prefix, key in (("", "pause_s"), ("delay_", "delay_s")):
+        found[f"{prefix}p50_s"] = quantile(kills, key, 0.5)
+        found[f"{prefix}p99_s"] = quantile(kills, key, 0.99)
+    for part in PARTS:
+        found[f"{part}_s"] = statistics.median(sample["parts_s"][part] for sample in kills)
+    found["step_s"] = statistics.median(sample["step_s"] for sample in kills)
+    found["notices"] = len(notices)
+    found["noticed_p50_s"] = quantile(notices, "pause_s", 0.5)
+    found["redone_tasks"] = sum(sample["redone_tasks"] for sample in notices)
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--notices", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    given = parser.parse_args()
+    until = time.monotonic() + 60 * given.minutes
+    results = measure(Wanted(given.kills, given.notices, until), given.seed)
+    path = results_file.write(
+        "failover_pause",
+        samples={"kills": results.kills, "notices": results.notices},
+        figures={**figures(results), "stage_parameter_bytes": results.stage_bytes},
+        note=NOTE,
+    )
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
