@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 LEASE = "bamboo-operator"
 RECONNECT_S = 1.0
+_PROGRESS_PER_S = 50.0
 _DRAIN_S = 5.0
 _FLUSH_S = 2.0
 
@@ -183,11 +184,16 @@ class App:
         def wake(job: JobView) -> None:
             self._queue.add((job.namespace, job.name))
 
+        def wake_later(job: JobView) -> None:
+            delay_s = max(1.0, len(self._figures()) / _PROGRESS_PER_S)
+            self._queue.add_after((job.namespace, job.name), delay_s)
+
         return jobs.Ports(
             persist=persist,
             dismiss=dismiss,
             record=record,
             wake=wake,
+            wake_later=wake_later,
             is_leading=lambda: elector.is_leading,
         )
 

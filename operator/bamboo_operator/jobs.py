@@ -43,7 +43,7 @@ from bamboo_core.arbitration import (
 )
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, Hello, Notice, Reconnect
+from bamboo_core.messages import AgentMessage, CommitRecord, Heartbeat, Hello, Notice, Reconnect
 from bamboo_core.spec import JobSpec
 from bamboo_core.view import ClusterView, JobView, Losses, TrainingView
 from bamboo_operator import facts, training
@@ -52,6 +52,8 @@ from bamboo_operator.sessions import Session, Sessions
 log = logging.getLogger(__name__)
 
 Planner = Callable[[PlanRequest], PlanResult]
+
+_TICKS_A_LOOK = 4
 
 RETURN_S = 30.0
 """Members have so long to find a new leader: where the operator has no Service, nodes take a while
@@ -66,13 +68,15 @@ class Ports:
     """What an actor needs of the world.
 
     persist: writes facts under the rule of :mod:`bamboo_operator.facts`; dismiss: deletes a pod;
-    record: (job, record); wake: asks for a reconcile; is_leading: false silences everything.
+    record: (job, record); wake: asks for a reconcile, wake_later: for one in a while, for the sake
+    of progress; is_leading: false silences everything.
     """
 
     persist: Callable[[JobView, Durable], Coroutine[Any, Any, None]]
     dismiss: Callable[[JobView, AgentId, str], Coroutine[Any, Any, None]]
     record: Callable[[JobView, Record], None]
     wake: Callable[[JobView], None]
+    wake_later: Callable[[JobView], None]
     is_leading: Callable[[], bool]
     plan: Planner = planner.compute
     timing: Timing = field(default_factory=lambda: Timing(return_s=RETURN_S))
@@ -107,7 +111,9 @@ class JobActor:
         self._pending: Persist | None = None
         self._is_persisting = False
         self._mark: object = None
+        self._told_commit: CommitRecord | None = None
         self._faults = 0
+        self._ticks = 0
         self._restart_at = 0.0
         self._arbiter = self._make(durable)
 
@@ -195,14 +201,19 @@ class JobActor:
     def tick(self) -> None:
         """Time has passed."""
         self.tell(Tick())
+        self._ticks += 1
+        if self._ticks % _TICKS_A_LOOK == 0:
+            self._notice_change()
 
     def tell(self, event: Event) -> None:
         """Let the arbiter handle an event and perform what it wants."""
         loop = asyncio.get_running_loop()
         if not self._ports.is_leading() or loop.time() < self._restart_at:
             return
+        effects: list[Effect] = []
         try:
-            for effect in self._arbiter.handle(event, loop.time()):
+            effects = self._arbiter.handle(event, loop.time())
+            for effect in effects:
                 self._perform(effect)
         except Exception:
             # A supervisor: a defect costs this job a pause, and the others nothing.
@@ -210,7 +221,8 @@ class JobActor:
             self._faults += 1
             self._restart_at = loop.time() + min(_LONGEST_PAUSE_S, 2.0**self._faults)
             self._restart()
-        self._notice_change()
+        if effects or not _is_routine(event):
+            self._notice_change()
 
     def _restart(self) -> None:
         """A new arbiter, as a new leader would make it; agents come back to it."""
@@ -283,10 +295,14 @@ class JobActor:
             self.losses = Losses(self.losses.total + 1, self.losses.noticed)
 
     def _notice_change(self) -> None:
-        mark = training.mark(self._arbiter.status())
+        status = self._arbiter.status()
+        mark = training.mark(status)
         if mark != self._mark:
             self._mark = mark
             self._ports.wake(self.job)
+        elif status.committed != self._told_commit:
+            self._told_commit = status.committed
+            self._ports.wake_later(self.job)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
@@ -301,6 +317,13 @@ class JobActor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _is_routine(event: Event) -> bool:
+    """What comes many times a second and changes nothing that a user sees, but for its effects."""
+    if isinstance(event, Received):
+        return isinstance(event.message, Heartbeat)
+    return isinstance(event, Tick)
 
 
 class Jobs:

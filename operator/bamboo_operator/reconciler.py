@@ -34,6 +34,8 @@ REFUSED_PAUSE_S = 10.0
 
 PROGRESS_S = 5.0
 """Status that differs in progress only is written at most so often."""
+WRITES_PER_S = 20.0
+"""And with many jobs so much less often that no more than these are written."""
 
 
 @dataclass
@@ -169,7 +171,8 @@ class Reconciler:
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
             return []
-        left_s = known.written_at + PROGRESS_S - now
+        pause_s = max(PROGRESS_S, len(self.figures) / WRITES_PER_S)
+        left_s = known.written_at + pause_s - now
         if left_s > 0 and statuses.differ_in_progress_only(old, new):
             return [left_s]
         await self._apply(job, new)

@@ -212,6 +212,7 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
 
     def core(value: Object) -> Object:
         kept = {k: v for k, v in value.items() if k not in ("progress", "arbiter")}
+        kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
         # "step 17 of 100" stands in the message of Running.
         kept["conditions"] = [
             {k: v for k, v in c.items() if k != "message" or c["type"] != ConditionType.RUNNING}

@@ -77,14 +77,14 @@ def _committed(
 
 
 def mark(status: ArbiterStatus) -> object:
-    """Differs when a user should hear of it."""
+    """Differs when a user should hear of it at once; the step that is committed can wait."""
     return (
         status.phase,
         status.detail,
         status.fence,
         status.members,
         status.connected,
-        status.committed,
+        status.validation_loss,
         status.checkpoint,
         status.outcome,
     )

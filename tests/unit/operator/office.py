@@ -54,6 +54,7 @@ class Office:
     api: MemoryApi = field(default_factory=MemoryApi)
     records: list[Record] = field(default_factory=list)
     woken: int = 0
+    woken_later: int = 0
     dismissed: list[AgentId] = field(default_factory=list)
     is_leading: bool = True
     plan: Callable[..., Any] | None = None
@@ -69,6 +70,7 @@ class Office:
             dismiss=self._dismiss,
             record=lambda job, record: self.records.append(record),
             wake=self._wake,
+            wake_later=self._wake_later,
             is_leading=lambda: self.is_leading,
             timing=timing if timing is not None else Timing(),
             **changes,
@@ -95,6 +97,9 @@ class Office:
 
     def _wake(self, job: JobView) -> None:
         self.woken += 1
+
+    def _wake_later(self, job: JobView) -> None:
+        self.woken_later += 1
 
     def add_pod(self, name: str, *, zone: str = "a", expires_at: float = FAR) -> str:
         """A pod of the job with its node; its token."""

@@ -68,6 +68,7 @@ class Desk:
             dismiss=dismiss,
             record=record,
             wake=lambda job: None,
+            wake_later=lambda job: None,
             is_leading=lambda: True,
         )
 

@@ -17,6 +17,7 @@ from bamboo_core.messages import (
     CommitRecord,
     Directive,
     Heartbeat,
+    Progress,
     Reconnect,
     Release,
     Stop,
@@ -228,7 +229,13 @@ async def test_from_hello_to_directive_facts_first(office: Office) -> None:
     view = actor.view()
     assert (view.planned, view.recovering, view.pipelines) == (True, False, 1)
     assert Happening.PLANNED in [record.reason for record in office.records]
-    assert office.woken
+    before = office.woken
+    committed = CommitRecord(0, loss=2.0)
+    await agents[0].say(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
+    await until(lambda: office.woken_later == 1)
+    assert actor.view().committed == committed
+    assert actor.view().samples_per_s == 128.0
+    assert 0 < office.woken <= before + 1
     for agent in agents:
         await agent.close()
 
