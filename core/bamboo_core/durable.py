@@ -44,7 +44,7 @@ class Durable:
     attempt: int = 0
     manifest: Manifest | None = None
     forks: tuple[Fork, ...] = ()
-    plan: Fence = Fence() - a NamedTuple is immutable
+    plan: Fence = Fence()  # a NamedTuple is immutable
     members: tuple[AgentId, ...] = ()
     voters: tuple[AgentId, ...] = ()
     pipelines: tuple[Pipeline, ...] = ()
