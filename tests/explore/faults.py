@@ -36,9 +36,12 @@ from bamboo_core.symbolic import Symbolic
 
 SMALL = Job(2, 2, 2)
 TALL = Job(1, 3, 2)
+LONG = Job(2, 2, 2, steps=5)
 SPARE = Job(2, 2, 2, spares=1)
 MOVING = Job(1, 2, 2, replica=False, spares=2)
-SAVING = Job(2, 2, 2, steps=4, save_every=1, salted=True)
+SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
+SELDOM = Job(2, 2, 2, replica=False, steps=4, save_every=2, salted=True)
+HEIR = Job(1, 2, 2, spares=1)
 
 
 @dataclass(frozen=True)
@@ -188,11 +191,7 @@ def _newest_files(self: Any, request: Any) -> None:
 
 
 def _wanted_only(self: Any, agent: Any, facts: Facts) -> tuple[int, ...]:
-    wanted = layers_of(self._goals.wants.get(agent, ()))
-    return tuple(wanted) or _layers(self, agent, facts)
-
-
-_layers = graph_module._Closure._layers
+    return tuple(layers_of(self._goals.wants.get(agent, ())))
 
 
 def _always_end(self: Any) -> None:
@@ -232,7 +231,7 @@ def _no_late_update(self: Facts, versions: Any) -> dict[int, int]:
     return {x: v for x, v in usable.items() if v == 0} if rushed else usable
 
 
-FAULTS: tuple[Planted, ...] = (
+PLANTS: tuple[Planted, ...] = (
     Planted("votes survive a stop", "S1", _patch(Executor, "_adopt", _keep_votes),
             (("singles", TALL), ("singles", SMALL), ("seconds", SMALL))),
     Planted("data before the program is refused", "S2",
@@ -248,13 +247,13 @@ FAULTS: tuple[Planted, ...] = (
             (("singles", SMALL), ("seconds", SMALL), ("changes", SPARE))),
     Planted("a copied version comes without its commit", "C3",
             _patch(Executor, "_transmit", _version_without_commit),
-            (("changes", SPARE), ("fuzz", SPARE))),
+            (("heirs", HEIR),)),
     Planted("no voter rule", "C4", _patch(Rounds, "durable", property(_no_voters)),
-            (("islands", MOVING), ("partitions", SMALL))),
+            (("shrinks", LONG),)),
     Planted("voters are forgotten at a restart", "C5",
-            _patch(Arbiter, "__init__", _forget_voters), (("islands", MOVING),)),
+            _patch(Arbiter, "__init__", _forget_voters), (("shrinks", LONG),)),
     Planted("directives leave before their facts are durable", "C6",
-            _patch(Outbox, "after_facts", _persist_late), (("operators", SMALL),)),
+            _patch(Outbox, "after_facts", _persist_late), (("moves", MOVING),)),
     Planted("unwanted layers are dropped at once", "C7",
             _patch(Executor, "_end", _drop_at_once), (("changes", SPARE), ("moves", MOVING))),
     Planted("a leaver goes before the commit", "C8",
@@ -262,20 +261,40 @@ FAULTS: tuple[Planted, ...] = (
             (("moves", MOVING), ("changes", SPARE))),
     Planted("a vote does not need the versions", "C9",
             _patch(Executor, "_may", _vote_without_versions),
-            (("changes", SPARE), ("moves", MOVING))),
+            (("moves", MOVING),)),
     Planted("only wanted holders take part in the transition", "C10",
             _patch(graph_module._Closure, "_layers", _wanted_only),
-            (("moves", MOVING), ("changes", SPARE))),
+            (("handovers", MOVING),)),
     Planted("END of an unknown commit is asked for", "C11",
             _patch(graph_module._Closure, "_end_older", _always_end), (("restores", SAVING),)),
     Planted("files of any version are used", "C12",
-            _patch(planner._Planning, "__init__", _newest_files), (("restores", SAVING),)),
+            _patch(planner._Planning, "__init__", _newest_files), (("restores", SELDOM),)),
     Planted("manifests beyond a fork are used", "C13", _patch(rounds, "eligible", _old_forks),
-            (("restores", SAVING),)),
+            (("forks", SAVING),)),
     Planted("evidence outlives its epoch", "C14", _patch(World, "_tell", _any_evidence),
             (("partitions", SMALL),)),
     Planted("a rushed leaver may not catch up", "C15", _patch(Facts, "_usable", _no_late_update),
-            (("changes", SPARE), ("moves", MOVING))),
+            (("rushes", MOVING),)),
     Planted("holdings survive a new attempt", "C18", _patch(Executor, "_wipe", _keep_holdings),
             (("restores", SAVING),)),
 )  # fmt: skip
+
+NOT_SHOWN: dict[str, str] = {
+    "S1": "every holder votes for all that it holds and wants, and a copy precedes the vote, so an"
+    " old vote stays true; tests/unit/protocol checks that a stop drops votes all the same",
+    "S5": "the commit comes after every F, B, I and V of its step by construction;"
+    " tests/unit/protocol checks that they are ancestors of UPDATE",
+    "S10": "the executor has no caps; the scheduler's forced releases are counted and tested",
+    "C1": "copies in the background are not built yet",
+    "C16": "as C1",
+    "C17": "as C1",
+    "C2": "END waits for the updates of its step, so nobody's floor passes what it still needs;"
+    " tests/unit/protocol checks that such items are taken",
+    "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",
+    "C10": "only leavers hold what they do not want, and they go with the commit",
+    "C14": "it costs healthy agents their place, no state; tests of the evidence check it",
+}
+"""Rules whose removal no history has shown: why not, and what checks them instead."""
+
+FAULTS: tuple[Planted, ...] = tuple(p for p in PLANTS if p.row not in NOT_SHOWN)
+"""Those that must be found."""

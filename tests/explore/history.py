@@ -45,6 +45,7 @@ FAULTS: dict[str, Callable[..., None]] = {
     "second operator": lambda w: w.restart_operator(split=True),
     "cut": lambda w, *links: w.partition(links),
     "heal": lambda w: w.heal(),
+    "doubt": lambda w, name: w.doubt(name),
     "duplicate": lambda w: w.duplicate(),
 }
 

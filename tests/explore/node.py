@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.executor import Drop, Effect, Executor, Run, Say, StepEnded, Transmit
-from bamboo_core.ids import AgentId, Fence
+from bamboo_core.ids import AgentId
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import (
     CommitRecord,
@@ -21,6 +21,7 @@ from bamboo_core.messages import (
     Stop,
 )
 from bamboo_core.numerics import BatchShape
+from bamboo_core.plan import layers_of
 from bamboo_core.program import Instruction, Op
 from bamboo_core.symbolic import Symbolic
 
@@ -46,6 +47,8 @@ class Node:
         self.released: int | None = None
         self.operator = AgentId("")
         self.kept: list[Any] = []
+        self.settled: frozenset[int] = frozenset()
+        self.ended = -1
         self.end: Any = None
 
     def copy(self) -> Node:
@@ -141,6 +144,19 @@ class Node:
         self.backend.store[item] = value
         self.perform(self.executor.saved(item), sealed)
 
+    def settle(self) -> bool:
+        """Once a step after the plan's target has ended, all wanted layers must be here.
+
+        True: one is not.
+        """
+        executor = self.executor
+        ended, self.ended = self.ended, executor.ended
+        directive = executor.directive
+        if ended == executor.ended or directive is None or executor.ended <= directive.target:
+            return False
+        self.settled = frozenset(layers_of(directive.wanted))
+        return any(executor.versions.get(x, -1) < executor.ended for x in self.settled)
+
     # ------------------------------------------------------------ effects
 
     def perform(self, effects: list[Effect], sealed: dict) -> None:
@@ -171,8 +187,3 @@ class Node:
                 known,
             )
         self.outbox.append((AgentId(""), message))
-
-
-def fence_of(node: Node) -> Fence:
-    """The newest fence that the node has adopted."""
-    return node.executor.fence

@@ -15,7 +15,9 @@ from tests.explore.world import World
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)
 MOVING = Job(1, 2, 2, replica=False, spares=2)
-SAVING = Job(2, 2, 2, steps=4, save_every=1, salted=True)
+HEIRS = Job(1, 2, 2, spares=1)
+LONG = Job(2, 2, 2, steps=5)
+SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
@@ -40,6 +42,8 @@ def runs() -> list[tuple[str, Job, int, float]]:
     for job in (SPARE, UNEVEN, WIDE):
         out += [("changes", job, 2, 2.0), ("partitions", job, 2, 1.5), ("fuzz", job, 1, 2.0)]
     out += [("moves", MOVING, 2, 1.0), ("islands", MOVING, 2, 1.0)]
+    out += [("rushes", MOVING, 1, 0.5), ("handovers", MOVING, 2, 0.5), ("heirs", HEIRS, 2, 0.5)]
+    out += [("forks", SAVING, 3, 1.0), ("shrinks", LONG, 3, 1.0)]
     out += [("restores", SAVING, 2, 2.0), ("fuzz", SAVING, 1, 2.0)]
     out += [("fuzz", LARGE, 1, 2.0), ("bulks", LARGE, 5, 1.0), ("changes", LARGE, 5, 1.0)]
     return out

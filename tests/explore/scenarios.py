@@ -180,6 +180,72 @@ def moves(base: History, world_type: type[World], stride: int = 1) -> Branches:
         yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
 
 
+def rushes(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """Short notice: what an agent holds is taken over by a newcomer; nobody dies."""
+    for n, at in enumerate(walk(base, world_type, stride)):
+        found = branch(at, 0, ("start", base.job.agents[-1]))
+        yield branch(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
+
+
+def heirs(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """A newcomer gets its copies; then everybody dies who had been there before."""
+    rng = random.Random(base.seed)
+    for at in walk(base, world_type, stride):
+        first, *others = base.job.at_start
+        found = branch(at, 0, ("start", base.job.agents[-1]))
+        for name in others:
+            found = branch(found, 0, ("kill", name, 0))
+        yield branch(found, rng.randrange(10, 70), ("kill", first, 1))
+
+
+def handovers(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """An agent hands over to a newcomer, which dies."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(walk(base, world_type, stride)):
+        newcomer = base.job.agents[-1]
+        found = branch(at, 0, ("start", newcomer))
+        found = branch(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
+        yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
+
+
+def forks(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """A restore, a new leader that looks at the files, and another restore."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(walk(base, world_type, stride)):
+        found, names = at, base.job.at_start
+        for again in range(2):
+            plan = found[1].plan
+            live = [a for a in (plan.live if plan is not None else names) if a in found[1].nodes]
+            for name in live:
+                found = branch(found, 0, ("kill", name, 1))
+            for i in range(len(names)):
+                found = branch(found, 0, ("start", AgentId(f"{'bc'[again]}{i:02d}")))
+            found = branch(found, rng.randrange(150), ("restart operator", bool(n % 2)))
+            advance(found[1], 0)
+            found = branch(found, rng.randrange(20, 120), ("duplicate",))
+        yield found
+
+
+def shrinks(base: History, world_type: type[World], stride: int = 1) -> Branches:
+    """Fewer pipelines are wanted; whoever stays is cut off with its plan from the operator."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(walk(base, world_type, stride)):
+        found = branch(at, 0, ("want", 1))
+        found = branch(found, rng.randrange(10, 60), ("duplicate",))
+        plan, names = found[1].plan, set(found[1].nodes)
+        inside = set(plan.live) & names if plan is not None else set()
+        if not inside or inside == names:
+            continue
+        found = branch(found, 0, ("cut", *island(inside, (names - inside) | {OPERATOR})))
+        for name in sorted(inside):
+            found = branch(found, 0, ("doubt", name))
+        if n % 2:
+            found = branch(found, rng.randrange(20), ("restart operator", False))
+            for name in sorted(inside):
+                found = branch(found, 0, ("doubt", name))
+        yield found
+
+
 def islands(base: History, world_type: type[World], stride: int = 1) -> Branches:
     """A hand-over, then an island without the operator: all newcomers, or all who were there."""
     rng, job = random.Random(base.seed), base.job
@@ -270,6 +336,11 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "changes": changes,
     "moves": moves,
     "islands": islands,
+    "rushes": rushes,
+    "heirs": heirs,
+    "handovers": handovers,
+    "forks": forks,
+    "shrinks": shrinks,
     "restores": restores,
     "fuzz": fuzz,
 }

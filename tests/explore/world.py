@@ -73,7 +73,8 @@ class World:
         self.job, self.policy = job, policy
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
-        self.outcome, self.losses, self.has_expelled = "", 0, False
+        self.outcome, self.losses = "", 0
+        self.has_expelled = self.has_cuts = False
         self.trace, self.points = 0, Counter[tuple[str, str, str]]()
         self.noticed: frozenset[AgentId] = frozenset()
         self.batch: BatchShape | None = None
@@ -217,10 +218,16 @@ class World:
         """Directed links are lost. The operator's name in them is ``OPERATOR``."""
         self.cut |= set(links)
         self.losses += 1  # whoever is cut off may be given up
+        self.has_cuts = True
         self.has_expelled |= any(OPERATOR not in link for link in self.cut)
         self.messages = [m for m in self.messages if not self._is_cut(m[0], m[1])]
         for name in sorted(self.nodes):
             self._suspect(self.nodes[name])
+
+    def doubt(self, name: AgentId) -> None:
+        """The operator hears of a loss that nobody can confirm."""
+        self.losses += 1
+        self._post(WATCH, self.leader, Lost(name, False, "unreachable"))
 
     def heal(self) -> None:
         """All links work again; broken sessions are opened anew."""
@@ -395,6 +402,8 @@ class World:
             self._check_commit(node, record)
 
     def _after(self, node: Node) -> None:
+        if node.settle():
+            raise Violation(f"the plan counts as entered, but {node.name} lacks a layer")
         for peer, message in node.outbox:
             if peer == OPERATOR:
                 self._tell(node, message)
@@ -442,6 +451,11 @@ class World:
         """No layer is called lost of which an agent that reported holds a usable version."""
         if not self.losses:
             raise Violation(f"layers {fatal.layers} are lost though nobody died")
+        for agent in () if self.has_cuts else sorted(wanted.request.reports):
+            node = self.nodes.get(agent)
+            kept = node.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
+            if kept:
+                raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
         reports = wanted.request.reports
         newest = fatal.committed
         for layer in fatal.layers:

@@ -1,0 +1,72 @@
+"""A short slice of the exploration; ``scripts/explore`` runs all of it."""
+
+import os
+from time import time
+
+import pytest
+from tests.explore.faults import FAULTS
+from tests.explore.history import History, advance, apply, explain, replay, shrink, violation
+from tests.explore.hunting import hunt
+from tests.explore.job import Job
+from tests.explore.plan_of_runs import HEIRS, MOVING, SAVING, SMALL, SPARE
+from tests.explore.scenarios import FAMILIES, POLICIES
+from tests.explore.tally import Tally
+from tests.explore.world import World
+
+SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "1"))
+SLICES = [
+    ("singles", SMALL),
+    ("singles", Job(1, 3, 2, steps=2)),
+    ("seconds", SMALL),
+    ("bulks", SMALL),
+    ("operators", SMALL),
+    ("partitions", SMALL),
+    ("changes", SPARE),
+    ("moves", MOVING),
+    ("heirs", HEIRS),
+    ("restores", SAVING),
+    ("fuzz", SPARE),
+]
+QUICK = [f for f in FAULTS if f.row in ("S2", "S4", "S11", "C3", "C12", "C13", "C18")]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_an_undisturbed_run_is_exact(policy):
+    assert replay(History(Job(2, 3, 2), 1, policy)).outcome == "complete"
+
+
+@pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
+def test_no_history_breaks_the_promise(family, job):
+    tally = Tally()
+    branches = FAMILIES[family](History(job, 1), World, 7)
+    tally.run(branches, until=time() + SECONDS)
+    assert not tally.violations, explain(tally.violations[0][0])
+    assert tally.cases
+
+
+@pytest.mark.parametrize("fault", QUICK, ids=lambda f: f.row)
+def test_a_planted_fault_is_found(fault):
+    assert hunt(fault, 60.0, 3).text
+
+
+def test_a_history_replays_and_shrinks():
+    fault = next(f for f in FAULTS if f.row == "S2")
+    history = hunt(fault, 60.0, 3).history
+    assert history is not None
+    with fault.planted():
+        found = violation(history)
+        assert found is not None
+        assert violation(history) == found
+        assert len(shrink(history).script) <= len(history.script)
+        assert "stands still" in explain(history)
+    assert violation(history) is None
+
+
+def test_a_copy_goes_its_own_way():
+    world = World(SMALL, 3)
+    advance(world, 90)
+    copy = world.copy()
+    apply(copy, ("kill", "a00", 0))
+    assert "a00" in world.nodes
+    assert copy.finish() == world.finish() == "complete"
+    assert len(copy.nodes) == len(world.nodes) - 1
