@@ -39,8 +39,8 @@ def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None
     if not stops:
         return None
     stop = stops[0]
-    plan = _first(told, "Planned", stop.epoch)
     resumed = _first(told, "Resumed", stop.epoch)
+    plan = _first(told, "Planned", resumed.epoch if resumed else stop.epoch)
     pause = _PAUSE.search(resumed.text) if resumed else None
     return Recovery(
         why=stop.text,
@@ -50,7 +50,7 @@ def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None
 
 
 def _first(told: Sequence[_Told], reason: str, epoch: int) -> _Told | None:
-    """A further loss may begin another epoch before the first one's plan is there."""
+    """A further loss may begin another epoch before training goes on: that one's plan counts."""
     return next((t for t in told if t.reason == reason and t.epoch >= epoch), None)
 
 

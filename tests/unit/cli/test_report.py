@@ -116,6 +116,13 @@ def test_a_loss_is_followed_to_the_step_after_it() -> None:
     assert recovery(["gpt-p0-s0-i0"], EVENTS) is None
 
 
+def test_the_plan_that_training_went_on_with_counts() -> None:
+    superseded = {"reason": "Planned", "message": "epoch 3: 2 x 4 from step 33, 8 agents"}
+    found = recovery(["gpt-p1-s3-i0"], [superseded, *EVENTS])
+    assert found is not None
+    assert found.plan == "2 x 4 from step 33, 7 agents, 1 seats empty"
+
+
 def test_a_loss_without_an_end() -> None:
     assert recovery(["gpt-p1-s3-i0"], EVENTS[3:6]) == Recovery("gpt-p1-s3-i0 is lost", "", None)
 
