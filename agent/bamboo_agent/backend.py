@@ -293,14 +293,15 @@ class Backend:
         else:
             grown = total.parts or ()
         for parameter, part in zip(parameters, grown, strict=True):
-            parameter.grad = part
+            if part is None or part.dtype == parameter.dtype:
+                parameter.grad = part
         return total
 
     def _close_sum(self, task: Instruction, parameters: list[torch.Tensor], total: Sum) -> None:
-        if total.parts is not None:
-            total.parts = [parameter.grad for parameter in parameters]
+        gradients = [parameter.grad for parameter in parameters]
         for parameter in parameters:
             parameter.grad = None
+        sums.grow(self._pool, total, gradients, parameters)
         loss = self._activation(task).loss
         if loss is not None:
             total.losses[task.index] = loss

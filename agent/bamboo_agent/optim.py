@@ -56,7 +56,7 @@ def update(layer: Layer, gradient: torch.Tensor, *, scale: float, step: int) -> 
     at = 0
     for parameter in layer.parameters:
         end = at + parameter.numel()
-        parameter.grad = scaled[at:end].view(parameter.shape)
+        parameter.grad = scaled[at:end].view(parameter.shape).to(parameter.dtype)
         at = end
     rate: Callable[[int], float] | None = getattr(layer.optimizer, _RATE)
     if rate is not None:

@@ -59,15 +59,22 @@ def _measure_layer(
 ) -> tuple[tuple[torch.Tensor, ...], LayerCost]:
     forward_s, backward_s = [], []
     for _ in range(_REPEATS):
+        before = layer.checksum()
         started = _now(device)
         inputs = stage.detached(values, first=index == 0)
         outputs = _forward(layer, inputs, index, device)
         between = _now(device)
+        if layer.checksum() != before:
+            raise TypeError(
+                "its forward changes its own buffers (running statistics?), which other agents"
+                " would not see: use a layer without them, or track_running_stats=False"
+            )
+        ready = _now(device)
         roots = [v for v in outputs if v.requires_grad]
         if roots:
             torch.autograd.backward(roots, [torch.ones_like(v) for v in roots])
         forward_s.append(between - started)
-        backward_s.append(_now(device) - between)
+        backward_s.append(_now(device) - ready)
     cost = LayerCost(
         forward_s=min(forward_s),
         backward_s=min(backward_s),

@@ -128,6 +128,27 @@ def flatten(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Buffe
     return buffer
 
 
+def grow(
+    pool: Pool,
+    total: Sum,
+    gradients: Sequence[torch.Tensor | None],
+    parameters: Sequence[torch.Tensor],
+) -> None:
+    """Take over what autograd has left in ``.grad``.
+
+    Gradients of fp32 parameters have been added in place already; others are summed here, in fp32.
+    """
+    if total.parts is not None:
+        total.parts = list(gradients)
+        if any(p.dtype != torch.float32 for p in parameters):
+            flatten(pool, total, parameters)
+        return
+    assert total.buffer is not None
+    for view, gradient in zip(parameter_views(total.buffer, parameters), gradients, strict=True):
+        if gradient is not None and gradient.dtype != torch.float32:
+            view.add_(gradient)
+
+
 def fold(pool: Pool, into: Sum, leaf: Sum, parameters: Sequence[torch.Tensor]) -> Sum:
     """The chunk with one leaf more; in place unless somebody still reads ``into``."""
     assert into.buffer is not None

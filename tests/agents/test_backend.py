@@ -9,10 +9,12 @@ import pytest
 import torch
 from fleet import CPU
 from jobs import tiny_gpt
+from torch import nn
 
 from bamboo_agent.backend import Backend
 from bamboo_agent.ballots import Ballot, DivergenceError, compare, count
-from bamboo_agent.optim import clip_scale
+from bamboo_agent.layers import Layer
+from bamboo_agent.optim import clip_scale, optimizer_factory, update
 from bamboo_agent.parcel import FileRecord, ParcelError, pack, unpack
 from bamboo_agent.sums import Slice, Sum
 from bamboo_agent.worker import build_setting
@@ -21,6 +23,7 @@ from bamboo_core.items import Item, Kind
 from bamboo_core.messages import CommitRecord
 from bamboo_core.numerics import BatchShape
 from bamboo_core.program import parse_instruction
+from bamboo_core.spec import FactorySpec
 
 BATCH = BatchShape(4, 2, 1)
 
@@ -222,6 +225,17 @@ def test_a_layer_refuses_the_state_of_another():
     layers = bench.backend.layers
     with pytest.raises(ValueError, match=r"param/.* should be torch.float32"):
         layers[1].restore(layers[0].record())
+
+
+def test_parameters_of_half_precision_are_updated():
+    layer = Layer(nn.Linear(2, 2, bias=False).bfloat16(), lambda p: _sgd(p))
+    before = layer.parameters[0].detach().clone()
+    update(layer, torch.ones(4), scale=0.5, step=0)
+    assert torch.equal(layer.parameters[0].detach(), before - 0.5)
+
+
+def _sgd(parameters):
+    return optimizer_factory(FactorySpec("torch.optim:SGD", {"lr": 1.0}))(parameters)
 
 
 def test_what_is_not_held_can_be_dropped():

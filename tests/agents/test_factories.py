@@ -46,6 +46,7 @@ MODELS = {
     "layer_raises": lambda: Model([linear(2, 2), broken_model], squares),
     "layer_is_none": lambda: Model([linear(2, 2), lambda: None], squares),
     "shapes_differ": lambda: Model([linear(2, 3), linear(2, 2)], squares),
+    "counts": lambda: Model([linear(2, 2), lambda: nn.BatchNorm1d(2)], squares),
     "loss_is_no_scalar": lambda: Model([linear(2, 2)], lambda a, b: a - b),
     "fine": lambda: Model([linear(2, 2), nn.ReLU, linear(2, 1)], squares),
 }
@@ -93,6 +94,7 @@ def job(model="fine", data="pairs", **changes):
         ("layer_raises", "layer 1: RuntimeError: no weights"),
         ("layer_is_none", "layer 1 is a NoneType, not an nn.Module"),
         ("shapes_differ", "layer 1, Linear: RuntimeError: "),
+        ("counts", "layer 1, BatchNorm1d: TypeError: its forward changes its own buffers"),
         ("loss_is_no_scalar", "layer 0, Linear: TypeError: loss must be a scalar tensor"),
     ],
 )

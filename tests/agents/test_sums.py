@@ -12,6 +12,7 @@ from bamboo_agent.sums import (
     add_tree,
     flatten,
     fold,
+    grow,
     parameter_views,
 )
 
@@ -89,6 +90,18 @@ def test_memory_comes_back_when_the_last_holder_lets_go(pool):
     del held
     assert pool.take(11).tensor.data_ptr() == address
     assert pool.allocated_bytes == 2 * 11 * 4
+
+
+def test_gradients_of_half_precision_are_summed_in_full_precision(pool):
+    parameters = [torch.empty(6, dtype=torch.bfloat16), torch.empty(5)]
+    small = torch.full((6,), 1e-3, dtype=torch.bfloat16)
+    total = Sum(parts=[])
+    grow(pool, total, [torch.ones(6, dtype=torch.bfloat16), torch.ones(5)], parameters)
+    for _ in range(3):
+        grow(pool, total, [small, None], parameters)
+    expected = torch.ones(6) + small.float() + small.float() + small.float()
+    assert torch.equal(total.buffer.tensor[:6], expected)
+    assert total.buffer.tensor[6:].tolist() == [1.0] * 5
 
 
 def test_the_tree_leaves_its_leaves_alone():
