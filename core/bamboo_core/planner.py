@@ -30,6 +30,7 @@ from bamboo_core.remaining import remaining, stage_weights
 from bamboo_core.schedule import Costs
 
 _EXTRA_CAP = 8  # forward results in flight beyond P - s when seats are empty (measured)
+_MANY = 64  # members beyond which only the split is tried: it won in all degraded grids measured
 _WATCHED = 2  # members whose liveness an agent watches beside those it talks to
 
 Programs = dict[AgentId, Program]
@@ -355,6 +356,9 @@ class _Planning:
     def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
         """Programs of the fused, and where it may pay the split backward; the shorter ones."""
         caps = schedule.caps(plan.pipelines, _EXTRA_CAP if is_degraded else 0)
+        variants = (False, True) if is_degraded else (False,)
+        if is_degraded and len(plan.members) > _MANY:
+            variants = (True,)
         made = [
             schedule.build(
                 build(split),
@@ -363,7 +367,7 @@ class _Planning:
                 caps=caps,
                 pipelines=len(plan.pipelines),
             )
-            for split in ((False, True) if is_degraded else (False,))
+            for split in variants
         ]
         best = min(made, key=lambda s: s.length)
         has_periods = any(x.every > 1 for p in best.programs.values() for x in p)
