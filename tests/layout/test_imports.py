@@ -15,7 +15,7 @@ CLOSED_LIST = """
     bamboo_core
 """
 CORE_MAY_IMPORT = frozenset(CLOSED_LIST.split())
-CORE_COMMAND_LINES = {"show.py": {"argparse", "sys"}, "replay.py": {"argparse", "sys", "pathlib"}}
+CORE_COMMAND_LINES = {"show.py": {"argparse", "sys"}}
 
 
 def imported(path: Path) -> set[str]:
