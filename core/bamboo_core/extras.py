@@ -108,7 +108,7 @@ class Extras:
         every = self._periodic.save_every
         if not self._periodic.saves or not self._due(every, 1):
             return
-        waits = [w for stage in self._work.cut for w in self._save_stage(stage)]
+        waits = dict.fromkeys(w for stage in self._work.cut for w in self._save_stage(stage))
         seal = Instruction(Op.SEAL, every=self._every(every))
         self.seal = self._work.add(self._coordinator, seal, waits)
 

@@ -31,6 +31,7 @@ class Facts:
         self.commits: dict[int, list[AgentId]] = {}
         self._counts: dict[tuple[AgentId, Kind, int, int, int], int] = {}
         self._slices: dict[tuple[int, int, int], set[int]] = {}
+        self.is_begun = False
         self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
         for agent in sorted(holdings, key=lambda a: (a in rushed, a)):
             self._read(agent, holdings[agent])
@@ -45,6 +46,8 @@ class Facts:
             self.commits.setdefault(step - self.target, []).append(agent)
             items.add(Item(Kind.COMMIT, step - self.target))
         for item in items:
+            if item.step >= 0:
+                self.is_begun = True
             if item.kind in _BOUND:
                 self._read_unfinished(agent, item)
                 if agent not in self.rushed:

@@ -195,13 +195,17 @@ class _Closure:
         return spans
 
     def _vote(self, agent: AgentId) -> None:
-        waits: list[Dependency | None] = []
+        gradients: list[Dependency] = []
+        versions: dict[Dependency, None] = {}
         ranges: list[Range] = []
-        for stage, span in self._spans(agent):
+        spans = self._spans(agent)
+        for stage in dict.fromkeys(stage for stage, _ in spans):
+            gradients += self._gradients.reduced(agent, stage)
+        for stage, span in spans:
             ranges += [self._goals.cut[stage], span]
-            waits += [*self._gradients.reduced(agent, stage), *self._lineage.over(agent, span)]
+            versions |= dict.fromkeys(self._lineage.over(agent, span))
         vote = Instruction(Op.VOTE, ranges=tuple(ranges))
-        self._votes[agent] = self._work.add(agent, vote, waits)
+        self._votes[agent] = self._work.add(agent, vote, [*gradients, *versions])
 
     def _make_commit(self) -> None:
         coordinator = self._goals.coordinator
@@ -231,7 +235,8 @@ class _Closure:
         committed = self._committed(agent)
         waits: list[Dependency | None] = []
         for stage, (lo, hi) in self._spans(agent):
-            waits = [committed, *self._gradients.reduced(agent, stage)]
+            vote = self._votes.get(agent)  # it waits for the gradients; so they need not be named
+            waits = [committed, *([vote] if vote else self._gradients.reduced(agent, stage))]
             waits += [*self._lineage.over(agent, (lo, hi)), *self._extras.saves(agent, (lo, hi))]
             update = Instruction(Op.UPDATE, 0, lo, hi, ranges=(self._goals.cut[stage],))
             self._updates.setdefault(agent, []).append(self._work.add(agent, update, waits))
@@ -242,7 +247,7 @@ class _Closure:
         In the epilogue, where nobody votes, it also proves that the agent has all its layers.
         """
         before = Item(Kind.COMMIT, -1)
-        if not self._work.exists(before):
+        if before not in self._work.facts.where:
             return
         for agent in self._work.computing:
             waits = [self._work.fetch(before, agent), *self._lineage.updates(agent, -1)]

@@ -61,7 +61,8 @@ class Lineage:
         lo, hi = run_around(layer, cut, lambda x: have.get(x, 0) <= step and x in have)
         key = (agent, lo, step)
         if key not in self._updates:
-            waits: list[Dependency | None] = [self._version(agent, x, step) for x in range(lo, hi)]
+            older = (self._version(agent, x, step) for x in range(lo, hi))
+            waits: list[Dependency | None] = [*dict.fromkeys(older)]
             for z in range(self._work.batch.chunks):
                 waits.append(self._work.fetch(Item(Kind.RED, step, *cut, 0, z), agent))
             waits.append(self._work.fetch(Item(Kind.COMMIT, step), agent))

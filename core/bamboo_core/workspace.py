@@ -41,18 +41,18 @@ class Workspace:
     def add(
         self, agent: AgentId, instruction: Instruction, waits: Iterable[Dependency | None]
     ) -> TaskId:
-        """A task that waits for these (None: for nothing)."""
+        """A task that waits for these, all different (None: for nothing)."""
         task = TaskId(agent, instruction)
-        self.tasks[task] = tuple(w for w in dict.fromkeys(waits) if w is not None)
+        self.tasks[task] = tuple([w for w in waits if w is not None])
         return task
 
     def held(self, agent: AgentId, item: Item) -> bool:
-        """Whether the agent holds the item (step relative to the target)."""
-        return item in self.facts.held[agent]
+        """Whether the agent holds the item (of the target step)."""
+        return self.facts.is_begun and item in self.facts.held[agent]
 
     def exists(self, item: Item) -> bool:
-        """Whether somebody holds the item and may send it."""
-        return item in self.facts.where
+        """Whether somebody holds the item (of the target step) and may send it."""
+        return self.facts.is_begun and item in self.facts.where
 
     def fetch(self, item: Item, agent: AgentId) -> Transfer | None:
         """How the agent gets an item that it holds (None) or that somebody can send."""
