@@ -19,6 +19,9 @@ from bamboo_core.messages import Progress
 from bamboo_core.view import Outcome
 
 
+pytestmark = pytest.mark.timeout(300)
+
+
 def names(count: int) -> dict[str, str]:
     return {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(count)}
 
@@ -133,12 +136,31 @@ async def test_a_frozen_pod_is_found_by_its_silence(fleet: LocalFleet, undisturb
     assert_nothing_restored(fleet)
 
 
-async def test_a_noticed_pod_hands_over(fleet: LocalFleet, undisturbed: Result) -> None:
+async def test_a_noticed_pod_changes_nothing(fleet: LocalFleet, undisturbed: Result) -> None:
+    """With so much notice it may as well help until the job ends."""
     fleet.terminate("agent-3")
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
-    assert fleet.exits[AgentId("agent-3")] == 143
+    assert fleet.exits[AgentId("agent-3")] in (0, 143)
     assert sum(progress.redone_tasks for progress in fleet.said(Progress)) == 0
+
+
+async def test_a_noticed_pod_hands_over_to_a_standby(
+    tmp_path: Path, nursery: NurseryProcess
+) -> None:
+    job = tiny_gpt(tmp_path, pipelines=2, stages=2, steps=1_000_000)
+    async with LocalFleet(job, tmp_path / "fleet", nursery=nursery) as fleet:
+        await fleet.add(names(5))
+        await fleet.until(lambda: len(fleet.status().ready) == 5, "five agents", deadline_s=90.0)
+        await fleet.until(lambda: len(fleet.plan().live) == 4, "a full grid", deadline_s=90.0)
+        leaver = fleet.plan().live[0]
+        fleet.terminate(leaver)
+        await fleet.until(lambda: leaver in fleet.exits, "its exit")
+        assert fleet.exits[leaver] == 143
+        assert leaver not in fleet.plan().live
+        await fleet.suspended(deadline_s=90.0)
+        assert_nothing_restored(fleet)
+        assert sum(progress.redone_tasks for progress in fleet.said(Progress)) == 0
 
 
 async def test_the_operator_dies_and_comes_back(fleet: LocalFleet, undisturbed: Result) -> None:
