@@ -18,7 +18,6 @@ from bamboo_core.ids import AgentId
 from bamboo_core.messages import Progress
 from bamboo_core.view import Outcome
 
-
 pytestmark = pytest.mark.timeout(300)
 
 
