@@ -81,7 +81,12 @@ class Emission:
         for i in tasks:
             for transfer in inbound[i]:
                 if id(transfer) not in received:
-                    self._receive(transfer, lanes[transfer[1]][name], out)
+                    lane = lanes[transfer[1]][name]
+                    if lane[-1] is not transfer:
+                        self._receive(lane, transfer, out)
+                    lane.pop()
+                    received.add(id(transfer))
+                    out.append(self._message(_RECV, transfer, transfer[1]))
             out.append(names[i][1])
             if i in sends:
                 self._send(sends[i], out)
@@ -89,25 +94,21 @@ class Emission:
 
     def _send(self, transfers: Iterable[Transfer], out: list[Instruction]) -> None:
         for transfer in transfers:
-            item, _, target, producer = transfer
-            every = (producer or self._reader(transfer))[1][9]
-            step = self._step(transfer) if every else 0
-            out.append(_new(Instruction, (_SEND, step, 0, 0, 0, item, target, (), (), every)))
+            out.append(self._message(_SEND, transfer, transfer[2]))
 
-    def _receive(self, wanted: Transfer, lane: list[Transfer], out: list[Instruction]) -> None:
-        """Take what was sent before it and then the wanted one; a lane is in reverse order."""
-        transfer = None
-        while transfer is not wanted:
+    def _receive(self, lane: list[Transfer], wanted: Transfer, out: list[Instruction]) -> None:
+        """Take what was sent before the wanted one; a lane is in reverse order."""
+        while lane[-1] is not wanted:
             transfer = lane.pop()
             self._received.add(id(transfer))
-            item, source, _, producer = transfer
-            every = (producer or self._reader(transfer))[1][9]
-            step = self._step(transfer) if every else 0
-            out.append(_new(Instruction, (_RECV, step, 0, 0, 0, item, source, (), (), every)))
+            out.append(self._message(_RECV, transfer, transfer[1]))
 
-    def _step(self, transfer: Transfer) -> int:
-        """A message is skipped in the same steps as the task that makes or needs its item."""
-        return (transfer.producer or self._reader(transfer)).instruction.step
+    def _message(self, op: Op, transfer: Transfer, peer: AgentId) -> Instruction:
+        """Skipped in the same steps as the task that makes or needs the item."""
+        task = (transfer[3] or self._reader(transfer))[1]
+        every = task[9]
+        step = task[1] if every else 0
+        return _new(Instruction, (op, step, 0, 0, 0, transfer[0], peer, (), (), every))
 
     def _reader(self, transfer: Transfer) -> TaskId:
         return self._wiring.tasks[self._wiring.openers[id(transfer)][0]]
