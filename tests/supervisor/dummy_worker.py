@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import socket
+import subprocess
 import sys
 
 from bamboo_agent.page import Page
@@ -73,6 +74,9 @@ class DummyWorker:
         if job == "ns/garbage":
             os.write(self.socket.fileno(), b"\0\0\0\3\xff\xff\xff")
             return
+        if job == "ns/orphan":
+            subprocess.Popen(["sleep", "15"], pass_fds=[self.socket.fileno()])
+            raise SystemExit(1)
         host, port = self.data.getsockname()
         self.say(Ready(Fingerprint(code=f"{os.getpid()}", data=f"{host}:{port}"), 1, 1, 1))
 

@@ -276,6 +276,16 @@ async def test_a_worker_that_speaks_nonsense_is_killed(
     assert operator.streams[0].of(Failure)[0].exit_code == 137
 
 
+async def test_a_worker_whose_child_lives_on(operator: FakeOperator, start: Start) -> None:
+    """Whoever else holds the pipe: the worker's end is seen."""
+    operator.welcome = Welcome(**{**vars(WELCOME), "job": "ns/orphan"})
+    agent = await start()
+    stream = await operator.stream()
+    await until(lambda: bool(stream.of(Failure)), deadline_s=10.0)
+    async with asyncio.timeout(10.0):
+        assert await agent.process.wait() == 1
+
+
 async def test_a_worker_module_that_does_not_exist(operator: FakeOperator, start: Start) -> None:
     agent = await start("tests.supervisor.nowhere")
     assert await agent.exit_code() == 1
