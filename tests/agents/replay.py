@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bamboo_agent.eventlog import describe
-from bamboo_core.executor import Effect, Executor
+from bamboo_core.executor import Effect, Executor, ProtocolError
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import parse_item
 from bamboo_core.messages import CommitRecord, Directive, Stop
@@ -21,7 +21,10 @@ def divergence(lines: Sequence[str]) -> str | None:
     first, *rest = (json.loads(line) for line in lines)
     executor = Executor(AgentId(first["agent"]), first["layers"])
     for number, event in enumerate(rest, start=2):
-        found = [describe(effect) for effect in _feed(executor, event)]
+        try:
+            found = [describe(effect) for effect in _feed(executor, event)]
+        except ProtocolError as error:
+            return f"line {number}: recorded {event['effects']}, replayed {error}"
         if found != event["effects"]:
             return f"line {number}: recorded {event['effects']}, replayed {found}"
     return None
