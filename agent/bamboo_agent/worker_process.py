@@ -46,6 +46,7 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._errors = bytearray()
+        self._stderr = -1
         self._is_reading = False
 
     @property
@@ -57,17 +58,22 @@ class WorkerProcess:
         """Start ``python -m module``; takes ``data_socket`` (bound, listening) with it."""
         fds = (self._theirs.fileno(), data_socket.fileno(), self.page.fd)
         arguments = zip(("--fd", "--data-fd", "--page-fd"), fds, strict=True)
+        self._stderr, errors = os.pipe()
+        os.set_blocking(self._stderr, False)
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "bamboo_agent.launch", str(os.getpid()), module, "--agent", agent),
             *(str(word) for pair in arguments for word in pair),
             stdin=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
+            stderr=errors,
             pass_fds=fds,
         )
+        os.close(errors)
         self._theirs.close()
         data_socket.close()
-        asyncio.get_running_loop().add_reader(self._pipe.fileno(), self._read)
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pipe.fileno(), self._read)
+        loop.add_reader(self._stderr, self._pass_on)
         self._is_reading = True
         self._watcher = asyncio.create_task(self._watch(self._process))
 
@@ -93,6 +99,7 @@ class WorkerProcess:
         if self._watcher is not None:
             await self._watcher
         self._stop_reading()
+        self._close_stderr()
         self._pipe.close()
         self.page.close()
 
@@ -132,11 +139,9 @@ class WorkerProcess:
     # ------------------------------------------------------------ end
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        errors = asyncio.create_task(self._pass_on(process.stderr))
         code = await process.wait()
-        with contextlib.suppress(TimeoutError):  # a grandchild may hold it open
-            await asyncio.wait_for(errors, 1.0)
+        if self._stderr >= 0:
+            self._pass_on()
         if self._is_reading:
             self._read()  # what it said before it ended
         self._on_exit(*self._verdict(code))
@@ -151,13 +156,21 @@ class WorkerProcess:
             name = f"signal {-code}"
         return 128 - code, line or f"the worker was ended by {name}"
 
-    async def _pass_on(self, stream: asyncio.StreamReader) -> None:
-        """Copy to our standard error; keep the end of it."""
-        while data := await stream.read(1 << 16):
-            sys.stderr.buffer.write(data)
-            sys.stderr.buffer.flush()
-            self._errors += data
-            del self._errors[:-_KEPT]
+    def _pass_on(self) -> None:
+        """Copy to our standard error; keep the end of it. Others may hold it open for long."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._stderr, 1 << 16):
+                sys.stderr.buffer.write(data)
+                sys.stderr.buffer.flush()
+                self._errors += data
+                del self._errors[:-_KEPT]
+            self._close_stderr()
+
+    def _close_stderr(self) -> None:
+        if self._stderr >= 0:
+            asyncio.get_running_loop().remove_reader(self._stderr)
+            os.close(self._stderr)
+            self._stderr = -1
 
 
 def _essential_line(text: str) -> str:
