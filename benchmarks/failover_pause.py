@@ -45,7 +45,7 @@ STEADY = 3  # undisturbed steps before each loss
 PARTS = ("detect", "stop", "decide", "direct", "resume", "recompute")
 NOTE = (
     "pause_s: SIGKILL to next commit, less a normal step; goals p50_s 1, p99_s 3; delay_s: the same"
-    " from the last commit before the signal: all that the loss has cost. Parts (medians;"
+    " from the commit before that one: all that the loss has cost. Parts (medians;"
     " each kill's sum up to pause and step): detect until the arbiter stops the job; stop until"
     " the last report; decide until the plan; direct until the last supervisor has its directive;"
     " resume until the last worker has its program; recompute until the commit. noticed_p50_s:"
@@ -105,7 +105,6 @@ class Bench:
         survivors = [agent for agent in plan.live if agent != victim]
         tails = [Tail(path) for agent in survivors for path in self._logs(agent)]
         heard, recorded = len(fleet.lead.said), len(records)
-        last_at = max(self._commits(0).values())
         at = fleet.kill(victim)
         await fleet.until(
             lambda: any(r.reason is Happening.RESUMED for _, r in records[recorded:]),
@@ -113,6 +112,7 @@ class Bench:
         )
         marks = [at, *self._marks(heard, recorded, tails)]
         parts = [after - before for before, after in pairwise(marks)]
+        last_at = max(t for t in self._commits(0).values() if t < marks[-1])
         await self._add(fleet.pods[victim].zone)
         return {
             "seat": list(plan.seats[victim]),

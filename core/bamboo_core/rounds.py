@@ -128,8 +128,9 @@ class Rounds:
             self._out.after_facts(Send(agent, stop))
 
     def resumed(self, step: int, now: float) -> None:
-        """A step of the plan in force is committed: what the change has cost, in words."""
-        if self.stopped_at is not None:
+        """A step of the plan in force is committed: what the change has cost, in words. A commit
+        that was on its way when the stop went out is no sign that training goes on."""
+        if self.stopped_at is not None and self.phase is Phase.RUNNING:
             pause_s, self.stopped_at = now - self.stopped_at, None
             text = f"epoch {self._epoch}: step {step} is committed {pause_s:.2f} s after the stop"
             self.record(Happening.RESUMED, text)
