@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bamboo_core import arbitration as a
+from bamboo_core.ids import AgentId
+from bamboo_core.messages import CommitRecord, Progress
 
 from .fleet import Fleet, spec
 
@@ -27,3 +29,17 @@ def test_the_pause_is_told_once_for_each_change() -> None:
     assert resumptions(fleet)[1].endswith(" 0.50 s after the stop")
     fleet.run()
     assert len(resumptions(fleet)) == 2
+
+
+def test_a_commit_that_was_under_way_ends_no_pause() -> None:
+    fleet = Fleet(spec(pipelines=2, stages=2, steps=40))
+    fleet.tell(a.Goal(2))
+    fleet.add_grid(2, 2)
+    fleet.until(lambda: (0, 3) in fleet.commits)
+    told = len(resumptions(fleet))
+    fleet.kill("a1")
+    assert fleet.arbiter.status().phase is a.Phase.COLLECTING
+    newest = fleet.arbiter.status().committed
+    assert newest is not None
+    fleet.receive(AgentId("a0"), Progress(CommitRecord(newest.step + 1)))
+    assert len(resumptions(fleet)) == told
