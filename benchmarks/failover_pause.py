@@ -90,6 +90,7 @@ class Bench:
         self._fleet, self._chance = fleet, chance
         self._campaign = Campaign(fleet)
         self._newcomers = 0
+        self._replaced = set[AgentId]()
 
     async def start(self) -> None:
         """Eight agents in three zones."""
@@ -97,7 +98,7 @@ class Bench:
         await self._fleet.add({f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in seats})
 
     async def kill(self) -> Sample:
-        """SIGKILL one of a whole fleet; a newcomer comes once the cost is known."""
+        """SIGKILL one of a whole fleet."""
         fleet, records = self._fleet, self._fleet.lead.records
         step_s = await self._steady()
         plan = fleet.plan()
@@ -113,7 +114,6 @@ class Bench:
         marks = [at, *self._marks(heard, recorded, tails)]
         parts = [after - before for before, after in pairwise(marks)]
         *_, last_at, _ = sorted(t for t in self._commits(0).values() if t <= marks[-1])
-        await self._add(fleet.pods[victim].zone)
         return {
             "seat": list(plan.seats[victim]),
             "step_s": round(step_s, 4),
@@ -125,6 +125,7 @@ class Bench:
     async def notice(self) -> Sample:
         """SIGTERM to one of a whole fleet, for whom another one stands by."""
         fleet = self._fleet
+        await self._refill()
         await self._campaign.steady_step()
         victim = self._chance.choice(sorted(fleet.plan().live))
         newcomer = await self._add(fleet.pods[victim].zone)
@@ -133,6 +134,7 @@ class Bench:
         heard, first = len(fleet.lead.said), max(self._commits(0))
         fleet.terminate(victim)
         await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
+        self._replaced.add(victim)
         await self._campaign.steady_step()
         times = [at for _, at in sorted(self._commits(first).items())]
         longest_s = max(after - before for before, after in pairwise(times))
@@ -155,11 +157,25 @@ class Bench:
                 return step_s
 
     async def _normal_step(self) -> float:
+        await self._refill()
         first = await self._campaign.steady_step()
         newest = max(first, *self._commits(first))
         await self._fleet.committed(newest + STEADY, deadline_s=120.0)
         times = [at for _, at in sorted(self._commits(newest).items())]
         return statistics.median(after - before for before, after in pairwise(times))
+
+    async def _refill(self) -> None:
+        """Newcomers for all that have ended, also for those that the busy machine was too slow for,
+        until every seat is taken."""
+        fleet = self._fleet
+        while not self._campaign.is_whole() or fleet.exits.keys() - self._replaced:
+            for agent in sorted(fleet.exits.keys() - self._replaced):
+                self._replaced.add(agent)
+                await self._add(fleet.pods[agent].zone)
+            await fleet.until(
+                lambda: self._campaign.is_whole() or bool(fleet.exits.keys() - self._replaced),
+                "a plan without holes",
+            )
 
     async def _add(self, zone: str) -> AgentId:
         self._newcomers += 1
