@@ -60,10 +60,29 @@ def status(
 @cli.command()
 @click.option("--keep", is_flag=True, help="Leave the cluster up and say how to use it.")
 @click.option("--file", type=click.Path(path_type=Path), help="A BambooJob to run instead.")
-@click.option("--nodes", type=click.IntRange(1, 200), default=12, help="GPU nodes of the cluster.")
-@click.option("--zones", type=click.IntRange(1, 26), default=3, help="Zones that they are in.")
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 200),
+    default=12,
+    show_default=True,
+    help="GPU nodes of the cluster.",
+)
+@click.option(
+    "--zones",
+    type=click.IntRange(1, 26),
+    default=3,
+    show_default=True,
+    help="Zones that they are in.",
+)
 @click.option("--losses/--no-losses", default=True, help="Break nodes while the job trains.")
-@click.option("--timeout", "timeout_s", type=float, default=600.0, help="Seconds for training.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=600.0,
+    show_default=True,
+    help="Seconds for training.",
+)
 def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
     from bamboo_cli import playground

@@ -54,6 +54,7 @@ def run_quickstart(wishes: Wishes, console: Console) -> int:
     """Run it; the exit code: 0 if the job completed and its bits are right."""
     timeline = Timeline()
     manifest = read_manifest(wishes.file)
+    check_room(manifest, wishes.ground)
     with playground(wishes.ground, console, timeline) as ground:
         session = Session(ground, console, wishes.timeout_s)
         strikes = schedule(**_grid(manifest)) if wishes.losses else ()
@@ -85,6 +86,26 @@ def read_manifest(path: Path) -> Manifest:
     if not isinstance(found, dict) or found.get("kind") != "BambooJob":
         raise CommandError(f"{path} holds no BambooJob; give a file with exactly one.")
     return found
+
+
+def check_room(manifest: Manifest, ground: grounds.Wishes) -> None:
+    """CommandError if the job could never start on the nodes: each has one GPU."""
+    spec = manifest.get("spec") or {}
+    pipelines = spec.get("pipelines") or {}
+    stages = pipelines.get("stages", 1)
+    least = pipelines.get("min", 1) * stages
+    limits = ((spec.get("worker") or {}).get("resources") or {}).get("limits") or {}
+    if "nvidia.com/gpu" in limits and ground.nodes < least:
+        raise CommandError(
+            f"--nodes {ground.nodes} is too few: the job needs at least {least} agents, each on a"
+            f" node of its own; give --nodes {least} or more."
+        )
+    adjacency = (spec.get("placement") or {}).get("adjacency", "Alternate")
+    if adjacency == "Alternate" and stages > 1 and min(ground.zones, ground.nodes) < 2:
+        raise CommandError(
+            "--zones 1 is too few: neighbours in a pipeline never share a zone; give --zones 2 or"
+            " more, or set spec.placement.adjacency to Cluster."
+        )
 
 
 def placed(manifest: Manifest, checkpoints: Path, name: str | None = None) -> Manifest:
@@ -168,5 +189,6 @@ def how_to_go_on(ground: Playground, job: Job) -> str:
             f"  bamboo status {job.name}",
             "To end it:",
             f"  bamboo-devcluster down --dir {ground.cluster.directory}",
+            f"  rm -r {ground.checkpoints.parent}  # its checkpoints",
         ]
     )

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from bamboo_cli.errors import CommandError
-from bamboo_cli.job import Manifest, read_job, ready_by_zone, seats, zones_of
+from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats, zones_of
 from bamboo_cli.kube import Kube, event_time
 from bamboo_cli.screen import Snapshot
 
@@ -51,7 +51,16 @@ def follow(
             return
         if now() > deadline:
             raise CommandError(
-                f"the job is {snapshot.job.phase} at step {snapshot.job.step} after"
-                f" {timeout_s:g} s and was expected to have ended; it goes on if the cluster does."
+                f"the job is {snapshot.job.phase} at step {snapshot.job.step} after {timeout_s:g} s"
+                f" and was expected to have ended{_obstacle(snapshot.job)}."
             )
         pause(_POLL_S)
+
+
+def _obstacle(job: Job) -> str:
+    """What a job that does not run waits for, as its conditions tell it."""
+    for kind in ("Accepted", "CapacityAvailable", "ZoneSpreadSatisfied", "Running"):
+        line = job.condition(kind)
+        if line is not None and line.status == "False":
+            return f"; {kind} is False: {line.message}"
+    return ""

@@ -86,7 +86,12 @@ def main() -> None:
 @click.option("--zones", default="zone-a,zone-b,zone-c", show_default=True)
 @_with_machine
 @click.option("--images", type=click.Path(path_type=Path), help="Image map file (YAML).")
-@click.option("--port", default=0, help="The API server's port; any free one by default.")
+@click.option(
+    "--port",
+    default=0,
+    type=click.IntRange(0, 65535),
+    help="The API server's port; any free one by default.",
+)
 @click.option("--foreground", is_flag=True, help="Stay; the cluster ends with this command.")
 def up(
     directory: Path, nodes: int, zones: str, images: Path | None, port: int, foreground: bool,

@@ -6,6 +6,7 @@ over ends the cluster with the last words of its log.
 
 import asyncio
 import os
+import re
 import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ _MAX_RESTARTS = 5
 _RESTART_WINDOW_S = 60.0
 _STOP_TIMEOUT_S = 5.0
 _LOG_TAIL_BYTES = 4096
+_PORT_IN_USE = re.compile(r":(\d+): bind: address already in use")
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,9 @@ class Component:
         """Return the one sentence about this program's end, from its log's last words."""
         tail = _tail(self.log)
         if "address already in use" in tail:
-            return PortInUseError(f"A port that {self.name} needs is in use; choose another port.")
+            port = _PORT_IN_USE.search(tail)
+            which = f"Port {port[1]}" if port else "A port"
+            return PortInUseError(f"{which} that {self.name} needs is in use; choose another port.")
         if "no space left on device" in tail:
             return ComponentError(disk_full_message(self.log.parent))
         lines = [line for line in tail.splitlines() if line.strip()]

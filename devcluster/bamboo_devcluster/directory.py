@@ -108,7 +108,10 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
     """Make the directory ready for a new cluster; remove the remains of a killed one."""
     check_directory(root)
     if is_running(root):
-        raise DirectoryError(f"A cluster is already running in {root}; use it, or `down` first.")
+        raise DirectoryError(
+            f"A cluster is already running in {root}; use it, or end it with"
+            f" `bamboo-devcluster down --dir {root}`."
+        )
     try:
         root.mkdir(parents=True, exist_ok=True)
         if (root / "config.json").exists():

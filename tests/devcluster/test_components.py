@@ -5,8 +5,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from bamboo_devcluster import addresses, components
+from bamboo_devcluster.__main__ import main
 from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.components import Component, PortInUseError, pick_ports
 from bamboo_devcluster.directory import Layout
@@ -27,6 +29,11 @@ def shell(layout: Layout, script: str) -> Component:
     ("script", "kind", "message"),
     [
         ("echo 'listen: address already in use'; exit 1", PortInUseError, "A port that prog needs"),
+        (
+            "echo 'listen tcp 127.0.0.1:8443: bind: address already in use'; exit 1",
+            PortInUseError,
+            "Port 8443 that prog needs is in use",
+        ),
         ("echo 'write: no space left on device'; exit 1", ComponentError, "The disk that holds"),
         ("echo first; echo last words; exit 3", ComponentError, "ended with code 3: last words"),
         ("exit 4", ComponentError, "ended with code 4: nothing was logged"),
@@ -38,6 +45,13 @@ async def test_an_end_is_explained_by_the_log(layout, script, kind, message) -> 
     with pytest.raises(kind, match=message):
         await component.fail_at_end()
     assert component.pid is None
+
+
+def test_a_port_that_cannot_be_is_refused(tmp_path) -> None:
+    refused = CliRunner().invoke(main, ["up", "--dir", str(tmp_path / "c"), "--port", "99999"])
+    assert refused.exit_code == 2
+    assert "99999 is not in the range" in refused.output
+    assert not (tmp_path / "c").exists()
 
 
 async def test_a_component_is_started_again_but_not_for_ever(layout, monkeypatch) -> None:

@@ -148,6 +148,19 @@ def test_follow_gives_up(kubeconfig: Path) -> None:
         list(followed)
 
 
+def test_follow_says_what_the_job_waits_for(
+    kubeconfig: Path, server: Server, manifest: dict[str, Any]
+) -> None:
+    waits = {"type": "CapacityAvailable", "status": "False", "message": "5 agents wait for a node"}
+    manifest["status"]["conditions"].append(waits)
+    times = iter([0.0, 100.0])
+    followed = follow(
+        Kube(kubeconfig), "team", "gpt", timeout_s=60, now=lambda: next(times), pause=lambda _: None
+    )
+    with pytest.raises(CommandError, match="CapacityAvailable is False: 5 agents wait"):
+        list(followed)
+
+
 def test_status_command(kubeconfig: Path) -> None:
     result = CliRunner().invoke(cli, ["status", "gpt", "--kubeconfig", str(kubeconfig)])
     assert result.exit_code == 0

@@ -100,6 +100,7 @@ def test_a_kept_cluster_stays(
     told = quickstart.how_to_go_on(ground, read_job(manifest))
     assert f"export KUBECONFIG={cluster.kubeconfig}" in told
     assert f"bamboo-devcluster down --dir {cluster.directory}" in told
+    assert f"rm -r {ground.checkpoints.parent}" in told
 
 
 def test_a_cluster_that_is_in_use_is_left_alone(
@@ -181,3 +182,14 @@ def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, 
 
     assert len(list(quickstart.timed(snapshots(), timeline))) == 4
     assert timeline.phases == {"place agents": 2.0, "start agents": 2.0, "train": 4.0}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "zones", "refused"),
+    [(3, 3, "--nodes 3 is too few.*--nodes 4 or more"), (12, 1, "--zones 1 is too few")],
+)
+def test_a_cluster_that_is_too_small_for_the_job(nodes: int, zones: int, refused: str) -> None:
+    example = quickstart.read_manifest(quickstart._EXAMPLE)
+    quickstart.check_room(example, grounds.Wishes(nodes=4, zones=2))
+    with pytest.raises(CommandError, match=refused):
+        quickstart.check_room(example, grounds.Wishes(nodes=nodes, zones=zones))
