@@ -269,13 +269,17 @@ class _Closure:
             self._work.add(agent, Instruction(Op.END), waits)
 
     def _leave(self) -> None:
-        """EXIT of leavers: END proves that every wanter has what it wants.
+        """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
 
-        In the epilogue nothing proves it, so that only a rushed leaver goes.
+        Until then even a rushed leaver stays a member and a source: what it has sent may be cut
+        off, or fenced by another STOP. In the epilogue nothing proves it, so that nobody goes.
         """
+        if self._goals.target >= self._goals.last:
+            return
         for agent in self._holdings:
-            rushed = agent in self._goals.rushed
-            if agent in self._goals.wants or not (rushed or self._goals.target < self._goals.last):
+            if agent in self._goals.wants:
                 continue
-            own = [t for t in self._work.tasks if t.agent == agent]
+            own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
+            if agent in self._goals.rushed:
+                own.append(self._committed(agent))
             self._work.add(agent, Instruction(Op.EXIT), own)
