@@ -451,7 +451,9 @@ class World:
         """No layer is called lost of which an agent that reported holds a usable version."""
         if not self.losses:
             raise Violation(f"layers {fatal.layers} are lost though nobody died")
-        for agent in () if self.has_cuts else sorted(wanted.request.reports):
+        # a rushed leaver does not vote, so the commit that it waits for may leave it behind
+        lasting = wanted.request.reports.keys() - wanted.request.rushed
+        for agent in () if self.has_cuts else sorted(lasting):
             node = self.nodes.get(agent)
             kept = node.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
             if kept:
