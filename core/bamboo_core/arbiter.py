@@ -492,10 +492,23 @@ class Arbiter:
             text = f"suspended after {rounds.plan.last} of {self._spec.training.steps} steps"
             if self._spec.checkpoint is None:
                 text += "; without spec.checkpoint nothing was saved: it will begin from the start"
+            elif self._is_unsaved(rounds.plan.last):
+                text += f"; {self._cannot_save()}: it will begin from an older checkpoint"
             rounds.end(Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
+        elif self._is_unsaved(self._spec.training.steps):
+            text = f"the trained weights are not saved: {self._cannot_save()}"
+            rounds.end(Outcome.FAILED, Reason.CHECKPOINT_FAILED, text)
         else:
             text = f"all {self._spec.training.steps} steps are committed"
             rounds.end(Outcome.COMPLETE, Reason.STEPS_REACHED, text)
+
+    def _is_unsaved(self, step: int) -> bool:
+        """Whether this attempt's checkpoint of the step could not be written."""
+        return (self.durable.attempt, step) in self.durable.bad
+
+    def _cannot_save(self) -> str:
+        assert self._spec.checkpoint is not None
+        return f"spec.checkpoint.uri {self._spec.checkpoint.uri} could not be written"
 
     def _try_resume(self, goal: Goal, now: float) -> None:
         if goal.suspended or self.durable.outcome is not Outcome.SUSPENDED:

@@ -309,7 +309,10 @@ def _checkpointed(seen: _Seen) -> Condition:
 
 def _suspended(seen: _Seen) -> Condition:
     if seen.spec.suspend and not seen.alive:
-        return Condition(Type.SUSPENDED, True, Reason.USER_REQUESTED, "spec.suspend is true")
+        text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
+        return Condition(
+            Type.SUSPENDED, True, Reason.USER_REQUESTED, text or "spec.suspend is true"
+        )
     text = "the agents are leaving" if seen.spec.suspend else "spec.suspend is false"
     return Condition(Type.SUSPENDED, False, Reason.RESUMED, text)
 

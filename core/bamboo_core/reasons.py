@@ -89,6 +89,7 @@ class Reason(StrEnum):
     DATA_TOO_SMALL = "DataTooSmall"
     TOO_FEW_LAYERS = "TooFewLayers"
     PLANNING_FAILED = "PlanningFailed"
+    CHECKPOINT_FAILED = "CheckpointFailed"
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"

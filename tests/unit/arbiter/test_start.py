@@ -6,8 +6,16 @@ import pytest
 
 from bamboo_core import arbitration as a
 from bamboo_core.durable import Durable
-from bamboo_core.ids import Fence
-from bamboo_core.messages import CommitRecord, Directive, Fingerprint, Hello, Progress, Stop
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import (
+    BadCheckpoint,
+    CommitRecord,
+    Directive,
+    Fingerprint,
+    Hello,
+    Progress,
+    Stop,
+)
 from bamboo_core.view import Outcome
 
 from .fleet import Fleet, spec
@@ -31,6 +39,17 @@ def test_a_job_trains_to_its_end() -> None:
     assert {step for _, step in fleet.commits} == {0, 1, 2, 3, 4}  # 4: the epilogue
     assert not fleet.agents  # all released
     assert [m.step for m in fleet.arbiter.durable.manifests] == [2, 4]
+
+
+def test_a_job_whose_last_checkpoint_cannot_be_written_has_failed() -> None:
+    fleet = started(steps=4)
+    while not any(step == 3 for _, step in fleet.commits):
+        assert fleet.step()
+    fleet.receive(AgentId("a0"), BadCheckpoint(0, 4, "disk full"))
+    fleet.run()
+    assert fleet.over is not None
+    assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, "CheckpointFailed")
+    assert "spec.checkpoint.uri" in fleet.over.message
 
 
 def test_nothing_starts_without_a_goal() -> None:
