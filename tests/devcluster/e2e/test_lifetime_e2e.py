@@ -184,7 +184,7 @@ def test_a_port_in_use_is_one_sentence(directory: Path) -> None:
         port = taken.getsockname()[1]
         result = command("up", "--nodes", 0, "--port", port, directory=directory)
     assert result.returncode == 1
-    assert result.stderr.startswith("Error: A port that kube-apiserver needs is in use")
+    assert result.stderr.startswith(f"Error: Port {port} that kube-apiserver needs is in use")
     assert len(result.stderr.splitlines()) == 1
     assert not processes_of(directory)
 
