@@ -272,14 +272,15 @@ class _Closure:
         """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
 
         Until then even a rushed leaver stays a member and a source: what it has sent may be cut
-        off, or fenced by another STOP. In the epilogue nothing proves it, so that nobody goes.
+        off, or fenced by another STOP. In the epilogue, where nothing is committed, only a rushed
+        leaver goes, when its sends are done.
         """
-        if self._goals.target >= self._goals.last:
-            return
+        is_epilogue = self._goals.target >= self._goals.last
         for agent in self._holdings:
-            if agent in self._goals.wants:
+            rushed = agent in self._goals.rushed
+            if agent in self._goals.wants or (is_epilogue and not rushed):
                 continue
             own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
-            if agent in self._goals.rushed:
+            if rushed and not is_epilogue:
                 own.append(self._committed(agent))
             self._work.add(agent, Instruction(Op.EXIT), own)
