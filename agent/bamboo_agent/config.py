@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +70,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         notice_sources=_names(env, "BAMBOO_NOTICE_SOURCES", NOTICE_SOURCES),
         log_level=_choice(env, "BAMBOO_LOG_LEVEL", ("info", "debug", "warning", "error")),
         termination_file=Path(env.get("BAMBOO_TERMINATION_FILE", "/dev/termination-log")),
-        event_log=Path(env["BAMBOO_EVENT_LOG"]) if env.get("BAMBOO_EVENT_LOG") else None,
+        event_log=_event_log(env, "BAMBOO_EVENT_LOG"),
     )
 
 
@@ -117,6 +118,21 @@ def _file(env: Mapping[str, str], name: str) -> Path:
         path.read_bytes()
     except OSError as error:
         raise ConfigError(f"{name}: cannot read {path}: {error.strerror}.") from error
+    return path
+
+
+def _event_log(env: Mapping[str, str], name: str) -> Path | None:
+    if not env.get(name):
+        return None
+    path = Path(env[name])
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: cannot write below {path}: {error.strerror}; mount a volume there with"
+            " spec.worker.podTemplate, or empty the chart's agents.eventLogDirectory."
+        ) from error
     return path
 
 

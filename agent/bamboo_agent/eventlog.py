@@ -97,6 +97,6 @@ def open_log(agent: AgentId, layers: int) -> TextIO | None:
         return None
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    file = (path / f"{agent}.jsonl").open("a", encoding="utf-8")
+    file = (path / f"{agent}.jsonl").open("w", encoding="utf-8")
     file.write(json.dumps({"agent": agent, "layers": layers}) + "\n")
     return file

@@ -108,6 +108,7 @@ class App:
                 publish_trust=Trust(kube, authority.bundle, config.advertise).publish,
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
+                event_logs=config.event_logs,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )

@@ -22,7 +22,8 @@ class ConfigError(Exception):
 @dataclass(frozen=True)
 class Config:
     """listen: where agents are served; advertise: where agents find that, as host:port;
-    http_host: for health and metrics; namespaces: those that are watched, empty for all."""
+    http_host: for health and metrics; namespaces: those that are watched, empty for all;
+    event_logs: absolute folder below which agents record their events, empty for no records."""
 
     namespace: str
     identity: str
@@ -35,6 +36,7 @@ class Config:
     log_level: str
     workers: int
     resync_s: float
+    event_logs: str
 
 
 def from_env(env: Mapping[str, str]) -> Config:
@@ -53,6 +55,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         log_level=_level(env),
         workers=_number(env, "BAMBOO_WORKERS", 8, 256),
         resync_s=float(_number(env, "BAMBOO_RESYNC_SECONDS", 15, 3600)),
+        event_logs=_folder(env, "BAMBOO_AGENT_EVENT_LOGS"),
     )
 
 
@@ -83,6 +86,13 @@ def _number(env: Mapping[str, str], name: str, default: int, most: int) -> int:
     if not text.isdecimal() or not 0 < int(text) <= most:
         raise ConfigError(f"{name} {text!r} is not a number from 1 to {most}; set it so.")
     return int(text)
+
+
+def _folder(env: Mapping[str, str], name: str) -> str:
+    path = env.get(name, "")
+    if path and not path.startswith("/"):
+        raise ConfigError(f"{name} {path!r} is not an absolute path; begin it with /.")
+    return path
 
 
 def _level(env: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 from bamboo_core.podtemplate import AGENT_CONTAINER
 from bamboo_core.reconcile import CreatePod
-from bamboo_core.spec import JobSpec
+from bamboo_core.spec import JobSpec, WorkerSpec
 from bamboo_core.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Object
@@ -26,19 +26,26 @@ _TOKEN_LIFE_S = 3600
 _HEALTH_PORT = 8080
 
 
-def pod(spec: JobSpec, job: JobView, action: CreatePod, *, operator_address: str) -> Object:
-    """An agent's pod: the user's template, with what belongs to the operator on top."""
+def pod(
+    spec: JobSpec, job: JobView, action: CreatePod, *, operator_address: str, event_logs: str = ""
+) -> Object:
+    """An agent's pod: the user's template, with what belongs to the operator on top.
+
+    event_logs: absolute folder below which agents record their events; empty for no records.
+    """
     template = copy.deepcopy(spec.worker.pod_template)
     meta, body = template.get("metadata") or {}, template.get("spec") or {}
     others = [c for c in body.get("containers") or [] if c["name"] != AGENT_CONTAINER]
     own: Object = next(
         (c for c in body.get("containers") or [] if c["name"] == AGENT_CONTAINER), {}
     )
+    identity = _identity_env(spec, job, action, operator_address)
+    identity += _recording_env(job, event_logs)
     selector = dict(body.get("nodeSelector") or {})
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
-        containers=[_container(spec, job, action, own, operator_address), *others],
+        containers=[_container(spec.worker, own, identity), *others],
         volumes=[*(body.get("volumes") or []), _identity_volume()],
         restartPolicy="Never",
         terminationGracePeriodSeconds=spec.worker.grace_period_s,
@@ -92,10 +99,7 @@ def owner(job: JobView) -> Object:
     }
 
 
-def _container(
-    spec: JobSpec, job: JobView, action: CreatePod, own: Object, operator_address: str
-) -> Object:
-    worker = spec.worker
+def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Object:
     container = dict(own)
     container.setdefault("args", [])
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
@@ -104,7 +108,7 @@ def _container(
         {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     )
     env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
-    env |= {e["name"]: e for e in _identity_env(spec, job, action, operator_address)}
+    env |= {e["name"]: e for e in identity}
     container.update(
         name=AGENT_CONTAINER,
         image=worker.image,
@@ -143,6 +147,14 @@ def _identity_env(
         from_field("BAMBOO_NODE", "spec.nodeName"),
         *({"name": name, "value": value} for name, value in values.items()),
     ]
+
+
+def _recording_env(job: JobView, event_logs: str) -> list[Object]:
+    """A folder of its own for each job, also for one that is made again under the same name."""
+    if not event_logs:
+        return []
+    folder = f"{event_logs}/{job.namespace}/{job.name}/{job.uid}"
+    return [{"name": "BAMBOO_EVENT_LOG", "value": folder}]
 
 
 def _identity_volume() -> Object:

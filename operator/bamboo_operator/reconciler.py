@@ -59,6 +59,7 @@ class Ports:
     on_forced: Callable[[], None]
     operator_address: str
     again: Callable[[JobView, float], None]
+    event_logs: str = ""
     clock: Callable[[], float] = time.time
 
 
@@ -224,8 +225,10 @@ class Reconciler:
 
     async def _create(self, job: JobView, spec: JobSpec, known: _Known, action: CreatePod) -> bool:
         """False: the API server will have none of them, so the rest need not be tried."""
-        address = self._ports.operator_address
-        pod = manifests.pod(spec, job, action, operator_address=address)
+        ports = self._ports
+        pod = manifests.pod(
+            spec, job, action, operator_address=ports.operator_address, event_logs=ports.event_logs
+        )
         try:
             await self._kube.create(api.pods(job.namespace), pod)
             known.rejected = ""

@@ -45,7 +45,7 @@ def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
     [
         "unknown=1", "advertise=dns", "logLevel=loud", "workers=0", "ports.agents=80",
         "image.repository=", "image.digest=sha256:1", "image.pullPolicy=Sometimes",
-        "namespaces={Big}", "rbac.make=true", "tolerations=x",
+        "agents.eventLogDirectory=logs", "namespaces={Big}", "rbac.make=true", "tolerations=x",
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(setting: str) -> None:
@@ -64,7 +64,17 @@ def container(*arguments: str) -> dict[str, Any]:
 def test_the_operator_reads_every_variable_that_the_chart_sets() -> None:
     source = Path(config.__file__).read_text()
     read = set(re.findall(r'"((?:BAMBOO|POD)_[A-Z_]+)"', source))
-    assert {e["name"] for e in container()["env"]} <= read
+    every = container("--set", "agents.eventLogDirectory=/logs")
+    assert {e["name"] for e in every["env"]} <= read
+
+
+def test_agents_record_only_if_asked() -> None:
+    def folder(*arguments: str) -> str | None:
+        env = {e["name"]: e.get("value") for e in container(*arguments)["env"]}
+        return env.get("BAMBOO_AGENT_EVENT_LOGS")
+
+    assert folder() is None
+    assert folder("--set", "agents.eventLogDirectory=/logs") == "/logs"
 
 
 def test_how_agents_find_the_operator() -> None:

@@ -37,7 +37,7 @@ def test_defaults(env: dict[str, str]) -> None:
     assert "/" in config.machine
 
 
-def test_all_of_it(env: dict[str, str]) -> None:
+def test_all_of_it(env: dict[str, str], tmp_path: Path) -> None:
     config = from_env(
         env
         | {
@@ -47,13 +47,14 @@ def test_all_of_it(env: dict[str, str]) -> None:
             "BAMBOO_NOTICE_SOURCES": "gce, ec2",
             "BAMBOO_LOG_LEVEL": "debug",
             "BAMBOO_NODE_UID": "node-uid",
-            "BAMBOO_EVENT_LOG": "/var/log/events",
+            "BAMBOO_EVENT_LOG": str(tmp_path / "events/ns/job"),
         }
     )
     assert (config.zone, config.grace_s, config.health_port) == ("zone-a", 2.5, 0)
     assert config.notice_sources == ("gce", "ec2")
     assert config.machine.startswith("node-uid/")
-    assert config.event_log == Path("/var/log/events")
+    assert config.event_log == tmp_path / "events/ns/job"
+    assert config.event_log.is_dir()
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,7 @@ def test_a_variable_that_is_missing(env: dict[str, str], name: str) -> None:
         ("BAMBOO_JOB", "a/b/c", "'a/b/c' is not NAMESPACE/NAME"),
         ("BAMBOO_TOKEN_FILE", "/nowhere/token", "cannot read /nowhere/token: No such file"),
         ("BAMBOO_CA_FILE", "/", "cannot read /: Is a directory"),
+        ("BAMBOO_EVENT_LOG", "/dev/null/x", "cannot write below /dev/null/x: Not a directory"),
         ("BAMBOO_GRACE_S", "soon", "'soon' is not a number from 0 to 3600"),
         ("BAMBOO_GRACE_S", "-1", "'-1' is not a number from 0 to 3600"),
         ("BAMBOO_GRACE_S", "nan", "'nan' is not a number from 0 to 3600"),

@@ -15,6 +15,7 @@ def test_defaults() -> None:
     config = from_env({"POD_IP": "10.0.0.7", "POD_NAME": "op-1", "POD_NAMESPACE": "sys"})
     assert (config.advertise, config.listen) == ("10.0.0.7:9443", "10.0.0.7:9443")
     assert (config.namespace, config.identity, config.namespaces) == ("sys", "op-1", ())
+    assert config.event_logs == ""
 
 
 def test_what_the_chart_sets() -> None:
@@ -25,10 +26,12 @@ def test_what_the_chart_sets() -> None:
             "BAMBOO_GRPC_PORT": "9000",
             "BAMBOO_NAMESPACES": "a,b",
             "BAMBOO_LOG_LEVEL": "debug",
+            "BAMBOO_AGENT_EVENT_LOGS": "/logs",
         }
     )
     assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
     assert (config.namespaces, config.log_level) == (("a", "b"), "debug")
+    assert config.event_logs == "/logs"
 
 
 @pytest.mark.parametrize(
@@ -38,6 +41,7 @@ def test_what_the_chart_sets() -> None:
         ({"BAMBOO_ADVERTISE_ADDRESS": "host"}, "'host' is not host:port"),
         ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "0"}, "BAMBOO_GRPC_PORT '0' is not a number from 1"),
         ({"POD_IP": "x", "BAMBOO_WORKERS": "many"}, "BAMBOO_WORKERS 'many'"),
+        ({"POD_IP": "x", "BAMBOO_AGENT_EVENT_LOGS": "logs"}, "'logs' is not an absolute path"),
         ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is none of debug, info"),
     ],
 )

@@ -69,6 +69,17 @@ def test_the_users_environment_cannot_hide_ours() -> None:
     assert (found["BAMBOO_JOB"], found["MINE"]) == ("ns/job", "1")
 
 
+def test_agents_record_their_events_if_asked() -> None:
+    def folder(**asked: str) -> str | None:
+        pod = manifests.pod(spec(), JOB, ACTION, operator_address="op:1", **asked)
+        (container,) = pod["spec"]["containers"]
+        found = {e["name"]: e.get("value") for e in container["env"]}
+        return found.get("BAMBOO_EVENT_LOG")
+
+    assert folder() is None
+    assert folder(event_logs="/logs") == "/logs/ns/job/uid-1"
+
+
 def test_the_template_is_merged_and_not_changed() -> None:
     template = {
         "metadata": {"labels": {"team": "x", "bamboo.dev/job": "y"}, "annotations": {"a": "b"}},
