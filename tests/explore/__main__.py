@@ -19,7 +19,6 @@ from tests.explore.hunting import Hunt, hunt
 from tests.explore.plan_of_runs import SMALL, explore
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
-from tests.explore.world import World
 
 
 def main() -> int:
@@ -77,7 +76,7 @@ def _rate(seconds: float) -> float:
     base = History(SMALL, 1)
     end = time() + seconds
     while time() < end:
-        tally.run(FAMILIES["singles"](base, World, 1), until=end)
+        tally.run(FAMILIES["singles"](base, 1), until=end)
         base = History(SMALL, base.seed + 1)
     print(f"{tally.per_second:.0f} distinct histories/s per core on {SMALL}")
     return tally.per_second

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from tests.explore import world as world_module
+from tests.explore import operators as operators_module
 from tests.explore.job import Job
 from tests.explore.node import Node
 from tests.explore.plans import Plans
@@ -57,7 +57,7 @@ class Planted:
     def planted(self) -> Iterator[None]:
         """The fault is in force inside; plans are not shared with the healthy code."""
         with ExitStack() as stack:
-            stack.enter_context(patch.object(world_module, "_PLANS", Plans()))
+            stack.enter_context(patch.object(operators_module, "PLANS", Plans()))
             self.plant(stack)
             yield
 
@@ -161,7 +161,7 @@ def _any_evidence(self: World, node: Node, message: Any) -> None:
     _tell(self, node, message)
 
 
-_tell = World._tell
+_tell = World.tell
 
 
 def _old_forks(durable: Durable) -> Any:
@@ -271,7 +271,7 @@ PLANTS: tuple[Planted, ...] = (
             _patch(planner._Planning, "__init__", _newest_files), (("restores", SELDOM),)),
     Planted("manifests beyond a fork are used", "C13", _patch(rounds, "eligible", _old_forks),
             (("forks", SAVING),)),
-    Planted("evidence outlives its epoch", "C14", _patch(World, "_tell", _any_evidence),
+    Planted("evidence outlives its epoch", "C14", _patch(World, "tell", _any_evidence),
             (("partitions", SMALL),)),
     Planted("a rushed leaver may not catch up", "C15", _patch(Facts, "_usable", _no_late_update),
             (("rushes", MOVING),)),

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 from zlib import crc32
 
+from tests.explore.disturbances import DISTURBANCES, Fault
 from tests.explore.job import Job
-from tests.explore.world import OPERATOR, Violation, World
-
-from bamboo_core.ids import AgentId
-
-Fault = tuple[Any, ...]
-"""A method of :data:`FAULTS` and its arguments; plain values only."""
+from tests.explore.verdict import Violation
+from tests.explore.world import World
 
 
 @dataclass(frozen=True)
@@ -35,26 +30,11 @@ class History:
         return replace(self, script=(*self.script, (gap, fault)))
 
 
-FAULTS: dict[str, Callable[..., None]] = {
-    "kill": lambda w, name, fate: w.lose(name, fate=fate, confirmed=True),
-    "vanish": lambda w, name, fate: w.lose(name, fate=fate, confirmed=False),
-    "start": lambda w, name: w.start(name),
-    "notice": lambda w, name, lead_s: w.notice(name, lead_s),
-    "want": lambda w, pipelines: w.want(pipelines),
-    "restart operator": lambda w, lossy: w.restart_operator(lossy=lossy),
-    "second operator": lambda w: w.restart_operator(split=True),
-    "cut": lambda w, *links: w.partition(links),
-    "heal": lambda w: w.heal(),
-    "doubt": lambda w, name: w.doubt(name),
-    "duplicate": lambda w: w.duplicate(),
-}
-
-
 def apply(world: World, fault: Fault) -> None:
     """Do it; what follows is random, but the same whenever it is replayed."""
     world.rng.seed(crc32(repr((world.events, fault)).encode()))
     world.burst = 0.8
-    FAULTS[fault[0]](world, *fault[1:])
+    DISTURBANCES[fault[0]](world, *fault[1:])
 
 
 def advance(world: World, events: int) -> bool:
@@ -62,9 +42,9 @@ def advance(world: World, events: int) -> bool:
     return all(world.step() for _ in range(events))
 
 
-def replay(history: History, world_type: type[World] = World) -> World:
+def replay(history: History) -> World:
     """The world at the end of the history, judged; a Violation if there is one."""
-    world = world_type(history.job, history.seed, history.policy)
+    world = World(history.job, history.seed, history.policy)
     for gap, fault in history.script:
         advance(world, gap)
         apply(world, fault)
@@ -72,20 +52,20 @@ def replay(history: History, world_type: type[World] = World) -> World:
     return world
 
 
-def violation(history: History, world_type: type[World] = World) -> str | None:
+def violation(history: History) -> str | None:
     """What goes wrong in it, if anything."""
     try:
-        replay(history, world_type)
+        replay(history)
     except Violation as found:
         return str(found)
     return None
 
 
-def shrink(history: History, world_type: type[World] = World) -> History:
+def shrink(history: History) -> History:
     """A shorter history that goes wrong, too: fewer faults, earlier ones, a simpler order."""
     best = history
     for _ in range(8):
-        shorter = next((h for h in _shorter(best) if violation(h, world_type) is not None), None)
+        shorter = next((h for h in _shorter(best) if violation(h) is not None), None)
         if shorter is None:
             return best
         best = shorter
@@ -115,10 +95,10 @@ def grid_of(world: World) -> str:
     return "\n".join(lines)
 
 
-def explain(history: History, world_type: type[World] = World) -> str:
+def explain(history: History) -> str:
     """The shortest failing history, what goes wrong, and the grid in which it does."""
-    short = shrink(history, world_type)
-    world = world_type(short.job, short.seed, short.policy)
+    short = shrink(history)
+    world = World(short.job, short.seed, short.policy)
     text = ""
     try:
         for gap, fault in short.script:
@@ -128,12 +108,3 @@ def explain(history: History, world_type: type[World] = World) -> str:
     except Violation as found:
         text = str(found)
     return f"{short}\n{text}\n{grid_of(world)}"
-
-
-def island(members: set[AgentId], others: set[AgentId]) -> tuple[tuple[AgentId, AgentId], ...]:
-    """All links between two sides, both ways; the operator is ``OPERATOR``."""
-    both = [(a, b) for a in members for b in others]
-    return tuple(sorted({*both, *((b, a) for a, b in both)}))
-
-
-__all__ = ["FAULTS", "OPERATOR", "Fault", "History", "apply", "explain", "island", "replay"]

@@ -9,7 +9,7 @@ from time import time
 from tests.explore.faults import Planted
 from tests.explore.history import History, violation
 from tests.explore.scenarios import FAMILIES, POLICIES
-from tests.explore.world import Violation, World
+from tests.explore.verdict import Violation
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def hunt(fault: Planted, seconds: float, seed: int = 0) -> Hunt:
 def _first(family: str, base: History, end: float) -> tuple[tuple[History, str] | None, int]:
     ran, history = 0, base
     try:
-        for at, world in FAMILIES[family](base, World, 17):
+        for at, world in FAMILIES[family](base, 17):
             ran, history = ran + 1, at
             world.finish()
             if time() > end or ran >= 60:

@@ -10,7 +10,6 @@ from tests.explore.history import History
 from tests.explore.job import Job
 from tests.explore.scenarios import FAMILIES, POLICIES
 from tests.explore.tally import Tally
-from tests.explore.world import World
 
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)
@@ -68,7 +67,7 @@ def explore(
             break
         base = History(job, seed, POLICIES[(seed + len(todo)) % len(POLICIES)])
         before = tally.cases
-        whole = tally.run(FAMILIES[family](base, World, stride), until=time() + slice_s)
+        whole = tally.run(FAMILIES[family](base, stride), until=time() + slice_s)
         done = "complete" if whole else "cut by time"
         lines.append(f"{family} {job} {base.policy}: {tally.cases - before} cases, {done}")
     return tally, lines

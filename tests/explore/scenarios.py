@@ -10,8 +10,10 @@ import random
 from collections.abc import Callable, Iterator
 from itertools import combinations
 
-from tests.explore.history import OPERATOR, Fault, History, advance, apply, island
+from tests.explore.disturbances import Fault, island
+from tests.explore.history import History, advance, apply
 from tests.explore.job import Job
+from tests.explore.network import OPERATOR
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
@@ -21,14 +23,12 @@ POLICIES = ("random", "fifo", "late", "slow-control")
 Branches = Iterator[tuple[History, World]]
 
 
-def walk(
-    history: History, world_type: type[World], stride: int = 1, *, begun: bool = True
-) -> Branches:
+def walk(history: History, stride: int = 1, *, begun: bool = True) -> Branches:
     """The undisturbed run, stopped at every ``stride``-th event; the seed says which.
 
     begun: only from the first plan on.
     """
-    world, event = world_type(history.job, history.seed, history.policy), 0
+    world, event = World(history.job, history.seed, history.policy), 0
     while True:
         if (world.plan is not None or not begun) and event % stride == history.seed % stride:
             yield history.then(event, ()), world
@@ -52,24 +52,24 @@ def branch(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, 
     return history.then(gap_all, fault), world
 
 
-def singles(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def singles(base: History, stride: int = 1) -> Branches:
     """Every event x every agent that lives; the fate of what it had sent rotates."""
-    for n, at in enumerate(walk(base, world_type, stride, begun=False)):
+    for n, at in enumerate(walk(base, stride, begun=False)):
         for i, name in enumerate(sorted(at[1].nodes)):
             yield branch(at, 0, ("kill", name, (n + i) % 3))
 
 
-def pairs(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def pairs(base: History, stride: int = 1) -> Branches:
     """Two at once."""
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         for a, b in combinations(sorted(at[1].nodes), 2):
             first = branch(at, 0, ("kill", a, n % 3))
             yield branch(first, 0, ("kill", b, (n + 1) % 3))
 
 
-def seconds(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def seconds(base: History, stride: int = 1) -> Branches:
     """A second one during the recovery from the first, at every third of its events."""
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         for i, a in enumerate(sorted(at[1].nodes)):
             first = branch(at, 0, ("kill", a, (n + i) % 3))
             for gap in range(0, 60, 3):
@@ -78,12 +78,12 @@ def seconds(base: History, world_type: type[World], stride: int = 1) -> Branches
                         yield branch(first, gap, ("kill", b, (gap + j) % 3))
 
 
-def bulks(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def bulks(base: History, stride: int = 1) -> Branches:
     """A pipeline, a stage, half of the agents: at once, or over a while."""
     names, p = base.job.at_start, base.job.stages
     groups = [names[i : i + p] for i in range(0, len(names), p)]
     groups += [names[s::p] for s in range(p)] + [names[::2], names[1::2]]
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         group, late = groups[n % len(groups)], n // len(groups) % 2
         found = at
         for i, name in enumerate(group):
@@ -91,9 +91,9 @@ def bulks(base: History, world_type: type[World], stride: int = 1) -> Branches:
         yield found
 
 
-def operators(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def operators(base: History, stride: int = 1) -> Branches:
     """The operator dies, alone or with an agent, once or twice; or a second one appears."""
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         names = sorted(at[1].nodes)
         crash: Fault = ("restart operator", bool(n % 2))
         yield branch(branch(at, 0, crash), n % 13, crash)
@@ -122,10 +122,10 @@ def _links(kind: int, names: list[AgentId], rng: random.Random) -> tuple:
     return island(set(names), {OPERATOR})
 
 
-def partitions(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def partitions(base: History, stride: int = 1) -> Branches:
     """Links break, one way or both, an island with or without the operator; healed or not."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         names = sorted(at[1].nodes)
         found = branch(at, 0, ("cut", *_links(n % 6, names, rng)))
         if n % 5 == 1:
@@ -137,11 +137,11 @@ def partitions(base: History, world_type: type[World], stride: int = 1) -> Branc
         yield found
 
 
-def changes(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def changes(base: History, stride: int = 1) -> Branches:
     """Joins, drains with long and short notice, replaced or not, other grids; with a kill."""
     job = base.job
     spare = job.agents[-1]
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         names = sorted(at[1].nodes)
         name = names[n % len(names)]
         kind = n % 6
@@ -165,10 +165,10 @@ def changes(base: History, world_type: type[World], stride: int = 1) -> Branches
             yield branch(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
 
 
-def moves(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def moves(base: History, stride: int = 1) -> Branches:
     """Agents hand over to newcomers while the operator restarts; nobody dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         found = at
         for name in spares:
             found = branch(found, 0, ("start", name))
@@ -180,17 +180,17 @@ def moves(base: History, world_type: type[World], stride: int = 1) -> Branches:
         yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
 
 
-def rushes(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def rushes(base: History, stride: int = 1) -> Branches:
     """Short notice: what an agent holds is taken over by a newcomer; nobody dies."""
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         found = branch(at, 0, ("start", base.job.agents[-1]))
         yield branch(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
 
 
-def heirs(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def heirs(base: History, stride: int = 1) -> Branches:
     """A newcomer gets its copies; then everybody dies who had been there before."""
     rng = random.Random(base.seed)
-    for at in walk(base, world_type, stride):
+    for at in walk(base, stride):
         first, *others = base.job.at_start
         found = branch(at, 0, ("start", base.job.agents[-1]))
         for name in others:
@@ -198,20 +198,20 @@ def heirs(base: History, world_type: type[World], stride: int = 1) -> Branches:
         yield branch(found, rng.randrange(10, 70), ("kill", first, 1))
 
 
-def handovers(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def handovers(base: History, stride: int = 1) -> Branches:
     """An agent hands over to a newcomer, which dies."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         newcomer = base.job.agents[-1]
         found = branch(at, 0, ("start", newcomer))
         found = branch(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
         yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
 
 
-def forks(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def forks(base: History, stride: int = 1) -> Branches:
     """A restore, a new leader that looks at the files, and another restore."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         found, names = at, base.job.at_start
         for again in range(2):
             plan = found[1].plan
@@ -226,10 +226,10 @@ def forks(base: History, world_type: type[World], stride: int = 1) -> Branches:
         yield found
 
 
-def shrinks(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def shrinks(base: History, stride: int = 1) -> Branches:
     """Fewer pipelines are wanted; whoever stays is cut off with its plan from the operator."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         found = branch(at, 0, ("want", 1))
         found = branch(found, rng.randrange(10, 60), ("duplicate",))
         plan, names = found[1].plan, set(found[1].nodes)
@@ -246,10 +246,10 @@ def shrinks(base: History, world_type: type[World], stride: int = 1) -> Branches
         yield found
 
 
-def islands(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def islands(base: History, stride: int = 1) -> Branches:
     """A hand-over, then an island without the operator: all newcomers, or all who were there."""
     rng, job = random.Random(base.seed), base.job
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         found = at
         for name in job.agents[len(job.at_start) :]:
             found = branch(found, 0, ("start", name))
@@ -270,10 +270,10 @@ def islands(base: History, world_type: type[World], stride: int = 1) -> Branches
         yield found
 
 
-def restores(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def restores(base: History, stride: int = 1) -> Branches:
     """All holders of a layer die; sometimes a second blow during the restore."""
     job = base.job
-    for n, at in enumerate(walk(base, world_type, stride)):
+    for n, at in enumerate(walk(base, stride)):
         plan = at[1].arbiter.status().plan
         if plan is None:
             continue
@@ -289,14 +289,14 @@ def restores(base: History, world_type: type[World], stride: int = 1) -> Branche
         yield branch(found, (n * 13) % 90, blow)
 
 
-def fuzz(base: History, world_type: type[World], stride: int = 1) -> Branches:
+def fuzz(base: History, stride: int = 1) -> Branches:
     """One to six faults of any kind at random moments."""
     rng = random.Random(base.seed * 7919 + stride)
     job = base.job
     for _ in range(10**9):
         seed = rng.randrange(1 << 30)
         history = History(job, seed, POLICIES[seed % 4])
-        found = history, world_type(job, seed, history.policy)
+        found = history, World(job, seed, history.policy)
         for _ in range(1 + rng.randrange(6)):
             gap = rng.randrange(60 if rng.random() < 0.5 else 250)
             found = branch(found, gap, _any_fault(job, rng))

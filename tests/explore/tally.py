@@ -9,7 +9,8 @@ from time import process_time, time
 
 from tests.explore.history import History
 from tests.explore.scenarios import Branches
-from tests.explore.world import Violation, World
+from tests.explore.verdict import Violation
+from tests.explore.world import World
 
 Point = tuple[str, str, str]
 """Where an agent was killed: (instruction or what it waited for, role, phase)."""

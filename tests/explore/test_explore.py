@@ -38,7 +38,7 @@ def test_an_undisturbed_run_is_exact(policy):
 @pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
 def test_no_history_breaks_the_promise(family, job):
     tally = Tally()
-    branches = FAMILIES[family](History(job, 1), World, 7)
+    branches = FAMILIES[family](History(job, 1), 7)
     tally.run(branches, until=time() + SECONDS)
     assert not tally.violations, explain(tally.violations[0][0])
     assert tally.cases

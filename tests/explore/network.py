@@ -1,0 +1,107 @@
+"""What is under way between agents and operators, and which links lose everything.
+
+A message is (from, to, content). Between agents the content is a tuple (Transmit, payload) and any
+order is possible; a session with an operator is a stream, and so are the writes of durable facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+from typing import Any
+
+from bamboo_core.ids import AgentId
+
+OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
+"""Ends of links that are no agents. Cut links name the operator in force ``OPERATOR``."""
+
+Message = tuple[AgentId, AgentId, Any]
+Link = tuple[AgentId, AgentId]
+
+
+class Network:
+    """``operators``: names of those that run; cut: directed links that are broken."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.cut: set[Link] = set()
+        self.operators: set[AgentId] = {OPERATOR}
+
+    def copy(self) -> Network:
+        """An independent copy; messages are shared."""
+        new = Network.__new__(Network)
+        new.messages, new.cut = self.messages.copy(), self.cut.copy()
+        new.operators = self.operators.copy()
+        return new
+
+    def post(self, source: AgentId, target: AgentId, content: Any) -> None:
+        """Send; a broken link loses it."""
+        if not self.cut or not self._is_cut(source, target):
+            self.messages.append((source, target, content))
+
+    def _is_cut(self, source: AgentId, target: AgentId) -> bool:
+        ends = (OPERATOR if x in self.operators else x for x in (source, target))
+        return tuple(ends) in self.cut
+
+    def reaches(self, name: AgentId) -> bool:
+        """Whether the agent and the operators hear each other."""
+        return not self.cut or not {(name, OPERATOR), (OPERATOR, name)} & self.cut
+
+    def break_links(self, links: Iterable[Link]) -> None:
+        """They lose what is on them and all that follows."""
+        self.cut |= set(links)
+        self.messages = [m for m in self.messages if not self._is_cut(m[0], m[1])]
+
+    def end_session(self, one: AgentId, other: AgentId) -> None:
+        """What is under way in it is lost."""
+        pair = {one, other}
+        self.messages = [m for m in self.messages if {m[0], m[1]} != pair]
+
+    def forget(self, name: AgentId, fate: int, rng: Random) -> None:
+        """An agent has died; ``fate`` of what it had sent: 0 delivered, 1 lost, 2 half of it."""
+        self.messages = [
+            m
+            for m in self.messages
+            if m[1] != name
+            and not (m[0] == name and (fate == 1 or (fate == 2 and rng.random() < 0.5)))
+        ]
+
+    def forget_operator(self, name: AgentId, *, lossy: bool, rng: Random) -> None:
+        """An operator has died; lossy: some of what it had sent never left."""
+        self.messages = [
+            m
+            for m in self.messages
+            if m[1] != name
+            and m[0] not in (WATCH, STORE)
+            and not (m[0] == name and lossy and rng.random() < 0.5)
+        ]
+
+    def duplicate(self) -> None:
+        """Everything between agents that is under way comes twice."""
+        self.messages += [m for m in self.messages if type(m[2]) is tuple]
+
+    def take(self, choice: int) -> Message:
+        """The message, or that of its stream which must come before it."""
+        source, target, _ = self.messages[choice]
+        if source != WATCH and (source in self.operators or target in self.operators):
+            choice = next(
+                i for i, m in enumerate(self.messages) if m[0] == source and m[1] == target
+            )
+        return self.messages.pop(choice)
+
+
+def choose(policy: str, messages: list[Message], ready: int, rng: Random) -> int:
+    """Which event comes next: a message, or (len(messages) + i) the work of agent i of ready."""
+    if policy == "fifo":
+        return 0
+    count = len(messages)
+    if policy == "late" and ready:
+        return count + rng.randrange(ready)
+    if policy == "slow-control":
+        data = [i for i, m in enumerate(messages) if type(m[2]) is tuple]
+        pick = rng.randrange(len(data) + ready or 1)
+        if pick < len(data):
+            return data[pick]
+        if ready:
+            return count + pick - len(data)
+    return int(rng.random() * (count + ready))

@@ -1,0 +1,87 @@
+"""The explored control plane: arbiters, the API server's durable facts, the planner's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from tests.explore.clone import clone
+from tests.explore.job import Job
+from tests.explore.network import OPERATOR
+from tests.explore.plans import Plans
+from tests.explore.verdict import Violation
+
+from bamboo_core.arbiter import Arbiter
+from bamboo_core.arbitration import ComputePlan, Decision, Goal, Persist, PlannerFault, PlanResult
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
+from bamboo_core.numerics import BatchShape
+from bamboo_core.plan import Plan
+
+PLANS = Plans()
+
+
+class Operators:
+    """arbiters: all that run; leader: the one in force; plan: the newest durable one.
+
+    A deposed one may go on for a while (two operators); it cannot write.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.durable = Durable()
+        self.leader = OPERATOR
+        self.goal = Goal(job.pipelines, expected=frozenset(job.at_start))
+        self.arbiters = {OPERATOR: Arbiter(job.arbiter_job, self.durable, 1)}
+        self.batch: BatchShape | None = None
+        self.plan: Plan | None = None
+        self._plans: tuple[Plan, ...] = ()
+
+    def copy(self) -> Operators:
+        """An independent copy."""
+        new = Operators.__new__(Operators)
+        new.__dict__.update(self.__dict__)
+        new.arbiters = {name: clone(arbiter) for name, arbiter in self.arbiters.items()}
+        return new
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The one in force."""
+        return self.arbiters[self.leader]
+
+    def replace_leader(self, *, split: bool) -> AgentId:
+        """A new one with the durable facts only; split: the old one goes on, too."""
+        term = self.arbiter.fence.term + 1
+        if not split:
+            self.arbiters.clear()
+        self.leader = AgentId(f"operator-{term}")
+        self.durable = replace(self.durable, term=term)
+        self.arbiters[self.leader] = Arbiter(self._job.arbiter_job, self.durable, term)
+        return self.leader
+
+    def deposed(self) -> Iterator[AgentId]:
+        """Those that run without being in force."""
+        return iter(self.arbiters.keys() - {self.leader})
+
+    def persist(self, write: Persist) -> bool:
+        """Write the facts; the API server refuses those of a deposed leader."""
+        if write.durable.term < self.durable.term:
+            return False
+        if write.durable.plan < self.durable.plan:
+            raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
+        self.durable = write.durable
+        for plan in self._plans:  # a loss while planning: two plans of a fence, one is directed
+            if plan.fence == write.durable.plan and plan.members == write.durable.members:
+                self.plan, self._plans = plan, ()
+        return True
+
+    def answer(self, wanted: ComputePlan) -> PlanResult:
+        """The planner's."""
+        result: Any = PLANS.answer(wanted)
+        if isinstance(result, PlannerFault):
+            raise Violation(result.message)
+        if isinstance(result, Decision):
+            self.batch = result.plan.batch
+            self._plans = (*self._plans, result.plan)
+        return result

@@ -1,0 +1,130 @@
+"""What a history must not do, and what it must have done when nothing happens any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bamboo_core.arbitration import ComputePlan, Fatal, Phase
+from bamboo_core.items import Kind
+from bamboo_core.numerics import BatchShape
+from bamboo_core.plan import layers_of
+from bamboo_core.view import Outcome
+
+if TYPE_CHECKING:
+    from tests.explore.node import Node
+    from tests.explore.world import World
+
+
+class Violation(Exception):  # noqa: N818 - a finding, not a fault of the explorer
+    """The protocol has broken its promise."""
+
+
+def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
+    """No layer is called lost of which an agent that reported holds a usable version."""
+    if not world.losses:
+        raise Violation(f"layers {fatal.layers} are lost though nobody died")
+    # a rushed leaver does not vote, so the commit that it waits for may leave it behind
+    lasting = wanted.request.reports.keys() - wanted.request.rushed
+    for agent in () if world.has_cuts else sorted(lasting):
+        node = world.nodes.get(agent)
+        kept = node.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
+        if kept:
+            raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
+    for layer in fatal.layers:
+        _check_lost(wanted, layer, fatal.committed)
+
+
+def _check_lost(wanted: ComputePlan, layer: int, newest: int) -> None:
+    """No reported version of the layer can be brought up to the newest commit."""
+    reports, batch = wanted.request.reports, wanted.request.batch
+    for agent, report in reports.items():
+        version = report.versions.get(layer)
+        if version is None:
+            continue
+        steps = range(version, newest + 1)
+        if all(_has_gradient(reports, batch, layer, step) for step in steps):
+            raise Violation(f"layer {layer} is called lost, but {agent} holds it")
+
+
+def _has_gradient(reports: dict, batch: BatchShape, layer: int, step: int) -> bool:
+    slices = {
+        i.part
+        for r in reports.values()
+        for i in r.items
+        if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
+    }
+    known = any(c.step == step for r in reports.values() for c in r.commits)
+    return known and len(slices) == batch.chunks
+
+
+def _expected(world: World) -> tuple[Any, Any]:
+    """Versions and records, with the salt of the attempt in which each step was done for good."""
+    job, operators = world.job, world.operators
+    salts = [0] * job.steps
+    for fork in operators.durable.forks:
+        for step in range(fork.step, job.steps):
+            salts[step] = fork.attempt if job.salted else 0
+    assert operators.batch is not None
+    return job.expected(operators.batch, tuple(salts))
+
+
+def check_commit(world: World, node: Node, record: Any) -> None:
+    """It is the right one, and a superseded plan commits at most once more."""
+    fence, durable = node.executor.fence, world.operators.durable
+    if fence.attempt != durable.attempt or record.step >= world.job.steps:
+        return
+    if record.loss != _expected(world)[1][record.step].loss:
+        raise Violation(f"{node.name} commits something else as step {record.step}")
+    decided = durable.plan
+    if fence < decided and fence.attempt == decided.attempt:
+        world.orphans[fence] += 1
+        if world.orphans[fence] > 1:
+            raise Violation(f"plan {fence} goes on committing after {decided}")
+
+
+def judge(world: World) -> str:
+    """The outcome once nothing happens any more."""
+    status = world.operators.arbiter.status()
+    if status.phase is Phase.OVER:
+        if status.outcome is not Outcome.COMPLETE:
+            raise Violation(f"the job ends as {status.outcome}: {status.message}")
+        _check_weights(world)
+        return "restored" if world.operators.durable.attempt else "complete"
+    if _is_too_few(world):
+        return "waiting"
+    raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
+
+
+def _is_too_few(world: World) -> bool:
+    """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
+    operators = world.operators
+    alive = sum(world.network.reaches(a) and a not in world.noticed for a in world.nodes)
+    if world.has_expelled:  # and is not asked again, but replaced
+        alive = min(alive, len(operators.arbiter.status().members))
+    stages, durable = world.job.stages, operators.durable
+    is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
+    return alive < stages if is_new else 2 * alive < stages
+
+
+def _standing(world: World) -> str:
+    return "; ".join(
+        f"{a} {n.executor.fence} step {n.executor.step} at {n.executor.current}"
+        for a, n in sorted(world.nodes.items())
+    )
+
+
+def _check_weights(world: World) -> None:
+    """Every live agent holds the layers that the last plan wants of it, with the right bits."""
+    plan, steps = world.operators.plan, world.job.steps
+    assert plan is not None
+    right = _expected(world)[0][steps]
+    for agent, ranges in plan.wants.items():
+        node = world.nodes.get(agent)
+        if node is None:
+            continue
+        for layer in layers_of(ranges):
+            version = node.executor.versions.get(layer)
+            if version != steps:
+                raise Violation(f"{agent} ends with version {version} of layer {layer}")
+            if node.backend.layers[layer] != right[layer]:
+                raise Violation(f"{agent}: layer {layer} has wrong weights")
