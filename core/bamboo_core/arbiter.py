@@ -317,9 +317,18 @@ class Arbiter:
         assert rounds.plan is not None
         if agent in rounds.finished:
             return rounds.finished >= rounds.members.intersection(rounds.plan.live)
-        newest = rounds.ledger.committed
-        done = newest is not None and newest.step > rounds.plan.target
+        newest, target = rounds.ledger.committed, rounds.plan.target
+        done = newest is not None and newest.step > target and not self._is_unsealed(target)
         return done and agent in rounds.plan.leaving
+
+    def _is_unsealed(self, step: int) -> bool:
+        """Whether a checkpoint of the step may still wait for somebody's files."""
+        checkpoint = self._spec.checkpoint
+        if checkpoint is None or not checkpoint.every_steps or step % checkpoint.every_steps:
+            return False
+        mark = (self.durable.attempt, step)
+        sealed = {(m.attempt, m.step) for m in self.durable.manifests}
+        return step > 0 and mark not in sealed and mark not in self.durable.bad
 
     def _look(self, now: float) -> None:
         """Draw conclusions from who has been silent."""

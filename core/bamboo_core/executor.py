@@ -213,6 +213,8 @@ class Executor:
         if not self._may(task):
             return False
         if instruction.op is Op.EXIT:
+            if self._are_files_due():
+                return False
             self._over = True
             effects.append(Say(Left()))
         elif instruction.op in _OWN:
@@ -257,13 +259,17 @@ class Executor:
         directive = self.directive
         assert directive is not None
         if self.step >= directive.last:
-            if not (self._saving or self._owed or self._seals):
+            if not self._are_files_due():
                 self._over = True
                 effects.append(Say(Finished(self.fence)))
             return False
         last = self.step + 1 == directive.last
         self._enter(self.step + 1, directive.final if last else directive.steady)
         return True
+
+    def _are_files_due(self) -> bool:
+        """Whether somebody still waits for files of this agent, or it for theirs."""
+        return bool(self._saving or self._owed or self._seals)
 
     def has(self, item: Item) -> bool:
         """Whether the item is here (VER: at exactly this version)."""

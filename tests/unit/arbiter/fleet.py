@@ -104,6 +104,7 @@ class Fleet:
         self.commits: dict[tuple[int, int], int] = {}
         self.events = 0
         self.hold_persists = False
+        self.hold_files = False
         self.beat = Heartbeat(1, 0, 0)
 
     # ------------------------------------------------------------ agents
@@ -252,7 +253,7 @@ class Fleet:
             manifest = Manifest(attempt, instruction.step, f"{attempt}/{instruction.step}", "d")
             self.receive(agent.name, Sealed(manifest))
         self.act(agent, agent.executor.done(commit))
-        if instruction.op is Op.SAVE:
+        if instruction.op is Op.SAVE and not (self.hold_files and agent.name == "a1"):
             for layer in range(instruction.lo, instruction.hi):
                 item = Item(Kind.FILE, instruction.step, layer, layer + 1)
                 self.act(agent, agent.executor.saved(item))

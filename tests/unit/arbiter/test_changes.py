@@ -130,6 +130,29 @@ def test_agents_drained_by_the_goal_leave_once_they_can_be_replaced() -> None:
     assert N1 in {x for p in grid(fleet) for x in p}
 
 
+@pytest.mark.parametrize(("every", "is_missed"), [(0, False), (1, True)])
+def test_a_leaver_that_dies_is_missed_only_if_a_checkpoint_waits_for_its_files(
+    every: int, is_missed: bool
+) -> None:
+    fleet = running(steps=40, every=every)
+    fleet.until(lambda: committed(fleet, 3))
+    fleet.hold_files = True
+    fleet.receive(A1, Notice(4.0, "SIGTERM"))
+    target = fleet.arbiter.status().plan
+    fleet.until(lambda: fleet.arbiter.status().plan not in (None, target))
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert plan.leaving == (A1,)
+    fleet.until(lambda: committed(fleet, plan.target + 1))
+    assert (A1 in fleet.agents) == is_missed
+    if is_missed:
+        fleet.kill("a1")
+    assert (fleet.arbiter.status().phase is a.Phase.COLLECTING) == is_missed
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 # ---------------------------------------------------------------- newcomers
 
 

@@ -205,6 +205,18 @@ def test_exit_says_left():
     assert effects == [Say(Left())]
 
 
+def test_a_leaver_stays_until_its_files_are_handed_over():
+    executor, effects = started("SAVE[0:1]\nSEND (file[0:1]) >b\nEXIT")
+    executor.versions[0] = 0
+    executor.stop(Stop(SECOND))
+    program = "SAVE[0:1]\nSEND (file[0:1]) >b\nEXIT"
+    effects = executor.install(directive(program, fence=SECOND))
+    assert runs(effects) == ["SAVE[0:1]"]
+    assert executor.done() == []
+    file = Item(Kind.FILE, 0, 0, 1)
+    assert executor.saved(file) == [Transmit(file, PEER, SECOND), Say(Left())]
+
+
 def test_what_cannot_be_performed_leaves_no_fact_and_waits_for_a_stop():
     executor, _ = started("LOAD[0:1]\nF[0:1] m0")
     assert executor.abandon() == []
