@@ -28,11 +28,14 @@ MANIFEST = "manifest.json"
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be written, or is torn or altered: the text names the file."""
+    """A checkpoint cannot be written, or is torn or altered: the text names the file.
 
-    def __init__(self, text: str, *, attempt: int = 0, step: int = 0) -> None:
+    cause: of a failed writing, in words that do not hang on the file.
+    """
+
+    def __init__(self, text: str, *, attempt: int = 0, step: int = 0, cause: str = "") -> None:
         super().__init__(text)
-        self.attempt, self.step = attempt, step
+        self.attempt, self.step, self.cause = attempt, step, cause
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,19 @@ class Checkpoints:
             raise CheckpointError(f"checkpoint.uri {uri!r} cannot be used: {error}") from error
         self._root = f"{root.rstrip('/')}/{job_uid}"
         self._is_local = "file" in _protocols(self._fs)
+        self._mark = os.urandom(8).hex()  # agents in containers may all have the same process id
 
     def folder(self, attempt: int, step: int) -> str:
         """Where the files of one checkpoint lie."""
         return f"{self._root}/attempt-{attempt:04d}/step-{step:08d}"
 
     # ------------------------------------------------------------ writing
+
+    def probe(self) -> None:
+        """Write a small file and remove it. CheckpointError if files cannot be written here."""
+        path = f"{self._root}/probe-{self._mark}"
+        self._write(path, b"written to see whether checkpoints can be")
+        self._remove_quietly(path)
 
     def write_layer(
         self, *, attempt: int, step: int, layer: int, record: LayerRecord
@@ -85,7 +95,7 @@ class Checkpoints:
         return Manifest(header.attempt, header.step, path, hashlib.sha256(data).hexdigest())
 
     def _write(self, path: str, data: bytes) -> None:
-        temporary = f"{path}.{os.getpid()}.tmp"
+        temporary = f"{path}.{self._mark}.tmp"
         try:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             with self._fs.open(temporary, "wb") as file:
@@ -98,7 +108,8 @@ class Checkpoints:
         except OSError as error:
             self._remove_quietly(temporary)
             why = error.strerror or str(error)
-            raise CheckpointError(f"writing {path} failed: {why}") from error
+            cause = f"writing below {self._root} failed: {why}"
+            raise CheckpointError(f"writing {path} failed: {why}", cause=cause) from error
 
     def _sync_folder(self, path: str) -> None:
         """A rename is on the disk only when its folder is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -10,7 +11,10 @@ from bamboo_agent.checkpoint import CheckpointError, Checkpoints
 from bamboo_agent.layers import LayerRecord
 from bamboo_agent.parcel import FileRecord
 from bamboo_agent.transport.wakeup import Mailbox
+from bamboo_core.ids import AgentId
 from bamboo_core.items import Item, Kind
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -22,13 +26,17 @@ class _Job:
 
 
 class Saver:
-    """One writing thread. Results come out of :meth:`poll` as FILE items with their records."""
+    """One writing thread. Results come out of :meth:`poll` as FILE items with their records.
 
-    def __init__(self, checkpoints: Checkpoints) -> None:
-        self._checkpoints = checkpoints
+    agent: whose files they are, for errors that others read.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, agent: AgentId) -> None:
+        self._checkpoints, self._agent = checkpoints, agent
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._results: Mailbox[tuple[Item, FileRecord, int]] = Mailbox()
         self._unseen = 0
+        self._complained = (-1, -1)
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
 
@@ -65,6 +73,13 @@ class Saver:
                     attempt=job.attempt, step=job.step, layer=job.layer, record=job.record
                 )
             except CheckpointError as error:
-                record = FileRecord(error=str(error))
+                self._complain(job, error)
+                record = FileRecord(error=f"agent {self._agent}: {error.cause}")
             item = Item(Kind.FILE, job.step, job.layer, job.layer + 1)
             self._results.put((item, record, job.attempt))
+
+    def _complain(self, job: _Job, error: CheckpointError) -> None:
+        """Into the agent's own log: once for each step, not for each of its layers."""
+        if self._complained != (job.attempt, job.step):
+            self._complained = (job.attempt, job.step)
+            log.error("layer %d of step %d is not saved: %s", job.layer, job.step, error)

@@ -70,10 +70,10 @@ class Worker:
     ) -> None:
         self.executor = Executor(setting.agent, len(setting.sizes))
         self.backend = Backend(setting, self._read_layer, self.executor.commits)
-        self.saver = None if checkpoints is None else Saver(checkpoints)
+        self.saver = None if checkpoints is None else Saver(checkpoints, setting.agent)
         self._events = LoggedExecutor(self.executor, open_log(setting.agent, len(setting.sizes)))
         self._spec, self._transport, self._say = spec, transport, say
-        self._device = setting.device
+        self._agent, self._device = setting.agent, setting.device
         self._checkpoints = checkpoints
         self._pending: Instruction | None = None
         self._manifest: Manifest | None = None
@@ -259,7 +259,8 @@ class Worker:
         try:
             manifest = self._checkpoints.seal(self._header(attempt, step), records)
         except CheckpointError as error:
-            self._say_failed(attempt, step, str(error))
+            log.error("the manifest of step %d is not written: %s", step, error)
+            self._say_failed(attempt, step, f"agent {self._agent}: {error.cause}")
             return
         self._say(Sealed(manifest))
         assert self._spec.checkpoint is not None
@@ -270,7 +271,7 @@ class Worker:
 
     def _say_failed(self, attempt: int, step: int, why: str) -> None:
         text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"
-        self._say(BadCheckpoint(attempt, step, text))
+        self._say(BadCheckpoint(attempt, step, text, cause=why))
 
     def _header(self, attempt: int, step: int) -> Header:
         directive = self.executor.directive

@@ -9,6 +9,7 @@ codes of bamboo_core.member; why it ends has been said to the supervisor before.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import selectors
 import socket
@@ -48,6 +49,8 @@ from bamboo_core.reasons import Reason
 from bamboo_core.spec import JobSpec, from_json
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, encode
+
+log = logging.getLogger(__name__)
 
 THREADS_VARIABLE = "BAMBOO_THREADS"
 _LEAVING_POLL_S = 0.01
@@ -223,6 +226,7 @@ class _Process:
         for source in worker.sources:
             self._selector.register(source, selectors.EVENT_READ)
         self._worker = worker
+        storage_error = "" if checkpoints is None else _try_storage(self._agent, checkpoints)
         self._say(
             Ready(
                 fingerprint=fingerprint(spec, setting),
@@ -230,8 +234,22 @@ class _Process:
                 training_samples=setting.data.training_samples,
                 validation_samples=setting.data.validation_samples,
                 costs=profile.costs,
+                storage_error=storage_error,
             )
         )
+
+
+def _try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
+    """Why checkpoints cannot be written here, better known now than hours later; empty: they can.
+
+    What follows from it is the operator's business.
+    """
+    try:
+        checkpoints.probe()
+    except CheckpointError as error:
+        log.error("checkpoints cannot be written: %s", error)
+        return f"agent {agent}: {error.cause}"
+    return ""
 
 
 if __name__ == "__main__":

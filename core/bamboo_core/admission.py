@@ -42,6 +42,13 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
             f" {training.micro_batch_size}: lower it or use more data"
         )
         return Refusal(Reason.DATA_TOO_SMALL, text)
+    if ready.storage_error and spec.checkpoint is not None:
+        text = (
+            f"spec.checkpoint.uri {spec.checkpoint.uri} cannot be written: {ready.storage_error}:"
+            " nothing could be saved; mount a folder there that all agents can write, with space"
+            " left (spec.worker.podTemplate), and create the job again"
+        )
+        return Refusal(Reason.CHECKPOINT_FAILED, text)
     return None
 
 

@@ -19,6 +19,7 @@ from bamboo_core.view import Outcome
 
 _MAX_PLAIN = 2048
 _MAX_MANIFESTS = 6
+_MAX_BAD = 8
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Durable:
     all forks; plan: fence of the newest plan, members: those who must report, voters: without one
     of whom nobody goes on; pipelines, cut, step_cut, target: of that plan (see
     :class:`bamboo_core.plan.Plan`); manifests: sealed ones, oldest first; bad: (attempt, step) of
-    those that turned out torn; committed: newest commit known when this was written.
+    those that turned out torn or could not be written (the newest few, and all that ``manifests``
+    names); committed: newest commit known when this was written.
     """
 
     term: int = 0
@@ -58,6 +60,14 @@ class Durable:
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
+
+    def __post_init__(self) -> None:
+        """A folder that cannot be written makes one bad checkpoint after the other."""
+        if len(self.bad) > _MAX_BAD:
+            known = {(m.attempt, m.step) for m in self.manifests}
+            newest = self.bad[-_MAX_BAD:]
+            kept = tuple(mark for mark in self.bad[:-_MAX_BAD] if mark in known)
+            object.__setattr__(self, "bad", kept + newest)
 
 
 def eligible(durable: Durable) -> tuple[Manifest, ...]:

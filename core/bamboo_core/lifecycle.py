@@ -76,6 +76,7 @@ class JobStatus:
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
     checkpoint_path: str = ""
+    checkpoint_error: str = ""
     least_copies: int = 0
     thin_layers: str = ""
     losses: Losses = Losses()  # noqa: RUF009 - frozen
@@ -131,6 +132,7 @@ def describe(
         samples_per_s=training.samples_per_s if _is_training(seen) else 0.0,
         checkpoint_step=training.checkpoint_step,
         checkpoint_path=training.checkpoint_path,
+        checkpoint_error=training.checkpoint_error,
         least_copies=min(training.copies, default=0) if _is_training(seen) else 0,
         thin_layers=_thin_layers(training.copies) if _is_training(seen) else "",
         losses=memory.losses,
@@ -298,6 +300,13 @@ def _stalled(seen: _Seen) -> Condition:
 
 def _checkpointed(seen: _Seen) -> Condition:
     kind, training = Type.CHECKPOINTED, seen.training
+    if training.checkpoint_error and seen.spec.checkpoint is not None:
+        newest = f"the newest complete one is step {training.checkpoint_step}"
+        if training.checkpoint_step < 0:
+            newest = "none is complete yet"
+        uri = seen.spec.checkpoint.uri
+        text = f"spec.checkpoint.uri {uri} cannot be written: {training.checkpoint_error}; {newest}"
+        return Condition(kind, False, Reason.WRITE_FAILED, text)
     if training.checkpoint_step < 0:
         text = "no checkpoint is complete yet"
         if seen.spec.checkpoint is None:

@@ -54,13 +54,17 @@ class LayerCost:
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has built model and data set."""
+    """The worker has built model and data set.
+
+    storage_error: why the folder of checkpoints cannot be written; empty: it can, or there is none.
+    """
 
     fingerprint: Fingerprint
     layers: int
     training_samples: int
     validation_samples: int
     costs: tuple[LayerCost, ...] = ()
+    storage_error: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,11 +169,16 @@ class Sealed:
 
 @dataclass(frozen=True)
 class BadCheckpoint:
-    """A checkpoint turned out torn or altered."""
+    """A checkpoint turned out torn or altered, or could not be written.
+
+    cause: why it could not be written, in words that stay the same from step to step; empty: it is
+    there, but cannot be used.
+    """
 
     attempt: int
     step: int
     message: str
+    cause: str = ""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,7 @@ class Reason(StrEnum):
     PROGRESSING = "Progressing"
     # Checkpointed
     SEALED = "Sealed"
+    WRITE_FAILED = "WriteFailed"
     NONE_YET = "NoneYet"
     # Suspended
     USER_REQUESTED = "UserRequested"

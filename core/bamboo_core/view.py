@@ -146,7 +146,8 @@ class TrainingView:
 
     planned: a plan is in force; recovering: agents are stopped or being rewired, with ``detail``;
     dismissed: agents that the plan has left out for ever; copies: for each layer, how many live
-    agents hold it by plan; committed: newest commit; checkpoint_step: -1 for none.
+    agents hold it by plan; committed: newest commit; checkpoint_step: -1 for none;
+    checkpoint_error: why no newer one can be written, with the agent.
     """
 
     epoch: int = 0
@@ -164,6 +165,7 @@ class TrainingView:
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
     checkpoint_path: str = ""
+    checkpoint_error: str = ""
     losses: Losses = Losses()
     outcome: Outcome | None = None
     reason: str = ""

@@ -174,6 +174,7 @@ def _ready(x: Any, at: str) -> m.Ready:
             m.LayerCost(c.forward_s, c.backward_s, c.parameter_bytes, c.output_bytes)
             for c in x.costs
         ),
+        storage_error=x.storage_error,
     )
 
 
@@ -222,7 +223,7 @@ def _sealed(x: Any, at: str) -> m.Sealed:
 
 
 def _bad_checkpoint(x: Any, at: str) -> m.BadCheckpoint:
-    return m.BadCheckpoint(x.attempt, _count(x, "step", at), x.message)
+    return m.BadCheckpoint(x.attempt, _count(x, "step", at), x.message, x.cause)
 
 
 def _left(_: Any, __: str) -> m.Left:

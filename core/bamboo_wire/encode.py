@@ -139,6 +139,7 @@ def _ready(x: m.Ready) -> _Pair:
             )
             for cost in x.costs
         ],
+        storage_error=x.storage_error,
     )
 
 
@@ -198,7 +199,9 @@ def _sealed(x: m.Sealed) -> _Pair:
 
 
 def _bad_checkpoint(x: m.BadCheckpoint) -> _Pair:
-    return "bad_checkpoint", pb.BadCheckpoint(attempt=x.attempt, step=x.step, message=x.message)
+    return "bad_checkpoint", pb.BadCheckpoint(
+        attempt=x.attempt, step=x.step, message=x.message, cause=x.cause
+    )
 
 
 def _left(_: m.Left) -> _Pair:

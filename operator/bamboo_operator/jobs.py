@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bamboo_core import planner
@@ -38,13 +38,24 @@ from bamboo_core.arbitration import (
     Received,
     Record,
     Send,
+    Severity,
     Tick,
     Timing,
 )
 from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, CommitRecord, Heartbeat, Hello, Notice, Reconnect
+from bamboo_core.ids import AgentId, Fence
+from bamboo_core.messages import (
+    AgentMessage,
+    BadCheckpoint,
+    CommitRecord,
+    Heartbeat,
+    Hello,
+    Notice,
+    Ready,
+    Reconnect,
+)
 from bamboo_core.spec import JobSpec
+from bamboo_core.storage import Storage
 from bamboo_core.view import ClusterView, JobView, Losses, TrainingView
 from bamboo_operator import facts, training
 from bamboo_operator.sessions import Session, Sessions
@@ -99,6 +110,8 @@ class JobActor:
         self.sessions = Sessions()
         self._told = told if told is not None else training.Told()
         self.losses = self._told.losses
+        self._storage = Storage(self._told.checkpoint_error)
+        self._is_old_news = False
         self._ports = ports
         self._spec = spec
         self._term = max(term, durable.term + 1)
@@ -140,7 +153,25 @@ class JobActor:
         """A message has come on a stream; one of a stream that was replaced is dropped."""
         if isinstance(message, Notice):
             self._noticed.add(session.agent)
+        before, durable = self._storage.trouble, self._arbiter.durable
+        if isinstance(message, Ready) and session.agent in durable.members:
+            message = replace(message, storage_error="")  # what it found when it started
+        is_news = self._storage.hear(message)
+        if isinstance(message, Ready) and durable.plan != Fence():
+            message = self._admitted(message, is_news=is_news)
+        is_failed_write = isinstance(message, BadCheckpoint) and message.cause != ""
+        self._is_old_news = is_failed_write and not is_news
         self.tell(Received(session.agent, message))
+        self._is_old_news = False
+        if self._storage.trouble != before:
+            self._ports.wake(self.job)
+
+    def _admitted(self, ready: Ready, *, is_news: bool) -> Ready:
+        """A job that has begun takes agents that cannot save: its state lives in agents."""
+        if is_news:
+            text = f"checkpoints cannot be written: {ready.storage_error}"
+            self._ports.record(self.job, Record(Severity.WARNING, Happening.CHECKPOINT_BAD, text))
+        return replace(ready, storage_error="")
 
     def disconnect(self, session: Session) -> None:
         """A stream has ended."""
@@ -193,6 +224,7 @@ class JobActor:
             dismissed=frozenset(self._dismissed),
             losses=self.losses,
             told=self._told,
+            checkpoint_error=self._storage.trouble,
             batch=self._spec.training.global_batch_size,
         )
 
@@ -227,7 +259,9 @@ class JobActor:
     def _restart(self) -> None:
         """A new arbiter, as a new leader would make it; agents come back to it."""
         seen = self.view()
-        self._told = training.Told(seen.losses, seen.committed, seen.validation_loss)
+        self._told = training.Told(
+            seen.losses, seen.committed, seen.validation_loss, seen.checkpoint_error
+        )
         self._term += 1
         for session in self.sessions.all():
             self.sessions.close(session.agent)
@@ -252,7 +286,8 @@ class JobActor:
                 self._spawn(self._ports.dismiss(self.job, agent, reason))
             case Record():
                 self._count(effect)
-                self._ports.record(self.job, effect)
+                if not (self._is_old_news and effect.reason is Happening.CHECKPOINT_BAD):
+                    self._ports.record(self.job, effect)
             case Over():
                 self._ports.wake(self.job)
 

@@ -278,6 +278,7 @@ def _after(body: Object) -> TrainingView:
         validation_loss=told.validation_loss,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
+        checkpoint_error=told.checkpoint_error,
         outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
         reason=durable.reason,
         message=durable.message,

@@ -62,6 +62,7 @@ def read_progress(body: Object) -> Told:
         losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
         committed=CommitRecord(step - 1, loss=loss) if step else None,
         validation_loss=None if validation is None else float(validation),
+        checkpoint_error=status.get("checkpointError", ""),
     )
 
 
@@ -104,6 +105,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "losses": {"total": status.losses.total, "noticed": status.losses.noticed},
         "failures": memory.failures,
         "lastCheckpoint": _checkpoint(status),
+        "checkpointError": _clipped(status.checkpoint_error) or None,
         "protection": _protection(status),
         "identity": identity(spec),
         "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},

@@ -23,6 +23,7 @@ class Told:
     losses: Losses = field(default_factory=Losses)
     committed: CommitRecord | None = None
     validation_loss: float | None = None
+    checkpoint_error: str = ""
 
 
 def view(
@@ -32,6 +33,7 @@ def view(
     dismissed: frozenset[AgentId],
     losses: Losses,
     told: Told,
+    checkpoint_error: str,
     batch: int,
 ) -> TrainingView:
     """told: what an earlier operator has told; batch: samples in a step."""
@@ -56,6 +58,7 @@ def view(
         samples_per_s=batch / status.step_s if status.step_s > 0 else 0.0,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
+        checkpoint_error=checkpoint_error,
         losses=losses,
         outcome=status.outcome,
         reason=status.reason,

@@ -12,6 +12,7 @@ import reference
 import torch
 from fleet import Fleet
 from jobs import tiny_gpt
+from processes import ProcessFleet
 from test_equality import assert_equal
 
 from bamboo_agent.checkpoint import CheckpointError, Checkpoints, Header
@@ -120,6 +121,15 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
         write(Checkpoints(f"{tmp_path}/file", "uid"))
 
 
+def test_a_probe_says_whether_checkpoints_can_be_written(checkpoints, tmp_path):
+    checkpoints.probe()
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError) as refusal:
+        Checkpoints(f"{tmp_path}/file", "uid").probe()
+    assert refusal.value.cause == f"writing below {tmp_path}/file/uid failed: Not a directory"
+
+
 def test_an_address_that_nobody_knows_is_one_sentence():
     with pytest.raises(CheckpointError, match=r"checkpoint\.uri 'nosuch://x' cannot be used"):
         Checkpoints("nosuch://x", "uid")
@@ -217,7 +227,7 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_it_is_used(tmp_path):
     assert all(torch.equal(weights[name], outcome.state[name]) for name in outcome.state)
 
 
-def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path):
+def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, caplog):
     (tmp_path / "blocked").write_text("in the way")
     fleet, _, _ = start(tmp_path / "blocked", (1, 2))
     fleet.run_to_end(FIRST)
@@ -225,5 +235,19 @@ def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path):
     complaints = [m for _, m in fleet.said if isinstance(m, BadCheckpoint)]
     assert {m.step for m in complaints} == {1, 2, 3}
     assert all("training goes on" in m.message for m in complaints)
+    (cause,) = {m.cause for m in complaints}
+    assert cause.startswith(f"agent {plans.names(2)[0]}: writing below {tmp_path}/blocked/uid")
+    lines = [r.getMessage() for r in caplog.records if r.name == "bamboo_agent.saver"]
+    assert sum("of step 1 is not saved: writing" in line for line in lines) == 2  # agents
+    assert all(r.levelname == "ERROR" for r in caplog.records if r.name == "bamboo_agent.saver")
     assert not sealed(fleet)
     assert_equal(fleet.history(), fleet.weights(), leaf_size=2, chunks=4)
+
+
+def test_a_worker_tries_the_folder_before_it_is_ready(tmp_path):
+    (tmp_path / "blocked").write_text("in the way")
+    (agent,) = plans.names(1)
+    fleet = ProcessFleet(tiny_gpt(uri=f"file://{tmp_path}/blocked"), (agent,))
+    found = fleet.ready().storage_error
+    fleet.close()
+    assert found == f"agent {agent}: writing below {tmp_path}/blocked/uid failed: Not a directory"

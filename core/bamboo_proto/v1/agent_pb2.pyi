@@ -66,18 +66,20 @@ class LayerCost(_message.Message):
     def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs")
+    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_ERROR_FIELD_NUMBER: _ClassVar[int]
     fingerprint: Fingerprint
     layers: int
     training_samples: int
     validation_samples: int
     costs: _containers.RepeatedCompositeFieldContainer[LayerCost]
-    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ...) -> None: ...
+    storage_error: str
+    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("fence", "installed", "versions", "items", "commits", "ended", "manifests")
@@ -199,14 +201,16 @@ class Failure(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., user_error: _Optional[bool] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class BadCheckpoint(_message.Message):
-    __slots__ = ("attempt", "step", "message")
+    __slots__ = ("attempt", "step", "message", "cause")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     attempt: int
     step: int
     message: str
-    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ...) -> None: ...
+    cause: str
+    def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class Left(_message.Message):
     __slots__ = ()

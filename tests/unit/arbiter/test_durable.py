@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -52,6 +53,17 @@ def facts(draw: st.DrawFn) -> d.Durable:
         reason=draw(st.text(max_size=5)) if outcome else "",
         message=draw(st.text(max_size=5)) if outcome else "",
     )
+
+
+def test_bad_checkpoints_are_bounded_but_those_that_could_be_read_stay() -> None:
+    torn = Manifest(0, 4, "/c/4", "")
+    known = d.Durable(manifests=(Manifest(0, 2, "/c/2", ""), torn), bad=((0, 4),))
+    for step in range(6, 200, 2):
+        known = replace(known, bad=(*known.bad, (0, step)))
+    assert known.bad[0] == (0, 4)
+    assert known.bad[-1] == (0, 198)
+    assert len(known.bad) == 9
+    assert torn not in d.eligible(known)
 
 
 @given(facts())

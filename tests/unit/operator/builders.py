@@ -6,6 +6,7 @@ from typing import Any
 
 from bamboo_core.spec import (
     Adjacency,
+    CheckpointSpec,
     DataSpec,
     FactorySpec,
     JobSpec,
@@ -31,6 +32,7 @@ def spec(
     suspend: bool = False,
     worker: WorkerSpec | None = None,
     redundancy: RedundancyMode = RedundancyMode.NONE,
+    checkpoint: CheckpointSpec | None = None,
 ) -> JobSpec:
     """A small job."""
     return JobSpec(
@@ -43,6 +45,7 @@ def spec(
         run_policy=run_policy if run_policy is not None else RunPolicy(),
         suspend=suspend,
         redundancy=redundancy,
+        checkpoint=checkpoint,
     )
 
 

@@ -13,7 +13,7 @@ from bamboo_core.lifecycle import JobStatus, describe
 from bamboo_core.messages import CommitRecord
 from bamboo_core.reasons import ConditionType, Phase, Reason
 from bamboo_core.records import Problem
-from bamboo_core.spec import Adjacency, RedundancyMode
+from bamboo_core.spec import Adjacency, CheckpointSpec, RedundancyMode
 from bamboo_core.view import (
     ClusterView,
     Condition,
@@ -166,6 +166,19 @@ def test_checkpointed() -> None:
         ConditionType.CHECKPOINTED,
     )
     assert (found.status, found.message) == (True, "step 5 in /c")
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(5, "the newest complete one is step 5"), (-1, "none is complete yet")]
+)
+def test_a_checkpoint_that_cannot_be_written(step: int, words: str) -> None:
+    training = replace(TRAINING, checkpoint_step=step, checkpoint_error="agent x: disk full")
+    found = status(*PODS, training=training, checkpoint=CheckpointSpec("file:///c"))
+    line = condition(found, ConditionType.CHECKPOINTED)
+    assert (line.status, line.reason) == (False, Reason.WRITE_FAILED)
+    assert line.message == (
+        f"spec.checkpoint.uri file:///c cannot be written: agent x: disk full; {words}"
+    )
 
 
 def test_a_transition_is_dated_when_the_status_changes_not_the_reason() -> None:

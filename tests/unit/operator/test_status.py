@@ -60,6 +60,7 @@ def test_what_was_told_of_training_survives() -> None:
     training = TrainingView(
         planned=True, committed=CommitRecord(4, loss=2.5), validation_loss=1.25,
         losses=Losses(2, 1), samples_per_s=10.0, checkpoint_step=3, checkpoint_path="/c",
+        checkpoint_error="agent x: disk full",
     )  # fmt: skip
     status = describe(training, Memory())
     assert status["progress"] == {
@@ -68,7 +69,7 @@ def test_what_was_told_of_training_survives() -> None:
     }  # fmt: skip
     told = statuses.read_progress({"status": status})
     assert (told.committed, told.validation_loss) == (CommitRecord(4, loss=2.5), 1.25)
-    assert told.losses == Losses(2, 1)
+    assert (told.losses, told.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
     assert statuses.read_progress({}).committed is None
 
 

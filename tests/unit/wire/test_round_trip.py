@@ -70,7 +70,7 @@ PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),
     m.Ready: st.builds(
-        m.Ready, PRINT, st.integers(1, 99), U64, U64, st.lists(COST, max_size=3).map(tuple)
+        m.Ready, PRINT, st.integers(1, 99), U64, U64, st.lists(COST, max_size=3).map(tuple), TEXT
     ),
     m.Heartbeat: st.builds(m.Heartbeat, U64, st.integers(-1, 2**62), U64),
     m.Report: st.builds(
@@ -88,7 +88,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Notice: st.builds(m.Notice, SECONDS, TEXT),
     m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
     m.Sealed: st.builds(m.Sealed, MANIFEST),
-    m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT),
+    m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT),
     m.Left: st.just(m.Left()),
     m.Finished: st.builds(m.Finished, FENCE),
     m.Welcome: st.builds(m.Welcome, U64, TEXT, TEXT, TEXT, SECONDS, SECONDS),
@@ -126,7 +126,7 @@ OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
 FULL: tuple[Any, ...] = (
     m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
-    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (m.LayerCost(0.1, 0.2, 3, 4),)),
+    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (m.LayerCost(0.1, 0.2, 3, 4),), "x"),
     m.Heartbeat(1, 2, 3),
     m.Report(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item(Kind.OUT, 1, 2)}), (DONE,), 3, (SAVED,)
@@ -136,7 +136,7 @@ FULL: tuple[Any, ...] = (
     m.Notice(1.5, "SIGTERM"),
     m.Failure("Reason", "message", True, 2),
     m.Sealed(SAVED),
-    m.BadCheckpoint(1, 2, "torn"),
+    m.BadCheckpoint(1, 2, "torn", "disk full"),
     m.Left(),
     m.Finished(ONE),
     m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0),
