@@ -15,10 +15,18 @@ def whole_lines(path: Path) -> list[str]:
     return [line for line in lines if line.endswith("\n")]
 
 
+def begun(folder: Path) -> list[Path]:
+    """The logs in ``folder`` that have a whole line."""
+    return [path for path in sorted(folder.glob("*.jsonl")) if whole_lines(path)]
+
+
 def divergences(folder: Path) -> list[str]:
     """Where workers or supervisors whose logs lie in ``folder`` ($BAMBOO_EVENT_LOG) answered
-    otherwise than Executor and Member do; ValueError if there are no logs."""
-    workers, members = sorted(folder.glob("*.jsonl")), sorted(folder.glob("members/*.jsonl"))
+    otherwise than Executor and Member do; ValueError if there are no logs.
+
+    Who died before the first line was written has said nothing that could diverge.
+    """
+    workers, members = begun(folder), begun(folder / "members")
     if not workers or not members:
         raise ValueError(f"{folder} has {len(workers)} workers' and {len(members)} members' logs")
     found = [(path, divergence(whole_lines(path))) for path in workers]

@@ -125,6 +125,14 @@ def test_a_line_that_death_cut_short_is_no_divergence(events: Path, tmp_path: Pa
     assert divergences(copy) == []
 
 
+def test_who_died_before_the_first_line_is_no_divergence(events: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "events"
+    shutil.copytree(events, copy)
+    (copy / "stillborn.jsonl").touch()
+    (copy / "members/stillborn.jsonl").write_text('{"identity": "')
+    assert divergences(copy) == []
+
+
 def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="0 workers' and 0 members' logs"):
         divergences(tmp_path)
