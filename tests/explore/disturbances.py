@@ -8,23 +8,24 @@ from typing import Any
 
 from tests.explore.network import OPERATOR, WATCH, Link
 from tests.explore.node import Node
-from tests.explore.world import Reconnect, World
+from tests.explore.shells import connect, inform, suspect
+from tests.explore.world import FindLeader, World
 
-from bamboo_core.arbitration import Lost
+from bamboo_core.arbitration import Disconnected, Lost
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import Notice
+from bamboo_core.member import Departing, SessionClosed
 
 Fault = tuple[Any, ...]
 """A name in :data:`DISTURBANCES` and its arguments; plain values only."""
 
 
-def _lose(world: World, name: AgentId, fate: int, *, confirmed: bool) -> None:
+def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
     """An agent's death that nobody in the protocol has asked for."""
     if name in world.nodes:
         world.losses += 1
         world.points[point(world, world.nodes[name])] += 1
         world.trace = hash((world.trace, "lost", name, fate))
-    world.kill(name, fate=fate, confirmed=confirmed)
+    world.kill(name, fate=fate, is_seen=is_seen)
 
 
 def point(world: World, node: Node) -> tuple[str, str, str]:
@@ -60,16 +61,18 @@ def _restart_operator(world: World, *, lossy: bool = False, split: bool = False)
     network.operators = set(operators.arbiters)
     world.to_arbiter(new, operators.goal)
     for name in sorted(world.nodes):
-        network.post(WATCH, name, Reconnect())
+        network.post(WATCH, name, FindLeader())
     for name in sorted(world.dead):
         network.post(WATCH, new, Lost(name, True, "pod is gone"))
 
 
 def _notice(world: World, name: AgentId, lead_s: float) -> None:
-    """It learns that it will go away: 1 s is too short for a hand-over, 3 s is not."""
+    """It learns that it will go away, by a signal or otherwise: 1 s is too short for a hand-over,
+    3 s is not."""
     if name in world.nodes:
         world.noticed = world.noticed | {name}
-        world.tell(world.nodes[name], Notice(lead_s, "spot"))
+        is_signal = world.rng.random() < 0.5
+        inform(world, world.nodes[name], Departing(lead_s, "spot", is_signal))
 
 
 def _want(world: World, pipelines: int) -> None:
@@ -80,12 +83,26 @@ def _want(world: World, pipelines: int) -> None:
 
 def _cut(world: World, *links: Link) -> None:
     """Directed links are lost. The operator's name in them is ``OPERATOR``."""
-    world.network.break_links(links)
+    network = world.network
+    network.break_links(links)
     world.losses += 1  # whoever is cut off may be given up
     world.has_cuts = True
-    world.has_expelled |= any(OPERATOR not in link for link in world.network.cut)
+    world.has_expelled |= any(OPERATOR not in link for link in network.cut)
     for name in sorted(world.nodes):
-        world.suspect(world.nodes[name])
+        node = world.nodes.get(name)
+        if node is not None:
+            suspect(world, node)
+            if not network.reaches(name):
+                _break_session(world, node)
+
+
+def _break_session(world: World, node: Node) -> None:
+    """Each end finds out now or later, by a closed stream or by silence only."""
+    network = world.network
+    if world.rng.random() < 0.5:
+        network.messages.append((node.operator, node.name, SessionClosed()))
+    if world.rng.random() < 0.5:
+        network.messages.append((node.name, node.operator, Disconnected(node.name)))
 
 
 def _doubt(world: World, name: AgentId) -> None:
@@ -96,16 +113,15 @@ def _doubt(world: World, name: AgentId) -> None:
 
 def _heal(world: World) -> None:
     """All links work again; broken sessions are opened anew."""
-    cut = world.network.cut
-    lost = {a for link in cut if OPERATOR in link for a in link} & world.nodes.keys()
+    lost = [name for name in sorted(world.nodes) if not world.network.reaches(name)]
     world.network.cut = set()
-    for name in sorted(lost):
-        world.connect(world.nodes[name])
+    for name in lost:
+        connect(world, world.nodes[name], world.operators.leader)
 
 
 DISTURBANCES: dict[str, Callable[..., None]] = {
-    "kill": lambda w, name, fate: _lose(w, name, fate, confirmed=True),
-    "vanish": lambda w, name, fate: _lose(w, name, fate, confirmed=False),
+    "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
+    "vanish": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
     "start": lambda w, name: w.start(name),
     "notice": _notice,
     "want": _want,

@@ -14,9 +14,7 @@ from unittest.mock import patch
 
 from tests.explore import operators as operators_module
 from tests.explore.job import Job
-from tests.explore.node import Node
 from tests.explore.plans import Plans
-from tests.explore.world import World
 
 from bamboo_core import graph as graph_module
 from bamboo_core import planner, rounds
@@ -25,7 +23,7 @@ from bamboo_core.durable import Durable
 from bamboo_core.effects import Transmit
 from bamboo_core.executor import Executor
 from bamboo_core.facts import Facts
-from bamboo_core.ids import Fence
+from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import Directive, Suspicion
 from bamboo_core.outbox import Outbox
@@ -155,13 +153,13 @@ def _persist_late(self: Outbox, effect: Any) -> None:
     self._ready.append(effect)
 
 
-def _any_evidence(self: World, node: Node, message: Any) -> None:
+def _any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> None:
     if isinstance(message, Suspicion):
-        message = replace(message, fence=self.arbiter.fence)
-    _tell(self, node, message)
+        message = replace(message, fence=self.fence)
+    _received(self, agent, message, now)
 
 
-_tell = World.tell
+_received = Arbiter._received
 
 
 def _old_forks(durable: Durable) -> Any:
@@ -271,7 +269,7 @@ PLANTS: tuple[Planted, ...] = (
             _patch(planner._Planning, "__init__", _newest_files), (("restores", SELDOM),)),
     Planted("manifests beyond a fork are used", "C13", _patch(rounds, "eligible", _old_forks),
             (("forks", SAVING),)),
-    Planted("evidence outlives its epoch", "C14", _patch(World, "tell", _any_evidence),
+    Planted("evidence outlives its epoch", "C14", _patch(Arbiter, "_received", _any_evidence),
             (("partitions", SMALL),)),
     Planted("a rushed leaver may not catch up", "C15", _patch(Facts, "_usable", _no_late_update),
             (("rushes", MOVING),)),

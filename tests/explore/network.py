@@ -47,6 +47,10 @@ class Network:
         """Whether the agent and the operators hear each other."""
         return not self.cut or not {(name, OPERATOR), (OPERATOR, name)} & self.cut
 
+    def is_whole(self, one: AgentId, other: AgentId) -> bool:
+        """Whether two agents hear each other."""
+        return not self.cut or not {(one, other), (other, one)} & self.cut
+
     def break_links(self, links: Iterable[Link]) -> None:
         """They lose what is on them and all that follows."""
         self.cut |= set(links)

@@ -27,7 +27,9 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
     lasting = wanted.request.reports.keys() - wanted.request.rushed
     for agent in () if world.has_cuts else sorted(lasting):
         node = world.nodes.get(agent)
-        kept = node.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
+        kept = (
+            node.worker.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
+        )
         if kept:
             raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
     for layer in fatal.layers:
@@ -126,5 +128,5 @@ def _check_weights(world: World) -> None:
             version = node.executor.versions.get(layer)
             if version != steps:
                 raise Violation(f"{agent} ends with version {version} of layer {layer}")
-            if node.backend.layers[layer] != right[layer]:
+            if node.worker.backend.layers[layer] != right[layer]:
                 raise Violation(f"{agent}: layer {layer} has wrong weights")

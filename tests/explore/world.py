@@ -15,12 +15,12 @@ from tests.explore.job import Job
 from tests.explore.network import OPERATOR, STORE, WATCH, Network, choose
 from tests.explore.node import Node
 from tests.explore.operators import Operators
+from tests.explore.shells import connect, inform, pass_on
 from tests.explore.verdict import Violation, check_commit, check_fatal, judge
 
 from bamboo_core.arbiter import Arbiter
 from bamboo_core.arbitration import (
     ComputePlan,
-    Connected,
     Disconnected,
     Dismiss,
     Fatal,
@@ -35,15 +35,22 @@ from bamboo_core.arbitration import (
 )
 from bamboo_core.effects import ProtocolError
 from bamboo_core.ids import AgentId, Fence
-from bamboo_core.messages import Cause, Finished, Heartbeat, Left, Suspicion
+from bamboo_core.member import (
+    FromOperator,
+    PeerClosed,
+    PeerHeard,
+    SessionClosed,
+)
+from bamboo_core.member import Tick as MemberTick
+from bamboo_core.messages import Heartbeat
 from bamboo_core.plan import Plan
 from bamboo_core.symbolic import SymbolError
 
 _IDLE_S, _IDLE_ROUNDS = 0.5, 300
 
 
-class Reconnect:
-    """An agent finds the new leader."""
+class FindLeader:
+    """An agent's session is over; it looks for the leader."""
 
 
 class World:
@@ -78,10 +85,10 @@ class World:
         new.__dict__.update(self.__dict__)
         new.rng = random.Random()
         new.rng.setstate(self.rng.getstate())
-        new.nodes = {a: n.copy() for a, n in self.nodes.items()}
         new.network, new.operators = self.network.copy(), self.operators.copy()
         for name in ("ready", "sealed", "dead", "orphans", "points"):
             setattr(new, name, copy(getattr(self, name)))
+        new.nodes = {a: n.copy(new.sealed) for a, n in self.nodes.items()}
         return new
 
     @property
@@ -100,52 +107,30 @@ class World:
         """A pod comes up and connects."""
         if name in self.nodes or name in self.dead:
             return
-        node = Node(name, self.job.num_layers, salted=self.job.salted)
+        node = Node(name, self.job.num_layers, self.sealed, salted=self.job.salted)
         self.nodes[name] = node
-        self.connect(node)
+        connect(self, node, self.operators.leader)
 
-    def connect(self, node: Node) -> None:
-        """A new session with the operator in force; the old one's messages are lost."""
-        leader, network = self.operators.leader, self.network
-        before, node.operator = node.operator, leader
-        network.end_session(node.name, before)
-        network.post(node.name, leader, Connected(node.hello(), node.name.encode()))
-        said = [node.ready(), *node.kept, *([node.end] if node.end is not None else [])]
-        if network.reaches(node.name):
-            node.kept = []
-        for message in said:
-            network.post(node.name, leader, Received(node.name, message))
+    def kill(self, name: AgentId, *, fate: int = 0, is_seen: bool = True) -> None:
+        """The process ends; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 half lost.
 
-    def kill(self, name: AgentId, *, fate: int = 0, confirmed: bool = True) -> None:
-        """SIGKILL; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 half of them."""
-        if self.nodes.pop(name, None) is None:
+        is_seen: its sockets are closed, and its end is certain; else it is only silent.
+        """
+        node = self.nodes.pop(name, None)
+        if node is None:
             return
         if name in self.ready:
             self.ready.remove(name)
         self.dead.add(name)
         self.network.forget(name, fate, self.rng)
+        if not is_seen:
+            return
+        self.network.post(name, node.operator, Disconnected(name))
         for operator in self.operators.arbiters:
-            self.network.post(WATCH, operator, Lost(name, confirmed, "process exit seen"))
-
-    def _release(self, node: Node) -> None:
-        """The supervisor ends: state is kept for the judge only if the job is over."""
-        if self.arbiter.status().phase is not Phase.OVER:
-            self.kill(node.name)
-
-    def tell(self, node: Node, message: Any) -> None:
-        """As the supervisor does it: what ends the job is said again in every session."""
-        if isinstance(message, Finished | Left):
-            node.end = message
-        if not self.network.reaches(node.name):
-            node.kept.append(message)
-        self.network.post(node.name, node.operator, Received(node.name, message))
-
-    def suspect(self, node: Node) -> None:
-        """A broken channel is reported once per epoch."""
-        for a, b in sorted(self.network.cut):
-            if node.name in (a, b) and OPERATOR not in (a, b):
-                other = b if a == node.name else a
-                self.tell(node, Suspicion(other, Cause.CHANNEL_BROKEN, node.executor.fence))
+            self.network.post(WATCH, operator, Lost(name, True, "process exit seen"))
+        for other in self.nodes.values():
+            if name in other.watched:
+                self.network.post(WATCH, other.name, PeerClosed(name))
 
     # ------------------------------------------------------------ events
 
@@ -175,15 +160,35 @@ class World:
             return False
         for _ in range(_IDLE_ROUNDS):
             self.now += _IDLE_S
-            for name in sorted(self.nodes):
-                if self.network.reaches(name):
-                    operator = self.nodes[name].operator
-                    self.to_arbiter(operator, Received(name, Heartbeat(0, 0, 0)))
+            self._beat()
             for operator in list(self.operators.arbiters):
                 self.to_arbiter(operator, Tick())
             if self.network.messages or self.ready:
                 return True
         return False
+
+    def _beat(self) -> None:
+        """Supervisors hear each other and are heard; deposed operators lose their sessions."""
+        for name in sorted(self.nodes):
+            node = self.nodes.get(name)
+            if node is None:
+                continue
+            if node.operator != self.operators.leader:
+                connect(self, node, self.operators.leader)
+            for peer in node.watched:
+                if peer in self.nodes and self.network.is_whole(name, peer):
+                    inform(self, node, PeerHeard(peer))
+            inform(self, node, MemberTick())
+        self._hear_beats()
+
+    def _hear_beats(self) -> None:
+        """At once: they are no events that could race with anything."""
+        messages, self.network.messages = self.network.messages, []
+        for source, target, content in messages:
+            if isinstance(content, Received) and isinstance(content.message, Heartbeat):
+                self.to_arbiter(target, content)
+            else:
+                self.network.messages.append((source, target, content))
 
     def finish(self, limit: int = 20000) -> str:
         """Run to the end and judge: the outcome, or a Violation."""
@@ -203,20 +208,14 @@ class World:
         node = self.nodes.get(target)
         if node is None:
             return
-        if isinstance(content, Reconnect):
-            self._reconnect(node)
-            return
-        installed = node.executor.installed
         if type(content) is tuple:
-            node.arrive(content[0], content[1], self.sealed)
+            node.worker.arrive(content[0], content[1])
+            pass_on(self, node)
+        elif isinstance(content, FindLeader):
+            self._find_leader(node)
         else:
-            node.hear(content, self.sealed)
-            if node.released is not None:
-                self._release(node)
-                return
-            if self.network.cut and node.executor.installed != installed:
-                self.suspect(node)
-        self._after(node)
+            is_told = source != WATCH and not isinstance(content, SessionClosed)
+            inform(self, node, FromOperator(content) if is_told else content)
 
     def _serve(self, operator: AgentId, content: Any) -> None:
         """What an operator's shell does with it."""
@@ -231,39 +230,31 @@ class World:
             content = Planned(content.id, result)
         self.to_arbiter(operator, content)
 
-    def _reconnect(self, node: Node) -> None:
-        if self.network.reaches(node.name):
-            for operator in self.operators.deposed():
-                self.to_arbiter(operator, Disconnected(node.name))
-            self.connect(node)
+    def _find_leader(self, node: Node) -> None:
+        """It may find the deposed one first, if that still runs."""
+        operators = self.operators
+        deposed = sorted(operators.deposed())
+        if deposed and self.rng.random() < 0.3:
+            connect(self, node, deposed[-1])
+            self.network.post(WATCH, node.name, FindLeader())
+        else:
+            connect(self, node, operators.leader)
 
     def _run(self, name: AgentId) -> None:
         node = self.nodes[name]
-        if node.pending is None:
-            node.save(self.sealed)
+        worker = node.worker
+        if worker.pending is None:
+            worker.save()
         else:
             self._perform(node)
-            while self.burst and node.pending is not None and self.rng.random() < self.burst:
+            while self.burst and worker.pending is not None and self.rng.random() < self.burst:
                 self._perform(node)
-        self._after(node)
+        pass_on(self, node)
 
     def _perform(self, node: Node) -> None:
-        record = node.run(self.sealed)
+        record = node.worker.run()
         if record is not None:
             check_commit(self, node, record)
-
-    def _after(self, node: Node) -> None:
-        if node.settle():
-            raise Violation(f"the plan counts as entered, but {node.name} lacks a layer")
-        for peer, message in node.outbox:
-            if peer == OPERATOR:
-                self.tell(node, message)
-            else:
-                self.network.post(node.name, peer, message)
-        node.outbox.clear()
-        busy = node.pending is not None or bool(node.saving)
-        if busy and node.name not in self.ready and node.name in self.nodes:
-            self.ready.append(node.name)
 
     def to_arbiter(self, operator: AgentId, event: Any) -> None:
         """An event of an arbiter that runs; its effects are performed."""

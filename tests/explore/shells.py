@@ -1,0 +1,117 @@
+"""What the shells of supervisors and workers do with what Member and Executor ask for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tests.explore.network import OPERATOR, WATCH
+from tests.explore.node import Node
+from tests.explore.verdict import Violation
+
+from bamboo_core.arbitration import Connected, Disconnected, Phase, Received
+from bamboo_core.ids import AgentId
+from bamboo_core.member import (
+    CloseSession,
+    ConnectLiveness,
+    Departing,
+    Event,
+    Exit,
+    FromWorker,
+    KillWorker,
+    PeerClosed,
+    SendOperator,
+    SessionClosed,
+    SessionOpened,
+    SpawnWorker,
+    Tick,
+    ToWorker,
+    WorkerExited,
+)
+from bamboo_core.messages import Cause, Hello, Suspicion
+
+if TYPE_CHECKING:
+    from tests.explore.world import World
+
+
+def connect(world: World, node: Node, operator: AgentId) -> None:
+    """A new session; what was under way in the old one is lost, its end included."""
+    before, node.operator = node.operator, operator
+    world.network.end_session(node.name, before)
+    if before != operator:
+        world.to_arbiter(before, Disconnected(node.name))
+    inform(world, node, SessionClosed())
+    if world.network.reaches(node.name):
+        inform(world, node, SessionOpened())
+
+
+def _exit(world: World, node: Node, event: Event) -> None:
+    """The supervisor ends: state is kept for the judge only if the job is over."""
+    if isinstance(event, Departing | Tick):
+        world.losses += 1  # nobody has asked for it
+    if world.arbiter.status().phase is not Phase.OVER:
+        world.kill(node.name)
+
+
+def inform(world: World, node: Node, event: Any) -> None:
+    """An event of an agent's supervisor; its effects are performed."""
+    for effect in node.handle(event, world.now):
+        match effect:
+            case SendOperator(Hello() as hello):
+                connected = Connected(hello, node.name.encode())
+                world.network.post(node.name, node.operator, connected)
+            case SendOperator(message):
+                world.network.post(node.name, node.operator, Received(node.name, message))
+            case ToWorker(message):
+                _instruct(world, node, message)
+            case SpawnWorker():
+                inform(world, node, FromWorker(node.worker.ready()))
+            case ConnectLiveness(peers):
+                _watch(world, node, [peer.agent for peer in peers])
+            case CloseSession():
+                connect(world, node, world.operators.leader)
+            case KillWorker():
+                inform(world, node, WorkerExited(-9, "killed"))
+            case Exit():
+                _exit(world, node, event)
+
+
+def _instruct(world: World, node: Node, message: Any) -> None:
+    installed = node.executor.installed
+    node.worker.hear(message)
+    if world.network.cut and node.executor.installed != installed:
+        suspect(world, node)
+    pass_on(world, node)
+
+
+def _watch(world: World, node: Node, peers: list[AgentId]) -> None:
+    """Liveness sockets; those to the dead are refused at once."""
+    node.watched = tuple(peers)
+    for peer in peers:
+        if peer in world.dead:
+            world.network.post(WATCH, node.name, PeerClosed(peer))
+
+
+def suspect(world: World, node: Node) -> None:
+    """A broken channel is reported once per epoch."""
+    for a, b in sorted(world.network.cut):
+        if node.name in (a, b) and OPERATOR not in (a, b):
+            other = b if a == node.name else a
+            broken = Suspicion(other, Cause.CHANNEL_BROKEN, node.executor.fence)
+            inform(world, node, FromWorker(broken))
+
+
+def pass_on(world: World, node: Node) -> None:
+    """What the worker has left to say and to do."""
+    worker, name = node.worker, node.name
+    if worker.settle():
+        raise Violation(f"the plan counts as entered, but {name} lacks a layer")
+    if worker.sent:
+        for peer, message in worker.sent:
+            world.network.post(name, peer, message)
+        worker.sent.clear()
+    if worker.said:
+        said, worker.said = worker.said, []
+        for message in said:
+            inform(world, node, FromWorker(message))
+    if worker.is_busy and name not in world.ready and name in world.nodes:
+        world.ready.append(name)
