@@ -27,6 +27,7 @@ from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError,
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 _REQUEST_TIMEOUT_S = 60.0
+_GIVE_UP_S = 10.0
 
 
 def _be_silent(text: str) -> None:
@@ -64,15 +65,20 @@ class Cluster:
         """Start a cluster in `directory` and return once every node can take pods.
 
         A cluster that runs there already is an error; one that was killed is removed first, which
-        `say` tells in a sentence, as it does progress.
+        `say` tells in a sentence, as it does progress. A start that fails or is interrupted leaves
+        nothing, but for the files of one whose error names its logs.
         """
         options = options or Options()
         config = _make_config(nodes, images or options.images, options)
         root = prepare_directory(Path(directory).absolute(), say)
         (root / "config.json").write_text(json.dumps(config))
         child, status = _spawn(root, own_session=options.outlives_caller)
-        with status:
-            state = _await_ready(status, child, root, say)
+        try:
+            with status:
+                state = _await_ready(status, child, root, say)
+        except BaseException as error:  # Ctrl-C, too
+            _give_up(child, root, keep=str(Layout(root).logs) in str(error))
+            raise
         cluster = cls(root, state)
         cluster._child = child
         return cluster
@@ -232,6 +238,18 @@ def _spawn(root: Path, *, own_session: bool) -> tuple["subprocess.Popen[bytes]",
     return child, os.fdopen(reader, "rb")
 
 
+def _give_up(child: "subprocess.Popen[bytes]", root: Path, *, keep: bool) -> None:
+    """End a daemon that was not ready, and remove its files unless they are to be kept."""
+    child.terminate()
+    try:
+        child.wait(_GIVE_UP_S)
+    except subprocess.TimeoutExpired:  # it builds programs and hears nothing
+        child.kill()
+        child.wait()
+    if not keep:
+        stop_cluster(root)
+
+
 def _await_ready(
     status: IO[bytes],
     child: "subprocess.Popen[bytes]",
@@ -249,6 +267,7 @@ def _await_ready(
             state: Mapping[str, Any] = message["ready"]
             return state
     code = child.wait()
-    log = (root / "logs" / "daemon.log").read_text(errors="replace").strip().splitlines()
-    last = log[-1] if log else "nothing was logged"
+    log = Layout(root).logs / "daemon.log"
+    lines = log.read_text(errors="replace").strip().splitlines()
+    last = f"{lines[-1]} (see {log})" if lines else "nothing was logged"
     raise DevclusterError(f"The cluster's daemon ended with code {code}: {last}")

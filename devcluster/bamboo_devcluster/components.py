@@ -209,7 +209,7 @@ class Component:
             which = f"Port {port[1]}" if port else "A port"
             return PortInUseError(f"{which} that {self.name} needs is in use; choose another port.")
         if "no space left on device" in tail:
-            return ComponentError(disk_full_message(self.log.parent))
+            return ComponentError(disk_full_message(self._cwd))
         lines = [line for line in tail.splitlines() if line.strip()]
         last = lines[-1][:300] if lines else "nothing was logged"
         return ComponentError(f"{self.name} ended with code {code}: {last} (see {self.log})")

@@ -113,19 +113,24 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
             f" `bamboo-devcluster down --dir {root}`."
         )
     try:
+        _check_space(root)
         root.mkdir(parents=True, exist_ok=True)
         if (root / "config.json").exists():
             say(f"The cluster in {root} ended without `down`; its remains are removed.")
             remove_remains(root)
         for folder in (root / "logs", root / "nodes"):
             folder.mkdir(exist_ok=True)
-        free = os.statvfs(root)
     except OSError as error:
         text = disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
         raise DirectoryError(text) from error
+    return root
+
+
+def _check_space(root: Path) -> None:
+    """Before anything is made: look at the part of the path that exists."""
+    free = os.statvfs(next(path for path in (root, *root.parents) if path.exists()))
     if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
         raise DirectoryError(disk_full_message(root))
-    return root
 
 
 def stop_cluster(root: Path) -> bool:

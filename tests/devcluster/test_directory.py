@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_devcluster import directory
-from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster import cluster, directory
+from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.directory import (
     is_running,
     lock_directory,
@@ -68,6 +68,7 @@ def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(directory, "_MIN_FREE_BYTES", 1 << 62)
     with pytest.raises(DirectoryError, match=r"The disk that holds .* is full; free some space"):
         prepare_directory(tmp_path / "c", print)
+    assert not (tmp_path / "c").exists()
 
     def fail(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
@@ -150,9 +151,39 @@ def test_programs_that_cannot_be_had_end_up_with_their_sentence(tmp_path, monkey
         monkeypatch.setenv(f"BAMBOO_{name}_URL", "http://127.0.0.1:9")
     with pytest.raises(DevclusterError, match="there is no `go` on the PATH"):
         Cluster.up(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
 
 
 def test_a_daemon_that_breaks_is_reported_with_its_last_words(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(DevclusterError, match="daemon ended with code 1: nothing was logged"):
         Cluster.up(tmp_path / "c")
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize("patience_s", [10.0, 0.0])
+def test_an_interrupted_start_leaves_nothing(tmp_path, monkeypatch, patience_s) -> None:
+    """``patience_s`` 0: the daemon does not end when asked, and is killed."""
+    children = []
+
+    def interrupt(status: object, child: subprocess.Popen[bytes], *rest: object) -> None:
+        children.append(child)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cluster, "_await_ready", interrupt)
+    monkeypatch.setattr(cluster, "_GIVE_UP_S", patience_s)
+    with pytest.raises(KeyboardInterrupt):
+        Cluster.up(tmp_path / "c", options=Options(outlives_caller=True))
+    assert children[0].returncode is not None
+    assert not (tmp_path / "c").exists()
+
+
+def test_files_stay_where_the_error_names_the_logs(tmp_path, monkeypatch) -> None:
+    def fail(status: object, child: object, root: Path, *rest: object) -> None:
+        raise DevclusterError(f"kube-apiserver was not ready; see {root / 'logs'}")
+
+    monkeypatch.setattr(cluster, "_await_ready", fail)
+    with pytest.raises(DevclusterError, match=r"see .*/logs"):
+        Cluster.up(tmp_path / "c")
+    assert (tmp_path / "c/logs/daemon.log").exists()
+    assert not is_running(tmp_path / "c")

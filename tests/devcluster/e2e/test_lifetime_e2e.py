@@ -187,6 +187,7 @@ def test_a_port_in_use_is_one_sentence(directory: Path) -> None:
     assert result.stderr.startswith(f"Error: Port {port} that kube-apiserver needs is in use")
     assert len(result.stderr.splitlines()) == 1
     assert not processes_of(directory)
+    assert not directory.exists()
 
 
 def test_foreground_ends_on_sigterm(directory: Path) -> None:
