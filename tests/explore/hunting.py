@@ -8,8 +8,9 @@ from time import time
 
 from tests.explore.faults import Planted
 from tests.explore.history import History, violation
-from tests.explore.scenarios import FAMILIES, POLICIES
+from tests.explore.scenarios import FAMILIES
 from tests.explore.verdict import Violation
+from tests.explore.walks import POLICIES
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from time import time
 
 from tests.explore.history import History
 from tests.explore.job import Job
-from tests.explore.scenarios import FAMILIES, POLICIES
+from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
+from tests.explore.walks import POLICIES
 
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from time import process_time, time
 
 from tests.explore.history import History
-from tests.explore.scenarios import Branches
 from tests.explore.verdict import Violation
+from tests.explore.walks import Branches
 from tests.explore.world import World
 
 Point = tuple[str, str, str]

@@ -9,8 +9,9 @@ from tests.explore.history import History, advance, apply, explain, replay, shri
 from tests.explore.hunting import hunt
 from tests.explore.job import Job
 from tests.explore.plan_of_runs import HEIRS, MOVING, SAVING, SMALL, SPARE
-from tests.explore.scenarios import FAMILIES, POLICIES
+from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
+from tests.explore.walks import POLICIES
 from tests.explore.world import World
 
 SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "1"))

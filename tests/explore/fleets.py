@@ -1,0 +1,79 @@
+"""Families of histories in which agents come and go on purpose, and the grid changes."""
+
+from __future__ import annotations
+
+import random
+
+from tests.explore.history import History
+from tests.explore.walks import Branches, branch, walk
+
+
+def changes(base: History, stride: int = 1) -> Branches:
+    """Joins, drains with long and short notice, replaced or not, other grids; with a kill."""
+    job = base.job
+    spare = job.agents[-1]
+    for n, at in enumerate(walk(base, stride)):
+        names = sorted(at[1].nodes)
+        name = names[n % len(names)]
+        kind = n % 6
+        if kind == 0:
+            found = branch(branch(at, 0, ("kill", name, n % 3)), n % 40, ("start", spare))
+        elif kind == 1:
+            found = branch(at, 0, ("notice", name, 3.0))
+        elif kind == 2:
+            found = branch(at, 0, ("notice", name, 1.0))
+        elif kind == 3:
+            found = branch(branch(at, 0, ("start", spare)), n % 30, ("notice", name, 3.0))
+        elif kind == 4:
+            found = branch(branch(at, 0, ("start", spare)), n % 30, ("notice", name, 1.0))
+        else:
+            found = branch(at, 0, ("want", max(1, job.pipelines - 1)))
+            found = branch(found, n % 50, ("want", job.pipelines))
+        yield found
+        other = names[(n * 3 + 1) % len(names)]
+        yield branch(found, (n * 11) % 70, ("kill", other, n % 3))
+        if n % 4 == 0:
+            yield branch(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
+
+
+def moves(base: History, stride: int = 1) -> Branches:
+    """Agents hand over to newcomers while the operator restarts; nobody dies."""
+    rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
+    for n, at in enumerate(walk(base, stride)):
+        found = at
+        for name in spares:
+            found = branch(found, 0, ("start", name))
+        leaver = base.job.at_start[n % len(base.job.at_start)]
+        found = branch(found, rng.randrange(12), ("notice", leaver, 3.0))
+        for _ in range(n % 3):
+            found = branch(found, rng.randrange(90), ("restart operator", rng.random() < 0.5))
+        yield found
+        yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
+
+
+def rushes(base: History, stride: int = 1) -> Branches:
+    """Short notice: what an agent holds is taken over by a newcomer; nobody dies."""
+    for n, at in enumerate(walk(base, stride)):
+        found = branch(at, 0, ("start", base.job.agents[-1]))
+        yield branch(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
+
+
+def heirs(base: History, stride: int = 1) -> Branches:
+    """A newcomer gets its copies; then everybody dies who had been there before."""
+    rng = random.Random(base.seed)
+    for at in walk(base, stride):
+        first, *others = base.job.at_start
+        found = branch(at, 0, ("start", base.job.agents[-1]))
+        for name in others:
+            found = branch(found, 0, ("kill", name, 0))
+        yield branch(found, rng.randrange(10, 70), ("kill", first, 1))
+
+
+def handovers(base: History, stride: int = 1) -> Branches:
+    """An agent hands over to a newcomer, which dies."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(walk(base, stride)):
+        newcomer = base.job.agents[-1]
+        found = branch(at, 0, ("start", newcomer))
+        found = branch(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
+        yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))

@@ -1,0 +1,49 @@
+"""Families of histories in which the job goes back to its files."""
+
+from __future__ import annotations
+
+import random
+
+from tests.explore.disturbances import Fault
+from tests.explore.history import History, advance
+from tests.explore.walks import Branches, branch, walk
+
+from bamboo_core.ids import AgentId
+from bamboo_core.plan import layers_of
+
+
+def forks(base: History, stride: int = 1) -> Branches:
+    """A restore, a new leader that looks at the files, and another restore."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(walk(base, stride)):
+        found, names = at, base.job.at_start
+        for again in range(2):
+            plan = found[1].plan
+            live = [a for a in (plan.live if plan is not None else names) if a in found[1].nodes]
+            for name in live:
+                found = branch(found, 0, ("kill", name, 1))
+            for i in range(len(names)):
+                found = branch(found, 0, ("start", AgentId(f"{'bc'[again]}{i:02d}")))
+            found = branch(found, rng.randrange(150), ("restart operator", bool(n % 2)))
+            advance(found[1], 0)
+            found = branch(found, rng.randrange(20, 120), ("duplicate",))
+        yield found
+
+
+def restores(base: History, stride: int = 1) -> Branches:
+    """All holders of a layer die; sometimes a second blow during the restore."""
+    job = base.job
+    for n, at in enumerate(walk(base, stride)):
+        plan = at[1].arbiter.status().plan
+        if plan is None:
+            continue
+        layer = n % job.num_layers
+        holders = [a for a, r in sorted(plan.wants.items()) if layer in layers_of(r)]
+        found = at
+        for i, name in enumerate(holders):
+            found = branch(found, (n + i) % 3, ("kill", name, n % 3))
+        for i in range(len(holders)):
+            found = branch(found, 0, ("start", AgentId(f"b{i:02d}")))
+        yield found
+        blow: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)
+        yield branch(found, (n * 13) % 90, blow)

@@ -1,0 +1,41 @@
+"""How histories are made: one run is walked along, copies of the world branch off at its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.explore.disturbances import Fault
+from tests.explore.history import History, advance, apply
+from tests.explore.world import World
+
+POLICIES = ("random", "fifo", "late", "slow-control")
+Branches = Iterator[tuple[History, World]]
+
+
+def walk(history: History, stride: int = 1, *, begun: bool = True) -> Branches:
+    """The undisturbed run, stopped at every ``stride``-th event; the seed says which.
+
+    begun: only from the first plan on.
+    """
+    world, event = World(history.job, history.seed, history.policy), 0
+    while True:
+        if (world.plan is not None or not begun) and event % stride == history.seed % stride:
+            yield history.then(event, ()), world
+        if not world.step():
+            return
+        event += 1
+
+
+def branch(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, World]:
+    """A copy that meets a fault ``gap`` events later."""
+    history, world = at
+    world = world.copy()
+    if history.script and history.script[-1][1] == ():
+        waited = history.script[-1][0]
+        history = History(history.job, history.seed, history.policy, history.script[:-1])
+        gap_all = waited + gap
+    else:
+        gap_all = gap
+    advance(world, gap)
+    apply(world, fault)
+    return history.then(gap_all, fault), world
