@@ -11,7 +11,7 @@ import os
 
 
 class Page:
-    """64-bit words, each written by one side only, so that no lock is needed."""
+    """64-bit words, written by the worker only, so that no lock is needed."""
 
     def __init__(self, fd: int) -> None:
         """Map the page behind ``fd``, which stays open and is closed by :meth:`close`."""
@@ -28,7 +28,7 @@ class Page:
 
     @property
     def progress(self) -> int:
-        """Instructions that the worker has finished (written by the worker)."""
+        """Instructions that the worker has finished."""
         return self._words[0]
 
     @progress.setter
@@ -37,7 +37,7 @@ class Page:
 
     @property
     def step(self) -> int:
-        """The step in which the worker is (written by the worker)."""
+        """The step in which the worker is."""
         return self._words[1]
 
     @step.setter
@@ -46,21 +46,12 @@ class Page:
 
     @property
     def longest_s(self) -> float:
-        """Seconds of the longest instruction so far (written by the worker)."""
+        """Seconds of the longest instruction so far."""
         return self._words[2] / 1e9
 
     @longest_s.setter
     def longest_s(self, value: float) -> None:
         self._words[2] = round(value * 1e9)
-
-    @property
-    def stops(self) -> int:
-        """STOPs that lie in the pipe or have been read from it (written by the supervisor)."""
-        return self._words[3]
-
-    @stops.setter
-    def stops(self, value: int) -> None:
-        self._words[3] = value
 
     def close(self) -> None:
         """Unmap the page and close its descriptor."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from bamboo_agent.page import Page
 from bamboo_agent.pipe import Pipe, PipeClosedError
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, OperatorMessage, Stop
+from bamboo_core.messages import AgentMessage, OperatorMessage
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, encode
 from bamboo_wire.errors import WireError
@@ -79,8 +79,6 @@ class WorkerProcess:
 
     def send(self, message: OperatorMessage) -> None:
         """Hand a message over; what the worker does not read at once waits here."""
-        if isinstance(message, Stop):
-            self.page.stops += 1
         try:
             self._pipe.send(encode.to_worker(message).SerializeToString())
         except PipeClosedError:
