@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bamboo_core import siting
-from bamboo_core.messages import CommitRecord
 from bamboo_core.reasons import ConditionType as Type
 from bamboo_core.reasons import Phase, Reason
 from bamboo_core.records import Problem
@@ -71,7 +70,8 @@ class JobStatus:
     epoch: int = 0
     attempt: int = 0
     steps: int = 0
-    committed: CommitRecord | None = None
+    committed: int = -1
+    loss: float | None = None
     validation_loss: float | None = None
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
@@ -96,9 +96,13 @@ class _Seen:
         return [pod for pod in self.view.pods if pod.is_alive]
 
     @property
+    def is_resting(self) -> bool:
+        """Nothing is wanted of it."""
+        return self.spec.suspend or self.memory.terminal is not None
+
+    @property
     def wanted(self) -> int:
-        resting = self.spec.suspend or self.memory.terminal is not None
-        return 0 if resting else self.spec.pipelines.count * self.spec.pipelines.stages
+        return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
 
 
 def describe(
@@ -119,7 +123,7 @@ def describe(
         phase=_phase(seen),
         conditions=conditions,
         pipelines=training.pipelines if _is_training(seen) else 0,
-        pipelines_wanted=spec.pipelines.count,
+        pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
         feasible_pipelines=siting.feasible_pipelines(spec, view.nodes),
         agents_connected=len(training.connected),
         agents_wanted=seen.wanted,
@@ -128,6 +132,7 @@ def describe(
         attempt=training.attempt,
         steps=spec.training.steps,
         committed=training.committed,
+        loss=training.loss,
         validation_loss=training.validation_loss,
         samples_per_s=training.samples_per_s if _is_training(seen) else 0.0,
         checkpoint_step=training.checkpoint_step,
@@ -180,7 +185,7 @@ def _phase(seen: _Seen) -> Phase:
         return Phase.SUSPENDING if seen.alive else Phase.SUSPENDED
     if _is_training(seen):
         return Phase.RECOVERING if training.recovering else Phase.RUNNING
-    if training.planned or training.attempt > 0 or training.committed is not None:
+    if memory.trained:
         return Phase.RECOVERING
     started = any(pod.phase is PodPhase.RUNNING for pod in seen.alive)
     return Phase.STARTING if started else Phase.PENDING
@@ -234,8 +239,8 @@ def _running(seen: _Seen) -> Condition:
     if seen.spec.suspend:
         return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
     if _is_training(seen):
-        at = training.committed.step if training.committed else -1
-        text = f"step {at + 1} of {seen.spec.training.steps}, plan {training.epoch}"
+        step = training.committed + 1
+        text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)
     text = training.detail or f"{connected} of {seen.wanted} agents are connected"
@@ -245,20 +250,36 @@ def _running(seen: _Seen) -> Condition:
 
 
 def _degraded(seen: _Seen) -> Condition:
-    kind, training = Type.DEGRADED, seen.training
-    if _is_training(seen):
-        wanted = seen.spec.pipelines
-        if min(training.copies, default=2) < 2 <= _promised_copies(seen.spec):
-            thin = _thin_layers(training.copies)
-            text = f"a loss would cost a restore: only one live copy of layers {thin}"
-            return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
-        if training.pipelines < wanted.count:
-            text = f"{training.pipelines} of {wanted.count} pipelines train"
-            return Condition(kind, True, Reason.FEWER_PIPELINES, text)
-        if len(training.members) < seen.wanted:
-            text = f"{len(training.members)} agents do the work of {seen.wanted}"
-            return Condition(kind, True, Reason.FEWER_AGENTS, text)
-    return Condition(kind, False, Reason.FULLY_PROTECTED, "every seat of the plan is taken")
+    kind, training, wanted = Type.DEGRADED, seen.training, seen.spec.pipelines
+    if seen.memory.terminal is not None:
+        return Condition(kind, False, Reason.FINISHED, "the job has ended")
+    if not _is_training(seen) or not training.copies:
+        text = "no plan is in force, so there is nothing yet that could be protected"
+        return Condition(kind, None, Reason.NO_PLAN, text)
+    if min(training.copies) < 2 <= _promised_copies(seen.spec):
+        thin = _thin_layers(training.copies)
+        text = f"a loss would cost a restore: only one live copy of layers {thin}"
+        return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
+    if training.pipelines < wanted.count:
+        text = f"{training.pipelines} of {wanted.count} pipelines train"
+        return Condition(kind, True, Reason.FEWER_PIPELINES, text)
+    if len(training.members) < seen.wanted:
+        text = f"{len(training.members)} agents do the work of {seen.wanted}"
+        return Condition(kind, True, Reason.FEWER_AGENTS, text)
+    if min(training.copies) < 2:
+        return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
+    text = f"every seat is taken, every layer has at least {min(training.copies)} live copies"
+    return Condition(kind, False, Reason.FULLY_PROTECTED, text)
+
+
+def _unprotected(spec: JobSpec) -> str:
+    """Of a job that promises no second copy of anything."""
+    mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
+    source = "the start" if spec.checkpoint is None else "the newest checkpoint"
+    return (
+        "every seat is taken, but each layer has one live copy only: a loss costs a restore from"
+        f" {source}; spec.pipelines.count 2{mode} would keep a second one"
+    )
 
 
 def _promised_copies(spec: JobSpec) -> int:
@@ -283,7 +304,7 @@ def _recovering(seen: _Seen) -> Condition:
         if training.recovering:
             text = training.detail or "the agents are getting a new plan"
             return Condition(kind, True, Reason.REPLANNING, text)
-        if not training.planned and training.committed is not None:
+        if not training.planned and seen.memory.trained:
             text = training.detail or "too few agents; the state is kept"
             return Condition(kind, True, Reason.WAITING_FOR_CAPACITY, text)
     return Condition(kind, False, Reason.IDLE, "no change of plan is under way")
@@ -317,6 +338,8 @@ def _checkpointed(seen: _Seen) -> Condition:
 
 
 def _suspended(seen: _Seen) -> Condition:
+    if seen.memory.terminal is not None:
+        return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
     if seen.spec.suspend and not seen.alive:
         text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
         return Condition(

@@ -65,6 +65,8 @@ class Reason(StrEnum):
     FEWER_AGENTS = "FewerAgents"
     FEWER_PIPELINES = "FewerPipelines"
     FULLY_PROTECTED = "FullyProtected"
+    NOT_PROTECTED = "NotProtected"
+    NO_PLAN = "NoPlan"
     # Recovering
     REPLANNING = "Replanning"
     WAITING_FOR_CAPACITY = "WaitingForCapacity"

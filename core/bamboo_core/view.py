@@ -11,7 +11,6 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import CommitRecord
 
 
 class Slot(NamedTuple):
@@ -146,8 +145,9 @@ class TrainingView:
 
     planned: a plan is in force; recovering: agents are stopped or being rewired, with ``detail``;
     dismissed: agents that the plan has left out for ever; copies: for each layer, how many live
-    agents hold it by plan; committed: newest commit; checkpoint_step: -1 for none;
-    checkpoint_error: why no newer one can be written, with the agent.
+    agents hold it by plan; committed: newest committed step, -1 for none, with its loss, if that
+    is known; checkpoint_step: -1 for none; checkpoint_error: why no newer one can be written, with
+    the agent.
     """
 
     epoch: int = 0
@@ -160,7 +160,8 @@ class TrainingView:
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()
     copies: tuple[int, ...] = ()
-    committed: CommitRecord | None = None
+    committed: int = -1
+    loss: float | None = None
     validation_loss: float | None = None
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
@@ -174,10 +175,10 @@ class TrainingView:
 
 @dataclass(frozen=True)
 class Condition:
-    """As Kubernetes means it; ``since`` = last transition, seconds since 1970."""
+    """As Kubernetes means it; status None: unknown; since: last transition, seconds since 1970."""
 
     type: str
-    status: bool
+    status: bool | None
     reason: str
     message: str = ""
     since: float = 0.0

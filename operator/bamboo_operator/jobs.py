@@ -19,6 +19,7 @@ from bamboo_core import spec as specs
 from bamboo_core.arbiter import Arbiter
 from bamboo_core.arbitration import (
     ArbiterJob,
+    ArbiterStatus,
     ComputePlan,
     Connected,
     Disconnected,
@@ -258,10 +259,7 @@ class JobActor:
 
     def _restart(self) -> None:
         """A new arbiter, as a new leader would make it; agents come back to it."""
-        seen = self.view()
-        self._told = training.Told(
-            seen.losses, seen.committed, seen.validation_loss, seen.checkpoint_error
-        )
+        self._follow(self._arbiter.status())
         self._term += 1
         for session in self.sessions.all():
             self.sessions.close(session.agent)
@@ -329,8 +327,12 @@ class JobActor:
         elif record.reason is Happening.AGENT_LOST and agent not in self._noticed:
             self.losses = Losses(self.losses.total + 1, self.losses.noticed)
 
+    def _follow(self, status: ArbiterStatus) -> None:
+        self._told = training.follow(self._told, status, self._arbiter.durable)
+
     def _notice_change(self) -> None:
         status = self._arbiter.status()
+        self._follow(status)
         mark = training.mark(status)
         if mark != self._mark:
             self._mark = mark

@@ -100,7 +100,7 @@ class _JobCollector(Collector):
 
 
 def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
-    gauges: list[tuple[str, str, Callable[[JobFigures], float]]] = [
+    gauges: list[tuple[str, str, Callable[[JobFigures], float | None]]] = [
         ("bamboo_job_workers_wanted", "Agents wanted", lambda f: f.status.agents_wanted),
         ("bamboo_job_plan_epoch", "Number of the plan in force", lambda f: f.status.epoch),
         ("bamboo_job_attempt", "Restores so far", lambda f: f.status.attempt),
@@ -112,7 +112,8 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
     for name, text, value in gauges:
         family = GaugeMetricFamily(name, text, labels=_JOB)
         for f in figures:
-            family.add_metric(_labels(f), value(f))
+            if (found := value(f)) is not None:
+                family.add_metric(_labels(f), found)
         yield family
     pipelines = GaugeMetricFamily("bamboo_job_pipelines", "Pipelines", labels=[*_JOB, "state"])
     for f in figures:
@@ -128,7 +129,7 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
     samples = CounterMetricFamily("bamboo_job_samples", "Samples in them", labels=_JOB)
     lost = CounterMetricFamily("bamboo_preemptions", "Agents lost", labels=[*_JOB, "noticed"])
     for f in figures:
-        done = f.status.committed.step + 1 if f.status.committed is not None else 0
+        done = f.status.committed + 1
         steps.add_metric(_labels(f), done)
         samples.add_metric(_labels(f), done * f.global_batch)
         losses = f.status.losses
@@ -152,7 +153,7 @@ def _conditions(figures: list[JobFigures]) -> Metric:
     family = GaugeMetricFamily("bamboo_job_condition", "1 if the condition is true", labels=labels)
     for f in figures:
         for condition in f.status.conditions:
-            family.add_metric([*_labels(f), condition.type], float(condition.status))
+            family.add_metric([*_labels(f), condition.type], float(condition.status is True))
     return family
 
 
@@ -164,9 +165,8 @@ def _copies(figures: JobFigures) -> float:
     return float(figures.status.least_copies)
 
 
-def _loss(figures: JobFigures) -> float:
-    committed = figures.status.committed
-    return committed.loss if committed is not None else float("nan")
+def _loss(figures: JobFigures) -> float | None:
+    return figures.status.loss
 
 
 def _checkpoint(figures: JobFigures) -> float:

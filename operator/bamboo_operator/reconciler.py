@@ -275,6 +275,7 @@ def _after(body: Object) -> TrainingView:
         attempt=durable.attempt,
         losses=told.losses,
         committed=told.committed,
+        loss=told.loss,
         validation_loss=told.validation_loss,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 
 from bamboo_core import spec as specs
 from bamboo_core.lifecycle import JobStatus, ZoneCount
-from bamboo_core.messages import CommitRecord
-from bamboo_core.reasons import ConditionType
+from bamboo_core.reasons import ConditionType, Phase
 from bamboo_core.spec import JobSpec
 from bamboo_core.view import Condition, JobView, Losses, Memory, Outcome
 from bamboo_operator import api
@@ -24,6 +23,7 @@ from bamboo_operator.training import Told
 _MAX_ZONES = 8
 _MAX_MESSAGE = 1024
 _MAX_SETTLED = 32
+_LARGE = 1e9
 
 
 def identity(spec: JobSpec) -> str:
@@ -47,7 +47,7 @@ def read_memory(body: Object) -> Memory:
         finished_at=timestamp(status.get("completionTime")),
         reason=reason,
         message=message,
-        trained=bool(status.get("planEpoch")),
+        trained=status.get("phase") in (Phase.RUNNING, Phase.RECOVERING),
         conditions=conditions,
     )
 
@@ -56,11 +56,11 @@ def read_progress(body: Object) -> Told:
     """What users have been told, good enough until an agent tells more."""
     status = body.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
-    step, validation = int(progress.get("step", 0)), progress.get("validationLoss")
-    loss = float(progress.get("loss", "nan"))
+    loss, validation = progress.get("loss"), progress.get("validationLoss")
     return Told(
         losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
-        committed=CommitRecord(step - 1, loss=loss) if step else None,
+        committed=int(progress.get("step", 0)) - 1,
+        loss=None if loss is None else float(loss),
         validation_loss=None if validation is None else float(validation),
         checkpoint_error=status.get("checkpointError", ""),
     )
@@ -69,7 +69,7 @@ def read_progress(body: Object) -> Told:
 def _condition(value: Object) -> Condition:
     return Condition(
         value["type"],
-        value.get("status") == "True",
+        {"True": True, "False": False}.get(value.get("status", "")),
         value.get("reason", ""),
         value.get("message", ""),
         timestamp(value.get("lastTransitionTime")) or 0.0,
@@ -118,7 +118,7 @@ def conditions(values: Iterable[Condition], generation: int) -> list[Object]:
     return [
         {
             "type": c.type,
-            "status": "True" if c.status else "False",
+            "status": "Unknown" if c.status is None else str(c.status),
             "reason": c.reason,
             "message": _clipped(c.message),
             "lastTransitionTime": instant(c.since),
@@ -139,14 +139,19 @@ def envelope(job: JobView, status: Object) -> Object:
 
 
 def _progress(status: JobStatus) -> Object:
-    found: Object = {"step": 0, "steps": status.steps}
-    if status.committed is not None:
-        found |= {"step": status.committed.step + 1, "loss": f"{status.committed.loss:.4f}"}
+    found: Object = {"step": status.committed + 1, "steps": status.steps}
+    if status.loss is not None:
+        found["loss"] = _number(status.loss, 4)
     if status.validation_loss is not None:
-        found["validationLoss"] = f"{status.validation_loss:.4f}"
+        found["validationLoss"] = _number(status.validation_loss, 4)
     if status.samples_per_s:
-        found["samplesPerSecond"] = f"{status.samples_per_s:.1f}"
+        found["samplesPerSecond"] = _number(status.samples_per_s, 1)
     return found
+
+
+def _number(value: float, digits: int) -> str:
+    """In few characters, whatever it is: a loss may explode."""
+    return f"{value:.{digits}f}" if abs(value) < _LARGE else f"{value:.{digits}e}"
 
 
 def _checkpoint(status: JobStatus) -> Object | None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from bamboo_core.arbitration import ArbiterStatus, Phase
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import CommitRecord
 from bamboo_core.spec import JobSpec, PipelinesSpec, RunPolicy
 from bamboo_core.view import ClusterView, Losses, TrainingView
 
@@ -18,10 +16,12 @@ _STOPPED = frozenset({Phase.COLLECTING, Phase.PLANNING, Phase.HOLDING, Phase.RET
 
 @dataclass(frozen=True)
 class Told:
-    """What the job's status said when we began to lead it."""
+    """What users have been told so far: at first what the job's status said when we began to lead
+    it. committed: step, -1 for none; loss: its loss, if it is known."""
 
     losses: Losses = field(default_factory=Losses)
-    committed: CommitRecord | None = None
+    committed: int = -1
+    loss: float | None = None
     validation_loss: float | None = None
     checkpoint_error: str = ""
 
@@ -36,7 +36,8 @@ def view(
     checkpoint_error: str,
     batch: int,
 ) -> TrainingView:
-    """told: what an earlier operator has told; batch: samples in a step."""
+    """batch: samples in a step."""
+    told = follow(told, status, durable)
     planned = bool(durable.pipelines) and status.phase is not Phase.WAITING
     grid = status.plan.pipelines if status.plan is not None else durable.pipelines
     checkpoint = status.checkpoint
@@ -51,10 +52,9 @@ def view(
         members=frozenset(status.members),
         dismissed=dismissed,
         copies=tuple(status.copies[layer] for layer in sorted(status.copies)),
-        committed=_committed(status, durable, told.committed),
-        validation_loss=told.validation_loss
-        if status.validation_loss is None
-        else status.validation_loss,
+        committed=told.committed,
+        loss=told.loss,
+        validation_loss=told.validation_loss,
         samples_per_s=batch / status.step_s if status.step_s > 0 else 0.0,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
@@ -66,17 +66,19 @@ def view(
     )
 
 
-def _committed(
-    status: ArbiterStatus, durable: Durable, before: CommitRecord | None
-) -> CommitRecord | None:
+def follow(told: Told, status: ArbiterStatus, durable: Durable) -> Told:
     """Agents' word; else what was told before, unless a restore has undone it."""
-    if status.committed is not None:
-        return status.committed
-    if before is not None and before.step == durable.committed:
-        return before
-    known = CommitRecord(durable.committed, loss=math.nan) if durable.committed >= 0 else None
-    newer = before is not None and known is not None and before.step > known.step
-    return before if newer and durable.plan.attempt == durable.attempt else known
+    known = status.validation_loss
+    validation_loss = told.validation_loss if known is None else known
+    newest = status.committed
+    if newest is not None:
+        return replace(
+            told, committed=newest.step, loss=newest.loss, validation_loss=validation_loss
+        )
+    is_undone = durable.plan.attempt != durable.attempt
+    if told.committed < durable.committed or (is_undone and told.committed > durable.committed):
+        told = replace(told, committed=durable.committed, loss=None)
+    return replace(told, validation_loss=validation_loss)
 
 
 def mark(status: ArbiterStatus) -> object:

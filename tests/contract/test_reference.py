@@ -41,7 +41,8 @@ def test_metrics() -> None:
     assert listed("Metrics of the operator") == names
 
 
-def test_every_reason_is_used() -> None:
+def test_every_reason_and_event_is_used() -> None:
     sources = [*ROOT.glob("core/bamboo_core/*.py"), *ROOT.glob("operator/bamboo_operator/*.py")]
     text = "".join(p.read_text() for p in sources if p.name != "reasons.py")
-    assert [r.name for r in Reason if not re.search(rf"Reason\.{r.name}\b", text)] == []
+    words = [f"Reason.{r.name}" for r in Reason] + [f"Happening.{h.name}" for h in Happening]
+    assert [w for w in words if not re.search(rf"\b{re.escape(w)}\b", text)] == []

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+from dataclasses import replace
 
 from prometheus_client import generate_latest
 
 from bamboo_core.lifecycle import JobStatus, ZoneCount
-from bamboo_core.messages import CommitRecord
 from bamboo_core.reasons import Phase
 from bamboo_core.view import Condition, Losses
 from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
@@ -76,10 +76,14 @@ def inside(label: str, value: str) -> str:
 def test_series_of_jobs_come_and_go_with_them() -> None:
     status = JobStatus(
         phase=Phase.RUNNING,
-        conditions=(Condition("Running", True, "TrainingStep"),),
+        conditions=(
+            Condition("Running", True, "TrainingStep"),
+            Condition("Degraded", None, "NoPlan"),
+        ),
         pipelines=2,
         zones=(ZoneCount("a", 2, 2, 1, 2),),
-        committed=CommitRecord(9, loss=1.5),
+        committed=9,
+        loss=1.5,
         losses=Losses(3, 1),
     )
     figures = [JobFigures(JOB, status, 64)]
@@ -94,9 +98,13 @@ def test_series_of_jobs_come_and_go_with_them() -> None:
         f"bamboo_job_pipelines{{{inside('state', 'active')}}} 2.0",
         f'bamboo_job_workers{{{inside("state", "connected")},zone="a"}} 1.0',
         f'bamboo_job_condition{{{job},type="Running"}} 1.0',
+        f'bamboo_job_condition{{{job},type="Degraded"}} 0.0',
         f"bamboo_preemptions_total{{{inside('noticed', 'false')}}} 2.0",
     ):
         assert line in text
+    figures[0] = JobFigures(JOB, replace(status, loss=None), 64)
+    text = generate_latest(metrics.registry).decode()
+    assert "bamboo_job_training_loss{" not in text
     figures.clear()
     assert "training_job" not in generate_latest(metrics.registry).decode()
 

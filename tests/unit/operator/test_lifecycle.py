@@ -10,7 +10,6 @@ import pytest
 from bamboo_core import lifecycle
 from bamboo_core.ids import AgentId
 from bamboo_core.lifecycle import JobStatus, describe
-from bamboo_core.messages import CommitRecord
 from bamboo_core.reasons import ConditionType, Phase, Reason
 from bamboo_core.records import Problem
 from bamboo_core.spec import Adjacency, CheckpointSpec, RedundancyMode
@@ -29,7 +28,7 @@ from .builders import JOB, nodes, pod, spec
 PODS = (pod(0, 0), pod(0, 1, zone="b"))
 AGENTS = frozenset(AgentId(p.name) for p in PODS)
 TRAINING = TrainingView(
-    epoch=4, planned=True, pipelines=1, connected=AGENTS, members=AGENTS, committed=CommitRecord(6)
+    epoch=4, planned=True, pipelines=1, connected=AGENTS, members=AGENTS, committed=6, copies=(2, 2)
 )
 
 
@@ -63,7 +62,9 @@ def condition(found: JobStatus, kind: ConditionType) -> Condition:
         (PODS, TrainingView(), Memory(), False, Phase.STARTING),
         (PODS, TRAINING, Memory(), False, Phase.RUNNING),
         (PODS, TrainingView(planned=True, recovering=True), Memory(), False, Phase.RECOVERING),
-        (PODS, TrainingView(committed=CommitRecord(3)), Memory(), False, Phase.RECOVERING),
+        (PODS, TrainingView(committed=3), Memory(trained=True), False, Phase.RECOVERING),
+        (PODS, TrainingView(committed=3, attempt=1), Memory(), False, Phase.STARTING),
+        ((), TrainingView(committed=3, attempt=1), Memory(), False, Phase.PENDING),
         (PODS, TRAINING, Memory(), True, Phase.SUSPENDING),
         ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, Phase.SUSPENDED),
         (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, Phase.COMPLETE),
@@ -116,11 +117,45 @@ def test_zone_spread() -> None:
 
 def test_degraded() -> None:
     kind = ConditionType.DEGRADED
-    assert not condition(status(*PODS, training=TRAINING), kind).status
-    alone = TrainingView(planned=True, pipelines=1, members=frozenset({AgentId("x")}))
+    whole = condition(status(*PODS, training=TRAINING), kind)
+    assert (whole.status, whole.reason) == (False, Reason.FULLY_PROTECTED)
+    assert whole.message == "every seat is taken, every layer has at least 2 live copies"
+    alone = replace(TRAINING, members=frozenset({AgentId("x")}))
     assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
     fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
     assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines train")
+
+
+@pytest.mark.parametrize(
+    ("training", "memory", "verdict", "reason"),
+    [
+        (TrainingView(), Memory(), None, Reason.NO_PLAN),
+        (TrainingView(connected=AGENTS), Memory(), None, Reason.NO_PLAN),
+        (TrainingView(planned=True, recovering=True), Memory(trained=True), None, Reason.NO_PLAN),
+        (TrainingView(outcome=Outcome.SUSPENDED), Memory(), None, Reason.NO_PLAN),
+        (TRAINING, Memory(terminal=Outcome.COMPLETE), False, Reason.FINISHED),
+    ],
+)
+def test_protection_is_not_claimed_without_a_plan(
+    training: TrainingView, memory: Memory, verdict: bool | None, reason: Reason
+) -> None:
+    line = condition(status(*PODS, training=training, memory=memory), ConditionType.DEGRADED)
+    assert (line.status, line.reason) == (verdict, reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "from the start; spec.pipelines.count 2, or redundancy.mode Replica, would keep"),
+        ({"checkpoint": CheckpointSpec("file:///c")}, "a restore from the newest checkpoint;"),
+        ({"stages": 1}, "spec.pipelines.count 2 would keep a second one"),
+    ],
+)
+def test_one_copy_of_each_layer_is_no_protection(changes: dict[str, Any], words: str) -> None:
+    training = replace(TRAINING, copies=(1, 1))
+    line = condition(status(*PODS, training=training, **changes), ConditionType.DEGRADED)
+    assert (line.status, line.reason) == (False, Reason.NOT_PROTECTED)
+    assert words in line.message
 
 
 @pytest.mark.parametrize(
@@ -128,7 +163,7 @@ def test_degraded() -> None:
     [
         ((2, 1, 1, 2, 1), {"redundancy": RedundancyMode.REPLICA}, "1-2, 4"),
         ((1, 1), {"count": 2}, "0-1"),
-        ((2, 2), {"count": 2}, ""),
+        ((2, 2), {"count": 2, "stages": 1}, ""),
         ((1, 1), {}, ""),
     ],
 )
@@ -140,7 +175,7 @@ def test_layers_without_a_second_copy(
     found = status(*PODS, training=training, **changes)
     degraded = condition(found, ConditionType.DEGRADED)
     assert (degraded.reason == Reason.LAYERS_UNPROTECTED) == bool(message)
-    assert degraded.message.endswith(message)
+    assert not message or degraded.message.endswith(message)
     assert found.least_copies == min(copies)
 
 
@@ -148,9 +183,24 @@ def test_recovering() -> None:
     kind = ConditionType.RECOVERING
     stopped = TrainingView(planned=True, recovering=True, detail="x is lost")
     assert condition(status(training=stopped), kind).message == "x is lost"
-    waiting = TrainingView(committed=CommitRecord(1))
-    assert condition(status(training=waiting), kind).reason == Reason.WAITING_FOR_CAPACITY
+    waiting = status(training=TrainingView(committed=1), memory=Memory(trained=True))
+    assert condition(waiting, kind).reason == Reason.WAITING_FOR_CAPACITY
     assert not condition(status(training=TRAINING), kind).status
+    resumed = status(training=TrainingView(committed=1, attempt=1))
+    assert condition(resumed, kind).reason == Reason.IDLE
+
+
+def test_a_job_that_rests_wants_no_pipelines() -> None:
+    done = status(training=TRAINING, memory=Memory(terminal=Outcome.COMPLETE), count=2)
+    assert (done.pipelines, done.pipelines_wanted) == (0, 0)
+    assert status(training=TrainingView(), suspend=True, count=2).pipelines_wanted == 0
+    assert status(training=TRAINING, count=2).pipelines_wanted == 2
+
+
+def test_suspend_after_the_end_says_nothing_about_the_job() -> None:
+    done = status(memory=Memory(terminal=Outcome.COMPLETE), suspend=True)
+    line = condition(done, ConditionType.SUSPENDED)
+    assert (line.status, line.reason) == (False, Reason.FINISHED)
 
 
 def test_a_container_that_cannot_start() -> None:

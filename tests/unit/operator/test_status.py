@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from bamboo_core import durable as codec
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.lifecycle import JobStatus, ZoneCount
-from bamboo_core.messages import CommitRecord, Manifest
+from bamboo_core.messages import Manifest
 from bamboo_core.numerics import BatchShape
 from bamboo_core.reasons import Phase
 from bamboo_core.reconcile import step
@@ -38,10 +39,12 @@ def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: 
         losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),
         settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
         started_at=st.none() | st.integers(1, 10**9).map(float),
+        trained=st.booleans(),
     )
 )
 def test_memory_survives_a_restart(memory: Memory) -> None:
-    status = JobStatus(phase=Phase.RUNNING, conditions=memory.conditions, losses=memory.losses)
+    phase = Phase.RECOVERING if memory.trained else Phase.STARTING
+    status = JobStatus(phase=phase, conditions=memory.conditions, losses=memory.losses)
     body = {
         "metadata": {"name": "job"},
         "status": json.loads(json.dumps(statuses.describe(JOB, spec(), status, memory))),
@@ -58,7 +61,7 @@ def test_the_outcome_survives_a_restart() -> None:
 
 def test_what_was_told_of_training_survives() -> None:
     training = TrainingView(
-        planned=True, committed=CommitRecord(4, loss=2.5), validation_loss=1.25,
+        planned=True, committed=4, loss=2.5, validation_loss=1.25,
         losses=Losses(2, 1), samples_per_s=10.0, checkpoint_step=3, checkpoint_path="/c",
         checkpoint_error="agent x: disk full",
     )  # fmt: skip
@@ -68,9 +71,35 @@ def test_what_was_told_of_training_survives() -> None:
         "samplesPerSecond": "10.0",
     }  # fmt: skip
     told = statuses.read_progress({"status": status})
-    assert (told.committed, told.validation_loss) == (CommitRecord(4, loss=2.5), 1.25)
+    assert (told.committed, told.loss, told.validation_loss) == (4, 2.5, 1.25)
     assert (told.losses, told.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
-    assert statuses.read_progress({}).committed is None
+    nothing = statuses.read_progress({})
+    assert (nothing.committed, nothing.loss) == (-1, None)
+
+
+def test_a_loss_that_is_not_known_is_not_told() -> None:
+    """As after a restore: the step counts, its loss is in no agent's memory."""
+    status = describe(TrainingView(committed=4), Memory())
+    assert status["progress"] == {"step": 5, "steps": 10}
+    told = statuses.read_progress({"status": status})
+    assert (told.committed, told.loss) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [(float("nan"), "nan"), (-1e38, "-1.0000e+38"), (float("inf"), "inf"), (12.0, "12.0000")],
+)
+def test_a_loss_that_explodes_is_told_as_it_is_in_few_characters(loss: float, text: str) -> None:
+    status = describe(TrainingView(committed=4, loss=loss, validation_loss=loss), Memory())
+    assert (status["progress"]["loss"], status["progress"]["validationLoss"]) == (text, text)
+
+
+def test_a_condition_may_be_unknown() -> None:
+    status = describe(TrainingView(), Memory())
+    (degraded,) = (c for c in status["conditions"] if c["type"] == "Degraded")
+    assert degraded["status"] == "Unknown"
+    known = statuses.read_memory({"metadata": {"name": "job"}, "status": status}).conditions
+    assert next(c for c in known if c.type == "Degraded").status is None
 
 
 def test_times_follow_changes() -> None:
@@ -85,10 +114,10 @@ def test_times_follow_changes() -> None:
 
 
 def test_a_step_alone_can_wait_for_its_write() -> None:
-    at = [describe(TrainingView(planned=True, committed=CommitRecord(n)), Memory()) for n in (1, 2)]
+    at = [describe(TrainingView(planned=True, committed=n), Memory()) for n in (1, 2)]
     assert at[0] != at[1]
     assert statuses.differ_in_progress_only(at[0], at[1])
-    stopped = TrainingView(planned=True, recovering=True, committed=CommitRecord(2))
+    stopped = TrainingView(planned=True, recovering=True, committed=2)
     assert not statuses.differ_in_progress_only(at[0], describe(stopped, Memory()))
 
 
