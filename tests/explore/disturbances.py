@@ -81,6 +81,34 @@ def _want(world: World, pipelines: int) -> None:
     world.to_arbiter(world.operators.leader, world.operators.goal)
 
 
+def _regrid(world: World, pipelines: int, stages: int) -> None:
+    """A new leader with a spec of another P, while agents live; D as well."""
+    world.operators.regrid(pipelines, stages)
+    _restart_operator(world)
+
+
+def _suspend(world: World) -> None:
+    world.operators.goal = replace(world.operators.goal, suspended=True)
+    world.to_arbiter(world.operators.leader, world.operators.goal)
+
+
+def _resume(world: World, pipelines: int, stages: int) -> None:
+    """The user resumes; another P is taken if nobody and nothing is left of the run before."""
+    operators = world.operators
+    operators.goal = replace(operators.goal, suspended=False)
+    if not world.nodes and not world.network.messages:
+        operators.regrid(pipelines, stages)
+        operators.start_anew()
+    world.to_arbiter(operators.leader, operators.goal)
+
+
+def _tear(world: World) -> None:
+    """The newest checkpoint cannot be read any more."""
+    whole = [mark for mark, files in world.sealed.items() if files is not None]
+    if whole:
+        world.sealed[max(whole)] = None
+
+
 def _cut(world: World, *links: Link) -> None:
     """Directed links are lost. The operator's name in them is ``OPERATOR``."""
     network = world.network
@@ -127,6 +155,10 @@ DISTURBANCES: dict[str, Callable[..., None]] = {
     "want": _want,
     "restart operator": lambda w, lossy: _restart_operator(w, lossy=lossy),
     "second operator": lambda w: _restart_operator(w, split=True),
+    "regrid": _regrid,
+    "suspend": _suspend,
+    "resume": _resume,
+    "tear": _tear,
     "cut": _cut,
     "heal": _heal,
     "doubt": _doubt,

@@ -77,3 +77,23 @@ def handovers(base: History, stride: int = 1) -> Branches:
         found = branch(at, 0, ("start", newcomer))
         found = branch(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
         yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
+
+
+def regrids(base: History, stride: int = 1) -> Branches:
+    """Another number of stages, and so another cut, while agents live; then a second blow."""
+    rng, job = random.Random(base.seed), base.job
+    agents = len(job.at_start)
+    grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2, 3) if d * p <= agents]
+    grids = [g for g in grids if g != (job.pipelines, job.stages)]
+    for n, at in enumerate(walk(base, stride)):
+        grid, names = grids[n % len(grids)], sorted(at[1].nodes)
+        found = branch(at, 0, ("regrid", *grid))
+        yield found
+        yield branch(found, rng.randrange(120), ("kill", rng.choice(names), n % 3))
+        back = branch(found, rng.randrange(120), ("regrid", job.pipelines, job.stages))
+        if n % 3 == 0:
+            yield branch(back, rng.randrange(90), ("kill", rng.choice(names), n % 3))
+        elif n % 3 == 1:
+            yield branch(back, rng.randrange(90), ("restart operator", True))
+        else:
+            yield back

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
 
 from bamboo_core.arbitration import ArbiterJob, Timing
 from bamboo_core.ids import AgentId
@@ -28,6 +28,7 @@ from bamboo_core.symbolic import Symbol, reference
 class Job:
     """D x P agents, ``microbatches`` per pipeline, one layer a stage if ``layers`` is 0.
 
+    total: micro-batches of a step if the grid has been another one (0: D x microbatches);
     spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
     differ in their numerics, so that a mixture of two shows.
     """
@@ -41,6 +42,7 @@ class Job:
     spares: int = 0
     save_every: int = 0
     salted: bool = False
+    total: int = 0
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
 
     def __str__(self) -> str:
@@ -69,7 +71,7 @@ class Job:
             data=DataSpec("data:make"),
             training=TrainingSpec(
                 steps=self.steps,
-                global_batch_size=self.pipelines * self.microbatches,
+                global_batch_size=self.total or self.pipelines * self.microbatches,
                 micro_batch_size=1,
                 optimizer=FactorySpec("optim:make"),
             ),
@@ -96,6 +98,18 @@ class Job:
                 salts=dict(enumerate(salts)),
             )
         return _REFERENCES[key]
+
+
+@cache
+def regridded(job: Job, pipelines: int, stages: int) -> Job:
+    """The same job on another grid; one object each, since plans are remembered by its spec."""
+    return replace(
+        job,
+        pipelines=pipelines,
+        stages=stages,
+        layers=job.num_layers,
+        total=job.total or job.pipelines * job.microbatches,
+    )
 
 
 _REFERENCES: dict[tuple, tuple] = {}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.explore.clone import clone
-from tests.explore.job import Job
+from tests.explore.job import Job, regridded
 from tests.explore.network import OPERATOR
 from tests.explore.plans import Plans
 from tests.explore.verdict import Violation
@@ -49,6 +49,21 @@ class Operators:
     def arbiter(self) -> Arbiter:
         """The one in force."""
         return self.arbiters[self.leader]
+
+    @property
+    def stages(self) -> int:
+        """P as the spec has it now."""
+        return self._job.stages
+
+    def regrid(self, pipelines: int, stages: int) -> None:
+        """Another spec for the arbiters that start from now on, another goal for all."""
+        self._job = regridded(self._job, pipelines, stages)
+        self.goal = replace(self.goal, pipelines=pipelines)
+
+    def start_anew(self) -> None:
+        """The same leader's arbiter, with the durable facts and the newest spec only."""
+        term = self.arbiter.fence.term
+        self.arbiters[self.leader] = Arbiter(self._job.arbiter_job, self.durable, term)
 
     def replace_leader(self, *, split: bool) -> AgentId:
         """A new one with the durable facts only; split: the old one goes on, too."""

@@ -19,6 +19,8 @@ HEIRS = Job(1, 2, 2, spares=1)
 LONG = Job(2, 2, 2, steps=5)
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
+TURNING = Job(2, 2, 2, layers=4, steps=4)
+SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 
@@ -45,6 +47,8 @@ def runs() -> list[tuple[str, Job, int, float]]:
     out += [("rushes", MOVING, 1, 0.5), ("handovers", MOVING, 2, 0.5), ("heirs", HEIRS, 2, 0.5)]
     out += [("forks", SAVING, 3, 1.0), ("shrinks", LONG, 3, 1.0)]
     out += [("restores", SAVING, 2, 2.0), ("fuzz", SAVING, 1, 2.0)]
+    out += [("regrids", TURNING, 2, 1.5), ("regrids", UNEVEN, 5, 1.0)]
+    out += [("suspensions", SLEEPING, 2, 1.0), ("suspensions", SMALL, 3, 0.5)]
     out += [("fuzz", LARGE, 1, 2.0), ("bulks", LARGE, 5, 1.0), ("changes", LARGE, 5, 1.0)]
     return out
 

@@ -52,6 +52,7 @@ class _Remembering(planner._Planning):
     def _undisturbed(self, plan: Plan) -> Any:
         key = (
             id(self._spec),
+            plan.batch,
             plan.pipelines,
             plan.cut,
             plan.live,
@@ -60,6 +61,7 @@ class _Remembering(planner._Planning):
             plan.target == plan.last,
             plan.last,
             tuple(plan.wants.items()),
+            tuple(plan.learns.items()),
         )
         if key not in self._known:
             self._known[key] = super()._undisturbed(plan)
@@ -70,6 +72,7 @@ def _facts(request: PlanRequest) -> tuple[Any, ...]:
     """Everything but the fence; the spec by identity, since jobs live as long as the memory."""
     return (
         id(request.spec),
+        request.batch,
         request.pipelines,
         request.grid,
         request.cut,

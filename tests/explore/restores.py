@@ -11,6 +11,8 @@ from tests.explore.walks import Branches, branch, walk
 from bamboo_core.ids import AgentId
 from bamboo_core.plan import layers_of
 
+_LONG = 100_000  # events: until nothing happens any more
+
 
 def forks(base: History, stride: int = 1) -> Branches:
     """A restore, a new leader that looks at the files, and another restore."""
@@ -45,5 +47,37 @@ def restores(base: History, stride: int = 1) -> Branches:
         for i in range(len(holders)):
             found = branch(found, 0, ("start", AgentId(f"b{i:02d}")))
         yield found
+        if n % 4 == 0:
+            yield branch(branch(found, (n * 7) % 60, ("tear",)), 0, ("restart operator", False))
+        elif n % 4 == 2:
+            yield branch(found, 0, ("tear",))
         blow: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)
         yield branch(found, (n * 13) % 90, blow)
+
+
+def suspensions(base: History, stride: int = 1) -> Branches:
+    """Suspended, perhaps with a loss, and resumed: too early, or later on another grid."""
+    rng, job = random.Random(base.seed), base.job
+    grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2)]
+    for n, at in enumerate(walk(base, stride, begun=False)):
+        found = branch(at, 0, ("suspend",))
+        if n % 3 == 1:
+            found = branch(found, rng.randrange(60), _blow(n // 3, sorted(found[1].nodes)))
+        if n % 4 == 3:
+            found = branch(found, rng.randrange(80), ("resume", job.pipelines, job.stages))
+            yield found
+            continue
+        if n % 8 == 0:
+            yield found
+        pipelines, stages = grids[n % len(grids)]
+        found = branch(found, _LONG, ("resume", pipelines, stages))
+        for i in range(pipelines * stages):
+            found = branch(found, 0, ("start", AgentId(f"d{i:02d}")))
+        yield found
+        yield branch(found, rng.randrange(120), ("kill", "d00", n % 3))
+
+
+def _blow(n: int, names: list[AgentId]) -> Fault:
+    if n % 3 == 0 or not names:
+        return ("restart operator", bool(n % 2))
+    return ("kill", names[n % len(names)], n % 3)

@@ -28,6 +28,7 @@ from bamboo_core.member import (
     WorkerExited,
 )
 from bamboo_core.messages import Cause, Hello, Suspicion
+from bamboo_core.view import Outcome
 
 if TYPE_CHECKING:
     from tests.explore.world import World
@@ -48,7 +49,8 @@ def _exit(world: World, node: Node, event: Event) -> None:
     """The supervisor ends: state is kept for the judge only if the job is over."""
     if isinstance(event, Departing | Tick):
         world.losses += 1  # nobody has asked for it
-    if world.arbiter.status().phase is not Phase.OVER:
+    status = world.arbiter.status()
+    if status.phase is not Phase.OVER or status.outcome is Outcome.SUSPENDED:
         world.kill(node.name)
 
 

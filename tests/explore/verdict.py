@@ -59,11 +59,16 @@ def _has_gradient(reports: dict, batch: BatchShape, layer: int, step: int) -> bo
     return known and len(slices) == batch.chunks
 
 
-def _expected(world: World) -> tuple[Any, Any]:
-    """Versions and records, with the salt of the attempt in which each step was done for good."""
+def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
+    """Versions and records, with the salt of the attempt in which each step was done for good.
+
+    attempt: as that one had them (None: the newest).
+    """
     job, operators = world.job, world.operators
     salts = [0] * job.steps
     for fork in operators.durable.forks:
+        if attempt is not None and fork.attempt > attempt:
+            break
         for step in range(fork.step, job.steps):
             salts[step] = fork.attempt if job.salted else 0
     assert operators.batch is not None
@@ -88,6 +93,9 @@ def judge(world: World) -> str:
     """The outcome once nothing happens any more."""
     status = world.operators.arbiter.status()
     if status.phase is Phase.OVER:
+        _check_files(world)
+        if status.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
+            return "suspended"
         if status.outcome is not Outcome.COMPLETE:
             raise Violation(f"the job ends as {status.outcome}: {status.message}")
         _check_weights(world)
@@ -97,13 +105,20 @@ def judge(world: World) -> str:
     raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
 
 
+def _check_files(world: World) -> None:
+    """Every sealed checkpoint has the right bits."""
+    for (attempt, step), files in world.sealed.items():
+        if files is not None and files != tuple(_expected(world, attempt)[0][step]):
+            raise Violation(f"the checkpoint of step {step}, attempt {attempt} is wrong")
+
+
 def _is_too_few(world: World) -> bool:
     """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
     operators = world.operators
     alive = sum(world.network.reaches(a) and a not in world.noticed for a in world.nodes)
     if world.has_expelled:  # and is not asked again, but replaced
         alive = min(alive, len(operators.arbiter.status().members))
-    stages, durable = world.job.stages, operators.durable
+    stages, durable = operators.stages, operators.durable
     is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
     return alive < stages if is_new else 2 * alive < stages
 

@@ -9,6 +9,7 @@ from bamboo_core.executor import Drop, Effect, Executor, Run, Say, StepEnded, Tr
 from bamboo_core.ids import AgentId
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import (
+    BadCheckpoint,
     CommitRecord,
     Directive,
     Fingerprint,
@@ -24,8 +25,8 @@ from bamboo_core.plan import layers_of
 from bamboo_core.program import Instruction, Op
 from bamboo_core.symbolic import Symbolic
 
-Sealings = dict[tuple[int, int], tuple[int, ...]]
-"""(attempt, step) of a complete checkpoint -> symbols of its layers."""
+Sealings = dict[tuple[int, int], tuple[int, ...] | None]
+"""(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is torn."""
 
 
 class Worker:
@@ -109,13 +110,24 @@ class Worker:
         elif task.op is Op.SEAL:
             self._seal(task)
         elif task.op is Op.LOAD:
-            assert self.manifest is not None
-            files = self.sealed[self.manifest.attempt, self.manifest.step]
-            self.backend.run(task, dict(enumerate(files)))
+            if not self._load(task):
+                return None
         else:
             record = self.backend.run(task)
         self.perform(self.executor.done(record))
         return record
+
+    def _load(self, task: Instruction) -> bool:
+        """False: the checkpoint cannot be read."""
+        assert self.manifest is not None
+        attempt, step = self.manifest.attempt, self.manifest.step
+        files = self.sealed[attempt, step]
+        if files is None:
+            self.said.append(BadCheckpoint(attempt, step, "torn"))
+            self.perform(self.executor.abandon())
+            return False
+        self.backend.run(task, dict(enumerate(files)))
+        return True
 
     def _seal(self, task: Instruction) -> None:
         attempt = self.executor.fence.attempt
@@ -165,6 +177,15 @@ class Worker:
 
     def _say(self, message: Any) -> None:
         if isinstance(message, Report) and self.wants_manifests:
-            known = tuple(Manifest(a, k, f"{a}/{k}", "") for a, k in sorted(self.sealed))
-            message = replace(message, manifests=known)
+            message = replace(message, manifests=self._scan())
         self.said.append(message)
+
+    def _scan(self) -> tuple[Manifest, ...]:
+        """All checkpoints that can be read; of the others it is said that they cannot."""
+        good = []
+        for (attempt, step), files in sorted(self.sealed.items()):
+            if files is None:
+                self.said.append(BadCheckpoint(attempt, step, "torn"))
+            else:
+                good.append(Manifest(attempt, step, f"{attempt}/{step}", ""))
+        return tuple(good)

@@ -17,6 +17,7 @@ from tests.explore.node import Node
 from tests.explore.operators import Operators
 from tests.explore.shells import connect, inform, pass_on
 from tests.explore.verdict import Violation, check_commit, check_fatal, judge
+from tests.explore.worker import Sealings
 
 from bamboo_core.arbiter import Arbiter
 from bamboo_core.arbitration import (
@@ -71,7 +72,7 @@ class World:
         self.noticed: frozenset[AgentId] = frozenset()
         self.nodes: dict[AgentId, Node] = {}
         self.ready: list[AgentId] = []
-        self.sealed: dict[tuple[int, int], tuple[int, ...]] = {}
+        self.sealed: Sealings = {}
         self.dead: set[AgentId] = set()
         self.orphans: Counter[Fence] = Counter()
         self.network, self.operators = Network(), Operators(job)
