@@ -15,11 +15,12 @@ pytestmark = pytest.mark.timeout(180)
 
 def test_from_apply_to_delete(user: User) -> None:
     assert "bamboojob.bamboo.dev/tiny created" in user.apply(tiny_job("tiny"))
+    assert "unchanged" in user.apply(tiny_job("tiny"))
     user.kubectl("wait", "--for=condition=Complete", "bj/tiny", "--timeout=90s", timeout_s=100)
 
     header, line = user.kubectl("get", "bj").splitlines()
     assert header.split()[:6] == ["NAME", "PHASE", "PIPELINES", "STEP", "LOSS", "LOST"]
-    assert line.split()[:4] == ["tiny", "Complete", "0/1", "10"]  # nobody trains any more
+    assert line.split()[:4] == ["tiny", "Complete", "0/0", "10"]  # none trains, none is wanted
     assert float(line.split()[4]) < 5.6  # 256 bytes, guessed evenly, cost 5.55
 
     job = user.job("tiny")
@@ -37,28 +38,18 @@ def test_from_apply_to_delete(user: User) -> None:
         user.kubectl("get", "bj", "tiny")
 
 
-def test_logs_of_agents_while_they_train(user: User) -> None:
-    user.apply(tiny_job("talk", training={"steps": 400}))
-    user.until("talk", lambda job: job.step >= 2)
-    first = user.pods("talk")[0]["metadata"]["name"]
-    assert first == "talk-p0-s0-i0"
-    assert f'"{first}"' in user.kubectl("logs", first)
+def test_a_job_while_it_trains(user: User) -> None:
+    """Logs, neighbours in different zones, and an end when it is deleted."""
+    user.apply(tiny_job("talk", training={"steps": 4000}))
+    user.until("talk", lambda job: job.step >= 2 and job.has("Running"))
+    first, second = user.pods("talk")
+    name = first["metadata"]["name"]
+    assert name == "talk-p0-s0-i0"
+    assert f'"{name}"' in user.kubectl("logs", name)
+
+    zones = [pod["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] for pod in (first, second)]
+    assert zones[0] != zones[1]
+    assert user.job("talk").has("ZoneSpreadSatisfied")
+
     user.kubectl("delete", "bj", "talk")
     eventually(lambda: not user.get("pods"), timeout_s=30)
-
-
-def test_neighbours_run_in_different_zones(user: User) -> None:
-    user.apply(tiny_job("zones", training={"steps": 400}))
-    user.until("zones", lambda job: job.has("Running"))
-    zones = [
-        pod["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] for pod in user.pods("zones")
-    ]
-    assert len(zones) == 2
-    assert zones[0] != zones[1]
-    assert user.job("zones").has("ZoneSpreadSatisfied")
-
-
-def test_the_same_job_may_be_applied_again(user: User) -> None:
-    user.apply(tiny_job("again"))
-    assert "unchanged" in user.apply(tiny_job("again"))
-    assert user.until_ended("again").ended == "Complete"
