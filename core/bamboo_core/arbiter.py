@@ -52,6 +52,7 @@ from bamboo_core.messages import (
 )
 from bamboo_core.outbox import Outbox
 from bamboo_core.plan import layers_of
+from bamboo_core.program import Op
 from bamboo_core.reasons import Reason
 from bamboo_core.roster import Roster
 from bamboo_core.rounds import Doubt, Rounds
@@ -225,7 +226,7 @@ class Arbiter:
             case Report() if is_member:
                 rounds.reported(agent, message)
             case Progress() if is_member:
-                self._progressed(message, now)
+                self._progressed(agent, message, now)
             case Suspicion() if is_member and message.fence == rounds.fence:
                 self._evidence.suspect(message.agent, agent, message.cause, now)
                 self._look(now)
@@ -311,10 +312,14 @@ class Arbiter:
 
     def _is_dispensable(self, agent: AgentId) -> bool:
         """Nobody can be waiting for it: all have finished, or it only had to help with a step
-        that is committed. (One that has finished may have died with its last messages unsent.)
+        that is committed, or it learns. (One that has finished may have died with its last
+        messages unsent; one that learns may hold what nobody else has.)
         """
         rounds = self._rounds
         assert rounds.plan is not None
+        if agent in rounds.plan.learns:
+            programs = (d.resume for d in rounds.directives.values())
+            return not any(x.op is Op.RECV and x.peer == agent for p in programs for x in p)
         if agent in rounds.finished:
             return rounds.finished >= rounds.members.intersection(rounds.plan.live)
         newest, target = rounds.ledger.committed, rounds.plan.target
@@ -375,13 +380,17 @@ class Arbiter:
 
     # ------------------------------------------------------------ training
 
-    def _progressed(self, progress: Progress, now: float) -> None:
-        rounds = self._rounds
+    def _progressed(self, agent: AgentId, progress: Progress, now: float) -> None:
+        rounds, step = self._rounds, progress.commit.step
+        if rounds.plan is not None and agent in rounds.plan.learns:
+            newest = rounds.ledger.committed
+            if step >= max(rounds.plan.target, newest.step if newest is not None else 0):
+                rounds.learned.add(agent)
         if rounds.ledger.learn(progress, now):
             self._evidence.settle()
-            if rounds.plan is not None and progress.commit.step >= rounds.plan.target:
+            if rounds.plan is not None and step >= rounds.plan.target:
                 rounds.is_loading = False
-                rounds.resumed(progress.commit.step, now)
+                rounds.resumed(step, now)
 
     def _sealed(self, sealed: Sealed) -> None:
         manifest = sealed.manifest
@@ -488,6 +497,7 @@ class Arbiter:
             fresh=rounds.standby() - rounds.unseated,
             is_settled=now >= self._roster.ready_at + self._timing.join_grace_s,
             is_suspending=rounds.is_suspending,
+            learned=rounds.learned,
             ledger=rounds.ledger,
             now=now,
         )

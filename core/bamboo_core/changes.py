@@ -28,6 +28,7 @@ def due(
     fresh: Collection[AgentId],
     is_settled: bool,
     is_suspending: bool,
+    learned: Collection[AgentId],
     ledger: Ledger,
     now: float,
 ) -> str:
@@ -35,9 +36,10 @@ def due(
 
     departures: when agents will be gone by their own notice; standby: ready agents without a part;
     fresh: those of them that the last plan had no chance to seat; is_settled: none of them came
-    just now; is_suspending: the plan suspends the job already.
+    just now; is_suspending: the plan suspends the job already; learned: those who learn and keep
+    up. Nobody else joins while some have still to learn.
     """
-    leaving = [a for a in plan.live if a in departures]
+    leaving = [a for a in (*plan.live, *plan.learns) if a in departures]
     late_s = 2 * transition_s(ledger.step_s)
     late = [a for a in leaving if fresh or departures[a] - now <= late_s]
     if late:
@@ -49,6 +51,10 @@ def due(
         return "the job is to be suspended"
     if len(plan.pipelines) > goal.pipelines:
         return f"{goal.pipelines} pipelines are wanted"
+    learning = [a for a in plan.learns if a in members]
+    if learning:
+        ready = all(a in learned for a in learning)
+        return f"{', '.join(learning)} have their copies" if ready else ""
     if not is_settled or not fresh:
         return ""
     drained = [a for a in plan.live if a in goal.drained]

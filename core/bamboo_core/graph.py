@@ -36,7 +36,8 @@ class Goals:
     wants: live agent -> ranges that it shall hold after the step; assignment: (stage, leaf) ->
     agent, where nobody has begun the leaf; coordinator: one of the live; rushed: members that
     compute nothing and only send; last: index of the epilogue; target: the step, <= last.
-    Members that are not live leave after the target step.
+    learns: agent -> ranges that it gets copies of, and updates, without a vote: nobody waits for
+    it. Members that are neither live nor learn leave after the target step.
     """
 
     batch: BatchShape
@@ -49,6 +50,7 @@ class Goals:
     rushed: Set[AgentId] = frozenset()
     split: bool = False
     periodic: Periodic = field(default_factory=Periodic)
+    learns: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
 
 def missing(
@@ -88,7 +90,7 @@ def settled(goals: Goals) -> dict[AgentId, Holdings]:
             commits=frozenset({done}),
             ended=done,
         )
-        for agent, ranges in goals.wants.items()
+        for agent, ranges in {**goals.wants, **goals.learns}.items()
     }
 
 
@@ -104,14 +106,16 @@ class _Closure:
         steady: bool,
     ) -> None:
         self._goals, self._holdings = goals, holdings
-        facts = Facts(holdings, batch=goals.batch, target=goals.target, rushed=goals.rushed)
-        computing = tuple(sorted(a for a in holdings if a not in goals.rushed))
+        idle = goals.rushed | goals.learns.keys()
+        facts = Facts(holdings, batch=goals.batch, target=goals.target, rushed=idle)
+        computing = tuple(sorted(a for a in holdings if a not in idle))
+        self._updating = (*computing, *sorted(goals.learns))
         self._work = Workspace(
             batch=goals.batch,
             cut=goals.cut,
             facts=facts,
             computing=computing,
-            takes_part={a: self._layers(a, facts) for a in computing},
+            takes_part={a: self._layers(a, facts) for a in self._updating},
             files=files,
             initial=goals.target == 0,
             # in the epilogue only END of the step before waits for copies
@@ -136,7 +140,7 @@ class _Closure:
         self._older: dict[AgentId, TaskId] = {}
 
     def _layers(self, agent: AgentId, facts: Facts) -> tuple[int, ...]:
-        wanted = self._goals.wants.get(agent, ())
+        wanted = self._goals.wants.get(agent) or self._goals.learns.get(agent, ())
         return tuple(sorted({x for r in wanted for x in range(*r)}.union(facts.have[agent])))
 
     def _refuse_lost_layers(self) -> None:
@@ -165,7 +169,7 @@ class _Closure:
 
     def _hold(self) -> None:
         """Bring every layer to the target's version on everyone who takes part."""
-        for agent in self._work.computing:
+        for agent in self._updating:
             for layer in self._work.takes_part[agent]:
                 self._lineage.at(agent, layer)
 
@@ -176,7 +180,7 @@ class _Closure:
             for agent in self._work.computing:
                 self._vote(agent)
             self._make_commit()
-        for agent in self._work.computing:
+        for agent in self._updating:
             self._update(agent)
 
     def _spans(self, agent: AgentId) -> list[tuple[int, Range]]:
@@ -249,7 +253,7 @@ class _Closure:
         before = Item(Kind.COMMIT, -1)
         if before not in self._work.facts.where:
             return
-        for agent in self._work.computing:
+        for agent in self._updating:
             waits = [self._work.fetch(before, agent), *self._lineage.updates(agent, -1)]
             copies = self._copies(agent) if self._goals.target == self._goals.last else []
             if copies or self._holdings[agent].ended < self._goals.target - 1:
@@ -261,7 +265,7 @@ class _Closure:
         return [w for x in layers if isinstance(w := self._lineage.at(agent, x), Transfer)]
 
     def _end(self) -> None:
-        for agent in self._work.computing:
+        for agent in self._updating:
             waits: list[Dependency | None] = [self._committed(agent), self._older.get(agent)]
             waits += self._updates.get(agent, ())
             if agent == self._goals.coordinator:
@@ -278,7 +282,8 @@ class _Closure:
         is_epilogue = self._goals.target >= self._goals.last
         for agent in self._holdings:
             rushed = agent in self._goals.rushed
-            if agent in self._goals.wants or (is_epilogue and not rushed):
+            stays = agent in self._goals.wants or agent in self._goals.learns
+            if stays or (is_epilogue and not rushed):
                 continue
             own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
             if rushed and not is_epilogue:

@@ -6,7 +6,7 @@ A plan is facts only; programs are computed from it by :mod:`bamboo_core.planner
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bamboo_core.ids import AgentId, Coordinate, Fence, Range
 from bamboo_core.numerics import BatchShape
@@ -27,7 +27,8 @@ class Plan:
     step, which is finished under the cut with which it was begun; last: number of steps of the
     job, whose program is the epilogue; live: the voters after the target step, all of whom hold
     ``wants``; leaving: members that help until the target step has ended; rushed: those of them
-    that compute nothing and only send what they hold.
+    that compute nothing and only send what they hold; learns: newcomers without a seat -> layers
+    that they get copies of while the others train: they do not vote, and nobody waits for them.
     """
 
     fence: Fence
@@ -42,6 +43,7 @@ class Plan:
     wants: dict[AgentId, tuple[Range, ...]]
     coordinator: AgentId
     batch: BatchShape
+    learns: dict[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
     @property
     def layers(self) -> int:
@@ -51,13 +53,13 @@ class Plan:
     @property
     def members(self) -> tuple[AgentId, ...]:
         """Everyone who gets a directive, sorted."""
-        return tuple(sorted({*self.live, *self.leaving}))
+        return tuple(sorted({*self.live, *self.leaving, *self.learns}))
 
     @property
     def computing(self) -> tuple[AgentId, ...]:
         """Members that may compute in the target step and that vote for it, sorted."""
-        rushed = set(self.rushed)
-        return tuple(a for a in self.members if a not in rushed)
+        idle = {*self.rushed, *self.learns}
+        return tuple(a for a in self.members if a not in idle)
 
     @property
     def seats(self) -> dict[AgentId, Coordinate]:

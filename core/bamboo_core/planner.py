@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 
 from bamboo_core import graph, partition, placement, schedule, verify, workmap
 from bamboo_core.admission import pipelines_for
@@ -21,7 +22,7 @@ from bamboo_core.arbitration import (
 )
 from bamboo_core.facts import Facts
 from bamboo_core.graph import Goals, Holdings, Infeasible, Periodic, TaskGraph
-from bamboo_core.ids import AgentId
+from bamboo_core.ids import AgentId, Range
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import Directive, Peer
 from bamboo_core.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
@@ -31,6 +32,7 @@ from bamboo_core.schedule import Costs
 
 _EXTRA_CAP = 8  # forward results in flight beyond P - s when seats are empty (measured)
 _MANY = 64  # members beyond which only the split is tried: it won in all degraded grids measured
+_STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
 _WATCHED = 2  # members whose liveness an agent watches beside those it talks to
 
 Programs = dict[AgentId, Program]
@@ -56,12 +58,14 @@ def compute(request: PlanRequest) -> PlanResult:
 
 @dataclass(frozen=True)
 class _Team:
-    """Who takes part: live stay, leaving help until the target step has ended."""
+    """Who takes part: live stay, leaving help until the target step has ended, learns is as in
+    :class:`Plan`."""
 
     pipelines: tuple[Pipeline, ...]
     live: tuple[AgentId, ...]
     leaving: tuple[AgentId, ...]
     rushed: tuple[AgentId, ...]
+    learns: dict[AgentId, tuple[Range, ...]]
 
 
 class _Planning:
@@ -131,10 +135,20 @@ class _Planning:
         return request.step_cut if self._target == request.target else request.cut
 
     def _seat(self) -> _Team:
-        request = self._request
-        staying = [a for a in request.participants if a not in request.draining]
-        pipelines = self._num_pipelines(staying)
-        cut = self._cut()
+        staying = [a for a in self._request.participants if a not in self._request.draining]
+        seats = self._seats(staying)
+        if isinstance(seats, placement.Infeasible):
+            raise _NoPlanError(Unplaceable(seats.reason))
+        learns = self._lessons(seats)
+        without = self._seats([a for a in staying if a not in learns]) if learns else seats
+        if isinstance(without, placement.Infeasible) or not self._is_whole(without):
+            return self._team(seats, {})
+        return self._team(without, learns)
+
+    def _seats(
+        self, staying: Collection[AgentId]
+    ) -> tuple[Pipeline, ...] | placement.Infeasible:
+        request, cut = self._request, self._cut()
         candidates = [
             placement.Candidate(
                 agent,
@@ -145,17 +159,42 @@ class _Planning:
             )
             for agent in staying
         ]
-        seats = placement.assign(
+        return placement.assign(
             candidates,
             stages=self._stages,
-            pipelines=pipelines,
+            pipelines=self._num_pipelines(staying),
             previous=() if request.is_full else request.grid,
             adjacency=self._spec.placement.adjacency,
             holes=not request.is_full,
         )
-        if isinstance(seats, placement.Infeasible):
-            raise _NoPlanError(Unplaceable(seats.reason))
-        return self._team(seats)
+
+    def _lessons(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
+        """Newcomers to whom too much would have to be copied while all others wait -> their
+        layers; none near the end, nor while they are wanted in the place of somebody who leaves."""
+        request = self._request
+        seated = {a for p in request.grid for a in p if a is not None}
+        if request.is_full or self._target + 2 >= self._last or seated & request.draining:
+            return {}
+        live = _live(seats)
+        wanted = self._wants(seats, live)
+        return {
+            a: wanted[a]
+            for a in live
+            if a not in seated and self._lacking_bytes(a, wanted[a]) > request.learn_above_bytes
+        }
+
+    def _lacking_bytes(self, agent: AgentId, ranges: Collection[Range]) -> float:
+        """Weights and optimizer state that would have to be sent; -inf if nothing is lacking."""
+        lacking = set(layers_of(ranges)) - self._facts.have[agent].keys()
+        if not lacking:
+            return -inf
+        costs = self._request.costs
+        return sum(_STATES * costs[x].parameter_bytes for x in lacking) if costs else 0.0
+
+    def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
+        """Whether those who are seated hold every layer."""
+        held = {x for a in _live(seats) for x in self._facts.have[a]}
+        return held >= set(range(self._request.layers))
 
     def _num_pipelines(self, staying: Collection[AgentId]) -> int:
         request, pipelines = self._request, self._spec.pipelines
@@ -173,15 +212,16 @@ class _Planning:
         )
         return max(found, min(pipelines.min, request.pipelines))
 
-    def _team(self, seats: tuple[Pipeline, ...]) -> _Team:
-        request = self._request
-        live = tuple(sorted({a for p in seats for a in p if a is not None}))
+    def _team(
+        self, seats: tuple[Pipeline, ...], learns: dict[AgentId, tuple[Range, ...]]
+    ) -> _Team:
+        request, live = self._request, _live(seats)
         if not live:
             raise _NoPlanError(Unplaceable("no agent that stays has a seat"))
-        rest = [a for a in sorted(request.participants) if a not in live]
+        rest = [a for a in sorted(request.participants) if a not in live and a not in learns]
         leaving = tuple(a for a in rest if self._is_useful(a))
         rushed = tuple(a for a in leaving if a in request.rushed)
-        return _Team(seats, live, leaving, rushed)
+        return _Team(seats, live, leaving, rushed, learns)
 
     def _is_useful(self, agent: AgentId) -> bool:
         """It holds something of the target step's."""
@@ -190,16 +230,9 @@ class _Planning:
 
     def _plan(self, team: _Team) -> Plan:
         request, cut = self._request, self._cut()
-        members = {*team.live, *team.leaving}
+        members = {*team.live, *team.leaving, *team.learns}
         self._holdings = {a: h for a, h in self._holdings.items() if a in members}
-        self._facts = self._read(self._holdings, team.rushed)
-        wanted = wants(
-            pipelines=team.pipelines,
-            cut=cut,
-            live=team.live,
-            mode=self._spec.redundancy,
-            holders=self._facts.sources,
-        )
+        self._facts = self._read(self._holdings, (*team.rushed, *team.learns))
         return Plan(
             fence=request.fence,
             pipelines=team.pipelines,
@@ -210,9 +243,21 @@ class _Planning:
             live=team.live,
             leaving=team.leaving,
             rushed=team.rushed,
-            wants=wanted,
+            wants=self._wants(team.pipelines, team.live),
             coordinator=team.live[0],
             batch=request.batch,
+            learns=team.learns,
+        )
+
+    def _wants(
+        self, pipelines: tuple[Pipeline, ...], live: tuple[AgentId, ...]
+    ) -> dict[AgentId, tuple[Range, ...]]:
+        return wants(
+            pipelines=pipelines,
+            cut=self._cut(),
+            live=live,
+            mode=self._spec.redundancy,
+            holders=self._facts.sources,
         )
 
     # ------------------------------------------------------------ programs
@@ -230,6 +275,7 @@ class _Planning:
             target=plan.target,
             last=plan.last,
             rushed=frozenset(plan.rushed),
+            learns=plan.learns,
             periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
         )
         files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
@@ -328,6 +374,7 @@ class _Planning:
             coordinator=plan.coordinator,
             target=1,
             last=3,
+            learns=plan.learns,
             periodic=self._periodic(is_suspending=False),
         )
         steady: Programs = {}
@@ -405,7 +452,7 @@ class _Planning:
                 resume=mine[0],
                 steady=mine[1],
                 final=mine[2],
-                wanted=plan.wants.get(agent, ()),
+                wanted=plan.wants.get(agent) or plan.learns.get(agent, ()),
                 batch=plan.batch,
                 coordinator=plan.coordinator,
                 voters=plan.live,
@@ -420,6 +467,10 @@ class _Planning:
         return Peer(agent, found.data_address, found.liveness_address, found.key)
 
 
+def _live(seats: tuple[Pipeline, ...]) -> tuple[AgentId, ...]:
+    return tuple(sorted({a for p in seats for a in p if a is not None}))
+
+
 def _is_version(item: Item | None) -> bool:
     return item is not None and item.kind is Kind.VER
 
@@ -427,7 +478,7 @@ def _is_version(item: Item | None) -> bool:
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:
     """What a settled agent holds, by names relative to the step."""
     out = {}
-    for agent, ranges in goals.wants.items():
+    for agent, ranges in {**goals.wants, **goals.learns}.items():
         versions = [Item(Kind.VER, 0, x, x + 1) for x in layers_of(ranges)]
         out[agent] = [*versions, Item(Kind.COMMIT, -1)]
     return out

@@ -41,6 +41,7 @@ from bamboo_core.roster import Known, Roster
 from bamboo_core.view import Outcome
 
 _RETRY_S = 5.0  # until those whom nobody could reach are asked again; doubled every time
+_PATIENCE = 3  # plans in a row in which somebody learns; then everybody waits for the copies
 _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that nobody has measured yet
 
 
@@ -54,7 +55,8 @@ class Doubt(NamedTuple):
 class Rounds:
     """members: who must report; plan: in force since the last decision of this leader; unseated:
     agents that the last plan had no use for; finished: members whose last program has run; doubted:
-    lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever."""
+    lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever; learned: those
+    who learn and keep up with the others by now."""
 
     def __init__(self, job: ArbiterJob, out: Outbox, roster: Roster, term: int) -> None:
         self._job, self._spec, self._timing = job, job.spec, job.timing
@@ -71,6 +73,8 @@ class Rounds:
         self.unseated: set[AgentId] = set()
         self.doubted: dict[AgentId, Doubt] = {}
         self.fenced: set[AgentId] = set()
+        self.learned: set[AgentId] = set()
+        self._lessons = 0
         self.deadline = inf
         self.stopped_at: float | None = None
         self.request = 0
@@ -236,6 +240,7 @@ class Rounds:
             base=durable.manifest.step - 1 if durable.manifest is not None else -1,
             is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
             is_last=self.goal.suspended,
+            learn_above_bytes=self._timing.learn_above_bytes if self._lessons < _PATIENCE else inf,
         )
 
     def _batch(self) -> BatchShape:
@@ -274,6 +279,8 @@ class Rounds:
         self.plan, self.directives = plan, decision.directives
         self.is_suspending = plan.last < self._spec.training.steps
         self.is_loading = decision.loads > 0
+        self._lessons = self._lessons + 1 if plan.learns else 0
+        self.learned.clear()
         self.phase, self.detail, self.deadline = Phase.RUNNING, "", inf
         self._voter_by = inf
         self.ledger.progress_at = now
@@ -377,6 +384,7 @@ def _describe(decision: Decision) -> str:
     parts = [
         f"{plan.holes} seats empty" if plan.holes else "",
         f"{len(plan.leaving)} leaving" if plan.leaving else "",
+        f"{len(plan.learns)} get copies before they take part" if plan.learns else "",
         f"{decision.copies} layers copied" if decision.copies else "",
         f"{decision.loads} layers loaded" if decision.loads else "",
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from math import inf
 
 from bamboo_core.arbitration import ArbiterJob, Timing
 from bamboo_core.ids import AgentId
@@ -30,7 +31,8 @@ class Job:
 
     total: micro-batches of a step if the grid has been another one (0: D x microbatches);
     spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
-    differ in their numerics, so that a mixture of two shows.
+    differ in their numerics, so that a mixture of two shows; learns: newcomers get their copies
+    while the others train.
     """
 
     pipelines: int
@@ -42,12 +44,14 @@ class Job:
     spares: int = 0
     save_every: int = 0
     salted: bool = False
+    learns: bool = False
     total: int = 0
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
 
     def __str__(self) -> str:
         mode = "Replica" if self.replica else "None"
         extra = f" +{self.spares}" if self.spares else ""
+        extra += " learning" if self.learns else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
@@ -82,7 +86,8 @@ class Job:
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.CLUSTER),
         )
-        timing = Timing(join_grace_s=0.0)
+        learn_above_bytes = -1.0 if self.learns else inf
+        timing = Timing(join_grace_s=0.0, learn_above_bytes=learn_above_bytes)
         return ArbiterJob("explore/job", "uid", spec, "{}", timing)
 
     def expected(

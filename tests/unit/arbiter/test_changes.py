@@ -257,6 +257,7 @@ def due(**known: object) -> str:
         "fresh": set(),
         "is_settled": True,
         "is_suspending": False,
+        "learned": set(),
         "ledger": Ledger(9, step_s=2.0),
         "now": 100.0,
     }
