@@ -132,12 +132,16 @@ def make_programs(cluster: Cluster, home: Path) -> Programs:
     return Programs(paths["kubectl"], paths["helm"], cluster.kubeconfig, home / "helm")
 
 
-def install(programs: Programs, chart: Path) -> None:
-    """The chart, as on any cluster; process nodes have no Services, so agents dial the pod."""
+def install(programs: Programs, chart: Path, **values: str) -> None:
+    """The chart, as on any cluster; process nodes have no Services, so agents dial the pod.
+
+    values: of the chart, with __ where its paths have a dot.
+    """
+    settings = [f"--set-string={name.replace('__', '.')}={text}" for name, text in values.items()]
     programs.helm(
         "install", "bamboo", str(chart),
         "--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--wait", "--timeout", "90s",
-        "--values", str(chart / "devcluster-values.yaml"),
+        "--values", str(chart / "devcluster-values.yaml"), *settings,
     )  # fmt: skip
 
 

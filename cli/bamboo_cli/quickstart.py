@@ -7,6 +7,7 @@ pods as processes here (see bamboo_devcluster).
 from __future__ import annotations
 
 import copy
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,7 +29,6 @@ from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
 from bamboo_cli.weights import differing_layers, final_hashes
-from bamboo_devcluster import binaries
 
 _EXAMPLE = grounds.CHECKOUT / "examples/quickstart.yaml"
 _PHASES = {
@@ -177,18 +177,28 @@ def timed(snapshots: Iterator[Snapshot], timeline: Timeline) -> Iterator[Snapsho
 
 def how_to_go_on(ground: Playground, job: Job) -> str:
     """What a user of a kept cluster types next."""
-    tools = binaries.cache_directory()
+    folders = (ground.programs.kubectl_path.parent, Path(sys.executable).parent)
+    path, kubeconfig, cluster, home = (
+        shlex.quote(str(text))
+        for text in (
+            ":".join(map(str, folders)),
+            ground.cluster.kubeconfig,
+            ground.cluster.directory,
+            ground.checkpoints.parent,
+        )
+    )
+    job_name = f"{job.name} --namespace {job.namespace}"
     return "\n".join(
         [
             "The cluster stays up. To use it:",
-            f"  export KUBECONFIG={ground.cluster.kubeconfig}",
-            f"  export PATH={tools}:{Path(sys.executable).parent}:$PATH",
+            f"  export KUBECONFIG={kubeconfig}",
+            f"  export PATH={path}:$PATH",
             "  kubectl get nodes -L topology.kubernetes.io/zone",
-            "  kubectl get bj",
-            f"  kubectl describe bj {job.name}",
-            f"  bamboo status {job.name}",
+            "  kubectl get bj --all-namespaces",
+            f"  kubectl describe bj {job_name}",
+            f"  bamboo status {job_name}",
             "To end it:",
-            f"  bamboo-devcluster down --dir {ground.cluster.directory}",
-            f"  rm -r {ground.checkpoints.parent}  # its checkpoints",
+            f"  bamboo-devcluster down --dir {cluster}",
+            f"  rm -r {home}  # its checkpoints",
         ]
     )

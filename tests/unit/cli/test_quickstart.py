@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from dataclasses import replace
 from io import StringIO
@@ -98,9 +99,26 @@ def test_a_kept_cluster_stays(
         ground.keep = True
     assert not cluster.is_down
     told = quickstart.how_to_go_on(ground, read_job(manifest))
-    assert f"export KUBECONFIG={cluster.kubeconfig}" in told
+    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told
+    assert "kubectl describe bj gpt --namespace team\n" in told
+    assert "bamboo status gpt --namespace team\n" in told
     assert f"bamboo-devcluster down --dir {cluster.directory}" in told
     assert f"rm -r {ground.checkpoints.parent}" in told
+
+
+def test_what_a_kept_cluster_tells_can_be_typed_as_it_stands(
+    tmp_path: Path, manifest: dict[str, Any]
+) -> None:
+    folder = tmp_path / "my files"
+    programs = Programs(folder / "bin/kubectl", tmp_path, tmp_path, tmp_path)
+    ground = grounds.Playground(FakeCluster(folder), programs, folder / "checkpoints")
+    lines = quickstart.how_to_go_on(ground, read_job(manifest)).splitlines()
+    exports = [line.strip() for line in lines if "export" in line]
+    script = "; ".join([*exports, 'echo "$KUBECONFIG"; echo "$PATH"'])
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    kubeconfig, path = done.stdout.splitlines()
+    assert kubeconfig == str(folder / "kubeconfig")
+    assert path.startswith(f"{folder}/bin:{Path(sys.executable).parent}:")
 
 
 def test_a_cluster_that_is_in_use_is_left_alone(
