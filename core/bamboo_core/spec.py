@@ -205,6 +205,9 @@ def _problems(spec: JobSpec) -> list[Problem]:
 
 def _batch_problems(spec: JobSpec) -> list[Problem]:
     training, pipelines = spec.training, spec.pipelines
+    if training.micro_batch_size < 1:
+        text = f"is {training.micro_batch_size}; it must be at least 1"
+        return [Problem("spec.training.microBatchSize", text)]
     if training.global_batch_size % training.micro_batch_size:
         text = (
             f"{training.global_batch_size} is no multiple of microBatchSize"

@@ -84,6 +84,12 @@ CASES = [
         {"placement": {"zones": ["a"]}},
         'spec.placement.zones names only "a": add a zone, or use adjacency Cluster',
     ),
+    Case(
+        "an odd number of spec.pipelines.stages",
+        {"placement": {"zones": ["a", "b", "c"]}, "pipelines": {"stages": 3}},
+        {"placement": {"zones": ["a", "b"]}, "pipelines": {"stages": 3}},
+        "spec.pipelines.stages 3 is odd: in a ring with adjacency Alternate it needs three zones",
+    ),
     fixed("model", {}, {"model": {"factory": "pkg.models:other"}}),
     fixed("data", {}, {"data": {"factory": "pkg.data:other"}}),
     fixed("training", {}, {"training": {"steps": 11}}),
@@ -193,6 +199,32 @@ async def test_accepted_and_rejected(server: Server, case: Case) -> None:
             await server.change(name, case.rejected)
     assert refusal.value.code == 422
     assert case.words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"training": {"microBatchSize": 0}}, "spec.training.microBatchSize"),
+        ({"training": {"microBatchSize": -2}}, "spec.training.microBatchSize"),
+        ({"training": {"microBatchSize": 0}, "pipelines": {"max": 4}}, "spec.training.microBatch"),
+        ({"training": {"globalBatchSize": 0}}, "spec.training.globalBatchSize"),
+        ({"training": {"steps": 0}}, "spec.training.steps"),
+        ({"pipelines": {"count": 0}}, "spec.pipelines.count"),
+        ({"pipelines": {"max": 0}}, "spec.pipelines.max"),
+        ({"pipelines": {"min": 0}}, "spec.pipelines.min"),
+        ({"pipelines": {"stages": 0}}, "spec.pipelines.stages"),
+        ({"pipelines": {"stages": 0}, "redundancy": {"mode": "Replica"}}, "spec.pipelines.stages"),
+    ],
+)
+async def test_a_number_that_is_too_small_is_one_line(
+    server: Server, spec: dict[str, Any], field: str
+) -> None:
+    """The rules do not add what follows from it, least of all that they cannot divide by zero."""
+    with pytest.raises(ApiError) as refusal:
+        await server.create(spec)
+    _, _, lines = str(refusal.value).partition(" is invalid: ")  # several would stand in brackets
+    assert lines.startswith(field)
+    assert lines.endswith("should be greater than or equal to 1")
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,12 @@ def test_problems_name_field_value_and_remedy(
     assert words in found.message
 
 
+def test_no_micro_batch_of_nothing() -> None:
+    training = manifest()["spec"]["training"] | {"microBatchSize": 0}
+    (found,) = problems(training=training)
+    assert str(found) == "spec.training.microBatchSize: is 0; it must be at least 1"
+
+
 def test_a_batch_that_does_not_divide() -> None:
     training = manifest()["spec"]["training"] | {"globalBatchSize": 63}
     (found,) = problems(training=training)
