@@ -34,7 +34,8 @@ NOTE = (
     " weights and optimizer state are equal, bit for bit, to the undisturbed run's, without a"
     " restore, and whose agents' logs replay through the core's state machines; deaths: processes"
     " killed in them; failures: slices that were not so; kinds: what the victims were at, by"
-    " moment, in the samples. GPT of tests/fleet/jobs.py with dropout and clipping, 8 micro-batches of 2"
+    " moment (counts in the samples). GPT of tests/fleet/jobs.py with dropout and clipping, 8"
+    " micro-batches of 2"
 )
 Sample = dict[str, Any]
 
