@@ -96,6 +96,11 @@ class _Seen:
         return [pod for pod in self.view.pods if pod.is_alive]
 
     @property
+    def unplaced(self) -> list[PodView]:
+        """Pods that wait for a node."""
+        return [pod for pod in self.alive if not pod.node]
+
+    @property
     def is_resting(self) -> bool:
         """Nothing is wanted of it."""
         return self.spec.suspend or self.memory.terminal is not None
@@ -201,7 +206,7 @@ def _accepted(seen: _Seen) -> Condition:
 
 
 def _capacity(seen: _Seen) -> Condition:
-    waiting = Counter(pod.zone or "any zone" for pod in seen.alive if not pod.node)
+    waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
     if not waiting and missing <= 0:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "every agent has a node")
@@ -211,6 +216,10 @@ def _capacity(seen: _Seen) -> Condition:
     )
     if missing > 0:
         text += f", {missing} have no pod yet"
+    if seen.view.nodes and not any(node.agents for node in seen.view.nodes):
+        asked = ", ".join(f"{k} {v}" for k, v in sorted(seen.spec.worker.asks.items()))
+        text += f"; no node is big enough for one agent: spec.worker.resources asks for {asked}"
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if problem := siting.problem(seen.spec, seen.view.nodes):
         text += f"; {problem}"
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
@@ -222,7 +231,8 @@ def _zone_spread(seen: _Seen) -> Condition:
         return Condition(kind, True, Reason.NOT_WANTED, "spec.placement.adjacency is Cluster")
     if spec.pipelines.stages == 1:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
-    if len(seen.alive) < seen.wanted and (problem := siting.problem(spec, seen.view.nodes)):
+    is_whole = len(seen.alive) >= seen.wanted and not seen.unplaced
+    if not is_whole and (problem := siting.problem(spec, seen.view.nodes)):
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
     if pairs := siting.shared_neighbours(spec, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])

@@ -48,6 +48,7 @@ class Reason(StrEnum):
     # CapacityAvailable
     ALL_PLACED = "AllPlaced"
     WAITING_FOR_NODES = "WaitingForNodes"
+    NODES_TOO_SMALL = "NodesTooSmall"
     # ZoneSpreadSatisfied
     NEIGHBOURS_SEPARATED = "NeighboursSeparated"
     NEIGHBOURS_SHARE_ZONE = "NeighboursShareZone"

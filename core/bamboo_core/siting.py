@@ -14,12 +14,20 @@ from bamboo_core import zones as rules
 from bamboo_core.spec import Adjacency, JobSpec
 from bamboo_core.view import NodeView, PodView, Slot
 
+ZONE_LABEL = "topology.kubernetes.io/zone"
+"""Label of nodes that names their zone."""
+
 
 def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
-    """Zone -> agents for which its ready nodes are big enough; the zones that may be used."""
+    """Zone -> agents for which its ready nodes are big enough; the zones that may be used.
+
+    A node that says no zone may lie next to anything: neighbours apart cannot be put there.
+    """
     allowed = spec.placement.zones
     found = dict.fromkeys(allowed, 0)
     for node in nodes:
+        if not node.zone and _keeps_apart(spec):
+            continue
         if not allowed or node.zone in allowed:
             usable = node.agents if node.ready and node.schedulable and not node.departing else 0
             found[node.zone] = found.get(node.zone, 0) + usable
@@ -38,9 +46,29 @@ def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:
 
 
 def problem(spec: JobSpec, nodes: Iterable[NodeView]) -> str:
-    """Why the wanted grid does not fit now; empty if it does."""
-    found = rules.explain(room(spec, nodes), **_grid(spec), adjacency=spec.placement.adjacency)
-    return "" if found is None else found.reason
+    """Why the wanted grid does not fit now, and what would help; empty if it does."""
+    nodes = list(nodes)
+    there, adjacency = room(spec, nodes), spec.placement.adjacency
+    found = rules.explain(there, **_grid(spec), adjacency=adjacency)
+    if found is None:
+        return ""
+    if not rules.feasible(_grown(spec, there), **_grid(spec), adjacency=adjacency):
+        return _too_few_zones(spec, there, sum(not node.zone for node in nodes))
+    preference = spec.placement.zones
+    zone = rules.next_zone(there, **_grid(spec), adjacency=adjacency, preference=preference)
+    return f"{found.reason}; the next node helps most in zone {zone or 'any'}"
+
+
+def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str:
+    stages = spec.pipelines.stages
+    known = ", ".join(sorted(there)) or "none"
+    unlabelled = f" ({nowhere} nodes have no label {ZONE_LABEL})" if nowhere else ""
+    return (
+        f"ring neighbours must not share a zone, and {stages} stages need"
+        f" {3 if stages % 2 else 2} zones at least; known zones: {known}{unlabelled}: add nodes in"
+        " another zone, name zones in spec.placement.zones that an autoscaler can fill, or set"
+        " spec.placement.adjacency to Cluster"
+    )
 
 
 def choose(
@@ -84,6 +112,16 @@ def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str,
     return pairs
 
 
+def _keeps_apart(spec: JobSpec) -> bool:
+    return spec.placement.adjacency is Adjacency.ALTERNATE and spec.pipelines.stages > 1
+
+
+def _grown(spec: JobSpec, there: Mapping[str, int]) -> dict[str, int]:
+    """The same zones with as many nodes as anybody could need."""
+    seats = spec.pipelines.count * spec.pipelines.stages
+    return {zone: max(agents, seats) for zone, agents in there.items()}
+
+
 def _grid(spec: JobSpec) -> dict[str, int]:
     return {"stages": spec.pipelines.stages, "pipelines": spec.pipelines.count}
 
@@ -92,9 +130,7 @@ def _whole_grid(spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot]) 
     adjacency = spec.placement.adjacency
     found = rules.zones_for_slots(there, **_grid(spec), adjacency=adjacency)
     if isinstance(found, rules.Infeasible):
-        seats = spec.pipelines.count * spec.pipelines.stages
-        grown = {zone: max(agents, seats) for zone, agents in there.items()}
-        found = rules.zones_for_slots(grown, **_grid(spec), adjacency=adjacency)
+        found = rules.zones_for_slots(_grown(spec, there), **_grid(spec), adjacency=adjacency)
     if isinstance(found, rules.Infeasible):
         return {}
     return {slot: found[slot.pipeline][slot.stage] for slot in holes}
@@ -107,7 +143,7 @@ def _best_zone(
     stages = spec.pipelines.stages
     neighbours = [Slot(hole.pipeline, (hole.stage + turn) % stages) for turn in (-1, 1)]
     next_to = {sited[slot] for slot in neighbours if slot in sited}
-    alternate = spec.placement.adjacency is Adjacency.ALTERNATE and stages > 1
+    alternate = _keeps_apart(spec)
     used = Counter(sited.values())
     copies = Counter(zone for slot, zone in sited.items() if slot.stage == hole.stage)
     rank = {zone: i for i, zone in enumerate(spec.placement.zones)}

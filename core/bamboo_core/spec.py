@@ -124,6 +124,12 @@ class WorkerSpec:
     grace_period_s: int = 15
     pod_template: dict[str, Json] = field(default_factory=dict)
 
+    @property
+    def asks(self) -> dict[str, Json]:
+        """What one agent asks of a node, as the scheduler counts it: resource -> quantity."""
+        limits, requests = self.resources.get("limits"), self.resources.get("requests")
+        return (limits or {}) | (requests or {})
+
 
 @dataclass(frozen=True)
 class RunPolicy:

@@ -10,6 +10,7 @@ import base64
 import json
 from dataclasses import dataclass
 
+from bamboo_core.siting import ZONE_LABEL
 from bamboo_operator import api, observe
 from bamboo_operator.api import Api, Object
 from bamboo_operator.config import AUDIENCE
@@ -97,7 +98,7 @@ async def _peer(kube: Api, pod: Object, token: str) -> Peer:
         pod_uid=meta["uid"],
         job_uid=owners[0]["uid"],
         node=spec.get("nodeName", ""),
-        zone=labels.get(observe.ZONE_LABEL, ""),
+        zone=labels.get(ZONE_LABEL, ""),
         machine=observe.machine(node) if node else "",
         expires_at=_expiry(token),
     )

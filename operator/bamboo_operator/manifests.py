@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 
 from bamboo_core.podtemplate import AGENT_CONTAINER
 from bamboo_core.reconcile import CreatePod
+from bamboo_core.siting import ZONE_LABEL
 from bamboo_core.spec import JobSpec, WorkerSpec
 from bamboo_core.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import JOB_LABEL, ZONE_LABEL
+from bamboo_operator.observe import JOB_LABEL
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"

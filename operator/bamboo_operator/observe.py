@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core import podtemplate
+from bamboo_core.siting import ZONE_LABEL
 from bamboo_core.spec import JobSpec
 from bamboo_core.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_operator import quantities
 from bamboo_operator.api import Object
 
-ZONE_LABEL = "topology.kubernetes.io/zone"
 JOB_LABEL = "bamboo.dev/job"
 DEPARTURE_TAINTS = frozenset(
     {
@@ -150,8 +150,7 @@ def machine(node: Object) -> str:
 
 
 def _agents_that_fit(allocatable: dict[str, Any], spec: JobSpec) -> int:
-    resources = spec.worker.resources
-    wanted = (resources.get("limits") or {}) | (resources.get("requests") or {})
+    wanted = spec.worker.asks
     fits = [_NO_LIMIT if not wanted else int(quantities.parse(allocatable.get("pods", _NO_LIMIT)))]
     for name, amount in wanted.items():
         each = quantities.parse(amount)

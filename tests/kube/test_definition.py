@@ -34,16 +34,28 @@ async def test_defaults_are_those_of_the_core(kube: Kube, devcluster_namespace: 
     assert to_json(with_defaults) == to_json(without)
 
 
-@pytest.mark.parametrize("outcome", [None, Outcome.COMPLETE])
+@pytest.mark.parametrize(
+    ("outcome", "copies", "degraded"),
+    [
+        (None, (2, 1, 1), "True"),
+        (None, (), "Unknown"),
+        (Outcome.COMPLETE, (), "False"),
+    ],
+)
 async def test_status_is_not_pruned(
-    kube: Kube, devcluster_namespace: str, outcome: Outcome | None
+    kube: Kube,
+    devcluster_namespace: str,
+    outcome: Outcome | None,
+    copies: tuple[int, ...],
+    degraded: str,
 ) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view, spec = observe.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
     training = TrainingView(
-        epoch=3, attempt=1, planned=True, pipelines=2, validation_loss=1.0, samples_per_s=2.0,
-        checkpoint_step=4, checkpoint_path="/c", outcome=outcome, copies=(2, 1, 1),
+        epoch=3, attempt=1, planned=True, pipelines=2, committed=5, loss=-3e38,
+        validation_loss=1.0, samples_per_s=2.0, checkpoint_step=4, checkpoint_path="/c",
+        checkpoint_error="agent x: disk full", outcome=outcome, copies=copies,
     )  # fmt: skip
     decided = step(spec, ClusterView(), training, Memory(incarnation=4), job=view, now=1e9)
     new = statuses.describe(view, spec, decided.status, decided.memory)
@@ -51,7 +63,8 @@ async def test_status_is_not_pruned(
     path = api.job_status(view.namespace, view.name)
     stored = await kube.apply(path, statuses.envelope(view, new), manager=api.STATUS_MANAGER)
     assert stored["status"] == new
-    assert ("protection" in new) == (outcome is None)
+    assert ("protection" in new) == bool(copies)
+    assert {c["type"]: c["status"] for c in new["conditions"]}["Degraded"] == degraded
     assert statuses.read_memory(stored).terminal is outcome
 
 

@@ -173,6 +173,35 @@ async def test_a_bad_spec_is_told_within_two_seconds(operator: Running) -> None:
     assert "spec.model.args: 'not a name' is no Python identifier" in found["message"]
 
 
+async def test_a_grid_that_the_nodes_cannot_hold_is_told(operator: Running) -> None:
+    """Six nodes with four GPUs each; the pods wait, since nodes may come."""
+    whole_node = {"resources": {"limits": {"nvidia.com/gpu": 4}}}
+    await operator.apply(pipelines={"count": 4, "stages": 2}, worker=whole_node)
+
+    async def infeasible() -> bool:
+        found = await operator.condition("ZoneSpreadSatisfied")
+        return len(await operator.pods()) == 8 and found.get("status") == "False"
+
+    await until(infeasible)
+    found = await operator.condition("ZoneSpreadSatisfied")
+    assert found["reason"] == "PlacementInfeasible"
+    assert "4 x 2 needs 8 agents; usable by zone: zone-a: 2, zone-b: 2" in found["message"]
+    assert "the next node helps most in zone zone-" in found["message"]
+    assert (await operator.job())["status"]["feasiblePipelines"] == 3
+    assert (await operator.condition("Degraded"))["status"] == "Unknown"
+
+
+async def test_agents_that_no_node_can_hold_are_told(operator: Running) -> None:
+    await operator.apply(worker={"resources": {"limits": {"nvidia.com/gpu": 5}}})
+
+    async def too_small() -> bool:
+        return (await operator.condition("CapacityAvailable")).get("reason") == "NodesTooSmall"
+
+    await until(too_small)
+    text = (await operator.condition("CapacityAvailable"))["message"]
+    assert text.endswith("spec.worker.resources asks for nvidia.com/gpu 5")
+
+
 async def test_pods_that_the_api_server_rejects_are_told(operator: Running) -> None:
     template = {"spec": {"containers": [{"name": "agent", "imagePullPolicy": "Sometimes"}]}}
     await operator.apply(worker={"podTemplate": template})

@@ -12,7 +12,7 @@ from bamboo_core.ids import AgentId
 from bamboo_core.lifecycle import JobStatus, describe
 from bamboo_core.reasons import ConditionType, Phase, Reason
 from bamboo_core.records import Problem
-from bamboo_core.spec import Adjacency, CheckpointSpec, RedundancyMode
+from bamboo_core.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
 from bamboo_core.view import (
     ClusterView,
     Condition,
@@ -99,8 +99,34 @@ def test_capacity_says_where_what_is_missing() -> None:
     found = condition(status(*pods, room={"a": 1}), ConditionType.CAPACITY_AVAILABLE)
     assert (found.status, found.reason) == (False, Reason.WAITING_FOR_NODES)
     assert found.message.startswith("1 of 2 agents wait for a node (1 in b)")
-    assert "add 1 agents" in found.message
+    assert "known zones: a: add nodes in another zone" in found.message
     assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
+
+
+def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
+    """All pods exist, an autoscaler may bring what they wait for; until then we say so."""
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    found = status(pod(0, 0), waiting, room={"a": 4, "b": 0})
+    spread = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
+    assert (spread.status, spread.reason) == (False, Reason.PLACEMENT_INFEASIBLE)
+    assert spread.message.endswith("the next node helps most in zone b")
+    assert condition(found, ConditionType.CAPACITY_AVAILABLE).reason == Reason.WAITING_FOR_NODES
+    fits = status(pod(0, 0), waiting)
+    assert condition(fits, ConditionType.ZONE_SPREAD_SATISFIED).status
+
+
+def test_no_node_is_big_enough() -> None:
+    worker = WorkerSpec("agent:1", resources={"limits": {"nvidia.com/gpu": 9}})
+    waiting = (
+        pod(0, 0, node="", phase=PodPhase.PENDING),
+        pod(0, 1, zone="b", node="", phase=PodPhase.PENDING),
+    )
+    found = status(*waiting, room={"a": 0, "b": 0}, worker=worker)
+    line = condition(found, ConditionType.CAPACITY_AVAILABLE)
+    assert (line.status, line.reason) == (False, Reason.NODES_TOO_SMALL)
+    assert line.message.endswith(
+        "no node is big enough for one agent: spec.worker.resources asks for nvidia.com/gpu 9"
+    )
 
 
 def test_zone_spread() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,6 +78,39 @@ def test_what_fits_now() -> None:
     assert siting.feasible_pipelines(wanted, nodes(a=2, b=2)) == 2
     assert "add 2 agents" in siting.problem(wanted, nodes(a=2, b=2))
     assert siting.problem(wanted, nodes(a=3, b=3)) == ""
+
+
+def test_the_problem_says_where_the_next_node_helps_most() -> None:
+    text = siting.problem(spec(count=2, stages=2), nodes(a=3, b=0))
+    assert "usable by zone: a: 3, b: 0" in text
+    assert text.endswith("; the next node helps most in zone b")
+
+
+@pytest.mark.parametrize(
+    ("room", "stages", "words"),
+    [
+        ({"a": 1}, 2, "2 stages need 2 zones at least; known zones: a: add nodes in another zone"),
+        ({"a": 9, "b": 9}, 3, "3 stages need 3 zones at least; known zones: a, b: add nodes"),
+        ({}, 2, "known zones: none: add nodes in another zone, name zones in spec.placement.zones"),
+    ],
+)
+def test_zones_that_no_number_of_nodes_could_fill(
+    room: dict[str, int], stages: int, words: str
+) -> None:
+    wanted = spec(stages=stages)
+    assert words in siting.problem(wanted, nodes(**room))
+    assert siting.choose(wanted, nodes(**room), [], seats(1, stages)) == {}
+
+
+def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:
+    (labelled,) = nodes(a=4)
+    known = [labelled, replace(labelled, name="1", zone=""), replace(labelled, name="2", zone="")]
+    assert siting.room(spec(), known) == {"a": 4}
+    assert "known zones: a (2 nodes have no label topology.kubernetes.io/zone)" in siting.problem(
+        spec(), known
+    )
+    for free in (spec(stages=1), spec(adjacency=Adjacency.CLUSTER)):
+        assert siting.room(free, known) == {"a": 4, "": 8}
 
 
 def test_neighbours_that_share_a_zone_are_told() -> None:
