@@ -56,5 +56,8 @@ def _first(family: str, base: History, end: float) -> tuple[tuple[History, str] 
             if time() > end or ran >= 60:
                 break
     except Violation as found:
+        undisturbed = violation(base)  # the run along which the family walks may break itself
+        if undisturbed is not None:
+            return (base, undisturbed), ran
         return (history, str(found)), ran
     return None, ran

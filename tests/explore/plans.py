@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from bamboo_core import planner
@@ -11,6 +11,17 @@ from bamboo_core.ids import Fence
 from bamboo_core.plan import Plan
 
 _MOST = 20_000
+_PLAIN = [
+    f.name
+    for f in fields(PlanRequest)
+    if f.name not in ("fence", "spec", "participants", "reports")
+]
+_LASTING = [
+    f.name
+    for f in fields(Plan)
+    if f.name not in ("fence", "step_cut", "target", "leaving", "rushed")
+]
+"""What the steps after the target depend on."""
 
 
 class Plans:
@@ -50,19 +61,10 @@ class _Remembering(planner._Planning):
             return none.result
 
     def _undisturbed(self, plan: Plan) -> Any:
-        key = (
-            id(self._spec),
-            plan.batch,
-            plan.pipelines,
-            plan.cut,
-            plan.live,
-            plan.coordinator,
-            plan.target + 1 < plan.last,
-            plan.target == plan.last,
-            plan.last,
-            tuple(plan.wants.items()),
-            tuple(plan.learns.items()),
-        )
+        facts = {f: getattr(plan, f) for f in _LASTING}
+        facts |= {name: tuple(facts[name].items()) for name in ("wants", "learns")}
+        left = plan.last - plan.target
+        key = (id(self._spec), *facts.values(), min(left, 2))
         if key not in self._known:
             self._known[key] = super()._undisturbed(plan)
         return self._known[key]
@@ -70,25 +72,15 @@ class _Remembering(planner._Planning):
 
 def _facts(request: PlanRequest) -> tuple[Any, ...]:
     """Everything but the fence; the spec by identity, since jobs live as long as the memory."""
+    reports = tuple(
+        (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
+        for a, r in request.reports.items()
+    )
     return (
         id(request.spec),
-        request.batch,
-        request.pipelines,
-        request.grid,
-        request.cut,
-        request.step_cut,
-        request.target,
         tuple(request.participants),
-        request.draining,
-        request.rushed,
-        request.manifests,
-        request.base,
-        request.is_full,
-        request.is_last,
-        tuple(
-            (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
-            for a, r in request.reports.items()
-        ),
+        reports,
+        *[getattr(request, name) for name in _PLAIN],
     )
 
 

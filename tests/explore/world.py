@@ -12,6 +12,7 @@ from copy import copy
 from typing import Any
 
 from tests.explore.job import Job
+from tests.explore.memory import check_memory
 from tests.explore.network import OPERATOR, STORE, WATCH, Network, choose
 from tests.explore.node import Node
 from tests.explore.operators import Operators
@@ -256,6 +257,8 @@ class World:
         record = node.worker.run()
         if record is not None:
             check_commit(self, node, record)
+        if self.operators.plan is not None:
+            check_memory(node, self.operators.plan)
 
     def to_arbiter(self, operator: AgentId, event: Any) -> None:
         """An event of an arbiter that runs; its effects are performed."""
