@@ -1,0 +1,55 @@
+"""A folder of checkpoints that cannot be written: what a user is told, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bamboo_cli.job import ConditionLine, Job
+
+from .jobs import User, tiny_job
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def checkpointed(job: Job) -> ConditionLine:
+    line = job.condition("Checkpointed")
+    assert line is not None
+    return line
+
+
+def test_a_job_that_could_never_save_does_not_train(user: User, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    uri = f"file://{tmp_path}/file"
+    user.apply(tiny_job("doomed", checkpoint={"uri": uri}))
+    job = user.until_ended("doomed")
+    line = job.condition("Failed")
+    assert line is not None
+    assert (job.ended, line.reason, job.step) == ("Failed", "CheckpointFailed", 0)
+    assert line.message.startswith(f"spec.checkpoint.uri {uri} cannot be written: agent doomed-p0-")
+    assert "failed: Not a directory: nothing could be saved; mount a folder" in line.message
+
+
+def test_a_folder_that_breaks_in_mid_job_is_told_once_and_forgotten_when_mended(
+    user: User, tmp_path: Path
+) -> None:
+    folder, aside = tmp_path / "folder", tmp_path / "aside"
+    checkpoint = {"uri": f"file://{folder}", "everySteps": 4}
+    user.apply(tiny_job("hitch", training={"steps": 100000}, checkpoint=checkpoint))
+    user.until("hitch", lambda job: job.has("Checkpointed"))
+    folder.rename(aside)
+    folder.write_text("in the way")
+    job = user.until("hitch", lambda job: checkpointed(job).reason == "WriteFailed")
+    text = checkpointed(job).message
+    assert text.startswith(
+        f"spec.checkpoint.uri file://{folder} cannot be written: agent hitch-p0-"
+    )
+    assert "failed: Not a directory; the newest complete one is step " in text
+    user.until("hitch", lambda later: later.step >= job.step + 12)
+    events = [e for e in user.get("events") if e["reason"] == "CheckpointBad"]
+    assert sum(event["count"] for event in events) <= 2  # one for each agent that is first to fail
+    folder.unlink()
+    aside.rename(folder)
+    user.until("hitch", lambda job: job.has("Checkpointed"))
+    user.kubectl("delete", "bj", "hitch")
