@@ -1,4 +1,5 @@
 """python -m tests.explore [--seconds N] [--fault-seconds N] [--seed N] [--write]
+python -m tests.explore --exhaustive [--processes N] [--only WORD] [--write]
 
 Explores histories, then hunts planted faults; prints counts, coverage, and any violation shrunk to
 its shortest history with the grid of programs. Exit status 1 if the protocol or the explorer fails.
@@ -13,6 +14,7 @@ import sys
 from time import time
 
 from benchmarks import results_file
+from tests.explore import exhaustive
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, explain
 from tests.explore.hunting import Hunt, hunt
@@ -27,18 +29,38 @@ def main() -> int:
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.explore", *sys.argv[1:]])
     print(f"seed {options.seed}")
+    if options.exhaustive:
+        return _exhaust(options)
     tally, lines = explore(options.seconds, options.seed, only=options.only)
     print("\n".join(lines))
-    print(f"{tally.cases} histories, {len(tally.histories)} distinct ended well")
-    print(", ".join(f"{k} {n}" for k, n in sorted(tally.outcomes.items())))
-    print(tally.coverage())
-    for history, text in tally.violations[:3]:
-        print(f"VIOLATION {text}\n{explain(history)}")
+    _tell(tally)
     hunts = _hunt_all(options.fault_seconds, options.seed)
     rate = _rate(min(20.0, options.seconds / 5))
     if options.write:
         _write(tally, hunts, rate)
     return 1 if tally.violations or any(not h.text for h in hunts) else 0
+
+
+def _tell(tally: Tally) -> None:
+    print(f"{tally.cases} histories, {len(tally.histories)} distinct ended well")
+    print(", ".join(f"{k} {n}" for k, n in sorted(tally.outcomes.items())))
+    print(tally.coverage())
+    for history, text in tally.violations[:3]:
+        print(f"VIOLATION {text}\n{explain(history)}")
+
+
+def _exhaust(options: argparse.Namespace) -> int:
+    """Everything, however long it takes."""
+    todo = exhaustive.units(options.seed, options.only)
+    rows: dict[str, Tally] = {}
+    total = Tally()
+    for unit, tally in exhaustive.run_all(todo, options.processes):
+        rows.setdefault(unit.row, Tally()).add(tally)
+        total.add(tally)
+    _tell(total)
+    if options.write:
+        _write_full(rows, total)
+    return 1 if total.violations else 0
 
 
 def _options() -> argparse.Namespace:
@@ -47,7 +69,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--fault-seconds", type=float, default=360.0)
     parser.add_argument("--seed", type=int, default=None, help="default: from the commit's hash")
     parser.add_argument("--only", default="", help="families whose name has this in it")
-    parser.add_argument("--write", action="store_true", help="benchmarks/results/explorer.json")
+    parser.add_argument("--write", action="store_true", help="benchmarks/results/explorer*.json")
+    parser.add_argument("--exhaustive", action="store_true", help="everything: hours of a core")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is None:
         head = subprocess.run(
@@ -98,6 +122,32 @@ def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
             "kill_points": len(tally.points),
             "planted": len(hunts),
             "planted_found": sum(bool(h.text) for h in hunts),
+        },
+    )
+
+
+def _write_full(rows: dict[str, Tally], total: Tally) -> None:
+    sys.argv[0] = "-m tests.explore"
+    results_file.write(
+        "explorer_full",
+        samples={
+            "rows": {
+                row: {
+                    "cases": tally.cases,
+                    "distinct": len(tally.histories),
+                    **dict(sorted(tally.outcomes.items())),
+                    "core_s": round(tally.cpu_s),
+                }
+                for row, tally in sorted(rows.items())
+            },
+            "kills": {" / ".join(point): n for point, n in sorted(total.points.items())},
+        },
+        figures={
+            "cases": total.cases,
+            "histories": sum(len(tally.histories) for tally in rows.values()),
+            "violations": len(total.violations),
+            "kill_points": len(total.points),
+            "core_min": round(total.cpu_s / 60, 1),
         },
     )
 

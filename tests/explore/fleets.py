@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from tests.explore.history import History
-from tests.explore.walks import Branches, branch, walk
+from tests.explore.walks import Branches, aside, branch, walk
 
 
 def changes(base: History, stride: int = 1) -> Branches:
@@ -29,7 +29,7 @@ def changes(base: History, stride: int = 1) -> Branches:
         else:
             found = branch(at, 0, ("want", max(1, job.pipelines - 1)))
             found = branch(found, n % 50, ("want", job.pipelines))
-        yield found
+        yield aside(found)
         other = names[(n * 3 + 1) % len(names)]
         yield branch(found, (n * 11) % 70, ("kill", other, n % 3))
         if n % 4 == 0:
@@ -47,7 +47,7 @@ def moves(base: History, stride: int = 1) -> Branches:
         found = branch(found, rng.randrange(12), ("notice", leaver, 3.0))
         for _ in range(n % 3):
             found = branch(found, rng.randrange(90), ("restart operator", rng.random() < 0.5))
-        yield found
+        yield aside(found)
         yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
 
 
@@ -79,6 +79,31 @@ def handovers(base: History, stride: int = 1) -> Branches:
         yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
 
 
+def lessons(base: History, stride: int = 1) -> Branches:
+    """A newcomer gets its copies while the others train; it, a source or the operator dies."""
+    rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
+    for n, at in enumerate(walk(base, stride)):
+        names = sorted(set(at[1].nodes) & set(base.job.at_start))
+        found = branch(at, 0, ("kill", names[n % len(names)], n % 3)) if n % 4 else at
+        for name in spares:
+            found = branch(found, rng.randrange(30), ("start", name))
+        yield aside(found)
+        newcomer, others = rng.choice(spares), [a for a in names if a != names[n % len(names)]]
+        blows = (
+            ("kill", newcomer, n % 3),
+            ("kill", rng.choice(others), n % 3),
+            ("restart operator", bool(n % 2)),
+            ("notice", newcomer, rng.choice((1.0, 3.0))),
+            ("notice", rng.choice(others), rng.choice((1.0, 3.0))),
+            ("second operator",),
+            ("cut", (newcomer, rng.choice(others))),
+            ("duplicate",),
+        )
+        for blow in (blows[n % len(blows)], rng.choice(blows[:3])):
+            found = branch(found, rng.randrange(110), blow)
+            yield aside(found)
+
+
 def regrids(base: History, stride: int = 1) -> Branches:
     """Another number of stages, and so another cut, while agents live; then a second blow."""
     rng, job = random.Random(base.seed), base.job
@@ -88,7 +113,7 @@ def regrids(base: History, stride: int = 1) -> Branches:
     for n, at in enumerate(walk(base, stride)):
         grid, names = grids[n % len(grids)], sorted(at[1].nodes)
         found = branch(at, 0, ("regrid", *grid))
-        yield found
+        yield aside(found)
         yield branch(found, rng.randrange(120), ("kill", rng.choice(names), n % 3))
         back = branch(found, rng.randrange(120), ("regrid", job.pipelines, job.stages))
         if n % 3 == 0:

@@ -48,7 +48,7 @@ def replay(history: History) -> World:
     for gap, fault in history.script:
         advance(world, gap)
         apply(world, fault)
-    world.outcome = world.finish()
+    world.finish()
     return world
 
 

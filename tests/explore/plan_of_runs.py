@@ -21,8 +21,11 @@ SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
 SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
+LEARNING = Job(2, 2, 2, steps=8, spares=1, learns=True)
+LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learns=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
+PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
 
 
 def grids() -> Iterator[Job]:
@@ -37,8 +40,7 @@ def runs() -> list[tuple[str, Job, int, float]]:
     out: list[tuple[str, Job, int, float]] = []
     jobs = sorted(grids(), key=lambda j: j.pipelines * j.stages * j.microbatches)
     out += [("singles", job, 1, 1.0) for job in jobs]
-    out += [("pairs", Job(1, 3, 2, steps=2), 1, 1.5), ("pairs", SMALL, 1, 2.0)]
-    out += [("pairs", Job(1, 2, 2, steps=2), 1, 0.5)]
+    out += [("pairs", job, 1, 1.3) for job in PAIRS]
     for job in (SMALL, Job(1, 3, 2, steps=2), Job(2, 3, 4)):
         out += [("seconds", job, 5, 1.5), ("bulks", job, 2, 1.0), ("operators", job, 2, 1.5)]
     for job in (SPARE, UNEVEN, WIDE):
@@ -47,6 +49,8 @@ def runs() -> list[tuple[str, Job, int, float]]:
     out += [("rushes", MOVING, 1, 0.5), ("handovers", MOVING, 2, 0.5), ("heirs", HEIRS, 2, 0.5)]
     out += [("forks", SAVING, 3, 1.0), ("shrinks", LONG, 3, 1.0)]
     out += [("restores", SAVING, 2, 2.0), ("fuzz", SAVING, 1, 2.0)]
+    for job in (LEARNING, LEARNERS):
+        out += [("lessons", job, 2, 2.0), ("fuzz", job, 1, 1.0)]
     out += [("regrids", TURNING, 2, 1.5), ("regrids", UNEVEN, 5, 1.0)]
     out += [("suspensions", SLEEPING, 2, 1.0), ("suspensions", SMALL, 3, 0.5)]
     out += [("fuzz", LARGE, 1, 2.0), ("bulks", LARGE, 5, 1.0), ("changes", LARGE, 5, 1.0)]

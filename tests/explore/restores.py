@@ -6,7 +6,7 @@ import random
 
 from tests.explore.disturbances import Fault
 from tests.explore.history import History, advance
-from tests.explore.walks import Branches, branch, walk
+from tests.explore.walks import Branches, aside, branch, walk
 
 from bamboo_core.ids import AgentId
 from bamboo_core.plan import layers_of
@@ -46,7 +46,7 @@ def restores(base: History, stride: int = 1) -> Branches:
             found = branch(found, (n + i) % 3, ("kill", name, n % 3))
         for i in range(len(holders)):
             found = branch(found, 0, ("start", AgentId(f"b{i:02d}")))
-        yield found
+        yield aside(found)
         if n % 4 == 0:
             yield branch(branch(found, (n * 7) % 60, ("tear",)), 0, ("restart operator", False))
         elif n % 4 == 2:
@@ -68,12 +68,12 @@ def suspensions(base: History, stride: int = 1) -> Branches:
             yield found
             continue
         if n % 8 == 0:
-            yield found
+            yield aside(found)
         pipelines, stages = grids[n % len(grids)]
         found = branch(found, _LONG, ("resume", pipelines, stages))
         for i in range(pipelines * stages):
             found = branch(found, 0, ("start", AgentId(f"d{i:02d}")))
-        yield found
+        yield aside(found)
         yield branch(found, rng.randrange(120), ("kill", "d00", n % 3))
 
 

@@ -67,6 +67,7 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "heirs": fleets.heirs,
     "handovers": fleets.handovers,
     "regrids": fleets.regrids,
+    "lessons": fleets.lessons,
     "forks": restores.forks,
     "suspensions": restores.suspensions,
     "shrinks": losses.shrinks,

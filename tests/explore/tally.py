@@ -52,6 +52,15 @@ class Tally:
             self.histories.add(world.trace)
         self.points.update(world.points)
 
+    def add(self, other: Tally) -> None:
+        """What another process has seen of the same job."""
+        self.histories |= other.histories
+        self.outcomes += other.outcomes
+        self.points += other.points
+        self.violations += other.violations
+        self.cases += other.cases
+        self.cpu_s += other.cpu_s
+
     @property
     def per_second(self) -> float:
         """Distinct histories that ended well, per second of processor time."""

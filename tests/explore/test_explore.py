@@ -11,7 +11,7 @@ from tests.explore.job import Job
 from tests.explore.plan_of_runs import HEIRS, MOVING, SAVING, SMALL, SPARE
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
-from tests.explore.walks import POLICIES
+from tests.explore.walks import POLICIES, branch
 from tests.explore.world import World
 
 SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "1"))
@@ -71,3 +71,10 @@ def test_a_copy_goes_its_own_way():
     assert "a00" in world.nodes
     assert copy.finish() == world.finish() == "complete"
     assert len(copy.nodes) == len(world.nodes) - 1
+
+
+def test_a_judged_history_does_not_go_on():
+    at = History(SMALL, 3), World(SMALL, 3)
+    at[1].finish()
+    with pytest.raises(AssertionError, match="has been judged"):
+        branch(at, 0, ("kill", "a00", 0))

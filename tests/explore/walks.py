@@ -26,10 +26,16 @@ def walk(history: History, stride: int = 1, *, begun: bool = True) -> Branches:
         event += 1
 
 
+def aside(at: tuple[History, World]) -> tuple[History, World]:
+    """A copy, since a world that is judged has come to its end."""
+    history, world = at
+    assert not world.outcome, f"{history} has been judged: it cannot go on"
+    return history, world.copy()
+
+
 def branch(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, World]:
     """A copy that meets a fault ``gap`` events later."""
-    history, world = at
-    world = world.copy()
+    history, world = aside(at)
     if history.script and history.script[-1][1] == ():
         waited = history.script[-1][0]
         history = History(history.job, history.seed, history.policy, history.script[:-1])

@@ -199,7 +199,8 @@ class World:
             if self.events > end:
                 raise Violation("does not come to an end")
         try:
-            return judge(self)
+            self.outcome = judge(self)
+            return self.outcome
         except (KeyError, AssertionError) as error:
             raise Violation(f"{type(error).__name__}: {error}") from error
 
