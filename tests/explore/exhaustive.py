@@ -1,0 +1,120 @@
+"""All of it: every single kill on every small grid, every pair on three, the other families whole.
+
+The work is cut into units, a process each; an event of the undisturbed run belongs to one unit.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations, islice, product
+from math import inf
+from time import time
+
+from tests.explore.history import History
+from tests.explore.job import Job
+from tests.explore.plan_of_runs import PAIRS, grids, runs
+from tests.explore.scenarios import FAMILIES
+from tests.explore.tally import Tally
+from tests.explore.walks import Branches, branch, walk
+from tests.explore.world import World
+
+from bamboo_core.ids import AgentId
+
+_ENDLESS = {"fuzz": 5000}  # families without an end: how many histories of each job
+
+
+@dataclass(frozen=True)
+class Unit:
+    """``part`` of ``parts``: which events of the undisturbed run."""
+
+    family: str
+    job: Job
+    seed: int
+    part: int = 0
+    parts: int = 1
+
+    def __str__(self) -> str:
+        part = f" {self.part + 1}/{self.parts}" if self.parts > 1 else ""
+        return f"{self.row}{part}"
+
+    @property
+    def row(self) -> str:
+        """Units whose histories are counted together."""
+        return f"{self.family} {self.job}"
+
+    @property
+    def weight(self) -> float:
+        """Roughly how long it takes."""
+        job = self.job
+        work = job.pipelines * job.stages * job.microbatches * job.pipelines * job.stages
+        return work * (3 if self.family == "every pair" else 1) / self.parts
+
+
+def units(seed: int, only: str = "") -> list[Unit]:
+    """Everything, longest first."""
+    out = []
+    for family, jobs in (("every single", list(grids())), ("every pair", PAIRS)):
+        for job in jobs:
+            parts = max(1, len(job.agents) * job.microbatches // 4)
+            out += [Unit(family, job, seed, part, parts) for part in range(parts)]
+    out += [Unit(f, j, seed) for f, j, _, _ in runs() if f not in ("singles", "pairs")]
+    return sorted((u for u in out if only in str(u)), key=lambda u: -u.weight)
+
+
+def fates(world: World, name: AgentId) -> range:
+    """Those that differ: what is under way is delivered, lost, or half of it is."""
+    under_way = sum(m[0] == name for m in world.network.messages)
+    return range(min(under_way, 2) + 1)
+
+
+def every_single(unit: Unit) -> Branches:
+    """Every event x every agent that lives x every fate."""
+    for at in _events(unit, begun=False):
+        for name in sorted(at[1].nodes):
+            for fate in fates(at[1], name):
+                yield branch(at, 0, ("kill", name, fate))
+
+
+def every_pair(unit: Unit) -> Branches:
+    """Every event x two that live x every fate of both."""
+    for at in _events(unit, begun=True):
+        for a, b in combinations(sorted(at[1].nodes), 2):
+            for x, y in product(fates(at[1], a), fates(at[1], b)):
+                yield branch(branch(at, 0, ("kill", a, x)), 0, ("kill", b, y))
+
+
+def _events(unit: Unit, *, begun: bool) -> Branches:
+    base = History(unit.job, unit.seed)
+    return islice(walk(base, begun=begun), unit.part, None, unit.parts)
+
+
+def _branches(unit: Unit) -> Branches:
+    if unit.family == "every single":
+        return every_single(unit)
+    if unit.family == "every pair":
+        return every_pair(unit)
+    found = FAMILIES[unit.family](History(unit.job, unit.seed))
+    return islice(found, _ENDLESS.get(unit.family))
+
+
+def run(unit: Unit) -> tuple[Unit, Tally]:
+    """Judge all of its histories."""
+    tally = Tally()
+    tally.run(_branches(unit), until=inf)
+    return unit, tally
+
+
+def run_all(todo: list[Unit], processes: int) -> Iterator[tuple[Unit, Tally]]:
+    """Results as they come, with a line about each."""
+    began, done = time(), 0
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
+        for unit, tally in pool.imap_unordered(run, todo):
+            done += 1
+            print(
+                f"{done}/{len(todo)} after {time() - began:.0f} s: {unit}: {tally.cases} cases,"
+                f" {tally.cpu_s:.0f} s of a core, {len(tally.violations)} violations",
+                flush=True,
+            )
+            yield unit, tally
