@@ -32,11 +32,14 @@ def seconds(base: History, stride: int = 1) -> Branches:
     """A second one during the recovery from the first, at every third of its events."""
     for n, at in enumerate(walk(base, stride)):
         for i, a in enumerate(sorted(at[1].nodes)):
-            first = branch(at, 0, ("kill", a, (n + i) % 3))
+            history, world = branch(at, 0, ("kill", a, (n + i) % 3))
             for gap in range(0, 60, 3):
-                for j, b in enumerate(sorted(first[1].nodes)):
+                for j, b in enumerate(sorted(world.nodes)):
                     if (n + gap + j) % 3 == 0:
-                        yield branch(first, gap, ("kill", b, (gap + j) % 3))
+                        first = history.then(gap, ()), world
+                        yield branch(first, 0, ("kill", b, (gap + j) % 3))
+                if not advance(world, 3):
+                    break
 
 
 def bulks(base: History, stride: int = 1) -> Branches:
