@@ -6,6 +6,7 @@ The strikes of tests/fleet/survival.py: every instruction of one pipeline of fou
 replicas, what commits of two pipelines of three without, and a sample of two deaths in one step.
 Each before, after, and after the results were sent. A slice is one job that is struck again and
 again, with a newcomer after each death; it is compared with a job of as many steps without any.
+The result is written after each slice, so a run may be ended early.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from tests.fleet.local import NurseryProcess
 from tests.fleet.survival import COMMITTING, ONE_PIPELINE, TWO_DEATHS, Ordeal, Points, survive
 
 NOTE = (
-    "points: places to die that were asked for; survived: those in slices whose losses, samples,"
+    "wished: places to die, those of the doubles sampled; points: those that were tried before the"
+    " run was ended; survived: those in slices whose losses, samples,"
     " weights and optimizer state are equal, bit for bit, to the undisturbed run's, without a"
     " restore, and whose agents' logs replay through the core's state machines; deaths: processes"
     " killed in them; failures: slices that were not so; kinds: what the victims were at, by"
@@ -102,14 +104,14 @@ def main() -> int:
     wanted = [
         (ordeal, part)
         for ordeal, strikes in (
-            (ONE_PIPELINE, ONE_PIPELINE.strikes),
             (COMMITTING, COMMITTING.strikes),
             (TWO_DEATHS, doubles),
+            (ONE_PIPELINE, ONE_PIPELINE.strikes),
         )
         if given.only in ("", ordeal.name)
         for part in slices(strikes, given.slice)
     ]
-    samples = []
+    samples, wished = list[Sample](), sum(len(part) for _, part in wanted)
     with tempfile.TemporaryDirectory() as folder:
         nursery = NurseryProcess(Path(folder) / "socket")
         nursery.start()
@@ -117,9 +119,10 @@ def main() -> int:
             samples.append(run(ordeal, part, nursery))
             brief = {k: v for k, v in samples[-1].items() if k not in ("strikes", "failure")}
             print(len(samples), "of", len(wanted), brief, flush=True)
+            found = {"wished": wished, **figures(samples)}
+            raw = {"kinds": kinds(samples), "runs": samples}
+            results_file.write("kill_points", samples=raw, figures=found, note=NOTE)
         nursery.stop()
-    found, raw = figures(samples), {"kinds": kinds(samples), "runs": samples}
-    print(results_file.write("kill_points", samples=raw, figures=found, note=NOTE))
     return 1 if found["failures"] else 0
 
 
