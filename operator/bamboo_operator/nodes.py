@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 
-from bamboo_operator import api
+from bamboo_core.spec import JobSpec
+from bamboo_core.view import NodeView
+from bamboo_operator import api, observe
 from bamboo_operator.api import Api, Object
 
 MAX_AGE_S = 10.0
@@ -18,6 +21,7 @@ class Nodes:
     def __init__(self, kube: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._clock = kube, clock
         self._nodes: list[Object] = []
+        self._views: dict[str, tuple[NodeView, ...]] = {}
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
@@ -34,7 +38,16 @@ class Nodes:
                 self._fetched_at = began
                 try:
                     self._nodes = await self._kube.list(api.nodes())
+                    self._views.clear()
                 except BaseException:
                     self._fetched_at = None
                     raise
             return self._nodes
+
+    async def views(self, spec: JobSpec) -> tuple[NodeView, ...]:
+        """All nodes as a job sees them; jobs whose agents ask for the same see the same."""
+        await self.list()
+        key = json.dumps(spec.worker.asks, sort_keys=True)
+        if key not in self._views:
+            self._views[key] = observe.node_views(self._nodes, spec)
+        return self._views[key]

@@ -124,8 +124,7 @@ class Reconciler:
     async def _observe(self, job: JobView, spec: JobSpec) -> ClusterView:
         labels = f"{observe.JOB_LABEL}={job.name}"
         pods = await self._kube.list(api.pods(job.namespace), labels=labels)
-        nodes = await self._ports.nodes.list()
-        return ClusterView(observe.node_views(nodes, spec), observe.pod_views(pods, job))
+        return ClusterView(await self._ports.nodes.views(spec), observe.pod_views(pods, job))
 
     def _actor(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> JobActor | None:
         """None: the job has ended and all its agents are gone or about to go."""

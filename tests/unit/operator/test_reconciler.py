@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bamboo_core.arbitration import Record
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId
 from bamboo_core.reconcile import FAILED_FAREWELL_S
+from bamboo_core.spec import WorkerSpec
 from bamboo_core.view import JobView
 from bamboo_operator import api, facts, jobs, manifests
 from bamboo_operator.api import ApiError
@@ -21,7 +23,7 @@ from bamboo_operator.trust import AGAIN_S, Trust
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 
-from .builders import manifest
+from .builders import manifest, spec
 from .memory_api import MemoryApi
 from .objects import node_object
 
@@ -291,6 +293,17 @@ async def test_nodes_are_listed_once_for_many_jobs(desk: Desk) -> None:
         await desk.nodes.list()
     desk.kube.fail = lambda verb, path: None
     assert len(await desk.nodes.list()) == 3
+
+
+async def test_jobs_that_ask_for_the_same_share_the_view_of_nodes(desk: Desk) -> None:
+    small, big = (spec(worker=WorkerSpec("i", {"limits": {"cpu": n}})) for n in (1, 4))
+    first = await desk.nodes.views(small)
+    assert await desk.nodes.views(replace(small, seed=9)) is first
+    assert [node.agents for node in first] == [8, 8, 8]
+    assert [node.agents for node in await desk.nodes.views(big)] == [2, 2, 2]
+    del desk.kube.objects[f"{api.nodes()}/node-a"]
+    desk.nodes.changed()
+    assert [node.zone for node in await desk.nodes.views(small)] == ["b", "c"]
 
 
 async def test_trust_that_somebody_deleted_comes_back(desk: Desk) -> None:
