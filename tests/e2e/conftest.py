@@ -4,41 +4,88 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.trace_validation.logs import begun, divergences
 
 from bamboo_cli import playground as grounds
+from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 
-from .jobs import User
+from .jobs import STEPS, User, tiny_job
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+@dataclass
+class Ground(grounds.Playground):
+    """A playground whose agents record their events below ``records``."""
+
+    records: Path = Path()
+
+    @contextmanager
+    def user(self) -> Iterator[User]:
+        """Someone with a namespace that is gone afterwards. AssertionError in the end if an agent
+        in it has answered otherwise than the core's state machines do."""
+        name = f"e2e-{uuid.uuid4().hex[:6]}"
+        self.programs.kubectl("create", "namespace", name)
+        yield User(self.programs, name, self.records / name)
+        self.programs.kubectl("delete", "namespace", name, "--wait=false")
+        for folder in (self.records / name).glob("*/*"):
+            if begun(folder) and begun(folder / "members"):
+                assert divergences(folder) == []
+
+
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[grounds.Playground]:
+def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Nine GPU nodes in three zones, one node for the operator; the chart is installed."""
     binaries.ensure(print)
     home = tmp_path_factory.mktemp("e2e")
     nodes = grounds.gpu_nodes(9, 3)
     with Cluster.up(home / "cluster", nodes=nodes, images=grounds.image_map()) as cluster:
         programs = grounds.make_programs(cluster, home)
-        grounds.install(programs, CHECKOUT / "charts/bamboo")
-        yield grounds.Playground(cluster, programs, home / "checkpoints")
+        records = home / "records"
+        grounds.install(
+            programs, CHECKOUT / "charts/bamboo", agents__eventLogDirectory=str(records)
+        )
+        yield Ground(cluster, programs, home / "checkpoints", records=records)
 
 
 @pytest.fixture
-def user(ground: grounds.Playground) -> Iterator[User]:
-    """A user with a namespace of their own, which is gone afterwards."""
-    name = f"e2e-{uuid.uuid4().hex[:6]}"
-    ground.programs.kubectl("create", "namespace", name)
-    yield User(ground.programs, name)
-    ground.programs.kubectl("delete", "namespace", name, "--wait=false")
+def user(ground: Ground) -> Iterator[User]:
+    """A user of the test's own."""
+    with ground.user() as user:
+        yield user
 
 
-@pytest.fixture
-def checkpoint(ground: grounds.Playground) -> dict[str, object]:
-    """spec.checkpoint that keeps what a test wants to compare."""
-    return {"uri": f"file://{ground.checkpoints}"}
+@pytest.fixture(scope="module")
+def guest(ground: Ground) -> Iterator[User]:
+    """A user whose jobs all tests of the module share."""
+    with ground.user() as user:
+        yield user
+
+
+@pytest.fixture(scope="session")
+def spec(ground: Ground) -> dict[str, Any]:
+    """Of a job that something happens to."""
+    return {
+        "training": {"steps": STEPS, "validateEvery": 50},
+        "pipelines": {"count": 2, "stages": 2},
+        "redundancy": {"mode": "Replica"},
+        "checkpoint": {"uri": f"file://{ground.checkpoints}"},
+    }
+
+
+@pytest.fixture(scope="session")
+def calm(ground: Ground, spec: dict[str, Any]) -> Iterator[Job]:
+    """The same job without anything, whose bits the others must have."""
+    with ground.user() as user:
+        user.apply(tiny_job("calm", **spec))
+        job = user.until_ended("calm")
+        assert (job.ended, job.lost) == ("Complete", 0), user.news(job)
+        yield job

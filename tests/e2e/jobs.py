@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -16,6 +17,9 @@ from bamboo_cli.programs import Programs
 
 Object = dict[str, Any]
 _POLL_S = 0.1
+
+STEPS = 120
+"""Of a job that something happens to: enough for it to come before the end."""
 
 _TINY: Object = {
     "apiVersion": "bamboo.dev/v1alpha1",
@@ -72,10 +76,11 @@ def merge(into: Object, other: Object) -> None:
 
 @dataclass(frozen=True)
 class User:
-    """Someone with kubectl and a namespace."""
+    """Someone with kubectl and a namespace. records: folder of its agents' event logs."""
 
     programs: Programs
     namespace: str
+    records: Path
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
         """What kubectl prints. ProgramError with its last line if it fails."""
@@ -95,6 +100,15 @@ class User:
     def job(self, name: str) -> Job:
         """The job as `bamboo status` reads it."""
         return read_job(self.get("bamboojob", name))
+
+    def record(self, job: Job) -> Path:
+        """The folder of the job's event logs."""
+        return self.records / job.name / job.uid
+
+    def news(self, job: Job) -> str:
+        """What the operator has told of it, for a test that fails."""
+        selector = f"--field-selector=involvedObject.uid={job.uid}"
+        return self.kubectl("get", "events", selector, "--sort-by=.metadata.creationTimestamp")
 
     def pods(self, job: str) -> list[Object]:
         """The job's pods."""

@@ -52,21 +52,34 @@ def test_what_the_schema_cannot_see_is_told_within_two_seconds(user: User) -> No
     assert not user.pods("sly")
 
 
+BROKEN: dict[str, dict[str, Any]] = {
+    "no-such-module": {"model": {"factory": "bamboo_agent.models.nothing:build"}},
+    "width": {"model": {"args": {"width": 33}}},
+    "data": {"data": {"args": {"limit_bytes": 200}}},
+    "rate": {"training": {"optimizer": {"args": {"lr": -1}}}},
+}
+
+
+@pytest.fixture(scope="module")
+def broken(guest: User) -> User:
+    """Someone whose jobs all fail but one, all at the same time."""
+    for name, spec in BROKEN.items():
+        guest.apply(tiny_job(name, **spec))
+    guest.apply(tiny_job("fine"))
+    return guest
+
+
 @pytest.mark.parametrize(
-    ("spec", "essence"),
+    ("name", "essence"),
     [
-        (
-            {"model": {"factory": "bamboo_agent.models.nothing:build"}},
-            "bamboo_agent.models.nothing",
-        ),
-        ({"model": {"args": {"width": 33}}}, "width 33 is not divisible by heads 2"),
-        ({"data": {"args": {"limit_bytes": 200}}}, "fewer than globalBatchSize 8"),
-        ({"training": {"optimizer": {"args": {"lr": -1}}}}, "Invalid learning rate: -1"),
+        ("no-such-module", "bamboo_agent.models.nothing"),
+        ("width", "width 33 is not divisible by heads 2"),
+        ("data", "fewer than globalBatchSize 8"),
+        ("rate", "Invalid learning rate: -1"),
     ],
 )
-def test_user_code_that_fails_ends_the_job(user: User, spec: dict[str, Any], essence: str) -> None:
-    user.apply(tiny_job("broken", **spec))
-    job = user.until_ended("broken")
+def test_user_code_that_fails_ends_the_job(broken: User, name: str, essence: str) -> None:
+    job = broken.until_ended(name)
     assert job.ended == "Failed"
     line = job.condition("Failed")
     assert line is not None
@@ -74,15 +87,13 @@ def test_user_code_that_fails_ends_the_job(user: User, spec: dict[str, Any], ess
     assert essence in line.message
 
 
-def test_the_traceback_is_in_the_agents_log(user: User) -> None:
-    user.apply(tiny_job("trace", model={"args": {"width": 33}}))
-    user.until_ended("trace")
-    logs = [user.kubectl("logs", pod["metadata"]["name"]) for pod in user.pods("trace")]
+def test_the_traceback_is_in_the_agents_log(broken: User) -> None:
+    broken.until_ended("width")
+    logs = [broken.kubectl("logs", pod["metadata"]["name"]) for pod in broken.pods("width")]
     assert any("Traceback" in log and "width 33" in log for log in logs)
 
 
-def test_the_operator_outlives_them_all(user: User) -> None:
-    user.apply(tiny_job("fine"))
-    assert user.until_ended("fine").ended == "Complete"
-    pods = user.programs.kubectl("get", "pods", "--namespace", "bamboo-system", "--no-headers")
+def test_the_operator_and_a_good_job_outlive_them_all(broken: User) -> None:
+    assert broken.until_ended("fine").ended == "Complete"
+    pods = broken.programs.kubectl("get", "pods", "--namespace", "bamboo-system", "--no-headers")
     assert all(line.split()[3] == "0" for line in pods.splitlines())

@@ -2,41 +2,47 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.trace_validation.logs import begun, directives, divergences, whole_lines
 
+from bamboo_cli.job import Job
 from bamboo_cli.playground import SYSTEM_NAMESPACE, Playground
 from bamboo_cli.weights import final_hashes
 
-from .jobs import User, eventually, tiny_job
+from .jobs import STEPS, User, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(300)
-STEPS = 250  # enough for the blow to come before the end
 
 
-@pytest.fixture
-def spec(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "training": {"steps": STEPS},
-        "pipelines": {"count": 2, "stages": 2},
-        "redundancy": {"mode": "Replica"},
-        "checkpoint": checkpoint,
-    }
+def check_equal(job: Job, calm: Job) -> None:
+    """It has trained all steps, in one attempt, and every layer has the undisturbed job's bits."""
+    assert (job.ended, job.step, job.attempt) == ("Complete", STEPS, 0)
+    assert final_hashes(job) == final_hashes(calm)
 
 
-def test_killed_agents_change_no_bit(user: User, ground: Playground, spec: dict[str, Any]) -> None:
+def check_record(folder: Path, *, killed: str) -> None:
+    """All agents' logs replay; the victim's is there, and others went on with the same step."""
+    assert divergences(folder) == []
+    victim, *others = sorted(begun(folder), key=lambda path: path.stem != killed)
+    assert victim.stem == killed
+    assert len(whole_lines(victim)) > 100
+    resumed = [d for path in others for d in directives(path) if d.fence.epoch > 1 and d.resume]
+    assert any(0 < d.target < STEPS for d in resumed), resumed
+
+
+def test_killed_agents_change_no_bit(
+    user: User, ground: Playground, spec: dict[str, Any], calm: Job
+) -> None:
     user.apply(tiny_job("hit", **spec))
-    user.until("hit", lambda job: job.step >= 10)
+    user.until("hit", lambda job: job.step >= 5)
     ground.cluster.kill_pod(user.namespace, "hit-p0-s1-i0")
     user.until("hit", lambda job: job.lost == 1)
     hit = user.until_ended("hit")
-    assert (hit.ended, hit.step, hit.attempt) == ("Complete", STEPS, 0)
-
-    user.apply(tiny_job("calm", **spec))
-    calm = user.until_ended("calm")
-    assert (calm.ended, calm.lost) == ("Complete", 0)
-    assert final_hashes(hit) == final_hashes(calm)
+    check_equal(hit, calm)
+    check_record(user.record(hit), killed="hit-p0-s1-i0")
 
 
 def scale_operator(ground: Playground, replicas: int) -> None:
@@ -60,23 +66,19 @@ def operator_comes_back(ground: Playground) -> Any:
 
 
 @pytest.mark.usefixtures("operator_comes_back")
-def test_training_goes_on_without_the_operator(
-    user: User, ground: Playground, spec: dict[str, Any]
+def test_without_the_operator(
+    user: User, ground: Playground, spec: dict[str, Any], calm: Job
 ) -> None:
-    user.apply(tiny_job("alone", **spec))
-    user.until("alone", lambda job: job.step >= 5)
-    scale_operator(ground, 0)
-    eventually(lambda: not operator_pods(ground), timeout_s=30)
-    scale_operator(ground, 1)
-    done = user.until_ended("alone")
-    assert (done.ended, done.step, done.attempt, done.lost) == ("Complete", STEPS, 0, 0)
-
-
-@pytest.mark.usefixtures("operator_comes_back")
-def test_delete_leaves_nothing_even_without_the_operator(user: User, ground: Playground) -> None:
+    """One job trains on and is completed by the next leader; deleting another leaves nothing."""
     user.apply(tiny_job("orphan", training={"steps": 4000}))
-    user.until("orphan", lambda job: job.step >= 2)
+    user.apply(tiny_job("alone", **spec))
+    for name in ("orphan", "alone"):
+        user.until(name, lambda job: job.step >= 2)
     scale_operator(ground, 0)
     eventually(lambda: not operator_pods(ground), timeout_s=30)
     user.kubectl("delete", "bj", "orphan", "--timeout=10s")
-    eventually(lambda: not user.get("pods"), timeout_s=30, explain=lambda: str(user.get("pods")))
+    eventually(lambda: not user.pods("orphan"), timeout_s=30, explain=lambda: str(user.get("pods")))
+    scale_operator(ground, 1)
+    done = user.until_ended("alone")
+    check_equal(done, calm)
+    assert done.lost == 0, user.news(done)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 from tests.agents.replay import divergence
 
 from bamboo_agent.trace import divergences as member_divergences
+from bamboo_core.messages import Directive
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode
 
 
 def whole_lines(path: Path) -> list[str]:
@@ -32,3 +37,11 @@ def divergences(folder: Path) -> list[str]:
     found = [(path, divergence(whole_lines(path))) for path in workers]
     out = [f"{path}: {text}" for path, text in found if text is not None]
     return out + [text for path in members for text in member_divergences(path)]
+
+
+def directives(path: Path) -> list[Directive]:
+    """The plans that a worker was given, as its log has them."""
+    lines = (json.loads(line) for line in whole_lines(path))
+    packed = (base64.b64decode(line["install"]) for line in lines if "install" in line)
+    found = [decode.to_worker(decode.parse_bytes(pb.ToWorker, text)) for text in packed]
+    return [message for message in found if isinstance(message, Directive)]
