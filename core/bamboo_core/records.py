@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -28,6 +29,7 @@ class Problem(NamedTuple):
         return f"{self.field}: {self.message}"
 
 
+@functools.cache
 def name_of(field: str) -> str:
     """A field's name in manifests."""
     if field in _NAMES:
@@ -83,7 +85,7 @@ def _decode(kind: Any, value: Any, path: str, problems: list[Problem]) -> Any:
 def _decode_record(kind: Any, value: Any, path: str, problems: list[Problem]) -> Any:
     if not isinstance(value, dict):
         return _wrong(path, value, "an object", problems)
-    hints = typing.get_type_hints(kind)
+    hints = _hints(kind)
     known: dict[str, Any] = {}
     before = len(problems)
     for field in dataclasses.fields(kind):
@@ -97,6 +99,12 @@ def _decode_record(kind: Any, value: Any, path: str, problems: list[Problem]) ->
         elif _is_required(field):
             problems.append(Problem(where, "is required; set it"))
     return kind(**known) if len(problems) == before else None
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """Reading them compiles their text: once for each class is enough."""
+    return typing.get_type_hints(kind)
 
 
 def _is_required(field: dataclasses.Field[Any]) -> bool:
