@@ -284,8 +284,7 @@ class Arbiter:
         self._rounds.remove(agent)
         self._rounds.record(Happening.AGENT_LEFT, f"{agent} has handed over what it held")
         if self._roster.is_departing(agent):
-            self._out.after_facts(Send(agent, Release(ExitCode.DRAINED, "drained")))
-            self._rounds.dismiss(agent, "drained")
+            self._rounds.let_go(agent)
             self._evidence.forget(agent)
 
     def _lose(self, agent: AgentId, why: str, *, confirmed: bool, now: float) -> None:
@@ -403,14 +402,15 @@ class Arbiter:
             self._rounds.record(Happening.CHECKPOINT_SEALED, text)
 
     def _bad_checkpoint(self, bad: BadCheckpoint, now: float) -> None:
-        mark, loaded = (bad.attempt, bad.step), self.durable.manifest
-        if mark in self.durable.bad:
-            return
-        self._out.save(bad=(*self.durable.bad, mark))
+        rounds, mark, base = self._rounds, (bad.attempt, bad.step), self.durable.manifest
         text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
-        self._rounds.record(Happening.CHECKPOINT_BAD, text, Severity.WARNING)
-        if loaded is not None and (loaded.attempt, loaded.step) == mark:
-            self._rounds.restore(text, now)
+        if mark not in self.durable.bad:
+            self._out.save(bad=(*self.durable.bad, mark))
+            rounds.record(Happening.CHECKPOINT_BAD, text, Severity.WARNING)
+        if base is not None and (base.attempt, base.step) == mark:
+            rounds.restore(text, now)
+        elif rounds.phase is Phase.RUNNING and rounds.loads_from(*mark):
+            self._begin(text, now)
 
     # ------------------------------------------------------------ what is due
 

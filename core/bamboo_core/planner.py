@@ -145,9 +145,7 @@ class _Planning:
             return self._team(seats, {})
         return self._team(without, learns)
 
-    def _seats(
-        self, staying: Collection[AgentId]
-    ) -> tuple[Pipeline, ...] | placement.Infeasible:
+    def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | placement.Infeasible:
         request, cut = self._request, self._cut()
         candidates = [
             placement.Candidate(
@@ -212,9 +210,7 @@ class _Planning:
         )
         return max(found, min(pipelines.min, request.pipelines))
 
-    def _team(
-        self, seats: tuple[Pipeline, ...], learns: dict[AgentId, tuple[Range, ...]]
-    ) -> _Team:
+    def _team(self, seats: tuple[Pipeline, ...], learns: dict[AgentId, tuple[Range, ...]]) -> _Team:
         request, live = self._request, _live(seats)
         if not live:
             raise _NoPlanError(Unplaceable("no agent that stays has a seat"))

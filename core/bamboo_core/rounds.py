@@ -36,6 +36,7 @@ from bamboo_core.messages import Directive, Release, Report, Stop
 from bamboo_core.numerics import BatchShape, choose
 from bamboo_core.outbox import Outbox
 from bamboo_core.plan import Plan
+from bamboo_core.program import Op
 from bamboo_core.reasons import Reason
 from bamboo_core.roster import Known, Roster
 from bamboo_core.view import Outcome
@@ -296,8 +297,19 @@ class Rounds:
         )
         for agent in plan.members:
             self._out.after_facts(Send(agent, decision.directives[agent]))
+        for agent in sorted(self.unseated & self._roster.departures().keys()):
+            self.let_go(agent)
         self.fence_off()
         self.record(Happening.PLANNED, _describe(decision))
+
+    def loads_from(self, attempt: int, step: int) -> bool:
+        """Whether somebody is told to read layers from this checkpoint."""
+        return any(
+            d.manifest is not None
+            and (d.manifest.attempt, d.manifest.step) == (attempt, step)
+            and any(x.op is Op.LOAD for x in d.resume)
+            for d in self.directives.values()
+        )
 
     # ------------------------------------------------------------ restore and end
 
@@ -347,6 +359,11 @@ class Rounds:
             self._out.after_facts(Send(agent, Release(0, str(reason))))
         self.members.clear()
         self._roster.agents.clear()
+
+    def let_go(self, agent: AgentId) -> None:
+        """It wants to leave, and has handed over what it held, or has nothing."""
+        self._out.after_facts(Send(agent, Release(ExitCode.DRAINED, "drained")))
+        self.dismiss(agent, "drained")
 
     def dismiss(self, agent: AgentId, why: str) -> None:
         """Its pod is of no use any more."""

@@ -167,6 +167,7 @@ def _absolute(instruction: Instruction, step: int) -> Instruction:
     return instruction._replace(step=instruction.step + step, item=item)
 
 
+@lru_cache(maxsize=4096)  # resumed programs differ, their instructions do not
 def _prepared(instruction: Instruction, batch: BatchShape, layers: int) -> Prepared:
     needed = list(needs(instruction, batch, layers))
     made = list(makes(instruction, batch, layers))

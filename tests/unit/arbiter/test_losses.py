@@ -6,7 +6,18 @@ import pytest
 
 from bamboo_core import arbitration as a
 from bamboo_core.ids import AgentId, Fence
-from bamboo_core.messages import BadCheckpoint, Cause, Failure, Heartbeat, Release, Stop, Suspicion
+from bamboo_core.messages import (
+    BadCheckpoint,
+    Cause,
+    Failure,
+    Heartbeat,
+    Manifest,
+    Release,
+    Sealed,
+    Stop,
+    Suspicion,
+)
+from bamboo_core.spec import RedundancyMode
 from bamboo_core.view import Outcome
 
 from .fleet import Fleet, spec
@@ -73,6 +84,31 @@ def test_a_bad_checkpoint_is_passed_over() -> None:
     assert durable.manifest.step == 2
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known: bool) -> None:
+    fleet = running(pipelines=2, stages=2, steps=8, every=2, mode=RedundancyMode.NONE)
+    fleet.until(lambda: committed(fleet, 3))
+    mark = Manifest(0, 4, "0/4", "d")
+    fleet.receive(A1, Sealed(mark))
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    for victim in {p[0] for p in plan.pipelines}:
+        fleet.kill(str(victim))
+    fleet.until(lambda: len(fleet.plans) == 2)
+    assert isinstance(fleet.plans[-1], a.Decision)
+    assert fleet.plans[-1].loads > 0
+    assert fleet.arbiter.durable.attempt == 0
+    bad = BadCheckpoint(mark.attempt, mark.step, "hash of layer 0 differs")
+    survivor = next(iter(fleet.agents))
+    if is_known:  # said before the plan was there
+        fleet.receive(survivor, bad)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.receive(survivor, bad)
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1)
+    restored = fleet.arbiter.durable.manifest
+    assert restored is None or restored.step < mark.step
 
 
 def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
