@@ -52,8 +52,9 @@ class Planted:
         with ExitStack() as stack:
             stack.enter_context(patch.object(operators_module, "PLANS", Plans()))
             self.plant(stack)
-            rules.prepare.cache_clear()
-            stack.callback(rules.prepare.cache_clear)
+            for cache in (rules.prepare, rules._prepared):
+                cache.cache_clear()
+                stack.callback(cache.cache_clear)
             yield
 
 

@@ -8,7 +8,7 @@ from tests.explore.network import OPERATOR, WATCH
 from tests.explore.node import Node
 from tests.explore.verdict import Violation
 
-from bamboo_core.arbitration import Connected, Disconnected, Phase, Received
+from bamboo_core.arbitration import Connected, Disconnected, Received
 from bamboo_core.ids import AgentId
 from bamboo_core.member import (
     CloseSession,
@@ -49,8 +49,7 @@ def _exit(world: World, node: Node, event: Event) -> None:
     """The supervisor ends: state is kept for the judge only if the job is over."""
     if isinstance(event, Departing | Tick):
         world.losses += 1  # nobody has asked for it
-    status = world.arbiter.status()
-    if status.phase is not Phase.OVER or status.outcome is Outcome.SUSPENDED:
+    if world.arbiter.durable.outcome in (None, Outcome.SUSPENDED):
         world.kill(node.name)
 
 
@@ -105,7 +104,7 @@ def suspect(world: World, node: Node) -> None:
 def pass_on(world: World, node: Node) -> None:
     """What the worker has left to say and to do."""
     worker, name = node.worker, node.name
-    if worker.settle():
+    if worker.ended != worker.executor.ended and worker.settle():
         raise Violation(f"the plan counts as entered, but {name} lacks a layer")
     if worker.sent:
         for peer, message in worker.sent:

@@ -145,14 +145,14 @@ class Worker:
         self.perform(self.executor.saved(item))
 
     def settle(self) -> bool:
-        """Once a step after the plan's target has ended, all wanted layers must be here.
+        """A step has ended: if it is one after the plan's target, all wanted layers must be here.
 
         True: one is not.
         """
         executor = self.executor
-        ended, self.ended = self.ended, executor.ended
+        self.ended = executor.ended
         directive = executor.directive
-        if ended == executor.ended or directive is None or executor.ended <= directive.target:
+        if directive is None or executor.ended <= directive.target:
             return False
         self.settled = frozenset(layers_of(directive.wanted))
         return any(executor.versions.get(x, -1) < executor.ended for x in self.settled)

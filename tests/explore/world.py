@@ -29,7 +29,6 @@ from bamboo_core.arbitration import (
     Lost,
     Persist,
     Persisted,
-    Phase,
     Planned,
     Received,
     Send,
@@ -46,6 +45,7 @@ from bamboo_core.member import (
 from bamboo_core.member import Tick as MemberTick
 from bamboo_core.messages import Heartbeat
 from bamboo_core.plan import Plan
+from bamboo_core.program import COMPUTE
 from bamboo_core.symbolic import SymbolError
 
 _IDLE_S, _IDLE_ROUNDS = 0.5, 300
@@ -99,6 +99,11 @@ class World:
         return self.operators.arbiter
 
     @property
+    def is_over(self) -> bool:
+        """Whether the job is at its end, or at rest."""
+        return self.operators.arbiter.durable.outcome is not None
+
+    @property
     def plan(self) -> Plan | None:
         """The newest durable one."""
         return self.operators.plan
@@ -142,7 +147,10 @@ class World:
         if not messages and not ready:
             return self._wait()
         self.events += 1
-        choice = choose(self.policy, messages, len(ready), self.rng)
+        if self.policy == "random":
+            choice = int(self.rng.random() * (len(messages) + len(ready)))
+        else:
+            choice = choose(self.policy, messages, len(ready), self.rng)
         try:
             if choice < len(messages):
                 message = self.network.take(choice)
@@ -158,7 +166,7 @@ class World:
 
     def _wait(self) -> bool:
         """Nothing is under way: time passes until something happens, if ever."""
-        if self.arbiter.status().phase is Phase.OVER:
+        if self.is_over:
             return False
         for _ in range(_IDLE_ROUNDS):
             self.now += _IDLE_S
@@ -255,11 +263,14 @@ class World:
         pass_on(self, node)
 
     def _perform(self, node: Node) -> None:
-        record = node.worker.run()
+        worker, plan = node.worker, self.operators.plan
+        assert worker.pending is not None
+        op = worker.pending.op
+        record = worker.run()
         if record is not None:
             check_commit(self, node, record)
-        if self.operators.plan is not None:
-            check_memory(node, self.operators.plan)
+        if op in COMPUTE and plan is not None:
+            check_memory(node, plan)
 
     def to_arbiter(self, operator: AgentId, event: Any) -> None:
         """An event of an arbiter that runs; its effects are performed."""
@@ -277,7 +288,7 @@ class World:
                 case ComputePlan():
                     self.network.post(WATCH, operator, effect)
                 case Dismiss(agent, _):
-                    if self.network.reaches(agent) and arbiter.status().phase is not Phase.OVER:
+                    if self.network.reaches(agent) and arbiter.durable.outcome is None:
                         self.kill(agent)
 
 
