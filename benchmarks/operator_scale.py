@@ -227,7 +227,8 @@ class Scale:
         for name in names:
             body = json.loads(self.kube.text(f"{folder}/{name}") or b"")
             zone = body["spec"]["nodeSelector"]["topology.kubernetes.io/zone"]
-            index = used[zone] // GPUS * len(ZONES) + ZONES.index(zone)
+            there = [n for n in range(NODES) if ZONES[n % len(ZONES)] == zone]
+            index = there[used[zone] // GPUS % len(there)]  # full nodes take more: none is counted
             used[zone] += 1
             running = {"name": "agent", "ready": True, "state": {"running": {}}}
             body["spec"]["nodeName"] = f"node-{index}"

@@ -394,14 +394,6 @@ class Jobs:
         """Every actor."""
         return list(self._actors.values())
 
-    def of_name(self, namespace: str, name: str) -> list[str]:
-        """UIDs of actors of jobs of that name; more than one where it was created again."""
-        return [
-            a.job.uid
-            for a in self._actors.values()
-            if (a.job.namespace, a.job.name) == (namespace, name)
-        ]
-
     async def tick_for_ever(self, period_s: float = 0.25) -> None:
         """Give every arbiter a sense of time."""
         while True:

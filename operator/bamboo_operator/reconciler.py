@@ -70,6 +70,7 @@ class Reconciler:
         self._ports = ports
         self._kube = ports.kube
         self._known: dict[str, _Known] = {}
+        self._uids: dict[tuple[str, str], set[str]] = {}
         self.figures: dict[str, JobFigures] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
@@ -138,13 +139,11 @@ class Reconciler:
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
         """Of jobs of that name only the one that exists counts."""
-        uid = body["metadata"]["uid"] if body is not None else ""
-        gone = [u for u in self._ports.jobs.of_name(namespace, name) if u != uid]
-        gone += [
-            u
-            for u, f in self.figures.items()
-            if (f.job.namespace, f.job.name) == (namespace, name) and u != uid
-        ]
+        gone = self._uids.pop((namespace, name), set())
+        if body is not None:
+            uid = body["metadata"]["uid"]
+            gone.discard(uid)
+            self._uids[namespace, name] = {uid}
         await self._ports.jobs.forget(gone)
         for old in gone:
             self._known.pop(old, None)

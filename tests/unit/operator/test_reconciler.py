@@ -143,6 +143,14 @@ async def test_a_job_that_is_gone_is_forgotten(desk: Desk) -> None:
     assert desk.pods() == []
 
 
+async def test_a_job_that_was_never_accepted_is_forgotten_too(desk: Desk) -> None:
+    desk.apply(model={"factory": "m:b", "args": {"a b": 1}})
+    await desk.reconcile()
+    del desk.kube.objects[PATH]
+    await desk.reconcile()
+    assert (desk.reconciler._known, desk.reconciler._uids) == ({}, {})
+
+
 async def test_a_job_of_the_same_name_is_another_one(desk: Desk) -> None:
     desk.apply()
     await desk.reconcile()
