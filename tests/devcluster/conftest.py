@@ -8,14 +8,7 @@ import pytest
 
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_devcluster.testing import (
-    devcluster,
-    devcluster_api,
-    devcluster_namespace,
-    wait_for,
-)
-
-__all__ = ["devcluster", "devcluster_api", "devcluster_namespace"]
+from bamboo_devcluster.testing import wait_for
 
 Object = dict[str, Any]
 
@@ -89,17 +82,6 @@ def python(script: str, name: str = "main") -> Object:
 def is_ready(pod: Object | None) -> bool:
     conditions = (pod or {}).get("status", {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
-
-
-@pytest.fixture(scope="session")
-def devcluster_images() -> Object:
-    shout = {
-        "image": "*/shout:*",
-        "command": ["python", "-c", "import os,sys; print(os.environ['WORD'], *sys.argv[1:])"],
-        "args": ["quietly"],
-        "env": {"WORD": "hello"},
-    }
-    return {"images": [shout]}
 
 
 @pytest.fixture

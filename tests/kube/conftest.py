@@ -12,16 +12,8 @@ import yaml
 
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
-from bamboo_devcluster.testing import (
-    devcluster,
-    devcluster_api,
-    devcluster_images,
-    devcluster_namespace,
-    wait_for,
-)
+from bamboo_devcluster.testing import wait_for
 from bamboo_operator.kube import Kube, connect
-
-__all__ = ["devcluster", "devcluster_api", "devcluster_images", "devcluster_namespace"]
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

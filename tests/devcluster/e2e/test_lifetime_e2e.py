@@ -15,7 +15,6 @@ import pytest
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.errors import DirectoryError
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_devcluster.spec import NodeSpec
 from bamboo_devcluster.testing import wait_for
 
 SLEEPER = {
@@ -88,9 +87,13 @@ def is_private(path: Path) -> bool:
     return path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_up_twice_and_down_twice(directory: Path) -> None:
+async def test_up_killed_up_twice_and_down_twice(directory: Path) -> None:
+    up = command("up", "--nodes", 1, directory=directory)
+    assert up.returncode == 0, up.stderr
+    await check_that_nothing_survives_the_daemon(directory)
     first = command("up", "--nodes", 2, "--zones", "x,y", "--label", "a=b", directory=directory)
     assert first.returncode == 0, first.stderr
+    assert "ended without `down`; its remains are removed" in first.stderr
     assert first.stdout == f"export KUBECONFIG={directory}/kubeconfig\n"
     second = command("up", directory=directory)
     assert "up already" in second.stderr
@@ -109,6 +112,17 @@ async def test_up_twice_and_down_twice(directory: Path) -> None:
     assert not processes_of(directory)
     again = command("down", directory=directory)
     assert (again.returncode, "No cluster was running" in again.stderr) == (0, True)
+
+
+async def check_that_nothing_survives_the_daemon(directory: Path) -> None:
+    cluster = Cluster.attach(directory)
+    await start_sleeper(cluster)
+    assert len(processes_of(directory)) >= 6  # daemon, control plane, the container
+    os.kill(cluster.pid, signal.SIGKILL)
+    until(lambda: not processes_of(directory))
+    status = command("status", directory=directory)
+    assert status.returncode == 1
+    assert "was killed without `down`" in status.stderr
 
 
 def operate_nodes(directory: Path) -> None:
@@ -131,23 +145,20 @@ def operate_nodes(directory: Path) -> None:
     assert wrong.stderr.startswith("Error: no node nobody is alive")
 
 
-async def test_nothing_survives_a_killed_daemon_and_up_says_so(directory: Path) -> None:
-    up = command("up", "--nodes", 1, directory=directory)
-    assert up.returncode == 0, up.stderr
-    cluster = Cluster.attach(directory)
-    await start_sleeper(cluster)
-    assert len(processes_of(directory)) >= 6  # daemon, control plane, the container
-    os.kill(cluster.pid, signal.SIGKILL)
-    until(lambda: not processes_of(directory))
-    status = command("status", directory=directory)
-    assert status.returncode == 1
-    assert "was killed without `down`" in status.stderr
-    again = command("up", "--nodes", 0, directory=directory)
-    assert again.returncode == 0
-    assert "ended without `down`; its remains are removed" in again.stderr
+async def check_that_a_killed_api_server_comes_back(directory: Path) -> None:
+    """And that pods live on meanwhile."""
+    os.kill(find_program(directory, "kube-apiserver"), signal.SIGKILL)
+    async with KubeApi.from_directory(directory, Cluster.attach(directory).server) as api:
+        path = "/api/v1/namespaces/default/pods/sleeper"
+        pod = await wait_for(api, path, bool)
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+        node = "/api/v1/nodes/node-1"
+        await wait_for(api, node, lambda n: "Ready" in json.dumps(n["status"]["conditions"]))
 
 
-async def test_a_cluster_ends_with_the_process_that_made_it(directory: Path) -> None:
+async def test_a_cluster_outlives_its_api_server_but_not_the_process_that_made_it(
+    directory: Path,
+) -> None:
     script = f"""
 import sys
 from pathlib import Path
@@ -162,21 +173,10 @@ sys.stdin.read()
         assert owner.stdout is not None
         assert owner.stdout.readline() == b"up\n"
         await start_sleeper(Cluster.attach(directory))
+        await check_that_a_killed_api_server_comes_back(directory)
         owner.kill()
     until(lambda: not processes_of(directory))
     until(lambda: {p.name for p in directory.iterdir()} <= {"lock"})
-
-
-async def test_a_killed_api_server_comes_back_and_pods_live_on(directory: Path) -> None:
-    with Cluster.up(directory, nodes=[NodeSpec("node-1")]) as cluster:
-        await start_sleeper(cluster)
-        os.kill(find_program(directory, "kube-apiserver"), signal.SIGKILL)
-        async with KubeApi.from_directory(directory, cluster.server) as api:
-            path = "/api/v1/namespaces/default/pods/sleeper"
-            pod = await wait_for(api, path, bool)
-            assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-            node = "/api/v1/nodes/node-1"
-            await wait_for(api, node, lambda n: "Ready" in json.dumps(n["status"]["conditions"]))
 
 
 def test_a_port_in_use_is_one_sentence(directory: Path) -> None:
