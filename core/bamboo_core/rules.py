@@ -154,9 +154,10 @@ class Prepared(NamedTuple):
 @lru_cache(maxsize=256)
 def prepare(program: Program, step: int, batch: BatchShape, layers: int) -> tuple[Prepared, ...]:
     """The program for an absolute step, without the instructions that this step skips."""
-    absolute = (_absolute(instruction, step) for instruction in program)
     return tuple(
-        _prepared(x, batch, layers) for x in absolute if x.every <= 1 or x.step % x.every == 0
+        _prepared(x, step, batch, layers)
+        for x in program
+        if x.every <= 1 or (x.step + step) % x.every == 0
     )
 
 
@@ -168,7 +169,8 @@ def _absolute(instruction: Instruction, step: int) -> Instruction:
 
 
 @lru_cache(maxsize=4096)  # resumed programs differ, their instructions do not
-def _prepared(instruction: Instruction, batch: BatchShape, layers: int) -> Prepared:
+def _prepared(relative: Instruction, step: int, batch: BatchShape, layers: int) -> Prepared:
+    instruction = _absolute(relative, step)
     needed = list(needs(instruction, batch, layers))
     made = list(makes(instruction, batch, layers))
     return Prepared(
