@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from tests.explore.history import History
 from tests.explore.verdict import Violation
 from tests.explore.walks import Branches
 from tests.explore.world import World
+
+_GARBAGE = 100_000  # almost nothing of a history is cyclic, and there are many small objects
 
 Point = tuple[str, str, str]
 """Where an agent was killed: (instruction or what it waited for, role, phase)."""
@@ -29,7 +32,8 @@ class Tally:
 
     def run(self, branches: Branches, *, until: float) -> bool:
         """Judge histories until the time is up. True: the family is complete."""
-        begun = process_time()
+        begun, before = process_time(), gc.get_threshold()
+        gc.set_threshold(_GARBAGE)
         try:
             for history, world in _guarded(branches, self):
                 self.judge(history, world)
@@ -37,6 +41,7 @@ class Tally:
                     return False
             return True
         finally:
+            gc.set_threshold(*before)
             self.cpu_s += process_time() - begun
 
     def judge(self, history: History, world: World) -> None:

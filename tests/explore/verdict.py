@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bamboo_core.arbitration import ComputePlan, Fatal, Phase
+from bamboo_core.arbitration import ComputePlan, Fatal
 from bamboo_core.items import Kind
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import layers_of
@@ -91,17 +91,18 @@ def check_commit(world: World, node: Node, record: Any) -> None:
 
 def judge(world: World) -> str:
     """The outcome once nothing happens any more."""
-    status = world.operators.arbiter.status()
-    if status.phase is Phase.OVER:
+    ended = world.operators.arbiter.durable
+    if ended.outcome is not None:
         _check_files(world)
-        if status.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
+        if ended.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
             return "suspended"
-        if status.outcome is not Outcome.COMPLETE:
-            raise Violation(f"the job ends as {status.outcome}: {status.message}")
+        if ended.outcome is not Outcome.COMPLETE:
+            raise Violation(f"the job ends as {ended.outcome}: {ended.message}")
         _check_weights(world)
         return "restored" if world.operators.durable.attempt else "complete"
     if _is_too_few(world):
         return "waiting"
+    status = world.operators.arbiter.status()
     raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
 
 
