@@ -4,15 +4,31 @@ import os
 from time import time
 
 import pytest
+from tests.explore.exhaustive import Unit, every_single, run, units
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, advance, apply, explain, replay, shrink, violation
 from tests.explore.hunting import hunt
 from tests.explore.job import Job
-from tests.explore.plan_of_runs import HEIRS, MOVING, SAVING, SMALL, SPARE
+from tests.explore.memory import most_gradients
+from tests.explore.plan_of_runs import (
+    HEIRS,
+    LEARNING,
+    MOVING,
+    PAIRS,
+    SAVING,
+    SLEEPING,
+    SMALL,
+    SPARE,
+    TURNING,
+    grids,
+    runs,
+)
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
 from tests.explore.walks import POLICIES, branch
 from tests.explore.world import World
+
+from bamboo_core.numerics import BatchShape
 
 SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "1"))
 SLICES = [
@@ -25,10 +41,15 @@ SLICES = [
     ("changes", SPARE),
     ("moves", MOVING),
     ("heirs", HEIRS),
+    ("lessons", LEARNING),
+    ("regrids", TURNING),
     ("restores", SAVING),
+    ("suspensions", SLEEPING),
     ("fuzz", SPARE),
 ]
-QUICK = [f for f in FAULTS if f.row in ("S2", "S4", "S11", "C3", "C12", "C13", "C18")]
+QUICK = [
+    f for f in FAULTS if f.row in ("S2", "S4", "S11", "C3", "C12", "C13", "C18", "M1", "M2", "M3")
+]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -61,6 +82,49 @@ def test_a_history_replays_and_shrinks():
         assert len(shrink(history).script) <= len(history.script)
         assert "stands still" in explain(history)
     assert violation(history) is None
+
+
+def test_units_leave_nothing_out():
+    job = Job(1, 2, 2, steps=1)
+    whole = sum(1 for _ in every_single(Unit("every single", job, 1)))
+    parts = [run(Unit("every single", job, 1, part, 3))[1] for part in range(3)]
+    assert sum(tally.cases for tally in parts) == whole
+    assert not any(tally.violations for tally in parts)
+    assert len(set().union(*(tally.histories for tally in parts))) == sum(
+        tally.outcomes["complete"] for tally in parts
+    )
+
+
+def test_everything_is_in_the_units():
+    rows = {unit.row for unit in units(1)}
+    assert {f"every single {job}" for job in grids()} <= rows
+    assert {f"every pair {job}" for job in PAIRS} <= rows
+    assert {family for family, *_ in runs()} <= {row.split()[0] for row in rows} | {
+        "singles",
+        "pairs",
+    }
+
+
+def test_a_torn_checkpoint_is_passed_over():
+    history = History(SAVING, 1, "fifo")
+    world = World(SAVING, 1, "fifo")
+    while len(world.sealed) < 2:
+        assert world.step()
+    for name in SAVING.at_start:
+        history = history.then(world.events if not history.script else 0, ("kill", name, 0))
+    history = history.then(0, ("tear",))
+    for name in ("b0", "b1", "b2", "b3"):
+        history = history.then(0, ("start", name))
+    ended = replay(history)
+    assert ended.outcome == "restored"
+    assert list(ended.sealed.values()).count(None) == 1
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "chunks", "most"), [(1, 1, 2.0), (2, 2, 2.5), (4, 4, 2.75), (1, 2, 3.0)]
+)
+def test_gradient_buffers_of_an_undisturbed_step(pipelines, chunks, most):
+    assert most_gradients(BatchShape(8, 1, chunks), pipelines) == most
 
 
 def test_a_copy_goes_its_own_way():
