@@ -24,7 +24,6 @@ from bamboo_agent.worker_process import WorkerProcess
 from bamboo_core import member as core
 from bamboo_core.ids import AgentId
 from bamboo_core.messages import (
-    Adopt,
     AgentMessage,
     Directive,
     Hello,
@@ -195,7 +194,7 @@ class Supervisor:
             case core.Exit():
                 self._decide(effect)
 
-    def _note(self, message: Stop | Directive | Adopt) -> None:
+    def _note(self, message: Stop | Directive) -> None:
         """What an agent is told, in its log: rare, and what people look for."""
         match message:
             case Stop():

@@ -54,7 +54,7 @@ def due(
     learning = [a for a in plan.learns if a in members]
     if learning:
         ready = all(a in learned for a in learning)
-        return f"{', '.join(learning)} have their copies" if ready else ""
+        return f"copies are complete on {', '.join(learning)}" if ready else ""
     if not is_settled or not fresh:
         return ""
     drained = [a for a in plan.live if a in goal.drained]

@@ -17,7 +17,6 @@ from enum import IntEnum
 
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.messages import (
-    Adopt,
     AgentMessage,
     BadCheckpoint,
     Cause,
@@ -171,7 +170,7 @@ class SpawnWorker:
 class ToWorker:
     """Pass on to the worker."""
 
-    message: Stop | Directive | Adopt
+    message: Stop | Directive
 
 
 @dataclass(frozen=True)
@@ -293,8 +292,6 @@ class Member:
                 return self._stopped(message, now)
             case Directive():
                 return self._directed(message, now)
-            case Adopt():
-                return [ToWorker(message)] if message.fence > self.fence else []
             case Release(code, reason):
                 return self._exit(code, reason)
             case Reconnect(after_s):

@@ -5,7 +5,7 @@ Reports carry facts, never phases: the planner never needs to know where an agen
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from bamboo_core.ids import AgentId, Fence, Range
@@ -256,16 +256,6 @@ class Directive:
 
 
 @dataclass(frozen=True)
-class Adopt:
-    """Background copy to a newcomer: layer -> agent to pull it from. Nothing depends on it."""
-
-    fence: Fence
-    sources: dict[int, AgentId] = field(default_factory=dict)
-    peers: tuple[Peer, ...] = ()
-    key: bytes = b""
-
-
-@dataclass(frozen=True)
 class Release:
     """The supervisor ends with this exit code."""
 
@@ -280,4 +270,4 @@ class Reconnect:
     after_s: float
 
 
-OperatorMessage = Welcome | Stop | Directive | Adopt | Release | Reconnect
+OperatorMessage = Welcome | Stop | Directive | Release | Reconnect

@@ -286,15 +286,6 @@ def _directive(x: Any, at: str) -> m.Directive:
     )
 
 
-def _adopt(x: Any, at: str) -> m.Adopt:
-    return m.Adopt(
-        fence=_fence(x, at),
-        sources={s.layer: _agent(s, f"{at}.sources[{n}]") for n, s in enumerate(x.sources)},
-        peers=_peers(x.peers, f"{at}.peers"),
-        key=x.key,
-    )
-
-
 def _release(x: Any, _: str) -> m.Release:
     return m.Release(x.exit_code, x.reason)
 
@@ -307,7 +298,6 @@ _OPERATOR: dict[str, Callable[[Any, str], Any]] = {
     "welcome": _welcome,
     "stop": _stop,
     "directive": _directive,
-    "adopt": _adopt,
     "release": _release,
     "reconnect": _reconnect,
 }

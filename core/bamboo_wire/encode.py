@@ -263,15 +263,6 @@ def _directive(x: m.Directive) -> _Pair:
     )
 
 
-def _adopt(x: m.Adopt) -> _Pair:
-    return "adopt", pb.Adopt(
-        fence=fence(x.fence),
-        sources=[pb.Source(layer=n, agent=agent) for n, agent in sorted(x.sources.items())],
-        peers=_peers(x.peers),
-        key=x.key,
-    )
-
-
 def _release(x: m.Release) -> _Pair:
     return "release", pb.Release(exit_code=x.exit_code, reason=x.reason)
 
@@ -284,7 +275,6 @@ _OPERATOR: dict[type, Callable[[Any], _Pair]] = {
     m.Welcome: _welcome,
     m.Stop: _stop,
     m.Directive: _directive,
-    m.Adopt: _adopt,
     m.Release: _release,
     m.Reconnect: _reconnect,
 }

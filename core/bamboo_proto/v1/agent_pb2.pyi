@@ -334,26 +334,6 @@ class BatchShape(_message.Message):
     chunks: int
     def __init__(self, microbatches: _Optional[int] = ..., leaf_size: _Optional[int] = ..., chunks: _Optional[int] = ...) -> None: ...
 
-class Adopt(_message.Message):
-    __slots__ = ("fence", "sources", "peers", "key")
-    FENCE_FIELD_NUMBER: _ClassVar[int]
-    SOURCES_FIELD_NUMBER: _ClassVar[int]
-    PEERS_FIELD_NUMBER: _ClassVar[int]
-    KEY_FIELD_NUMBER: _ClassVar[int]
-    fence: Fence
-    sources: _containers.RepeatedCompositeFieldContainer[Source]
-    peers: _containers.RepeatedCompositeFieldContainer[Peer]
-    key: bytes
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[Source, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ...) -> None: ...
-
-class Source(_message.Message):
-    __slots__ = ("layer", "agent")
-    LAYER_FIELD_NUMBER: _ClassVar[int]
-    AGENT_FIELD_NUMBER: _ClassVar[int]
-    layer: int
-    agent: str
-    def __init__(self, layer: _Optional[int] = ..., agent: _Optional[str] = ...) -> None: ...
-
 class Release(_message.Message):
     __slots__ = ("exit_code", "reason")
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
@@ -369,20 +349,18 @@ class Reconnect(_message.Message):
     def __init__(self, after_ms: _Optional[int] = ...) -> None: ...
 
 class OperatorMessage(_message.Message):
-    __slots__ = ("welcome", "stop", "directive", "adopt", "release", "reconnect")
+    __slots__ = ("welcome", "stop", "directive", "release", "reconnect")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     DIRECTIVE_FIELD_NUMBER: _ClassVar[int]
-    ADOPT_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RECONNECT_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     stop: Stop
     directive: Directive
-    adopt: Adopt
     release: Release
     reconnect: Reconnect
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., directive: _Optional[_Union[Directive, _Mapping]] = ..., adopt: _Optional[_Union[Adopt, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reconnect: _Optional[_Union[Reconnect, _Mapping]] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., directive: _Optional[_Union[Directive, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reconnect: _Optional[_Union[Reconnect, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("setup", "operator")

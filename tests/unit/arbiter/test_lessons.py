@@ -76,7 +76,7 @@ def test_it_gets_its_seat_when_it_keeps_up() -> None:
     assert N1 in plan(fleet).live
     entry = next(p for p in reversed(fleet.plans) if isinstance(p, a.Decision))
     assert entry.copies == 0
-    assert any("n1 have their copies" in r.message for r in fleet.records)
+    assert any("copies are complete on n1" in r.message for r in fleet.records)
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -112,7 +112,7 @@ def test_those_who_come_later_wait_until_the_first_have_entered() -> None:
     fleet.tell(a.Tick())
     assert plan(fleet) is learning
     fleet.until(lambda: N1 in plan(fleet).live)
-    assert any(r.message.endswith("n1 have their copies") for r in fleet.records)
+    assert any(r.message.endswith("copies are complete on n1") for r in fleet.records)
 
 
 def test_a_learner_that_is_told_to_go_is_let_go() -> None:

@@ -111,9 +111,6 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.none() | MANIFEST,
         )
     ),
-    m.Adopt: st.builds(
-        m.Adopt, FENCE, st.dictionaries(U32, AGENT, max_size=3), PEERS, st.binary(max_size=8)
-    ),
     m.Release: st.builds(m.Release, st.integers(0, 255), TEXT),
     m.Reconnect: st.builds(m.Reconnect, SECONDS),
 }
@@ -145,7 +142,6 @@ FULL: tuple[Any, ...] = (
         ONE, 4, 9, LINE, LINE, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
         (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED,
     ),
-    m.Adopt(ONE, {1: AgentId("b-0")}, (OTHER,), b"own"),
     m.Release(3, "Fenced"),
     m.Reconnect(2.5),
 )  # fmt: skip
