@@ -255,7 +255,7 @@ class Arbiter:
         if self.durable.plan == Fence():
             rounds.end(Outcome.FAILED, refusal.reason, refusal.message)
             return
-        rounds.record(Happening.AGENT_REFUSED, refusal.message, Severity.WARNING)
+        rounds.record(Happening.AGENT_REFUSED, refusal.message, Severity.WARNING, agent=agent)
         self._lose(agent, refusal.reason, confirmed=False, now=now)
         rounds.fence_off()
 
@@ -265,7 +265,7 @@ class Arbiter:
         known.departs_at = min(known.departs_at, now + notice.lead_s)
         if is_news and agent in self._rounds.members:
             text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
-            self._rounds.record(Happening.AGENT_LEAVING, text)
+            self._rounds.record(Happening.AGENT_LEAVING, text, agent=agent)
 
     def _failed(self, agent: AgentId, failure: Failure, now: float) -> None:
         """The worker's process is gone for certain, and its state with it."""
@@ -273,7 +273,7 @@ class Arbiter:
         if failure.user_error:
             self._rounds.end(Outcome.FAILED, Reason.USER_CODE_FAILED, text)
             return
-        self._rounds.record(Happening.WORKER_FAILED, text, Severity.WARNING)
+        self._rounds.record(Happening.WORKER_FAILED, text, Severity.WARNING, agent=agent)
         self._lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)
 
     def _left(self, agent: AgentId) -> None:
@@ -282,7 +282,8 @@ class Arbiter:
         if plan is not None and agent in plan.live:
             return
         self._rounds.remove(agent)
-        self._rounds.record(Happening.AGENT_LEFT, f"{agent} has handed over what it held")
+        text = f"{agent} has handed over what it held"
+        self._rounds.record(Happening.AGENT_LEFT, text, agent=agent)
         if self._roster.is_departing(agent):
             self._rounds.let_go(agent)
             self._evidence.forget(agent)
@@ -301,7 +302,7 @@ class Arbiter:
         if not was_member:
             return
         rounds.remove(agent)
-        rounds.record(Happening.AGENT_LOST, f"{agent}: {why}", Severity.WARNING)
+        rounds.record(Happening.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agent=agent)
         if rounds.phase is not Phase.RUNNING:
             return
         if self._is_dispensable(agent):

@@ -281,11 +281,12 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class Record:
-    """For events and log."""
+    """For events and log. ``agent``: whom it is about, if it is about one."""
 
     severity: Severity
     reason: Happening
     message: str
+    agent: AgentId | None = None
 
 
 @dataclass(frozen=True)

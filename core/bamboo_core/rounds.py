@@ -105,9 +105,16 @@ class Rounds:
         """Agents that could be given work."""
         return self._roster.usable() - self.members
 
-    def record(self, reason: Happening, message: str, severity: Severity = Severity.NORMAL) -> None:
+    def record(
+        self,
+        reason: Happening,
+        message: str,
+        severity: Severity = Severity.NORMAL,
+        *,
+        agent: AgentId | None = None,
+    ) -> None:
         """For events and log."""
-        self._out.at_once(Record(severity, reason, message))
+        self._out.at_once(Record(severity, reason, message, agent))
 
     # ------------------------------------------------------------ stop
 

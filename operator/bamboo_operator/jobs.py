@@ -321,10 +321,9 @@ class JobActor:
 
     def _count(self, record: Record) -> None:
         """Losses are members that went away by no one's wish."""
-        agent = AgentId(record.message.split(maxsplit=1)[0].rstrip(":"))
         if record.reason is Happening.AGENT_LEAVING:
             self.losses = Losses(self.losses.total + 1, self.losses.noticed + 1)
-        elif record.reason is Happening.AGENT_LOST and agent not in self._noticed:
+        elif record.reason is Happening.AGENT_LOST and record.agent not in self._noticed:
             self.losses = Losses(self.losses.total + 1, self.losses.noticed)
 
     def _follow(self, status: ArbiterStatus) -> None:

@@ -11,8 +11,9 @@ import grpc
 import pytest
 import pytest_asyncio
 
-from bamboo_core.arbitration import Goal, Happening, Lost, PlanRequest
+from bamboo_core.arbitration import Goal, Happening, Lost, PlanRequest, Record, Severity
 from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
 from bamboo_core.messages import (
     CommitRecord,
     Directive,
@@ -24,7 +25,7 @@ from bamboo_core.messages import (
     Welcome,
 )
 from bamboo_core.spec import JobSpec, from_manifest
-from bamboo_core.view import ClusterView, Outcome, PodPhase
+from bamboo_core.view import ClusterView, Losses, Outcome, PodPhase
 from bamboo_operator import api, facts, training
 from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
@@ -384,3 +385,18 @@ async def test_agents_on_nodes_that_are_about_to_go_are_drained(office: Office) 
     assert actor._goal == Goal(
         1, drained=frozenset({leaving.agent}), expected=frozenset({leaving.agent})
     )
+
+
+async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
+    actor = lead(office)
+    first, second = (AgentId(name) for name in NAMES)
+
+    def told(reason: Happening, agent: AgentId | None) -> Losses:
+        actor._perform(Record(Severity.WARNING, reason, f"{second}: whatever", agent))
+        return actor.losses
+
+    assert told(Happening.AGENT_LOST, first) == Losses(1, 0)
+    assert told(Happening.WORKER_FAILED, first) == Losses(1, 0)
+    actor._noticed.add(second)
+    assert told(Happening.AGENT_LEAVING, second) == Losses(2, 1)
+    assert told(Happening.AGENT_LOST, second) == Losses(2, 1)
