@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 
 from bamboo_agent import logs
@@ -37,7 +38,17 @@ async def _serve(config: Config) -> int:
         level=config.log_level,
         fence=lambda: supervisor.member.fence,
     )
-    return await supervisor.run()
+    code = await supervisor.run()
+    _ignore_signals()
+    return code
+
+
+def _ignore_signals() -> None:
+    """From here on nothing changes the exit code: a pod that ends by itself may be deleted, too."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.remove_signal_handler(number)
+        signal.signal(number, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

@@ -241,6 +241,17 @@ class LocalFleet:
                 raise AssertionError(f"{what}: not within {deadline_s:g} s\n{self.story()}")
             await asyncio.sleep(0.005)
 
+    async def planned(
+        self, condition: Callable[[Plan], bool], what: str, *, deadline_s: float = 60.0
+    ) -> None:
+        """Wait until there is a plan and the condition holds for the newest one."""
+
+        def holds() -> bool:
+            plan = self.status().plan
+            return plan is not None and condition(plan)
+
+        await self.until(holds, what, deadline_s=deadline_s)
+
     async def committed(self, step: int, *, deadline_s: float = 60.0) -> None:
         """Wait until somebody reports the commit of ``step``."""
 

@@ -115,6 +115,37 @@ def test_the_process_ends_with_2_and_one_sentence() -> None:
     )
 
 
+LATE = """
+import asyncio, atexit, os, signal
+from types import SimpleNamespace
+from bamboo_agent import __main__ as agent
+
+class Supervisor:
+    def __init__(self, config):
+        self.member = SimpleNamespace(fence=None)
+
+    async def run(self):
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, print)
+        return 2
+
+atexit.register(os.kill, os.getpid(), signal.SIGTERM)
+agent.Supervisor = Supervisor
+agent.main()
+"""
+
+
+def test_a_signal_that_comes_too_late_does_not_change_the_exit_code(env: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LATE],
+        env=env | {"BAMBOO_POD_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2, done.stderr
+
+
 def test_an_address_that_is_not_ours(env: dict[str, str]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bamboo_agent"],

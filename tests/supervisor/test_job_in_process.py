@@ -151,7 +151,7 @@ async def test_a_noticed_pod_hands_over_to_a_standby(
     async with LocalFleet(job, tmp_path / "fleet", nursery=nursery) as fleet:
         await fleet.add(names(5))
         await fleet.until(lambda: len(fleet.status().ready) == 5, "five agents", deadline_s=90.0)
-        await fleet.until(lambda: len(fleet.plan().live) == 4, "a full grid", deadline_s=90.0)
+        await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
         leaver = fleet.plan().live[0]
         fleet.terminate(leaver)
         await fleet.until(lambda: leaver in fleet.exits, "its exit")
@@ -182,6 +182,6 @@ async def test_a_pod_dies_while_the_operator_is_away(
 async def test_a_newcomer_fills_the_hole(fleet: LocalFleet, undisturbed: Result) -> None:
     fleet.kill("agent-0")
     await fleet.add({"new-0": "zone-a"})
-    await fleet.until(lambda: "new-0" in fleet.plan().members, "the newcomer's entry")
+    await fleet.planned(lambda plan: "new-0" in plan.members, "the newcomer's entry")
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
