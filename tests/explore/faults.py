@@ -34,6 +34,7 @@ MOVING = Job(1, 2, 2, replica=False, spares=2)
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 SELDOM = Job(2, 2, 2, replica=False, steps=4, save_every=2, salted=True)
 DEEP = Job(1, 2, 4)
+TURNING = Job(2, 2, 2, layers=4, steps=4)
 HEIR = Job(1, 2, 2, spares=1)
 
 
@@ -75,7 +76,7 @@ PLANTS: tuple[Planted, ...] = (
             _patch(Symbolic, "_backward_weight", sabotage.grow_prefix), (("singles", SMALL),)),
     Planted("gradients of an ended step are refused", "C2",
             _patch(Executor, "_is_stale", sabotage.refuse_old_gradients),
-            (("singles", SMALL), ("seconds", SMALL), ("changes", SPARE))),
+            (("regrids", TURNING),)),
     Planted("a copied version comes without its commit", "C3",
             _patch(Executor, "_transmit", sabotage.version_without_commit),
             (("heirs", HEIR),)),
@@ -128,11 +129,9 @@ NOT_SHOWN: dict[str, str] = {
     "S5": "the commit comes after every F, B, I and V of its step by construction;"
     " tests/unit/protocol checks that they are ancestors of UPDATE",
     "S10": "the executor has no caps; the scheduler's forced releases are counted and tested",
-    "C1": "copies in the background are not built yet",
+    "C1": "whoever learns runs programs under the same fences: nothing is copied beside them",
     "C16": "as C1",
     "C17": "as C1",
-    "C2": "END waits for the updates of its step, so nobody's floor passes what it still needs;"
-    " tests/unit/protocol checks that such items are taken",
     "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",
     "C10": "only leavers hold what they do not want, and they go with the commit",
     "C14": "it costs healthy agents their place, no state; tests of the evidence check it",
