@@ -3,10 +3,10 @@
     python benchmarks/kill_points.py [--slice 29] [--doubles 60] [--seed 1] [--only NAME]
 
 The strikes of tests/fleet/survival.py: every instruction of one pipeline of four stages with
-replicas, what commits of two pipelines of three without, and a sample of two deaths in one step.
-Each before, after, and after the results were sent. A slice is one job that is struck again and
-again, with a newcomer after each death; it is compared with a job of as many steps without any.
-The result is written after each slice, so a run may be ended early.
+replicas, what commits of two pipelines of three without, the coordinator in its commit, and a
+sample of two deaths in one step. Each before, after, and after the results were sent. A slice is
+one job that is struck again and again, with a newcomer after each death; it is compared with a job
+of as many steps without any. The result is written after each slice, so a run may be ended early.
 """
 
 from __future__ import annotations
@@ -28,7 +28,15 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 import results_file
 from tests.fleet.local import NurseryProcess
-from tests.fleet.survival import COMMITTING, ONE_PIPELINE, TWO_DEATHS, Ordeal, Points, survive
+from tests.fleet.survival import (
+    COMMITTING,
+    COORDINATOR,
+    ONE_PIPELINE,
+    TWO_DEATHS,
+    Ordeal,
+    Points,
+    survive,
+)
 
 NOTE = (
     "wished: places to die, those of the doubles sampled; points: those that were tried before the"
@@ -98,12 +106,13 @@ def main() -> int:
     parser.add_argument("--slice", type=int, default=29)
     parser.add_argument("--doubles", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="one_pipeline, committing or two_deaths")
+    parser.add_argument("--only", default="", help="one ordeal's name, such as coordinator")
     given = parser.parse_args()
     doubles = random.Random(given.seed).sample(TWO_DEATHS.strikes, given.doubles)
     wanted = [
         (ordeal, part)
         for ordeal, strikes in (
+            (COORDINATOR, COORDINATOR.strikes),
             (COMMITTING, COMMITTING.strikes),
             (TWO_DEATHS, doubles),
             (ONE_PIPELINE, ONE_PIPELINE.strikes),

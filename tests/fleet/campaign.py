@@ -25,6 +25,15 @@ class Point:
 
 
 @dataclass(frozen=True)
+class Task:
+    """Die at an instruction of this kind on the agent that runs it: COMMIT for the coordinator,
+    who sits in another seat after each of its deaths."""
+
+    kind: str
+    moment: str
+
+
+@dataclass(frozen=True)
 class Strike:
     """What has happened: at ``step``, the agents died at these instructions (time.monotonic())."""
 
@@ -70,26 +79,36 @@ class Campaign:
             for text in self._ran(self._holder(pipeline, stage), step)
         ]
 
-    async def strike(self, *points: Point) -> Strike:
+    async def strike(self, *points: Point | Task) -> Strike:
         """All points' holders die in one step; wait for the commit of the next one."""
         fleet = self.fleet
         step = await self.steady_step()
-        victims = {self._holder(p.pipeline, p.stage): p for p in points}
-        lines = {agent: self._ran(agent, step) for agent in victims}
+        victims = dict(self._victim(point, step) for point in points)
         for agent in victims:
             await self._add_newcomer(fleet.pods[agent].zone)
         committed = fleet.status().committed
         when = max(step, committed.step if committed is not None else 0) + 3
         chosen = []
-        for agent, point in victims.items():
-            text = lines[agent][point.number % len(lines[agent])].removesuffix(f" @{step}")
-            fleet.die(agent, point.moment, f"{text} @{when}")
-            chosen.append(f"{point.moment} {text}")
+        for agent, (moment, text) in victims.items():
+            fleet.die(agent, moment, f"{text} @{when}")
+            chosen.append(f"{moment} {text}")
         await fleet.until(
             lambda: victims.keys() <= fleet.exits.keys(), f"death at {chosen} @{when}"
         )
         await fleet.committed(when + 1)
         return Strike(when, tuple(chosen), min(fleet.died_at(agent) for agent in victims))
+
+    def _victim(self, point: Point | Task, step: int) -> tuple[AgentId, tuple[str, str]]:
+        """Who dies, and at which moment of which instruction, from what they ran in ``step``."""
+        if isinstance(point, Point):
+            agent = self._holder(point.pipeline, point.stage)
+            lines = self._ran(agent, step)
+            line = lines[point.number % len(lines)]
+        else:
+            live = self.fleet.plan().live
+            ran = ((agent, line) for agent in live for line in self._ran(agent, step))
+            agent, line = next(found for found in ran if found[1].startswith(point.kind))
+        return agent, (point.moment, line.removesuffix(f" @{step}"))
 
     def _holder(self, pipeline: int, stage: int) -> AgentId:
         agent = self.fleet.plan().pipelines[pipeline][stage]

@@ -1,7 +1,7 @@
 """Jobs that are struck again and again, and what must then be as if nothing had happened.
 
-Every instruction of one pipeline with replicas; what commits, of two pipelines without; two deaths
-in one step.
+Every instruction of one pipeline with replicas; what commits, of two pipelines without; the
+coordinator in its commit; two deaths in one step.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from tests.fleet.campaign import Campaign, Point, Strike
+from tests.fleet.campaign import Campaign, Point, Strike, Task
 from tests.fleet.doom import MOMENTS
 from tests.fleet.jobs import tiny_gpt
 from tests.fleet.local import LocalFleet, NurseryProcess
@@ -21,7 +21,7 @@ from bamboo_core.arbitration import Happening
 from bamboo_core.spec import JobSpec, RedundancyMode
 from bamboo_core.view import Outcome
 
-Points = tuple[Point, ...]
+Points = tuple[Point | Task, ...]
 ENDLESS = 1_000_000
 MICROBATCHES = 8
 
@@ -54,9 +54,12 @@ class Ordeal:
         return {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in numbers}
 
 
+COMMITS: tuple[Points, ...] = tuple((Task("COMMIT", m),) for _ in range(4) for m in MOMENTS)
+"""Several coordinators, one after the other: each death makes another agent the coordinator."""
+
 ONE_PIPELINE = Ordeal(
     "one_pipeline", 1, 4, 1, RedundancyMode.REPLICA,
-    tuple((Point(0, s, m, n),) for s in range(4) for m in MOMENTS for n in range(29)),
+    (*COMMITS, *((Point(0, s, m, n),) for s in range(4) for m in MOMENTS for n in range(29))),
 )  # fmt: skip
 COMMITTING = Ordeal(
     "committing", 2, 3, 2, RedundancyMode.NONE,
@@ -68,6 +71,7 @@ COMMITTING = Ordeal(
         for n in range(-7, 0)
     ),
 )  # fmt: skip
+COORDINATOR = Ordeal("coordinator", 2, 3, 2, RedundancyMode.NONE, COMMITS)
 TWO_DEATHS = Ordeal(
     "two_deaths", 2, 3, 2, RedundancyMode.NONE,
     tuple(

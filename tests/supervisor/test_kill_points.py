@@ -14,7 +14,15 @@ from pathlib import Path
 
 import pytest
 from tests.fleet.local import NurseryProcess
-from tests.fleet.survival import COMMITTING, ONE_PIPELINE, TWO_DEATHS, Ordeal, Points, survive
+from tests.fleet.survival import (
+    COMMITTING,
+    COORDINATOR,
+    ONE_PIPELINE,
+    TWO_DEATHS,
+    Ordeal,
+    Points,
+    survive,
+)
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -39,6 +47,7 @@ def chosen(ordeal: Ordeal, count: int) -> list[Points]:
     [
         pytest.param(ONE_PIPELINE, 5, id="one pipeline with replicas"),
         pytest.param(COMMITTING, 4, id="two pipelines while they commit"),
+        pytest.param(COORDINATOR, 3, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
     ],
 )
