@@ -14,10 +14,11 @@ from time import time
 
 from tests.explore.history import History
 from tests.explore.job import Job
+from tests.explore.losses import replaced
 from tests.explore.plan_of_runs import PAIRS, grids, runs
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
-from tests.explore.walks import Branches, branch, walk
+from tests.explore.walks import Branches, aside, branch, walk
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
@@ -78,11 +79,13 @@ def every_single(unit: Unit) -> Branches:
 
 
 def every_pair(unit: Unit) -> Branches:
-    """Every event x two that live x every fate of both."""
+    """Every event x two that live x every fate of both; replaced and not."""
     for at in _events(unit, begun=True):
         for a, b in combinations(sorted(at[1].nodes), 2):
             for x, y in product(fates(at[1], a), fates(at[1], b)):
-                yield branch(branch(at, 0, ("kill", a, x)), 0, ("kill", b, y))
+                found = branch(branch(at, 0, ("kill", a, x)), 0, ("kill", b, y))
+                yield aside(found)
+                yield replaced(found, 2)
 
 
 def _events(unit: Unit, *, begun: bool) -> Branches:

@@ -9,6 +9,7 @@ from tests.explore.disturbances import Fault, island
 from tests.explore.history import History, advance
 from tests.explore.network import OPERATOR
 from tests.explore.walks import Branches, branch, walk
+from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
 
@@ -21,11 +22,19 @@ def singles(base: History, stride: int = 1) -> Branches:
 
 
 def pairs(base: History, stride: int = 1) -> Branches:
-    """Two at once."""
+    """Two at once; replaced or not."""
     for n, at in enumerate(walk(base, stride)):
         for a, b in combinations(sorted(at[1].nodes), 2):
             first = branch(at, 0, ("kill", a, n % 3))
-            yield branch(first, 0, ("kill", b, (n + 1) % 3))
+            found = branch(first, 0, ("kill", b, (n + 1) % 3))
+            yield replaced(found, 2) if n % 2 else found
+
+
+def replaced(at: tuple[History, World], count: int) -> tuple[History, World]:
+    """New agents come: enough to decide what is lost for good, not only that too few are left."""
+    for i in range(count):
+        at = branch(at, 0, ("start", AgentId(f"b{i:02d}")))
+    return at
 
 
 def seconds(base: History, stride: int = 1) -> Branches:
