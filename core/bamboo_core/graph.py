@@ -276,16 +276,15 @@ class _Closure:
         """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
 
         Until then even a rushed leaver stays a member and a source: what it has sent may be cut
-        off, or fenced by another STOP. In the epilogue, where nothing is committed, only a rushed
-        leaver goes, when its sends are done.
+        off, or fenced by another STOP. In the epilogue, where nothing is committed, leavers stay
+        until all have finished, or as long as they can.
         """
-        is_epilogue = self._goals.target >= self._goals.last
+        if self._goals.target >= self._goals.last:
+            return
         for agent in self._holdings:
-            rushed = agent in self._goals.rushed
-            stays = agent in self._goals.wants or agent in self._goals.learns
-            if stays or (is_epilogue and not rushed):
+            if agent in self._goals.wants or agent in self._goals.learns:
                 continue
             own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
-            if rushed and not is_epilogue:
+            if agent in self._goals.rushed:
                 own.append(self._committed(agent))
             self._work.add(agent, Instruction(Op.EXIT), own)

@@ -187,6 +187,16 @@ def test_a_leaver_goes_after_the_commit():
     assert end in graph.tasks[leave]
 
 
+@pytest.mark.parametrize("is_rushed", [False, True])
+def test_nobody_leaves_in_the_epilogue_before_all_have_finished(is_rushed):
+    """There is no commit that would prove that what a leaver has sent is there."""
+    plan = goals(1, 2, target=3, last=3)
+    leaver = name(0, 1)
+    rushed = frozenset({leaver}) if is_rushed else frozenset()
+    rest = replace(plan, wants={name(0, 0): ((0, 2),)}, rushed=rushed)
+    assert not ops(missing(rest, settled(plan)), Op.EXIT)
+
+
 @pytest.mark.parametrize("split", [False, True])
 def test_update_comes_after_every_use_of_the_old_version(split):
     """Every F, B, I and V of an agent is an ancestor of its UPDATEs, through the commit."""
