@@ -3,7 +3,8 @@
     python -m bamboo_agent.launch PARENT_PID MODULE [ARGUMENT ...]
 
 The kernel kills this process when its parent dies, however the parent dies. Done here and not
-between fork and exec, where a process with threads may not run Python.
+between fork and exec, where a process with threads may not run Python. Where processors are scarce,
+the parent goes first: its heartbeats are what tells others that this agent lives.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import signal
 import sys
 
 _PR_SET_PDEATHSIG = 1
+_NICENESS = 5
 
 
 def die_with(parent: int) -> None:
@@ -30,6 +32,7 @@ def main() -> None:
     """Entry point."""
     parent, module, *arguments = sys.argv[1:]
     die_with(int(parent))
+    os.nice(_NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the parent decides how this process ends
     sys.argv = [module, *arguments]
