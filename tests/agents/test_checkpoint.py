@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -135,17 +136,22 @@ def test_an_address_that_nobody_knows_is_one_sentence():
         Checkpoints("nosuch://x", "uid")
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk():
-    """Files may not grow beyond 100 bytes: the same path as a full disk."""
+    """Files may not grow beyond 100 bytes: the same path as a full disk.
+
+    For as few lines as can be: pytest's own output may go to a file, too.
+    """
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing_behind(checkpoints, tmp_path, full_disk):
-    with pytest.raises(CheckpointError, match="failed: File too large"):
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_behind(checkpoints, tmp_path):
+    with pytest.raises(CheckpointError, match="failed: File too large"), full_disk():
         write(checkpoints)
     assert not [p for p in tmp_path.rglob("*") if p.is_file()]
 
