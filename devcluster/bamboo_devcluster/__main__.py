@@ -98,6 +98,8 @@ def up(
     **machine: Any,
 ) -> None:  # fmt: skip
     """Start a cluster; does nothing when it runs already."""
+    if foreground:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a start as Ctrl-C does
     if is_running(directory.absolute()):
         cluster = Cluster.attach(directory)
         _say(f"The cluster in {directory} is up already.")
@@ -108,17 +110,13 @@ def up(
             options=Options(images=images, api_port=port, outlives_caller=not foreground),
             say=_say,
         )
+    wanted = {signal.SIGINT, signal.SIGTERM} if foreground else set()
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before anyone is told that it is up
     click.echo(f"export KUBECONFIG={cluster.kubeconfig}")
     if foreground:
-        _stay(cluster)
-
-
-def _stay(cluster: Cluster) -> None:
-    wanted = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
-    _say("Press Ctrl-C to end the cluster.")
-    signal.sigwait(wanted)
-    cluster.down()
+        _say("Press Ctrl-C to end the cluster.")
+        signal.sigwait(wanted)
+        cluster.down()
 
 
 @main.command()
