@@ -2,7 +2,8 @@
 
 Pure: the shell feeds events with ``now`` (any clock that does not go back) and performs effects.
 One leader at a time is in force, by its term; a deposed one falls silent. What a change is made of
-stands in :mod:`bamboo_core.rounds`; here stands what leads to one.
+stands in :mod:`bamboo_core.rounds`, who is lost in :mod:`bamboo_core.losses`; here stands what else
+leads to one.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from bamboo_core.arbitration import (
     Tick,
 )
 from bamboo_core.durable import Durable, eligible, with_manifest
-from bamboo_core.evidence import Evidence, expel
+from bamboo_core.evidence import Evidence
 from bamboo_core.ids import AgentId, Fence
+from bamboo_core.losses import Losses
 from bamboo_core.member import ExitCode
 from bamboo_core.messages import (
     AgentMessage,
@@ -52,10 +54,9 @@ from bamboo_core.messages import (
 )
 from bamboo_core.outbox import Outbox
 from bamboo_core.plan import layers_of
-from bamboo_core.program import Op
 from bamboo_core.reasons import Reason
 from bamboo_core.roster import Roster
-from bamboo_core.rounds import Doubt, Rounds
+from bamboo_core.rounds import Rounds
 from bamboo_core.view import Outcome
 from bamboo_core.zones import feasible_pipelines
 
@@ -70,7 +71,8 @@ class Arbiter:
         self._out.save(term=max(term, durable.term))
         self._roster = Roster(job.spec)
         self._evidence = Evidence(job.timing.patience)
-        self._rounds = Rounds(job, self._out, self._roster, term)
+        self._rounds = Rounds(job, self._out, self._roster, self._evidence, term)
+        self._losses = Losses(job, self._evidence, self._roster, self._rounds)
         self._return_by: float | None = None
         self._is_deposed = term < durable.term
 
@@ -143,9 +145,9 @@ class Arbiter:
             case Connected(hello, key):
                 self._connected(hello, key, now)
             case Disconnected(agent):
-                self._disconnected(agent, now)
+                self._losses.disconnected(agent, now)
             case Lost(agent, confirmed, evidence):
-                self._lose(agent, evidence, confirmed=confirmed, now=now)
+                self._losses.lose(agent, evidence, confirmed=confirmed, now=now)
             case Goal():
                 self._aim(event, now)
             case Persisted(version):
@@ -153,10 +155,9 @@ class Arbiter:
                 return
             case Planned(id, result):
                 if id == rounds.request and rounds.phase is Phase.PLANNING:
-                    self._evidence.begin_epoch()
                     rounds.planned(result, now)
             case Tick():
-                self._look(now)
+                self._losses.look(now)
         self._consider(now)
 
     def _aim(self, goal: Goal, now: float) -> None:
@@ -166,7 +167,7 @@ class Arbiter:
         if before is None or replace(before, expected=goal.expected) != goal:
             rounds.unseated.clear()
             if rounds.phase is Phase.HOLDING:
-                self._begin("the goal has changed", now)
+                self._rounds.begin("the goal has changed", now)
 
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
         agent, job, timing = hello.agent, self._job, self._timing
@@ -189,16 +190,6 @@ class Arbiter:
         if agent in self._rounds.members:
             self._returned(agent, hello, now)
 
-    def _disconnected(self, agent: AgentId, now: float) -> None:
-        known = self._roster.agents.get(agent)
-        if known is not None:
-            known.is_connected = False
-            self._evidence.disconnect(agent, now)
-            self._look(now)
-        elif agent in self._rounds.doubted:
-            why, _ = self._rounds.doubted[agent]
-            self._rounds.doubted[agent] = Doubt(why, None)
-
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
         """A member's new session: what it may have missed is said again."""
         rounds = self._rounds
@@ -207,7 +198,7 @@ class Arbiter:
         if rounds.phase is Phase.COLLECTING and agent not in rounds.reports:
             self._out.after_facts(Send(agent, Stop(rounds.fence)))
         elif hello.fence < rounds.fence:
-            self._begin(f"{agent} came back without its state", now)
+            self._rounds.begin(f"{agent} came back without its state", now)
         elif rounds.phase is Phase.RUNNING:
             self._out.after_facts(Send(agent, rounds.directives[agent]))
 
@@ -229,17 +220,17 @@ class Arbiter:
                 self._progressed(agent, message, now)
             case Suspicion() if is_member and message.fence == rounds.fence:
                 self._evidence.suspect(message.agent, agent, message.cause, now)
-                self._look(now)
+                self._losses.look(now)
             case Notice():
-                self._noticed(agent, message, now)
+                self._losses.noticed(agent, message, now)
             case Failure():
-                self._failed(agent, message, now)
+                self._losses.failed(agent, message, now)
             case Sealed() if is_member:
                 self._sealed(message)
             case BadCheckpoint():
                 self._bad_checkpoint(message, now)
             case Left() if is_member:
-                self._left(agent)
+                self._losses.left(agent)
             case Finished() if is_member and message.fence == rounds.fence:
                 rounds.finished.add(agent)
             case _:
@@ -256,127 +247,8 @@ class Arbiter:
             rounds.end(Outcome.FAILED, refusal.reason, refusal.message)
             return
         rounds.record(Happening.AGENT_REFUSED, refusal.message, Severity.WARNING, agent=agent)
-        self._lose(agent, refusal.reason, confirmed=False, now=now)
+        self._losses.lose(agent, refusal.reason, confirmed=False, now=now)
         rounds.fence_off()
-
-    def _noticed(self, agent: AgentId, notice: Notice, now: float) -> None:
-        known = self._roster.agents[agent]
-        is_news = not self._roster.is_departing(agent)
-        known.departs_at = min(known.departs_at, now + notice.lead_s)
-        if is_news and agent in self._rounds.members:
-            text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
-            self._rounds.record(Happening.AGENT_LEAVING, text, agent=agent)
-
-    def _failed(self, agent: AgentId, failure: Failure, now: float) -> None:
-        """The worker's process is gone for certain, and its state with it."""
-        text = f"{agent}: {failure.reason}: {failure.message}"
-        if failure.user_error:
-            self._rounds.end(Outcome.FAILED, Reason.USER_CODE_FAILED, text)
-            return
-        self._rounds.record(Happening.WORKER_FAILED, text, Severity.WARNING, agent=agent)
-        self._lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)
-
-    def _left(self, agent: AgentId) -> None:
-        """EXIT has run; a stop that came too late for it does without its report."""
-        plan = self._rounds.plan
-        if plan is not None and agent in plan.live:
-            return
-        self._rounds.remove(agent)
-        text = f"{agent} has handed over what it held"
-        self._rounds.record(Happening.AGENT_LEFT, text, agent=agent)
-        if self._roster.is_departing(agent):
-            self._rounds.let_go(agent)
-            self._evidence.forget(agent)
-
-    def _lose(self, agent: AgentId, why: str, *, confirmed: bool, now: float) -> None:
-        """An agent does not count any more. If its end is not certain, it is fenced only by the
-        next plan: until then it may come back, as a newcomer whose holdings are facts."""
-        rounds, was_member = self._rounds, agent in self._rounds.members
-        if confirmed:
-            rounds.dead.add(agent)
-            if rounds.phase is not Phase.OVER:  # its log is all that is left of the job
-                rounds.dismiss(agent, why)
-        elif agent in self._roster.agents or was_member:
-            rounds.doubt(agent, why)
-        self._evidence.forget(agent)
-        if not was_member:
-            return
-        rounds.remove(agent)
-        rounds.record(Happening.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agent=agent)
-        if rounds.phase is not Phase.RUNNING:
-            return
-        if self._is_dispensable(agent):
-            rounds.fence_off()
-        else:
-            self._begin(f"{agent} is lost", now)
-
-    def _is_dispensable(self, agent: AgentId) -> bool:
-        """Nobody can be waiting for it: all have finished, or it only had to help with a step
-        that is committed, or it learns. (One that has finished may have died with its last
-        messages unsent; one that learns may hold what nobody else has.)
-        """
-        rounds = self._rounds
-        assert rounds.plan is not None
-        if agent in rounds.plan.learns:
-            programs = (d.resume for d in rounds.directives.values())
-            return not any(x.op is Op.RECV and x.peer == agent for p in programs for x in p)
-        if agent in rounds.finished:
-            return rounds.finished >= rounds.members.intersection(rounds.plan.live)
-        newest, target = rounds.ledger.committed, rounds.plan.target
-        done = newest is not None and newest.step > target and not self._is_unsealed(target)
-        return done and agent in rounds.plan.leaving
-
-    def _is_unsealed(self, step: int) -> bool:
-        """Whether a checkpoint of the step may still wait for somebody's files."""
-        checkpoint = self._spec.checkpoint
-        if checkpoint is None or not checkpoint.every_steps or step % checkpoint.every_steps:
-            return False
-        mark = (self.durable.attempt, step)
-        sealed = {(m.attempt, m.step) for m in self.durable.manifests}
-        return step > 0 and mark not in sealed and mark not in self.durable.bad
-
-    def _look(self, now: float) -> None:
-        """Draw conclusions from who has been silent."""
-        rounds = self._rounds
-        self._evidence.look(now)
-        if rounds.phase in (Phase.OVER, Phase.RETURNING):
-            return
-        known = rounds.members | self._roster.agents.keys()
-        for agent, why in self._evidence.lost(known, now):
-            self._lose(agent, why, confirmed=False, now=now)
-        if rounds.phase is Phase.RUNNING:
-            self._mend(now)
-
-    def _mend(self, now: float) -> None:
-        """Links that are broken though both ends live: once a new epoch, then one end goes."""
-        rounds = self._rounds
-        links = self._evidence.broken(
-            rounds.members,
-            progress_at=rounds.ledger.progress_at,
-            patience_s=2 * rounds.ledger.step_s,
-            now=now,
-        )
-        if not links:
-            return
-        again = [link for link in links if link in self._evidence.tried]
-        self._evidence.tried.update(links)
-        for agent in expel(again, self._is_sole_holder):
-            self._lose(agent, "cut off from other members", confirmed=False, now=now)
-        if rounds.phase is Phase.RUNNING:
-            pairs = ", ".join(f"{a}-{b}" for a, b in links)
-            self._begin(f"connections are broken: {pairs}", now)
-
-    def _is_sole_holder(self, agent: AgentId) -> bool:
-        plan = self._rounds.plan
-        if plan is None:
-            return False
-        others = {
-            x
-            for a, r in plan.wants.items()
-            if a in self._rounds.members and a != agent
-            for x in layers_of(r)
-        }
-        return any(x not in others for x in layers_of(plan.wants.get(agent, ())))
 
     # ------------------------------------------------------------ training
 
@@ -411,13 +283,9 @@ class Arbiter:
         if base is not None and (base.attempt, base.step) == mark:
             rounds.restore(text, now)
         elif rounds.phase is Phase.RUNNING and rounds.loads_from(*mark):
-            self._begin(text, now)
+            self._rounds.begin(text, now)
 
     # ------------------------------------------------------------ what is due
-
-    def _begin(self, why: str, now: float) -> None:
-        self._evidence.begin_epoch()
-        self._rounds.begin(why, now)
 
     def _consider(self, now: float) -> None:
         """Act if something is due; called after every event that may change that."""
@@ -428,7 +296,7 @@ class Arbiter:
             case Phase.RETURNING:
                 self._try_return(now)
             case Phase.COLLECTING:
-                self._hurry(now)
+                self._losses.hurry(now)
                 rounds.try_decide(now)
             case Phase.HOLDING:
                 rounds.try_again(now)
@@ -461,7 +329,7 @@ class Arbiter:
             rounds.detail = f"{fit} of {most} pipelines can start; {len(hoped)} agents are awaited"
             return
         rounds.members = usable
-        self._begin("the job starts", now)
+        self._rounds.begin("the job starts", now)
 
     def _try_return(self, now: float) -> None:
         """A new leader goes on from where the members are, once they are back."""
@@ -473,15 +341,10 @@ class Arbiter:
             rounds.detail = f"{len(away)} members are awaited"
             return
         for agent in sorted(away):
-            self._lose(agent, "did not come back to the new leader", confirmed=False, now=now)
-        self._begin("a new leader", now)
-
-    def _hurry(self, now: float) -> None:
-        """Who has not reported in time is lost."""
-        rounds = self._rounds
-        if now >= rounds.deadline:
-            for agent in sorted(rounds.members - rounds.reports.keys()):
-                self._lose(agent, "no report in time", confirmed=False, now=now)
+            self._losses.lose(
+                agent, "did not come back to the new leader", confirmed=False, now=now
+            )
+        self._rounds.begin("a new leader", now)
 
     def _try_change(self, goal: Goal, now: float) -> None:
         rounds = self._rounds
@@ -503,7 +366,7 @@ class Arbiter:
             now=now,
         )
         if why:
-            self._begin(why, now)
+            self._rounds.begin(why, now)
 
     def _complete(self) -> None:
         rounds = self._rounds

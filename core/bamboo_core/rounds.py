@@ -29,6 +29,7 @@ from bamboo_core.arbitration import (
     Unplaceable,
 )
 from bamboo_core.durable import Durable, Fork, eligible, with_manifest
+from bamboo_core.evidence import Evidence
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.ledger import Ledger
 from bamboo_core.member import ExitCode
@@ -59,9 +60,11 @@ class Rounds:
     lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever; learned: those
     who learn and keep up with the others by now."""
 
-    def __init__(self, job: ArbiterJob, out: Outbox, roster: Roster, term: int) -> None:
+    def __init__(
+        self, job: ArbiterJob, out: Outbox, roster: Roster, evidence: Evidence, term: int
+    ) -> None:
         self._job, self._spec, self._timing = job, job.spec, job.timing
-        self._out, self._roster, self._term = out, roster, term
+        self._out, self._roster, self._evidence, self._term = out, roster, evidence, term
         self._epoch = out.durable.plan.epoch
         self.ledger = Ledger(job.spec.training.steps)
         self.members: set[AgentId] = set(out.durable.members)
@@ -120,6 +123,7 @@ class Rounds:
 
     def begin(self, why: str, now: float) -> None:
         """Stop everyone who may be part of the next plan."""
+        self._evidence.begin_epoch()
         self._epoch += 1
         if self.stopped_at is None:
             self.stopped_at = now
@@ -267,6 +271,7 @@ class Rounds:
 
     def planned(self, result: PlanResult, now: float) -> None:
         """The planner's answer to the newest request."""
+        self._evidence.begin_epoch()
         match result:
             case Decision():
                 self._direct(result, now)

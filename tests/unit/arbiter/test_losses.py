@@ -226,6 +226,23 @@ def test_a_frozen_agent_is_lost_after_a_second_of_silence() -> None:
     assert A1 not in fleet.arbiter.status().members
 
 
+def test_a_suspicion_from_before_a_wait_does_not_count_after_it() -> None:
+    fleet = running(steps=40, stages=5)
+    for name in ("a2", "a3", "a4"):
+        fleet.kill(name)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence))
+    before = fleet.arbiter.fence
+    fleet.add("b2", "z2")
+    fleet.until(lambda: fleet.arbiter.fence > before)
+    for _ in range(5):
+        fleet.now += 0.3
+        for name in sorted(fleet.agents.keys() - {A1}):
+            fleet.receive(name, Heartbeat(1, 0, 0))
+        fleet.tell(a.Tick())
+    assert A1 in fleet.arbiter.status().members
+
+
 def test_an_agent_that_does_not_report_is_lost() -> None:
     fleet = running(steps=40, stages=3)
     fleet.until(lambda: committed(fleet, 1))
