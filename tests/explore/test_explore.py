@@ -10,6 +10,7 @@ from tests.explore.history import History, advance, apply, explain, replay, shri
 from tests.explore.hunting import hunt
 from tests.explore.job import Job
 from tests.explore.memory import most_gradients
+from tests.explore.network import OPERATOR
 from tests.explore.plan_of_runs import (
     HEIRS,
     LEARNING,
@@ -142,3 +143,13 @@ def test_a_judged_history_does_not_go_on():
     at[1].finish()
     with pytest.raises(AssertionError, match="has been judged"):
         branch(at, 0, ("kill", "a00", 0))
+
+
+@pytest.mark.parametrize("after", range(30, 130, 4))
+def test_a_session_that_is_broken_in_one_direction_holds_nothing_up(after):
+    """The agent's heartbeats still arrive; what it is told does not."""
+    outcomes = set()
+    for seed in range(4):
+        history = History(SMALL, seed, "late").then(after, ("cut", (OPERATOR, "a03")))
+        outcomes.add(replay(history).outcome)
+    assert outcomes <= {"complete", "restored"}

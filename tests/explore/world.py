@@ -49,6 +49,7 @@ from bamboo_core.program import COMPUTE
 from bamboo_core.symbolic import SymbolError
 
 _IDLE_S, _IDLE_ROUNDS = 0.5, 300
+_KEEPALIVE_S = 15.0
 
 
 class FindLeader:
@@ -168,9 +169,11 @@ class World:
         """Nothing is under way: time passes until something happens, if ever."""
         if self.is_over:
             return False
-        for _ in range(_IDLE_ROUNDS):
+        for number in range(_IDLE_ROUNDS):
             self.now += _IDLE_S
             self._beat()
+            if number * _IDLE_S >= _KEEPALIVE_S:
+                self._keep_alive()
             for operator in list(self.operators.arbiters):
                 self.to_arbiter(operator, Tick())
             if self.network.messages or self.ready:
@@ -190,6 +193,14 @@ class World:
                     inform(self, node, PeerHeard(peer))
             inform(self, node, MemberTick())
         self._hear_beats()
+
+    def _keep_alive(self) -> None:
+        """Both ends of a session find that it is dead, even if it is broken in one direction and
+        the heartbeats still arrive: gRPC's keepalive, the slowest of all signs."""
+        for node in self.nodes.values():
+            if node.member._is_open and not self.network.reaches(node.name):
+                self.network.messages.append((node.operator, node.name, SessionClosed()))
+                self.network.messages.append((node.name, node.operator, Disconnected(node.name)))
 
     def _hear_beats(self) -> None:
         """At once: they are no events that could race with anything."""
