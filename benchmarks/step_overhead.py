@@ -33,7 +33,7 @@ from bamboo_agent.model import build_model
 from bamboo_agent.worker import make_deterministic
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.messages import Progress
-from bamboo_core.numerics import BatchShape
+from bamboo_core.numerics import BatchShape, choose_fast
 from bamboo_core.plan import Plan
 from bamboo_core.spec import DataSpec, FactorySpec, JobSpec, PipelinesSpec, TrainingSpec, WorkerSpec
 
@@ -178,7 +178,8 @@ def over_torch_pipelining(count: int) -> list[tuple[float, float]]:
 
 
 def canonical_over_fast(count: int) -> list[tuple[float, float]]:
-    canonical, fast = BatchShape(MICROBATCHES, 2, 2), BatchShape(MICROBATCHES, MICROBATCHES // 2, 2)
+    canonical = BatchShape(MICROBATCHES, 2, 2)
+    fast = choose_fast(microbatches=MICROBATCHES, pipelines=2, pipelines_max=2)
     with processes(pipelines=2, stages=2) as ours:
         return pairs_of(count, lambda: ours.run(canonical), lambda: ours.run(fast))
 

@@ -73,16 +73,8 @@ def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int
 
     microbatches: G; pipelines: D as requested; stages: P. ValueError if G < pipelines_max.
     """
-    if microbatches < max(pipelines, pipelines_max):
-        raise ValueError(
-            f"{microbatches} micro-batches in the global batch are fewer than"
-            f" {max(pipelines, pipelines_max)} pipelines"
-        )
-    chunks = 1
-    while chunks < pipelines:
-        chunks *= 2
-    while chunks > microbatches:
-        chunks //= 2
+    _check_batch(microbatches, max(pipelines, pipelines_max))
+    chunks = _chunks(pipelines, microbatches)
     agents = pipelines * stages
     leaf_size = 1
     if agents >= 3 and microbatches % pipelines == 0:
@@ -95,3 +87,33 @@ def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int
                 leaf_size = size
             size *= 2
     return BatchShape(microbatches, leaf_size, chunks)
+
+
+def choose_fast(*, microbatches: int, pipelines: int, pipelines_max: int) -> BatchShape:
+    """L and C for ``numerics: Fast``: each pipeline sums its micro-batches as one, if it divides.
+
+    microbatches: G; pipelines: D as requested. The fewest leaves that ``pipelines_max`` pipelines
+    can share, a multiple of D if there is one. ValueError if G < pipelines_max.
+    """
+    least = max(pipelines, pipelines_max)
+    _check_batch(microbatches, least)
+    counts = [n for n in range(least, microbatches + 1) if microbatches % n == 0]
+    leaves = min(counts, key=lambda n: (n % pipelines != 0, n))
+    return BatchShape(microbatches, microbatches // leaves, _chunks(pipelines, leaves))
+
+
+def _check_batch(microbatches: int, pipelines: int) -> None:
+    if microbatches < pipelines:
+        raise ValueError(
+            f"{microbatches} micro-batches in the global batch are fewer than {pipelines} pipelines"
+        )
+
+
+def _chunks(pipelines: int, most: int) -> int:
+    """The smallest power of two >= D, halved while it exceeds ``most``."""
+    chunks = 1
+    while chunks < pipelines:
+        chunks *= 2
+    while chunks > most:
+        chunks //= 2
+    return chunks

@@ -34,12 +34,13 @@ from bamboo_core.ids import AgentId, Fence
 from bamboo_core.ledger import Ledger
 from bamboo_core.member import ExitCode
 from bamboo_core.messages import Directive, Release, Report, Stop
-from bamboo_core.numerics import BatchShape, choose
+from bamboo_core.numerics import BatchShape
 from bamboo_core.outbox import Outbox
 from bamboo_core.plan import Plan
 from bamboo_core.program import Op
 from bamboo_core.reasons import Reason
 from bamboo_core.roster import Known, Roster
+from bamboo_core.spec import batch_shape
 from bamboo_core.view import Outcome
 
 _RETRY_S = 5.0  # until those whom nobody could reach are asked again; doubled every time
@@ -259,13 +260,7 @@ class Rounds:
         """L and C belong to the job for ever."""
         shape = self.durable.batch
         if shape is None:
-            pipelines = self._spec.pipelines
-            shape = choose(
-                microbatches=self._spec.training.microbatches,
-                pipelines=pipelines.count,
-                stages=pipelines.stages,
-                pipelines_max=pipelines.max,
-            )
+            shape = batch_shape(self._spec)
             self._out.save(batch=shape)
         return shape
 

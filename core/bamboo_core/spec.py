@@ -21,7 +21,9 @@ Json = Any
 
 
 class Numerics(StrEnum):
-    """How gradients are summed (DESIGN section 5)."""
+    """How gradients are summed (DESIGN section 5): in leaves so small that lost work can be spread,
+    or each pipeline's share as one.
+    """
 
     CANONICAL = "Canonical"
     FAST = "Fast"
@@ -201,6 +203,21 @@ def identity(spec: JobSpec) -> str:
     )
 
 
+def batch_shape(spec: JobSpec) -> canonical.BatchShape:
+    """L and C for a job that starts; they belong to it for ever. ValueError if G < pipelines.max"""
+    g, pipelines = spec.training.microbatches, spec.pipelines
+    if spec.numerics is Numerics.FAST:
+        return canonical.choose_fast(
+            microbatches=g, pipelines=pipelines.count, pipelines_max=pipelines.max
+        )
+    return canonical.choose(
+        microbatches=g,
+        pipelines=pipelines.count,
+        stages=pipelines.stages,
+        pipelines_max=pipelines.max,
+    )
+
+
 def _problems(spec: JobSpec) -> list[Problem]:
     return [
         *_batch_problems(spec),
@@ -210,7 +227,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
 
 
 def _batch_problems(spec: JobSpec) -> list[Problem]:
-    training, pipelines = spec.training, spec.pipelines
+    training = spec.training
     if training.micro_batch_size < 1:
         text = f"is {training.micro_batch_size}; it must be at least 1"
         return [Problem("spec.training.microBatchSize", text)]
@@ -221,12 +238,7 @@ def _batch_problems(spec: JobSpec) -> list[Problem]:
         )
         return [Problem("spec.training.globalBatchSize", text)]
     try:
-        canonical.choose(
-            microbatches=training.microbatches,
-            pipelines=pipelines.count,
-            stages=pipelines.stages,
-            pipelines_max=pipelines.max,
-        )
+        batch_shape(spec)
     except ValueError as error:
         text = f"{error}; raise it, or lower microBatchSize or pipelines.max"
         return [Problem("spec.training.globalBatchSize", text)]

@@ -14,7 +14,7 @@ from processes import ProcessFleet
 
 from bamboo_core.ids import Fence
 from bamboo_core.messages import Report
-from bamboo_core.numerics import BatchShape
+from bamboo_core.numerics import BatchShape, choose_fast
 
 expected = functools.lru_cache(reference.train)
 
@@ -56,6 +56,17 @@ def test_every_grid_equals_the_plain_program(pipelines, stages, leaf_size):
     batch = BatchShape(reference.G, leaf_size, 4)
     fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=stages, batch=batch)
     assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
+
+
+@pytest.mark.parametrize("pipelines", [2, 3])
+def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only(pipelines):
+    batch = choose_fast(microbatches=reference.G, pipelines=pipelines, pipelines_max=pipelines)
+    fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=2, batch=batch)
+    fast = expected(leaf_size=batch.leaf_size, chunks=batch.chunks)
+    canonical = expected(leaf_size=2, chunks=4)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=batch.leaf_size, chunks=batch.chunks)
+    assert fast.losses == pytest.approx(canonical.losses, rel=1e-5)
+    assert fast.norms != canonical.norms
 
 
 @pytest.mark.parametrize(("pipelines", "stages"), [(1, 2), (2, 2)])

@@ -36,6 +36,7 @@ from bamboo_core.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
+    Numerics,
     PipelinesSpec,
     RedundancyMode,
     TrainingSpec,
@@ -51,6 +52,7 @@ def spec(
     mode: RedundancyMode = RedundancyMode.REPLICA,
     every: int = 2,
     microbatches: int = 4,
+    numerics: Numerics = Numerics.CANONICAL,
 ) -> JobSpec:
     return JobSpec(
         model=FactorySpec("zoo:gpt"),
@@ -60,6 +62,7 @@ def spec(
         worker=WorkerSpec("image"),
         checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every),
         redundancy=mode,
+        numerics=numerics,
     )
 
 

@@ -17,7 +17,7 @@ from bamboo_core.messages import (
     Stop,
     Suspicion,
 )
-from bamboo_core.spec import RedundancyMode
+from bamboo_core.spec import Numerics, RedundancyMode
 from bamboo_core.view import Outcome
 
 from .fleet import Fleet, spec
@@ -45,6 +45,20 @@ def test_one_loss_costs_no_committed_step(victim: str, after: int) -> None:
     while fleet.events < after:
         assert fleet.step()
     fleet.kill(victim)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_fast_sums_survive_a_loss_as_well() -> None:
+    fleet = running(pipelines=2, stages=2, steps=3, numerics=Numerics.FAST)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert (plan.batch.leaf_size, plan.batch.chunks) == (2, 2)
+    while fleet.events < 60:
+        assert fleet.step()
+    fleet.kill("a1")
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE

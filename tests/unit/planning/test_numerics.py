@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bamboo_core.numerics import BatchShape, choose, tree_order
+from bamboo_core.numerics import BatchShape, choose, choose_fast, tree_order
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,26 @@ def test_choice(microbatches, pipelines, stages, leaf_size, chunks):
         pipelines_max=pipelines,
     )
     assert (shape.leaf_size, shape.chunks) == (leaf_size, chunks)
+
+
+@pytest.mark.parametrize(
+    ("microbatches", "pipelines", "most", "leaf_size", "chunks"),
+    [
+        (128, 4, 4, 32, 4),  # a pipeline's share as one
+        (24, 3, 3, 8, 2),  # C is halved while it exceeds the leaves
+        (24, 4, 6, 3, 4),  # eight leaves: for six pipelines, shared equally by four
+        (25, 4, 8, 1, 4),  # D does not divide G
+        (16, 1, 1, 16, 1),
+    ],
+)
+def test_fast_choice(microbatches, pipelines, most, leaf_size, chunks):
+    shape = choose_fast(microbatches=microbatches, pipelines=pipelines, pipelines_max=most)
+    assert (shape.leaf_size, shape.chunks) == (leaf_size, chunks)
+
+
+def test_fast_choice_needs_a_micro_batch_for_every_pipeline():
+    with pytest.raises(ValueError, match=r"3 micro-batches .* fewer than 4 pipelines"):
+        choose_fast(microbatches=3, pipelines=2, pipelines_max=4)
 
 
 @given(
