@@ -60,7 +60,7 @@ def units(seed: int, only: str = "") -> list[Unit]:
         for job in jobs:
             parts = max(1, len(job.agents) * job.microbatches // 4)
             out += [Unit(family, job, seed, part, parts) for part in range(parts)]
-    out += [Unit(f, j, seed) for f, j, _, _ in runs() if f not in ("singles", "pairs")]
+    out += [Unit(f, j, seed) for f, j, _ in runs() if f not in ("singles", "pairs")]
     return sorted((u for u in out if only in str(u)), key=lambda u: -u.weight)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 from tests.explore.history import History
-from tests.explore.walks import Branches, aside, branch, walk
+from tests.explore.walks import WHOLE, Branches, Part, aside, branch, walk
 
 
-def changes(base: History, stride: int = 1) -> Branches:
+def changes(base: History, part: Part = WHOLE) -> Branches:
     """Joins, drains with long and short notice, replaced or not, other grids; with a kill."""
     job = base.job
     spare = job.agents[-1]
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         names = sorted(at[1].nodes)
         name = names[n % len(names)]
         kind = n % 6
@@ -36,10 +36,10 @@ def changes(base: History, stride: int = 1) -> Branches:
             yield branch(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
 
 
-def moves(base: History, stride: int = 1) -> Branches:
+def moves(base: History, part: Part = WHOLE) -> Branches:
     """Agents hand over to newcomers while the operator restarts; nobody dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         found = at
         for name in spares:
             found = branch(found, 0, ("start", name))
@@ -51,17 +51,17 @@ def moves(base: History, stride: int = 1) -> Branches:
         yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
 
 
-def rushes(base: History, stride: int = 1) -> Branches:
+def rushes(base: History, part: Part = WHOLE) -> Branches:
     """Short notice: what an agent holds is taken over by a newcomer; nobody dies."""
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         found = branch(at, 0, ("start", base.job.agents[-1]))
         yield branch(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
 
 
-def heirs(base: History, stride: int = 1) -> Branches:
+def heirs(base: History, part: Part = WHOLE) -> Branches:
     """A newcomer gets its copies; then everybody dies who had been there before."""
     rng = random.Random(base.seed)
-    for at in walk(base, stride):
+    for at in walk(base, part):
         first, *others = base.job.at_start
         found = branch(at, 0, ("start", base.job.agents[-1]))
         for name in others:
@@ -69,20 +69,20 @@ def heirs(base: History, stride: int = 1) -> Branches:
         yield branch(found, rng.randrange(10, 70), ("kill", first, 1))
 
 
-def handovers(base: History, stride: int = 1) -> Branches:
+def handovers(base: History, part: Part = WHOLE) -> Branches:
     """An agent hands over to a newcomer, which dies."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         newcomer = base.job.agents[-1]
         found = branch(at, 0, ("start", newcomer))
         found = branch(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
         yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
 
 
-def lessons(base: History, stride: int = 1) -> Branches:
+def lessons(base: History, part: Part = WHOLE) -> Branches:
     """A newcomer gets its copies while the others train; it, a source or the operator dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         names = sorted(set(at[1].nodes) & set(base.job.at_start))
         found = branch(at, 0, ("kill", names[n % len(names)], n % 3)) if n % 4 else at
         for name in spares:
@@ -104,13 +104,13 @@ def lessons(base: History, stride: int = 1) -> Branches:
             yield aside(found)
 
 
-def regrids(base: History, stride: int = 1) -> Branches:
+def regrids(base: History, part: Part = WHOLE) -> Branches:
     """Another number of stages, and so another cut, while agents live; then a second blow."""
     rng, job = random.Random(base.seed), base.job
     agents = len(job.at_start)
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2, 3) if d * p <= agents]
     grids = [g for g in grids if g != (job.pipelines, job.stages)]
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         grid, names = grids[n % len(grids)], sorted(at[1].nodes)
         found = branch(at, 0, ("regrid", *grid))
         yield aside(found)

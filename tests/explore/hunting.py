@@ -10,7 +10,7 @@ from tests.explore.faults import Planted
 from tests.explore.history import History, violation
 from tests.explore.scenarios import FAMILIES
 from tests.explore.verdict import Violation
-from tests.explore.walks import POLICIES
+from tests.explore.walks import POLICIES, parts
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def hunt(fault: Planted, seconds: float, seed: int = 0) -> Hunt:
 def _first(family: str, base: History, end: float) -> tuple[tuple[History, str] | None, int]:
     ran, history = 0, base
     try:
-        for at, world in FAMILIES[family](base, 17):
+        for at, world in FAMILIES[family](base, next(parts(17, base.seed))):
             ran, history = ran + 1, at
             world.finish()
             if time() > end or ran >= 60:

@@ -8,22 +8,22 @@ from itertools import combinations
 from tests.explore.disturbances import Fault, island
 from tests.explore.history import History, advance
 from tests.explore.network import OPERATOR
-from tests.explore.walks import Branches, branch, walk
+from tests.explore.walks import WHOLE, Branches, Part, branch, walk
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
 
 
-def singles(base: History, stride: int = 1) -> Branches:
+def singles(base: History, part: Part = WHOLE) -> Branches:
     """Every event x every agent that lives; the fate of what it had sent rotates."""
-    for n, at in enumerate(walk(base, stride, begun=False)):
+    for n, at in enumerate(walk(base, part, begun=False), part.turn):
         for i, name in enumerate(sorted(at[1].nodes)):
             yield branch(at, 0, ("kill", name, (n + i) % 3))
 
 
-def pairs(base: History, stride: int = 1) -> Branches:
+def pairs(base: History, part: Part = WHOLE) -> Branches:
     """Two at once; replaced or not."""
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         for a, b in combinations(sorted(at[1].nodes), 2):
             first = branch(at, 0, ("kill", a, n % 3))
             found = branch(first, 0, ("kill", b, (n + 1) % 3))
@@ -37,9 +37,9 @@ def replaced(at: tuple[History, World], count: int) -> tuple[History, World]:
     return at
 
 
-def seconds(base: History, stride: int = 1) -> Branches:
+def seconds(base: History, part: Part = WHOLE) -> Branches:
     """A second one during the recovery from the first, at every third of its events."""
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         for i, a in enumerate(sorted(at[1].nodes)):
             history, world = branch(at, 0, ("kill", a, (n + i) % 3))
             for gap in range(0, 60, 3):
@@ -51,12 +51,12 @@ def seconds(base: History, stride: int = 1) -> Branches:
                     break
 
 
-def bulks(base: History, stride: int = 1) -> Branches:
+def bulks(base: History, part: Part = WHOLE) -> Branches:
     """A pipeline, a stage, half of the agents: at once, or over a while."""
     names, p = base.job.at_start, base.job.stages
     groups = [names[i : i + p] for i in range(0, len(names), p)]
     groups += [names[s::p] for s in range(p)] + [names[::2], names[1::2]]
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         group, late = groups[n % len(groups)], n // len(groups) % 2
         found = at
         for i, name in enumerate(group):
@@ -64,9 +64,9 @@ def bulks(base: History, stride: int = 1) -> Branches:
         yield found
 
 
-def operators(base: History, stride: int = 1) -> Branches:
+def operators(base: History, part: Part = WHOLE) -> Branches:
     """The operator dies, alone or with an agent, once or twice; or a second one appears."""
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         names = sorted(at[1].nodes)
         crash: Fault = ("restart operator", bool(n % 2))
         yield branch(branch(at, 0, crash), n % 13, crash)
@@ -96,10 +96,10 @@ def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple:
     return island(set(names), {OPERATOR})
 
 
-def partitions(base: History, stride: int = 1) -> Branches:
+def partitions(base: History, part: Part = WHOLE) -> Branches:
     """Links break, one way or both, an island with or without the operator; healed or not."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         names = sorted(at[1].nodes)
         found = branch(at, 0, ("cut", *links(n % 6, names, rng)))
         if n % 5 == 1:
@@ -111,10 +111,10 @@ def partitions(base: History, stride: int = 1) -> Branches:
         yield found
 
 
-def islands(base: History, stride: int = 1) -> Branches:
+def islands(base: History, part: Part = WHOLE) -> Branches:
     """A hand-over, then an island without the operator: all newcomers, or all who were there."""
     rng, job = random.Random(base.seed), base.job
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         found = at
         for name in job.agents[len(job.at_start) :]:
             found = branch(found, 0, ("start", name))
@@ -135,10 +135,10 @@ def islands(base: History, stride: int = 1) -> Branches:
         yield found
 
 
-def shrinks(base: History, stride: int = 1) -> Branches:
+def shrinks(base: History, part: Part = WHOLE) -> Branches:
     """Fewer pipelines are wanted; whoever stays is cut off with its plan from the operator."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         found = branch(at, 0, ("want", 1))
         found = branch(found, rng.randrange(10, 60), ("duplicate",))
         plan, names = found[1].plan, set(found[1].nodes)

@@ -6,7 +6,7 @@ import random
 
 from tests.explore.disturbances import Fault
 from tests.explore.history import History, advance
-from tests.explore.walks import Branches, aside, branch, walk
+from tests.explore.walks import WHOLE, Branches, Part, aside, branch, walk
 
 from bamboo_core.ids import AgentId
 from bamboo_core.plan import layers_of
@@ -14,10 +14,10 @@ from bamboo_core.plan import layers_of
 _LONG = 100_000  # events: until nothing happens any more
 
 
-def forks(base: History, stride: int = 1) -> Branches:
+def forks(base: History, part: Part = WHOLE) -> Branches:
     """A restore, a new leader that looks at the files, and another restore."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         found, names = at, base.job.at_start
         for again in range(2):
             plan = found[1].plan
@@ -32,10 +32,10 @@ def forks(base: History, stride: int = 1) -> Branches:
         yield found
 
 
-def restores(base: History, stride: int = 1) -> Branches:
+def restores(base: History, part: Part = WHOLE) -> Branches:
     """All holders of a layer die; sometimes a second blow during the restore."""
     job = base.job
-    for n, at in enumerate(walk(base, stride)):
+    for n, at in enumerate(walk(base, part), part.turn):
         plan = at[1].arbiter.status().plan
         if plan is None:
             continue
@@ -55,11 +55,11 @@ def restores(base: History, stride: int = 1) -> Branches:
         yield branch(found, (n * 13) % 90, blow)
 
 
-def suspensions(base: History, stride: int = 1) -> Branches:
+def suspensions(base: History, part: Part = WHOLE) -> Branches:
     """Suspended, perhaps with a loss, and resumed: too early, or later on another grid."""
     rng, job = random.Random(base.seed), base.job
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2)]
-    for n, at in enumerate(walk(base, stride, begun=False)):
+    for n, at in enumerate(walk(base, part, begun=False), part.turn):
         found = branch(at, 0, ("suspend",))
         if n % 3 == 1:
             found = branch(found, rng.randrange(60), _blow(n // 3, sorted(found[1].nodes)))

@@ -10,15 +10,15 @@ from tests.explore.disturbances import Fault
 from tests.explore.history import History
 from tests.explore.job import Job
 from tests.explore.losses import links
-from tests.explore.walks import POLICIES, Branches, branch
+from tests.explore.walks import POLICIES, WHOLE, Branches, Part, branch
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
 
 
-def fuzz(base: History, stride: int = 1) -> Branches:
+def fuzz(base: History, part: Part = WHOLE) -> Branches:
     """One to six faults of any kind at random moments."""
-    rng = random.Random(base.seed * 7919 + stride)
+    rng = random.Random(base.seed * 7919 + part.phase + part.turn)
     job = base.job
     for _ in range(10**9):
         seed = rng.randrange(1 << 30)

@@ -1,6 +1,7 @@
 """A short slice of the exploration; ``scripts/explore`` runs all of it."""
 
 import os
+from itertools import chain
 from time import time
 
 import pytest
@@ -21,12 +22,13 @@ from tests.explore.plan_of_runs import (
     SMALL,
     SPARE,
     TURNING,
+    coarseness,
     grids,
     runs,
 )
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
-from tests.explore.walks import POLICIES, branch
+from tests.explore.walks import POLICIES, Part, branch, parts, walk
 from tests.explore.world import World
 
 from bamboo_core.numerics import BatchShape
@@ -61,7 +63,7 @@ def test_an_undisturbed_run_is_exact(policy):
 @pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
 def test_no_history_breaks_the_promise(family, job):
     tally = Tally()
-    branches = FAMILIES[family](History(job, 1), 7)
+    branches = FAMILIES[family](History(job, 1), Part(7, 1))
     tally.run(branches, until=time() + SECONDS)
     assert not tally.violations, explain(tally.violations[0][0])
     assert tally.cases
@@ -94,6 +96,32 @@ def test_units_leave_nothing_out():
     assert len(set().union(*(tally.histories for tally in parts))) == sum(
         tally.outcomes["complete"] for tally in parts
     )
+
+
+@pytest.mark.parametrize("job", [PAIRS[2], PAIRS[0]], ids=str)
+def test_what_fits_into_the_time_rotates_with_the_seed(job):
+    base, count = History(job, 1), coarseness("singles", job)
+    seen = [events(base, next(parts(count, seed))) for seed in range(count)]
+    everything = events(base, Part())
+    assert sorted(chain(*seen)) == everything
+    assert all(part[-1] > everything[-1] - count and part[0] < count for part in seen)
+    assert sorted(chain(*(events(base, p) for p in parts(count, 5)))) == everything
+    kills = [kill_points(job, next(parts(count, seed))) for seed in range(count)]
+    assert len({frozenset(points) for points in kills}) > count // 2
+    assert set().union(*kills) == kill_points(job, Part())
+
+
+def events(base, part):
+    """At which events of the undisturbed run the part stops."""
+    return [history.script[-1][0] for history, _ in walk(base, part, begun=False)]
+
+
+def kill_points(job, part):
+    """Where the kills of a part of the family are."""
+    found = set()
+    for _, world in FAMILIES["singles"](History(job, 1), part):
+        found.update(world.points)
+    return found
 
 
 def test_everything_is_in_the_units():

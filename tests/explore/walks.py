@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from tests.explore.disturbances import Fault
 from tests.explore.history import History, advance, apply
@@ -12,14 +13,32 @@ POLICIES = ("random", "fifo", "late", "slow-control")
 Branches = Iterator[tuple[History, World]]
 
 
-def walk(history: History, stride: int = 1, *, begun: bool = True) -> Branches:
-    """The undisturbed run, stopped at every ``stride``-th event; the seed says which.
+class Part(NamedTuple):
+    """Every ``stride``-th event of a run, from ``phase`` on; turn: where a family begins with what
+    it alternates between."""
+
+    stride: int = 1
+    phase: int = 0
+    turn: int = 0
+
+
+WHOLE = Part()
+
+
+def parts(stride: int, seed: int) -> Iterator[Part]:
+    """Together they are the whole run, each goes all along it; the seed says which is first."""
+    for i in range(stride):
+        yield Part(stride, (seed + i) % stride, (seed + i) // stride)
+
+
+def walk(history: History, part: Part = WHOLE, *, begun: bool = True) -> Branches:
+    """The undisturbed run, stopped at the events of the part.
 
     begun: only from the first plan on.
     """
     world, event = World(history.job, history.seed, history.policy), 0
     while True:
-        if (world.plan is not None or not begun) and event % stride == history.seed % stride:
+        if (world.plan is not None or not begun) and event % part.stride == part.phase:
             yield history.then(event, ()), world
         if not world.step():
             return
