@@ -155,18 +155,22 @@ def refuse(
     """Conditions of a job whose spec cannot be used; the others stay as they were."""
     text = "; ".join(str(problem) for problem in problems)
     refused = Condition(Type.ACCEPTED, False, reason, text)
-    kept = [c for c in before if c.type != Type.ACCEPTED]
+    kept = [c for c in before if c.type != Type.ACCEPTED and c.reason != Reason.RECONCILE_ERROR]
     if not kept:
         kept = [Condition(Type.RUNNING, False, Reason.NOT_ACCEPTED, "see condition Accepted")]
     return dated([refused, *kept], before, now)
 
 
 def stalled(before: Iterable[Condition], error: str, *, now: float) -> tuple[Condition, ...]:
-    """Conditions of a job that the operator cannot get on with."""
+    """Conditions of a job that the operator cannot get on with, perhaps from the beginning."""
     before = tuple(before)
     text = f"the operator cannot get on: {error}"
     fault = Condition(Type.STALLED, True, Reason.RECONCILE_ERROR, text)
-    return dated([fault if c.type == Type.STALLED else c for c in before], before, now)
+    kept = [c for c in before if c.type != Type.STALLED]
+    if not kept:
+        unknown = Condition(Type.ACCEPTED, None, Reason.RECONCILE_ERROR, text)
+        kept = [unknown, Condition(Type.RUNNING, False, Reason.NOT_ACCEPTED, "see Accepted")]
+    return dated([*kept, fault], before, now)
 
 
 def dated(

@@ -97,13 +97,17 @@ class Reconciler:
         """Say in the job's status that we cannot get on with it; best effort."""
         try:
             body = await self._kube.get(api.job(namespace, name))
-            if body is None or not (body.get("status") or {}).get("conditions"):
+            if body is None:
                 return
             job, memory = observe.job_view(body), statuses.read_memory(body)
-            fault = lifecycle.stalled(memory.conditions, str(error), now=self._ports.clock())
+            text = str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {error}"
+            fault = lifecycle.stalled(memory.conditions, text, now=self._ports.clock())
             await self._write_conditions(job, body, fault)
-        except ApiError:
-            log.warning("the fault cannot be noted", extra={"job": f"{namespace}/{name}"})
+        except Exception:
+            log.exception("the fault cannot be noted", extra={"job": f"{namespace}/{name}"})
+            return
+        if (known := self._known.get(job.uid)) is not None:
+            known.memory = replace(known.memory, conditions=fault)
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         view = await self._observe(job, spec)

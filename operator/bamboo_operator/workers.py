@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_S = 0.5
 _LONGEST_S = 30.0
+_WORTH_TELLING = 3
+"""An API server that fails once is nobody's business; one that goes on refusing is the user's."""
 
 
 class Workers:
@@ -81,6 +83,8 @@ class Workers:
         self._queue.add_after(key, pause_s)
         if isinstance(error, ApiError):
             log.warning("a reconcile failed", extra={"job": "/".join(key), "error": str(error)})
+            if count >= _WORTH_TELLING:
+                await self._reconciler.note_fault(*key, error)
             return
         log.error("a reconcile failed", exc_info=error, extra={"job": "/".join(key)})
         await self._reconciler.note_fault(*key, error)

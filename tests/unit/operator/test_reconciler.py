@@ -275,6 +275,72 @@ async def test_one_jobs_error_is_shown_and_tried_again(desk: Desk) -> None:
     assert queue._schedule.next_at() is not None
 
 
+async def test_an_error_at_the_first_look_is_shown_too(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise AttributeError("'str' object has no attribute 'get'")
+
+    desk.apply()
+    workers = Workers(WorkQueue(), desk.reconciler, Metrics(list))
+    with monkeypatch.context() as patched:
+        patched.setattr("bamboo_core.spec.from_manifest", fail)
+        await workers._one(("ns", "job"))
+    accepted, stalled = desk.condition("Accepted"), desk.condition("Stalled")
+    assert (accepted["status"], accepted["reason"]) == ("Unknown", "ReconcileError")
+    assert "AttributeError: 'str' object has no attribute 'get'" in accepted["message"]
+    assert stalled["status"] == "True"
+    desk.apply(model={"factory": "m:b", "args": {"a b": 1}})
+    await workers._one(("ns", "job"))
+    assert desk.condition("Accepted")["reason"] == "SpecInvalid"
+    desk.apply()
+    await workers._one(("ns", "job"))
+    assert desk.condition("Accepted")["status"] == "True"
+    assert desk.condition("Stalled")["status"] == "False"
+
+
+async def test_a_refused_job_that_meets_an_error_is_refused_again(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.apply(model={"factory": "m:b", "args": {"a b": 1}})
+    workers = Workers(WorkQueue(), desk.reconciler, Metrics(list))
+    await workers._one(("ns", "job"))
+    with monkeypatch.context() as patched:
+        patched.setattr("bamboo_core.spec.from_manifest", lambda _: 1 / 0)
+        await workers._one(("ns", "job"))
+    assert desk.condition("Stalled")["reason"] == "ReconcileError"
+    await workers._one(("ns", "job"))
+    assert [c["type"] for c in desk.status["conditions"]] == ["Accepted", "Running"]
+    assert desk.condition("Accepted")["reason"] == "SpecInvalid"
+
+
+async def test_an_api_server_that_goes_on_failing_is_shown(desk: Desk) -> None:
+    desk.apply()
+    desk.kube.fail = failing("list", "/pods", ApiError(500, "InternalError", "no etcd"))
+    workers = Workers(WorkQueue(), desk.reconciler, Metrics(list))
+    for _ in range(2):
+        await workers._one(("ns", "job"))
+    assert desk.status == {}
+    await workers._one(("ns", "job"))
+    assert "no etcd" in desk.condition("Stalled")["message"]
+
+
+async def test_badly_typed_pod_templates_are_refused(desk: Desk) -> None:
+    template = {"spec": {"containers": [{"name": "agent", "securityContext": "x"}]}}
+    desk.apply(worker={"image": "agent:1", "podTemplate": template})
+    await desk.reconcile()
+    accepted = desk.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert "podTemplate.spec.containers[0].securityContext: is 'x'" in accepted["message"]
+
+
+async def test_a_fault_that_cannot_be_noted_stops_nothing(desk: Desk) -> None:
+    desk.apply()
+    desk.kube.fail = failing("get", "bamboojobs", ApiError(500, "InternalError", "no etcd"))
+    await desk.reconciler.note_fault("ns", "job", ValueError("x"))
+    assert desk.status == {}
+
+
 async def test_a_conflict_is_tried_again_at_once(desk: Desk) -> None:
     desk.apply()
     desk.kube.fail = failing("apply", "/status", ApiError(409, "Conflict", "changed"))
