@@ -1,7 +1,7 @@
 """How a loss was absorbed, read from the job's events. Pure.
 
 The operator's events carry the plan's epoch: ``Stopped`` says why agents were stopped, ``Planned``
-what they go on with, ``Resumed`` how long after the stop the next step was committed.
+what they go on with, ``Resumed`` that the next step was committed. Their ``eventTime`` says when.
 """
 
 from __future__ import annotations
@@ -9,20 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from bamboo_cli.job import Manifest
 
 _EPOCH = re.compile(r"epoch (\d+): (.*)", re.DOTALL)
-_PAUSE = re.compile(r"([0-9.]+) s after the stop")
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """why: what stopped training; plan: with whom it went on; pause_s: None if it never did."""
+    """why: what stopped training; plan: with whom it went on; stopped_at, resumed_at: Unix time of
+    the operator's STOP and of the first commit after it, in seconds; None if it never came."""
 
     why: str
     plan: str
-    pause_s: float | None
+    stopped_at: float
+    resumed_at: float | None
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,7 @@ class _Told:
     reason: str
     epoch: int
     text: str
+    at: float
 
 
 def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None:
@@ -41,11 +44,11 @@ def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None
     stop = stops[0]
     resumed = _first(told, "Resumed", stop.epoch)
     plan = _first(told, "Planned", resumed.epoch if resumed else stop.epoch)
-    pause = _PAUSE.search(resumed.text) if resumed else None
     return Recovery(
         why=stop.text,
         plan=plan.text if plan else "",
-        pause_s=float(pause[1]) if pause else None,
+        stopped_at=stop.at,
+        resumed_at=resumed.at if resumed else None,
     )
 
 
@@ -55,5 +58,8 @@ def _first(told: Sequence[_Told], reason: str, epoch: int) -> _Told | None:
 
 
 def _read(event: Manifest) -> _Told | None:
-    match = _EPOCH.match(event.get("message") or "")
-    return _Told(event.get("reason", ""), int(match[1]), match[2]) if match else None
+    match, at = _EPOCH.match(event.get("message") or ""), event.get("eventTime")
+    if match is None or at is None:
+        return None
+    when = datetime.fromisoformat(at).timestamp()
+    return _Told(event.get("reason", ""), int(match[1]), match[2], when)

@@ -33,7 +33,7 @@ class Strike:
 
 @dataclass(frozen=True)
 class Hit:
-    """A strike that has been carried out ``at_s`` seconds after the start, during ``step``."""
+    """A strike that has been carried out at ``at_s``, Unix time in seconds, during ``step``."""
 
     blow: Blow
     pods: tuple[str, ...]
@@ -68,23 +68,28 @@ def schedule(*, pipelines: int, stages: int) -> tuple[Strike, ...]:
 
 
 class Chaos:
-    """Carries strikes out, one after the other, each as soon as it is due."""
+    """Carries strikes out, one after the other, each as soon as it is due. clock: Unix time."""
 
     def __init__(
         self, machines: Machines, strikes: Sequence[Strike], clock: Callable[[], float]
     ) -> None:
         self._machines, self._clock = machines, clock
-        self._waiting = list(strikes)
+        self.left = list(strikes)
+        """Those that have not been carried out, in order."""
         self.hits: list[Hit] = []
 
     def watch(self, snapshot: Snapshot) -> None:
-        """Strike if it is time: never before a step has followed upon the last blow."""
+        """Strike if it is time: never before a step has followed upon the last blow, and never
+        anything but all of its slots."""
         job = snapshot.job
         has_gone_on = not self.hits or job.step > self.hits[-1].step
-        if not self._waiting or not has_gone_on or not is_due(self._waiting[0], job):
+        if not self.left or not has_gone_on or not is_due(self.left[0], job):
             return
-        strike = self._waiting.pop(0)
+        strike = self.left[0]
         victims = seats_of(strike, snapshot.seats)
+        if len(victims) < len(strike.slots):
+            return
+        del self.left[0]
         self.hits.append(Hit(strike.blow, _pods(victims), job.step, self._clock()))
         for seat in victims:
             if strike.blow is Blow.NOTICED:

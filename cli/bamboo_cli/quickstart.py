@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +19,13 @@ import yaml
 from rich.console import Console
 
 from bamboo_cli import playground as grounds
-from bamboo_cli.chaos import Chaos, schedule
+from bamboo_cli.chaos import Chaos, Strike, schedule
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
 from bamboo_cli.kube import Kube
 from bamboo_cli.playground import Playground, playground
-from bamboo_cli.report import Comparison, Story, final_report
+from bamboo_cli.report import Comparison, Story, final_report, is_success
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
@@ -51,30 +52,43 @@ class Wishes:
 
 
 def run_quickstart(wishes: Wishes, console: Console) -> int:
-    """Run it; the exit code: 0 if the job completed and its bits are right."""
+    """Run it; the exit code: 0 if the job completed, every blow fell and the bits are right."""
     timeline = Timeline()
     manifest = read_manifest(wishes.file)
     check_room(manifest, wishes.ground)
+    strikes = strikes_for(manifest) if wishes.losses else ()
     with playground(wishes.ground, console, timeline) as ground:
         session = Session(ground, console, wishes.timeout_s)
-        strikes = schedule(**_grid(manifest)) if wishes.losses else ()
-        chaos = Chaos(ground.cluster, strikes, lambda: timeline.elapsed_s)
+        chaos = Chaos(ground.cluster, strikes, time.time)
         job = session.run(manifest, timeline, chaos.watch)
-        story = Story(chaos.hits, session.events(job))
         comparison = None
         if chaos.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, timeline)
+        story = Story(chaos.hits, session.events(job), chaos.left)
         ground.keep = wishes.ground.keep
     console.print(final_report(job, timeline, story, comparison))
     if ground.keep:
         console.print(how_to_go_on(ground, job), markup=False, highlight=False, soft_wrap=True)
-    is_right = comparison is None or not comparison.differing
-    return 0 if job.ended == "Complete" and is_right else 1
+    return 0 if is_success(job, story, comparison) else 1
 
 
-def _grid(manifest: Manifest) -> dict[str, int]:
-    pipelines = manifest["spec"]["pipelines"]
-    return {"pipelines": pipelines["count"], "stages": pipelines["stages"]}
+def strikes_for(manifest: Manifest) -> tuple[Strike, ...]:
+    """What will be broken. CommandError if the job could not show that this changes nothing."""
+    spec = manifest.get("spec") or {}
+    pipelines = spec.get("pipelines") or {}
+    count, stages = pipelines.get("count", 1), pipelines.get("stages", 1)
+    strikes = schedule(pipelines=count, stages=stages)
+    if not strikes:
+        raise CommandError(
+            f"spec.pipelines {count} x {stages} bears no loss; choose 2 stages or more, or give"
+            " --no-losses."
+        )
+    if "checkpoint" not in spec:
+        raise CommandError(
+            "spec.checkpoint is missing, and without the last checkpoint the final bits cannot be"
+            " compared; set it, or give --no-losses."
+        )
+    return strikes
 
 
 def read_manifest(path: Path) -> Manifest:

@@ -11,17 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.absorbed import recovery
-from bamboo_cli.chaos import Hit
+from bamboo_cli.chaos import Blow, Hit, Strike
 from bamboo_cli.job import Job, Manifest
 from bamboo_cli.timeline import Timeline
 
 
 @dataclass(frozen=True)
 class Story:
-    """What was broken, and the job's events."""
+    """What was broken, what was to be broken and was not, and the job's events."""
 
     hits: Sequence[Hit] = ()
     events: Sequence[Manifest] = ()
+    left: Sequence[Strike] = ()
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,45 @@ def final_report(
     """Everything worth keeping of a finished run."""
     parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
     if story.hits:
-        parts.append(blows(story.hits, story.events))
+        parts += [blows(story.hits, story.events), _LEGEND]
     if comparison is not None:
         parts.append(verdict(comparison))
+    parts += [Text(line, style="bold red") for line in unproven(job, story, comparison)]
     return Group(*parts, times(timeline))
+
+
+def is_success(job: Job, story: Story, comparison: Comparison | None) -> bool:
+    """Whether the job completed, all that was to be broken was, and the bits are right."""
+    is_right = comparison is None or not comparison.differing
+    return job.ended == "Complete" and is_right and not unproven(job, story, comparison)
+
+
+def unproven(job: Job, story: Story, comparison: Comparison | None) -> list[str]:
+    """What a completed run was to show and has not, a sentence each."""
+    if job.ended != "Complete":
+        return []
+    found = [_missed(strike, job) for strike in story.left]
+    found += [
+        f"Nothing tells how training went on without {', '.join(hit.pods)}: see the job's events."
+        for hit in story.hits
+        if not _is_absorbed(hit, story.events)
+    ]
+    if story.hits and comparison is None:
+        found.append("The bits were not compared with those of an undisturbed run.")
+    return found
+
+
+def _missed(strike: Strike, job: Job) -> str:
+    return (
+        f'"{strike.blow}" was due at step {strike.progress * job.steps:.0f} of {job.steps} and did'
+        " not happen: the job ended before all of its agents were seen running; give it more steps"
+        " (spec.training.steps) or more --nodes, or break nothing (--no-losses)."
+    )
+
+
+def _is_absorbed(hit: Hit, events: Sequence[Manifest]) -> bool:
+    found = recovery(hit.pods, events)
+    return found is not None and found.resumed_at is not None
 
 
 def outcome(job: Job, timeline: Timeline) -> Text:
@@ -79,21 +115,31 @@ def losses(job: Job) -> Text:
 
 
 def blows(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:
-    """Each blow: when, whom it hit, how training went on, and the pause."""
+    """Each blow: when, whom it hit, how training went on, and what that took."""
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading in ("step", "what happened", "agents", "went on with", "pause"):
+    for heading in ("step", "what happened", "agents", "went on with", "stop after", "pause"):
         table.add_column(heading, overflow="fold")
     for hit in hits:
-        plan, pause = _absorbed(hit, events)
-        table.add_row(str(hit.step), hit.blow, "\n".join(hit.pods), plan, pause)
+        absorbed = _absorbed(hit, events)
+        table.add_row(str(hit.step), hit.blow, "\n".join(hit.pods), *absorbed)
     return table
 
 
-def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str]:
+_LEGEND = Text(
+    "stop after: from the blow to the operator's STOP; pause: from the blow to the next commit"
+    " (with notice, from the STOP, since training goes on until then)",
+    style="dim",
+)
+
+
+def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, str]:
+    """Plan, seconds until the STOP, seconds of the pause."""
     found = recovery(hit.pods, events)
     if found is None:
-        return "no event tells", "-"
-    return found.plan, "-" if found.pause_s is None else f"{found.pause_s:.2f} s"
+        return "no event tells", "-", "-"
+    began_at = found.stopped_at if hit.blow is Blow.NOTICED else hit.at_s
+    pause = "-" if found.resumed_at is None else f"{found.resumed_at - began_at:.2f} s"
+    return found.plan, f"{found.stopped_at - hit.at_s:.2f} s", pause
 
 
 def verdict(comparison: Comparison) -> Text:

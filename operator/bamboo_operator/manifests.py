@@ -188,3 +188,8 @@ def ca_config_map(namespace: str, bundle: str, address: str) -> Object:
 def instant(at: float) -> str:
     """RFC 3339, whole seconds, UTC."""
     return datetime.fromtimestamp(int(at), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def precise_instant(at: float) -> str:
+    """RFC 3339, microseconds, UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

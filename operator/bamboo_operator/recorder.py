@@ -15,7 +15,7 @@ from collections.abc import Callable
 from bamboo_core.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
-from bamboo_operator.manifests import instant
+from bamboo_operator.manifests import instant, precise_instant
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +37,10 @@ class Recorder:
         """severity: Normal or Warning; reason: CamelCase."""
         text = message[:_MAX_MESSAGE]
         digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
-        now = instant(self._clock())
+        now = self._clock()
         known = self._known.get(digest)
         event = known or self._new(job, f"{job.name}.{digest}", severity, reason, text, now)
-        event |= {"count": event["count"] + 1, "lastTimestamp": now}
+        event |= {"count": event["count"] + 1, "lastTimestamp": instant(now)}
         self._known[digest] = event
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
@@ -50,7 +50,7 @@ class Recorder:
             self.dropped += 1
 
     def _new(
-        self, job: JobView, name: str, severity: str, reason: str, message: str, now: str
+        self, job: JobView, name: str, severity: str, reason: str, message: str, now: float
     ) -> Object:
         return {
             "apiVersion": "v1",
@@ -69,7 +69,9 @@ class Recorder:
             "source": {"component": "bamboo-operator"},
             "reportingComponent": "bamboo-operator",
             "reportingInstance": self._identity,
-            "firstTimestamp": now,
+            "firstTimestamp": instant(now),
+            "eventTime": precise_instant(now),  # the API server wants an action with it
+            "action": "Train",
             "count": 0,
         }
 

@@ -50,6 +50,7 @@ def test_the_whole_schedule(snapshot: Snapshot) -> None:
     assert machines.done == [("notice", "n11"), ("kill", "n13"), ("kill", "n01"), ("kill", "n02")]
     assert [hit.step for hit in chaos.hits] == [12, 28, 48]
     assert chaos.hits[2].pods == ("gpt-p0-s1-i0", "gpt-p0-s2-i0")
+    assert not chaos.left
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,18 @@ def test_a_step_lies_between_two_blows(snapshot: Snapshot) -> None:
     for _ in range(3):
         chaos.watch(at(snapshot, 79))
     assert len(chaos.hits) == 1
+
+
+def test_neighbours_fall_together_or_not_at_all(snapshot: Snapshot) -> None:
+    machines = Machines()
+    neighbours = Strike(0.1, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+    chaos = Chaos(machines, [neighbours], lambda: 7.0)
+    seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
+    chaos.watch(replace(snapshot, seats=seats))
+    assert (machines.done, chaos.hits, chaos.left) == ([], [], [neighbours])
+    chaos.watch(snapshot)
+    assert machines.done == [("kill", "n01"), ("kill", "n02")]
+    assert (chaos.hits[0].at_s, chaos.left) == (7.0, [])
 
 
 def test_a_seat_without_a_running_pod_is_spared(snapshot: Snapshot) -> None:

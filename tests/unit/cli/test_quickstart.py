@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,7 +18,7 @@ from rich.console import Console
 from bamboo_cli import playground as grounds
 from bamboo_cli import quickstart
 from bamboo_cli.errors import CommandError
-from bamboo_cli.job import read_job
+from bamboo_cli.job import Job, read_job
 from bamboo_cli.playground import playground
 from bamboo_cli.programs import Programs
 from bamboo_cli.screen import Snapshot
@@ -186,6 +187,56 @@ def test_the_example_is_placed_in_the_playground(tmp_path: Path) -> None:
     assert placed["metadata"]["name"] == "other"
     assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
     assert example["metadata"]["name"] == "quickstart"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pipelines": {"count": 2, "stages": 1}}, "spec.pipelines 2 x 1 bears no loss.*2 stages"),
+        ({"pipelines": None}, "bears no loss"),
+        ({"checkpoint": None}, "spec.checkpoint is missing.*set it, or give --no-losses"),
+    ],
+)
+def test_a_job_that_could_not_show_that_losses_change_nothing(
+    change: dict[str, Any], words: str
+) -> None:
+    example = quickstart.read_manifest(quickstart._EXAMPLE)
+    assert len(quickstart.strikes_for(example)) == 3
+    spec = {key: value for key, value in (example["spec"] | change).items() if value is not None}
+    with pytest.raises(CommandError, match=words):
+        quickstart.strikes_for(example | {"spec": spec})
+
+
+class Scripted:
+    """In place of a session: the job is seen at these steps, and completes. Events: none."""
+
+    steps: Sequence[int] = ()
+
+    def __init__(self, *_: object) -> None:
+        pass
+
+    def run(self, manifest: Any, timeline: Timeline, act: Any, *, name: str = "") -> Job:
+        status = {"phase": "Running", "conditions": [{"type": "Complete", "status": "True"}]}
+        metadata = {"namespace": "x", "uid": "u", **manifest["metadata"]}
+        job = read_job({**manifest, "metadata": metadata, "status": status})
+        for step in self.steps:
+            act(Snapshot(job=replace(job, step=step)))
+        return job
+
+    def events(self, job: Job) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(("losses", "code"), [(True, 1), (False, 0)])
+def test_a_run_in_which_nothing_fell_although_it_should_have_fails(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, losses: bool, code: int
+) -> None:
+    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(Scripted, "steps", range(81))
+    console = Console(file=StringIO(), width=400)
+    assert quickstart.run_quickstart(quickstart.Wishes(losses=losses), console) == code
+    assert isinstance(console.file, StringIO)
+    assert console.file.getvalue().count("did not happen") == 3 * losses
 
 
 def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, Any]) -> None:

@@ -7,13 +7,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from bamboo_cli import report
 from bamboo_cli.absorbed import Recovery, recovery
-from bamboo_cli.chaos import Blow, Hit
-from bamboo_cli.job import read_job
+from bamboo_cli.chaos import Blow, Hit, Strike
+from bamboo_cli.job import ConditionLine, read_job
 from bamboo_cli.timeline import Timeline
+from bamboo_core.view import Slot
 
 
 @pytest.fixture
@@ -97,47 +98,126 @@ def test_report_renders(timeline: Timeline, manifest: dict[str, Any]) -> None:
     assert "12.0" in console.file.getvalue()
 
 
+def told(at_s: float, reason: str, message: str) -> dict[str, str]:
+    """An event of the operator, ``at_s`` seconds after the beginning of Unix time."""
+    return {"eventTime": f"1970-01-01T00:00:{at_s:09.6f}Z", "reason": reason, "message": message}
+
+
 EVENTS = [
-    {"reason": "Resumed", "message": "epoch 4: step 33 is committed 0.84 s after the stop"},
-    {"reason": "Planned", "message": "epoch 4: 2 x 4 from step 33, 7 agents, 1 seats empty"},
-    {"reason": "Planned", "message": "epoch 1: 2 x 4 from step 0, 8 agents"},
-    {"reason": "Stopped", "message": "epoch 1: the job starts"},
-    {"reason": "Stopped", "message": "epoch 3: gpt-p1-s3-i0 is lost"},
-    {"reason": "AgentLost", "message": "gpt-p1-s3-i0: its pod has ended"},
-    {"reason": "Resumed", "message": "epoch 1: step 0 is committed 3.00 s after the stop"},
+    told(42.34, "Resumed", "epoch 4: step 33 is committed 0.84 s after the stop"),
+    told(41.9, "Planned", "epoch 4: 2 x 4 from step 33, 7 agents, 1 seats empty"),
+    told(5.0, "Planned", "epoch 1: 2 x 4 from step 0, 8 agents"),
+    told(4.0, "Stopped", "epoch 1: the job starts"),
+    told(41.5, "Stopped", "epoch 3: gpt-p1-s3-i0 is lost"),
+    told(41.5, "AgentLost", "gpt-p1-s3-i0: its pod has ended"),
+    told(7.0, "Resumed", "epoch 1: step 0 is committed 3.00 s after the stop"),
 ]
+SILENT = Hit(Blow.SILENT, ("gpt-p1-s3-i0",), 33, 40.0)
+STRIKE = Strike(0.6, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+EQUAL = report.Comparison(8, ())
+COMPLETE = ConditionLine("Complete", "True", "StepsReached", "")
 
 
 def test_a_loss_is_followed_to_the_step_after_it() -> None:
     found = recovery(["gpt-p1-s3-i0"], EVENTS)
     assert found == Recovery(
-        why="gpt-p1-s3-i0 is lost", plan="2 x 4 from step 33, 7 agents, 1 seats empty", pause_s=0.84
+        why="gpt-p1-s3-i0 is lost",
+        plan="2 x 4 from step 33, 7 agents, 1 seats empty",
+        stopped_at=41.5,
+        resumed_at=42.34,
     )
     assert recovery(["gpt-p0-s0-i0"], EVENTS) is None
 
 
 def test_the_plan_that_training_went_on_with_counts() -> None:
-    superseded = {"reason": "Planned", "message": "epoch 3: 2 x 4 from step 33, 8 agents"}
+    superseded = told(41.6, "Planned", "epoch 3: 2 x 4 from step 33, 8 agents")
     found = recovery(["gpt-p1-s3-i0"], [superseded, *EVENTS])
     assert found is not None
     assert found.plan == "2 x 4 from step 33, 7 agents, 1 seats empty"
 
 
 def test_a_loss_without_an_end() -> None:
-    assert recovery(["gpt-p1-s3-i0"], EVENTS[3:6]) == Recovery("gpt-p1-s3-i0 is lost", "", None)
+    found = recovery(["gpt-p1-s3-i0"], EVENTS[3:6])
+    assert found == Recovery("gpt-p1-s3-i0 is lost", "", 41.5, None)
+
+
+def test_an_event_without_its_moment_tells_nothing() -> None:
+    timeless = [{k: v for k, v in event.items() if k != "eventTime"} for event in EVENTS]
+    assert recovery(["gpt-p1-s3-i0"], timeless) is None
+
+
+def rendered(part: RenderableType) -> str:
+    console = Console(file=StringIO(), width=160)
+    console.print(part)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
 
 
 def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
-    hits = [
-        Hit(Blow.SILENT, ("gpt-p1-s3-i0",), 33, 40.0),
-        Hit(Blow.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0),
-    ]
-    console = Console(file=StringIO(), width=160)
-    story, comparison = report.Story(hits, EVENTS), report.Comparison(8, ())
-    console.print(report.final_report(read_job(manifest), timeline, story, comparison))
-    assert isinstance(console.file, StringIO)
-    shown = console.file.getvalue()
-    assert "0.84 s" in shown
+    hits = [SILENT, Hit(Blow.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
+    job = replace(read_job(manifest), conditions=(COMPLETE,))
+    shown = rendered(report.final_report(job, timeline, report.Story(hits, EVENTS), EQUAL))
     assert "no event tells" in shown
+    assert "Nothing tells how training went on without gpt-p0-s0-i0" in shown
     assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
     assert "layers [2] of 8 DIFFER" in report.verdict(report.Comparison(8, (2,))).plain
+
+
+@pytest.mark.parametrize(
+    ("blow", "times"),
+    [
+        (Blow.SILENT, "1.50 s       2.34 s"),  # from the blow: nobody had been told
+        (Blow.NOTICED, "1.50 s       0.84 s"),  # from the stop: until then training goes on
+    ],
+)
+def test_what_a_blow_took(blow: Blow, times: str) -> None:
+    assert times in rendered(report.blows([replace(SILENT, blow=blow)], EVENTS))
+    assert "-            -" in rendered(report.blows([replace(SILENT, blow=blow)], []))
+
+
+MISSED = (
+    '"two neighbours vanish at once" was due at step 48 of 80 and did not happen: the job ended'
+    " before all of its agents were seen running; give it more steps (spec.training.steps) or more"
+    " --nodes, or break nothing (--no-losses)."
+)
+
+
+@pytest.mark.parametrize(
+    ("story", "comparison", "missing"),
+    [
+        (report.Story(), None, []),
+        (report.Story([SILENT], EVENTS), EQUAL, []),
+        (report.Story([], EVENTS, [STRIKE]), None, [MISSED]),
+        (report.Story([SILENT], EVENTS, [STRIKE]), EQUAL, [MISSED]),
+        (
+            report.Story([SILENT], EVENTS),
+            None,
+            ["The bits were not compared with those of an undisturbed run."],
+        ),
+        (
+            report.Story([SILENT], EVENTS[3:]),
+            EQUAL,
+            ["Nothing tells how training went on without gpt-p1-s3-i0: see the job's events."],
+        ),
+    ],
+)
+def test_what_was_to_be_shown_and_was_not_fails(
+    timeline: Timeline,
+    manifest: dict[str, Any],
+    story: report.Story,
+    comparison: report.Comparison | None,
+    missing: list[str],
+) -> None:
+    job = replace(read_job(manifest), conditions=(COMPLETE,))
+    assert report.unproven(job, story, comparison) == missing
+    assert report.is_success(job, story, comparison) is (not missing)
+    shown = " ".join(rendered(report.final_report(job, timeline, story, comparison)).split())
+    assert all(line in shown for line in missing)
+
+
+def test_other_bits_or_another_end_fail(manifest: dict[str, Any]) -> None:
+    running = read_job(manifest)
+    complete = replace(running, conditions=(COMPLETE,))
+    assert not report.is_success(running, report.Story(), None)
+    assert report.unproven(running, report.Story(left=[STRIKE]), None) == []
+    assert not report.is_success(complete, report.Story(), report.Comparison(8, (2,)))

@@ -18,7 +18,7 @@ async def written(recorder: Recorder) -> None:
 
 
 async def test_repeated_events_are_counted() -> None:
-    kube, now = MemoryApi(), 100.0
+    kube, now = MemoryApi(), 100.25
     recorder = Recorder(kube, identity="op-1", clock=lambda: now)
     for _ in range(3):
         recorder.record(JOB, severity="Warning", reason="AgentLost", message="x is lost")
@@ -30,6 +30,7 @@ async def test_repeated_events_are_counted() -> None:
         "Warning",
         "1970-01-01T00:01:40Z",
     )
+    assert lost["eventTime"] == "1970-01-01T00:01:40.250000Z"
     assert lost["involvedObject"]["uid"] == JOB.uid
     assert len(planned["message"]) == 1000
 
