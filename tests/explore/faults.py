@@ -1,7 +1,8 @@
 """Planted faults: protocol rules removed on purpose. The explorer must find every one of them.
 
 A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
-Rows are those of the two research notes' tables of rules (S: step graph, C: changes).
+Rows are those of the two research notes' tables of rules (S: step graph, C: changes); H: one
+holder per seat; M: memory.
 """
 
 from __future__ import annotations
@@ -115,6 +116,12 @@ PLANTS: tuple[Planted, ...] = (
     Planted("holdings survive a new attempt", "C18",
             _patch(Executor, "_wipe", sabotage.keep_holdings),
             (("restores", SAVING),)),
+    Planted("two answers of the planner count in one epoch", "H1",
+            _patch(Arbiter, "_dispatch", sabotage.any_answer),
+            (("seconds", SMALL), ("seconds", TALL))),
+    Planted("directives of a superseded answer leave", "H2",
+            _patch(Arbiter, "_dispatch", sabotage.late_directives),
+            (("seconds", SMALL), ("seconds", TALL))),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", sabotage.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

@@ -10,6 +10,7 @@ from tests.explore.clone import clone
 from tests.explore.job import Job, regridded
 from tests.explore.network import OPERATOR
 from tests.explore.plans import Plans
+from tests.explore.seats import Seats
 from tests.explore.verdict import Violation
 
 from bamboo_core.arbiter import Arbiter
@@ -23,7 +24,8 @@ PLANS = Plans()
 
 
 class Operators:
-    """arbiters: all that run; leader: the one in force; plan: the newest durable one.
+    """arbiters: all that run; leader: the one in force; plan: the newest durable one;
+    seats: who has which.
 
     A deposed one may go on for a while (two operators); it cannot write.
     """
@@ -37,11 +39,13 @@ class Operators:
         self.batch: BatchShape | None = None
         self.plan: Plan | None = None
         self._plans: tuple[Plan, ...] = ()
+        self.seats = Seats()
 
     def copy(self) -> Operators:
         """An independent copy."""
         new = Operators.__new__(Operators)
         new.__dict__.update(self.__dict__)
+        new.seats = self.seats.copy()
         new.arbiters = {name: clone(arbiter) for name, arbiter in self.arbiters.items()}
         return new
 
@@ -85,6 +89,7 @@ class Operators:
             return False
         if write.durable.plan < self.durable.plan:
             raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
+        self.seats.written(write.durable)
         self.durable = write.durable
         for plan in self._plans:  # a loss while planning: two plans of a fence, one is directed
             if plan.fence == write.durable.plan and plan.members == write.durable.members:
@@ -99,4 +104,5 @@ class Operators:
         if isinstance(result, Decision):
             self.batch = result.plan.batch
             self._plans = (*self._plans, result.plan)
+            self.seats.made(result)
         return result

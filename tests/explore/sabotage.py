@@ -8,6 +8,7 @@ from typing import Any
 from bamboo_core import graph as graph_module
 from bamboo_core import planner, rounds, rules
 from bamboo_core.arbiter import Arbiter
+from bamboo_core.arbitration import Decision, Planned, Send
 from bamboo_core.durable import Durable
 from bamboo_core.effects import Transmit
 from bamboo_core.executor import Executor
@@ -117,6 +118,27 @@ def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> Non
 
 
 _received = Arbiter._received
+
+
+def any_answer(self: Arbiter, event: Any, now: float) -> None:
+    """Every answer for the present epoch is taken, whatever it was asked from."""
+    result = event.result if isinstance(event, Planned) else None
+    if isinstance(result, Decision) and result.plan.fence == self.fence:
+        self._rounds.planned(result, now)
+    else:
+        _dispatch(self, event, now)
+
+
+def late_directives(self: Arbiter, event: Any, now: float) -> None:
+    """An answer that comes too late still goes to its agents, but not into the facts."""
+    result = event.result if isinstance(event, Planned) else None
+    if isinstance(result, Decision) and event.id != self._rounds.request:
+        for agent, directive in result.directives.items():
+            self._out.at_once(Send(agent, directive))
+    _dispatch(self, event, now)
+
+
+_dispatch = Arbiter._dispatch
 
 
 def old_forks(durable: Durable) -> Any:

@@ -79,8 +79,10 @@ def inform(world: World, node: Node, event: Any) -> None:
 def _instruct(world: World, node: Node, message: Any) -> None:
     installed = node.executor.installed
     node.worker.hear(message)
-    if world.network.cut and node.executor.installed != installed:
-        suspect(world, node)
+    if node.executor.installed != installed:
+        world.operators.seats.installed(node.name, message)
+        if world.network.cut:
+            suspect(world, node)
     pass_on(world, node)
 
 
