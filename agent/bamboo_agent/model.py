@@ -12,6 +12,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -55,15 +56,25 @@ def load_factory(name: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     if not module_name or not attribute:
         raise FactoryError(f"{name!r} is not of the form module:function")
+    module = _import(module_name)
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except ImportError as error:
-        raise FactoryError(f"cannot import {module_name!r}: {error}") from error
+        found = getattr(module, attribute)
     except AttributeError as error:
         raise FactoryError(f"module {module_name!r} has no {attribute!r}") from error
     if not callable(found):
         raise FactoryError(f"{name!r} is no function")
     return found  # type: ignore[no-any-return]
+
+
+def _import(name: str) -> ModuleType:
+    """It runs the user's code, which may raise anything, or want to end the process."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise FactoryError(f"cannot import {name!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        text = f"cannot import {name!r}: {type(error).__name__}: {error}"
+        raise FactoryError(text) from error
 
 
 def call_factory(spec: FactorySpec) -> Any:

@@ -115,6 +115,33 @@ def test_a_bad_name_is_told_in_one_line(name, complaint):
         build_model(FactorySpec(name))
 
 
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def build(:", "cannot import 'users_file': SyntaxError: invalid syntax"),
+        (
+            "raise RuntimeError('no licence')",
+            "cannot import 'users_file': RuntimeError: no licence",
+        ),
+        (
+            "import sys; sys.stdin.nothing",
+            "cannot import 'users_file': AttributeError: .*'nothing'",
+        ),
+        ("import sys; sys.exit(0)", "cannot import 'users_file': SystemExit: 0"),
+        ("import nosuchthing", "cannot import 'users_file': No module named 'nosuchthing'"),
+        ("", "module 'users_file' has no 'build'"),
+    ],
+)
+def test_a_module_that_fails_on_import_is_told_in_one_line(
+    tmp_path, monkeypatch, source, complaint
+):
+    (tmp_path / "users_file.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "users_file", raising=False)
+    with pytest.raises(FactoryError, match=complaint):
+        build_model(FactorySpec("users_file:build"))
+
+
 def test_a_data_set_that_is_none_is_told_in_one_line():
     with pytest.raises(FactoryError, match="returned a NoneType, not a data set"):
         Data(job(data="nothing"), CPU)
