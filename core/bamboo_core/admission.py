@@ -68,8 +68,12 @@ def compare(
 
 
 def pipelines_for(agents: int, *, stages: int, wanted: int) -> int:
-    """D for that many agents when seats may stay empty: N / P, a half rounded up, at least 1."""
-    return max(1, min(wanted, (2 * agents + stages) // (2 * stages)))
+    """D for that many agents when seats may stay empty: N / P rounded up (ADR 16).
+
+    Spreading the work of up to P - 1 empty seats over all is faster than one pipeline less, and
+    nobody moves; from P on nobody idles in a grid that is smaller by one.
+    """
+    return max(1, min(wanted, -(-agents // stages)))
 
 
 def is_enough(agents: Collection[AgentId], *, stages: int, least: int) -> bool:

@@ -187,6 +187,24 @@ def test_a_newcomer_whom_no_zone_admits_is_tried_once() -> None:
     assert fleet.arbiter.fence.epoch == 3
 
 
+def test_a_pipeline_goes_when_as_many_seats_are_empty_and_comes_back_with_newcomers() -> None:
+    fleet = running(stages=3, steps=80)
+    for name in ("a1", "a2"):
+        fleet.kill(name)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert len(grid(fleet)) == 2
+    fleet.kill("a3")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert len(grid(fleet)) == 1
+    fleet.add_grid(1, 3, "b")
+    fleet.idle(1.5)
+    fleet.until(lambda: len(grid(fleet)) == 2)
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_pipelines_come_and_go_with_the_goal() -> None:
     fleet = running(steps=60)
     fleet.tell(a.Goal(1))
