@@ -57,9 +57,18 @@ def settle(
 
 
 def conclude(
-    spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView, now: float
+    spec: JobSpec,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+    pods: Iterable[PodView] = (),
 ) -> Memory:
-    """Take over the arbiter's outcome, check limits and deadlines, keep the clocks."""
+    """Take over the arbiter's outcome, check limits and deadlines, keep the clocks.
+
+    pods: from which the last words of agents that failed are quoted.
+    """
     if training.outcome is Outcome.FAILED and memory.terminal in (None, Outcome.FAILED):
         # Also after our own verdict: the arbiter has the essential line of the traceback.
         at = memory.finished_at or now
@@ -77,7 +86,13 @@ def conclude(
             message=words,
         )
     memory = _keep_clocks(spec, training, memory, job=job, now=now)
-    return _check_limits(spec, training, memory, job=job, now=now)
+    if memory.failures > spec.run_policy.backoff_limit:
+        text = (
+            f"agents have failed {memory.failures} times, more than spec.runPolicy.backoffLimit"
+            f" {spec.run_policy.backoff_limit}; {_last_failure(pods)}"
+        )
+        return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
+    return _check_deadlines(spec, training, memory, now=now)
 
 
 def _keep_clocks(
@@ -90,16 +105,10 @@ def _keep_clocks(
     return replace(memory, started_at=started_at, trained=memory.trained or training.planned)
 
 
-def _check_limits(
-    spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView, now: float
+def _check_deadlines(
+    spec: JobSpec, training: TrainingView, memory: Memory, *, now: float
 ) -> Memory:
     policy = spec.run_policy
-    if memory.failures > policy.backoff_limit:
-        text = (
-            f"agents have failed {memory.failures} times, more than spec.runPolicy.backoffLimit"
-            f" {policy.backoff_limit}; see the logs of the ended pods"
-        )
-        return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
     started_at = memory.started_at
     if started_at is None:
         return memory
@@ -136,6 +145,14 @@ def _fail(memory: Memory, reason: str, message: str, now: float) -> Memory:
     return replace(
         memory, terminal=Outcome.FAILED, finished_at=now, reason=str(reason), message=message
     )
+
+
+def _last_failure(pods: Iterable[PodView]) -> str:
+    failed = [pod for pod in pods if pod.has_ended and judge(pod).failure]
+    if not failed:
+        return "see the logs of the ended pods"
+    last = max(failed, key=lambda pod: (pod.incarnation, pod.name))
+    return f"the last: {_last_words(last)}"
 
 
 def _last_words(pod: PodView) -> str:

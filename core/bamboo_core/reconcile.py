@@ -86,7 +86,7 @@ def step(
 ) -> Step:
     """Decide about the job's pods. ``now``: seconds since 1970."""
     memory = endings.settle(view.pods, training, memory, now=now)
-    memory = endings.conclude(spec, training, memory, job=job, now=now)
+    memory = endings.conclude(spec, training, memory, job=job, now=now, pods=view.pods)
     actions: list[Action] = [*_bury(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)

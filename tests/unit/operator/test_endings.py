@@ -48,7 +48,22 @@ def test_too_many_failures_end_the_job() -> None:
     memory = Memory(failures=2)
     ended = endings.conclude(policy, TrainingView(), memory, job=JOB, now=5.0)
     assert (ended.terminal, ended.reason) == (Outcome.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED)
-    assert "spec.runPolicy.backoffLimit 1" in ended.message
+    assert "spec.runPolicy.backoffLimit 1; see the logs of the ended pods" in ended.message
+
+
+def test_the_last_failure_is_quoted_when_there_are_too_many() -> None:
+    ended = [
+        pod(0, 0, 9, phase=PodPhase.FAILED, exit_code=1, trouble="TaskFailed: KeyError: 'text'"),
+        pod(0, 1, 8, phase=PodPhase.FAILED, exit_code=1, trouble="TaskFailed: older"),
+        pod(0, 1, 10, phase=PodPhase.FAILED, exit_code=143, trouble="drained"),
+        pod(0, 1, 11),
+    ]
+    limit = spec(run_policy=RunPolicy(backoff_limit=1))
+    over = endings.conclude(limit, TrainingView(), Memory(failures=2), job=JOB, now=5.0, pods=ended)
+    assert over.reason == Reason.BACKOFF_LIMIT_EXCEEDED
+    assert over.message.endswith(
+        "the last: agent job-p0-s0-i9 ended with exit code 1: TaskFailed: KeyError: 'text'"
+    )
 
 
 def test_losses_are_the_arbiters() -> None:
