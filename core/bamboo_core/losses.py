@@ -16,6 +16,9 @@ from bamboo_core.roster import Roster
 from bamboo_core.rounds import Doubt, Rounds
 from bamboo_core.view import Outcome
 
+_USERS = (Reason.USER_CODE_FAILED, Reason.DATA_TOO_SMALL, Reason.CHECKPOINT_FAILED)
+"""Why a worker may say that trying again cannot help; a message may hold any text."""
+
 
 class Losses:
     """Turns signs of death and departure into losses."""
@@ -49,7 +52,9 @@ class Losses:
         """The worker's process is gone for certain, and its state with it."""
         text = f"{agent}: {failure.reason}: {failure.message}"
         if failure.user_error:
-            self._rounds.end(Outcome.FAILED, Reason.USER_CODE_FAILED, text)
+            known = failure.reason in _USERS
+            reason = Reason(failure.reason) if known else Reason.USER_CODE_FAILED
+            self._rounds.end(Outcome.FAILED, reason, text)
             return
         self._rounds.record(Happening.WORKER_FAILED, text, Severity.WARNING, agent=agent)
         self.lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)

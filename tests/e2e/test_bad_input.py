@@ -70,20 +70,22 @@ def broken(guest: User) -> User:
 
 
 @pytest.mark.parametrize(
-    ("name", "essence"),
+    ("name", "reason", "essence"),
     [
-        ("no-such-module", "bamboo_agent.models.nothing"),
-        ("width", "width 33 is not divisible by heads 2"),
-        ("data", "fewer than globalBatchSize 8"),
-        ("rate", "Invalid learning rate: -1"),
+        ("no-such-module", "UserCodeFailed", "bamboo_agent.models.nothing"),
+        ("width", "UserCodeFailed", "width 33 is not divisible by heads 2"),
+        ("data", "DataTooSmall", "fewer than globalBatchSize 8"),
+        ("rate", "UserCodeFailed", "Invalid learning rate: -1"),
     ],
 )
-def test_user_code_that_fails_ends_the_job(broken: User, name: str, essence: str) -> None:
+def test_user_code_that_fails_ends_the_job(
+    broken: User, name: str, reason: str, essence: str
+) -> None:
     job = broken.until_ended(name)
     assert job.ended == "Failed"
     line = job.condition("Failed")
     assert line is not None
-    assert line.reason == "UserCodeFailed"
+    assert line.reason == reason
     assert essence in line.message
 
 

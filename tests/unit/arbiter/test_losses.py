@@ -197,6 +197,25 @@ def test_voters_that_are_certainly_dead_hold_nobody_up() -> None:
     assert fleet.over is not None
 
 
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("UserCodeFailed", "UserCodeFailed"),
+        ("DataTooSmall", "DataTooSmall"),
+        ("CheckpointFailed", "CheckpointFailed"),
+        ("WorkerExited", "UserCodeFailed"),
+        ("StepsReached", "UserCodeFailed"),
+    ],
+)
+def test_a_user_s_error_ends_the_job_with_its_reason(said: str, reason: str) -> None:
+    fleet = running(steps=40)
+    fleet.receive(A1, Failure(said, "too bad", True, 2))
+    fleet.until(lambda: fleet.over is not None)
+    assert fleet.over is not None
+    assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, reason)
+    assert fleet.over.message == f"{A1}: {said}: too bad"
+
+
 def test_the_worker_s_end_is_a_confirmed_loss() -> None:
     fleet = running(steps=40)
     fleet.receive(A1, Failure("Overdue", "killed", False, -9))
