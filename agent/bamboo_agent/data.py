@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -18,6 +20,10 @@ _FINGERPRINT_SAMPLES = 8
 
 class DataTooSmallError(Exception):
     """The data set has fewer samples than the job needs."""
+
+
+class SampleError(Exception):
+    """A data set's own code has failed, or its samples do not fit together; says which and how."""
 
 
 def _collate(values: list[Any]) -> Any:
@@ -40,20 +46,37 @@ def _build(spec: Any) -> Dataset:
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         kind = type(dataset).__name__
         raise FactoryError(f"{spec.factory} returned a {kind}, not a data set with len() and []")
+    try:
+        len(dataset)
+    except Exception as error:
+        text = f"len() of what {spec.factory} returned: {type(error).__name__}: {error}"
+        raise FactoryError(text) from error
     return dataset  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _blaming(factory: str, indices: Sequence[int]) -> Iterator[None]:
+    """Whatever the data set's code raises in the block becomes a SampleError."""
+    try:
+        yield
+    except Exception as error:
+        which = f"sample {indices[0]}" if len(indices) == 1 else f"samples {list(indices)}"
+        text = f"{factory}, {which}: {type(error).__name__}: {error}"
+        raise SampleError(text) from error
 
 
 class Data:
     """The training and validation sets of a job, cut into micro-batches."""
 
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
-        """Builds both sets. FactoryError, DataTooSmallError."""
+        """Builds both sets. FactoryError, DataTooSmallError; later, SampleError."""
         self._device, self._seed = device, spec.seed
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
         self._training = _build(spec.data)
         validation = spec.data.validation
         self._validation = None if validation is None else _build(validation)
+        self._names = [spec.data.factory, "" if validation is None else validation.factory]
         self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
         self._check(spec)
 
@@ -106,9 +129,10 @@ class Data:
             indices = list(range(first, min(first + self._size, len(dataset))))
         else:
             indices = self.indices(step, microbatch)
-        pairs = [dataset[i] for i in indices]
-        loaded = tuple(_to_device(_collate([p[i] for p in pairs]), self._device) for i in (0, 1))
-        return loaded[0], loaded[1]
+        with _blaming(self._names[validating], indices):
+            pairs = [dataset[i] for i in indices]
+            whole = [_collate([pair[i] for pair in pairs]) for i in (0, 1)]
+        return _to_device(whole[0], self._device), _to_device(whole[1], self._device)
 
     def indices(self, step: int, microbatch: int) -> list[int]:
         """Samples of a training micro-batch."""
@@ -124,12 +148,14 @@ class Data:
     def fingerprint(self) -> str:
         """Hash over the lengths and some samples of both sets."""
         digest = hashlib.sha256()
-        for dataset in (self._training, self._validation):
+        for name, dataset in zip(self._names, (self._training, self._validation), strict=True):
             count = 0 if dataset is None else len(dataset)
             digest.update(f"{count};".encode())
             for i in range(min(count, _FINGERPRINT_SAMPLES)):
                 assert dataset is not None
-                _digest(dataset[i * count // min(count, _FINGERPRINT_SAMPLES)], digest)
+                index = i * count // min(count, _FINGERPRINT_SAMPLES)
+                with _blaming(name, [index]):
+                    _digest(dataset[index], digest)
         return digest.hexdigest()
 
 
@@ -139,6 +165,6 @@ def _digest(value: Any, digest: hashlib._Hash) -> None:
             _digest(part, digest)
     elif isinstance(value, torch.Tensor):
         digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
-        digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
     else:
         digest.update(repr(value).encode())

@@ -17,14 +17,14 @@ import sys
 import time
 import traceback
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch._dynamo  # every optimizer imports it: 1 s that a standby pays in advance
 
 from bamboo_agent.backend import Setting
 from bamboo_agent.checkpoint import CheckpointError, Checkpoints
-from bamboo_agent.data import Data, DataTooSmallError
+from bamboo_agent.data import Data, DataTooSmallError, SampleError
 from bamboo_agent.layers import LayerBuilder
 from bamboo_agent.model import FactoryError, build_model, code_hash
 from bamboo_agent.optim import optimizer_factory
@@ -84,7 +84,7 @@ def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, p
         reason = Reason.DATA_TOO_SMALL if too_small else Reason.USER_CODE_FAILED
         return process.fail(reason, error, ExitCode.USER)
     except CheckpointError as error:
-        return process.fail(Reason.USER_CODE_FAILED, error, ExitCode.USER)
+        return process.fail(Reason.CHECKPOINT_FAILED, error, ExitCode.USER)
     except Exception as error:  # the worker ends with its first broken instruction
         return process.fail("TaskFailed", error, ExitCode.FAILED)
 
@@ -114,7 +114,7 @@ def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[
     data = Data(spec, device)
     make = optimizer_factory(spec.training.optimizer)
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
-    profile = measure(model, builder, data.training(0, 0), device)
+    profile = measure(model, builder, _try_data(data), device)
     setting = Setting(
         agent=agent,
         model=model,
@@ -128,14 +128,29 @@ def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[
     return setting, profile
 
 
+def _try_data(data: Data) -> tuple[Any, Any]:
+    """The first micro-batch. What fails now fails on every agent, so it is the user's; a sample
+    that cannot be read in the middle of the training may be the fault of this node alone."""
+    try:
+        if data.validation_samples:
+            data.validation(0)
+        return data.training(0, 0)
+    except SampleError as error:
+        raise FactoryError(str(error)) from error
+
+
 def fingerprint(spec: JobSpec, setting: Setting) -> Fingerprint:
-    """What must be equal on all agents of a job."""
+    """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
     if spec.data.validation is not None:
         factories.append(spec.data.validation.factory)
+    try:
+        data = setting.data.fingerprint()
+    except SampleError as error:
+        raise FactoryError(str(error)) from error
     return Fingerprint(
         code=code_hash(*factories),
-        data=setting.data.fingerprint(),
+        data=data,
         torch=torch.__version__,
         device=device_kind(setting.device),
         threads=torch.get_num_threads(),
@@ -166,8 +181,9 @@ class _Process:
     def fail(self, reason: str, error: Exception, code: ExitCode) -> int:
         """Say why the worker ends: the traceback to the log, the essential line to the operator."""
         traceback.print_exception(error)
-        line = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         is_users = code is ExitCode.USER
+        said = str(error) if is_users else f"{type(error).__name__}: {error}"
+        line = next(iter(said.strip().splitlines()), type(error).__name__)
         try:
             self._say(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
             self._flush_all()

@@ -13,7 +13,7 @@ from jobs import tiny_gpt
 from processes import ProcessFleet
 from torch import nn
 
-from bamboo_agent.data import Data, DataTooSmallError
+from bamboo_agent.data import Data, DataTooSmallError, SampleError
 from bamboo_agent.layers import LayerBuilder
 from bamboo_agent.model import FactoryError, Model, build_model, code_hash
 from bamboo_agent.optim import adamw, optimizer_factory
@@ -65,10 +65,38 @@ class Pairs(Points):
         return torch.full((2,), float(index)), torch.tensor([index / 100])
 
 
+class Scalars(Points):
+    def __getitem__(self, index):
+        return torch.full((2,), float(index)), torch.tensor(index / 100)
+
+
+class Unreadable(Pairs):
+    """Fails from one sample on: 0 for always, 100 (the length) for never."""
+
+    def __init__(self, first=0):
+        self.first = first
+
+    def __getitem__(self, index):
+        if index >= self.first:
+            raise ValueError(f"no text in record {index}\nsecond line")
+        return super().__getitem__(index)
+
+
+class Ragged(Pairs):
+    def __getitem__(self, index):
+        return torch.zeros(index + 1), torch.zeros(1)
+
+
+class Lengthless(Pairs):
+    def __len__(self):
+        raise OSError("no index file")
+
+
 @pytest.fixture(autouse=True)
 def module(monkeypatch):
     made = ModuleType("users_code")
     vars(made).update(MODELS, points=Points, pairs=Pairs, nothing=lambda: None, number=3)
+    vars(made).update(scalars=Scalars, unreadable=Unreadable, ragged=Ragged, lengthless=Lengthless)
     monkeypatch.setitem(sys.modules, "users_code", made)
 
 
@@ -145,6 +173,52 @@ def test_a_module_that_fails_on_import_is_told_in_one_line(
 def test_a_data_set_that_is_none_is_told_in_one_line():
     with pytest.raises(FactoryError, match="returned a NoneType, not a data set"):
         Data(job(data="nothing"), CPU)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ("unreadable", r"users_code:unreadable, samples \[.*\]: ValueError: no text in record"),
+        ("ragged", r"users_code:ragged, samples \[.*\]: RuntimeError: stack expects each tensor"),
+        ("lengthless", "len.. of what users_code:lengthless returned: OSError: no index file"),
+    ],
+)
+def test_a_data_set_that_fails_is_told_in_one_line(data, complaint):
+    with pytest.raises(FactoryError, match=complaint):
+        build_setting(AGENT, job(data=data), CPU)
+
+
+def test_a_validation_set_that_fails_is_told_before_the_first_step():
+    validation = FactorySpec("users_code:unreadable")
+    spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
+    with pytest.raises(FactoryError, match=r"users_code:unreadable, samples \[0, 1\]: ValueError"):
+        build_setting(AGENT, spec, CPU)
+
+
+def test_a_sample_that_fails_in_the_fingerprint_is_told_in_one_line():
+    validation = FactorySpec("users_code:unreadable", {"first": 50})
+    spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
+    setting, _ = build_setting(AGENT, spec, CPU)
+    with pytest.raises(FactoryError, match="users_code:unreadable, sample 50: ValueError: no text"):
+        fingerprint(spec, setting)
+
+
+def test_a_sample_that_fails_later_is_not_the_job_s_end():
+    """It may be a disk of this node: the job tries again, as often as its backoff limit allows."""
+    validation = FactorySpec("users_code:unreadable", {"first": 2})
+    spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
+    setting, _ = build_setting(AGENT, spec, CPU)
+    with pytest.raises(
+        SampleError, match=r"users_code:unreadable, samples .*: ValueError: no text"
+    ):
+        setting.data.validation(1)
+
+
+def test_samples_may_hold_tensors_without_dimensions():
+    spec = job(data="scalars")
+    data = build_setting(AGENT, spec, CPU)[0].data
+    assert data.training(0, 0)[1].shape == (2,)
+    assert data.fingerprint() == Data(spec, CPU).fingerprint()
 
 
 def test_a_data_set_that_is_too_small_is_told_with_both_numbers():
