@@ -1,8 +1,9 @@
-"""`bamboo quickstart` as a user runs it: a process of its own, to its end, or to Ctrl-C."""
+"""`scripts/quickstart` and `bamboo quickstart` as a user runs them: to the end, or to Ctrl-C."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,15 +16,16 @@ import yaml
 
 from bamboo_devcluster.cluster import Cluster, is_running, stop_cluster
 
+from .conftest import CHECKOUT
 from .jobs import Object, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(300)
 
 
 class Run:
-    """A quick start whose files lie below ``home``; its output is kept."""
+    """A quick start, begun by a command line; its files lie below ``home``, its output is kept."""
 
-    def __init__(self, home: Path, *arguments: str) -> None:
+    def __init__(self, home: Path, *command: str) -> None:
         self.home = home
         for name in ("tmp", "state"):
             (home / name).mkdir()
@@ -31,13 +33,12 @@ class Run:
             **os.environ,
             "TMPDIR": str(home / "tmp"),
             "XDG_STATE_HOME": str(home / "state"),
-            "COLUMNS": "160",
+            "COLUMNS": "240",  # every blow in one line of the report
         }
         self._output = (home / "output").open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "bamboo_cli", "quickstart", *arguments],
-            cwd=home, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
-            stdout=self._output, stderr=subprocess.STDOUT,
+            command, cwd=home, env=environment, stdin=subprocess.DEVNULL,
+            start_new_session=True, stdout=self._output, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
     @property
@@ -70,33 +71,68 @@ class Run:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Any]:
+def begin(tmp_path: Path) -> Iterator[Any]:
     # Whom a shell has put into the background ignores SIGINT, and so would its children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     runs: list[Run] = []
 
-    def start(job: Object, *arguments: str) -> Run:
-        path = tmp_path / "job.yaml"
-        path.write_text(yaml.safe_dump(job))
-        runs.append(Run(tmp_path, "--file", str(path), "--nodes", "6", *arguments))
+    def begin(*command: str) -> Run:
+        runs.append(Run(tmp_path, *command))
         return runs[-1]
 
-    yield start
+    yield begin
     for run in runs:
         run.close()
     signal.signal(signal.SIGINT, before)
 
 
-def test_to_the_end(start: Any) -> None:
-    run = start(tiny_job("brief", training={"steps": 20}), "--no-losses")
-    assert run.wait(120) == 0, run.output
-    for part in ("brief Complete at step 20 of 20", "validation loss falling", "clean up"):
-        assert part in run.output
+@pytest.fixture
+def start(begin: Any, tmp_path: Path) -> Any:
+    """A small job instead of the example, undisturbed."""
+
+    def start(job: Object, *arguments: str) -> Run:
+        path = tmp_path / "job.yaml"
+        path.write_text(yaml.safe_dump(job))
+        command = [sys.executable, "-P", "-m", "bamboo_cli", "quickstart"]
+        run: Run = begin(*command, "--file", str(path), "--nodes", "6", "--no-losses", *arguments)
+        return run
+
+    return start
+
+
+BLOWS = {
+    "a node is reclaimed, with notice": 1,
+    "a node vanishes, without a word": 1,
+    "two neighbours vanish at once": 2,
+}
+"""Each with the number of agents that it hits."""
+_ROW = r" \d+ +{} +quickstart-p\d-s\d-i\d +\d x 4 from step \d+, \d agents.* [\d.]+ s +[\d.]+ s"
+"""Of the report: step, blow, first agent, the plan that training went on with, two times."""
+
+
+@pytest.mark.timeout(600)
+def test_to_the_end(begin: Any) -> None:
+    """The README's first command, with the example that is shipped: nodes are lost in every way,
+    each loss is in the report with how it was absorbed, and not a bit is another."""
+    run = begin(str(CHECKOUT / "scripts/quickstart"))
+    assert run.wait(580) == 0, run.output
+    assert re.search(r"quickstart Complete at step (\d+) of \1 ", run.output), run.output
+    assert "validation loss falling" in run.output
+    for blow, agents in BLOWS.items():
+        told = re.search(_ROW.format(blow), run.output)
+        assert told, f"{blow}:\n{run.output}"
+        rest = run.output[told.end() :].splitlines()[:agents]
+        assert len(re.findall(r"quickstart-p\d-s\d-i\d", told[0] + "".join(rest))) == agents
+    lost = re.search(r"(\d+) agents lost \((\d+) of them announced\), nothing restored", run.output)
+    assert lost, run.output
+    assert int(lost[1]) >= sum(BLOWS.values())
+    assert int(lost[2]) >= 1
+    assert "of all 8 layers equal the undisturbed run's, bit for bit" in run.output
     assert not run.leftovers()
 
 
 def test_ctrl_c_cleans_up(start: Any) -> None:
-    run = start(tiny_job("long", training={"steps": 5000}), "--no-losses")
+    run = start(tiny_job("long", training={"steps": 5000}))
     eventually(lambda: "Running" in run.output, timeout_s=90, explain=lambda: run.output)
     os.killpg(run.process.pid, signal.SIGINT)
     assert run.wait(60) == 130, run.output
@@ -107,7 +143,7 @@ def test_ctrl_c_cleans_up(start: Any) -> None:
 def test_a_job_that_fails_fails_the_command_and_a_kept_cluster_can_be_used(
     start: Any, tmp_path: Path
 ) -> None:
-    run = start(tiny_job("broken", model={"args": {"width": 33}}), "--no-losses", "--keep")
+    run = start(tiny_job("broken", model={"args": {"width": 33}}), "--keep")
     assert run.wait(120) == 1, run.output
     assert "width 33 is not divisible by heads 2" in run.output
     directory = tmp_path / "state/bamboo/quickstart/cluster"
