@@ -2,6 +2,7 @@
 
 The operator's events carry the plan's epoch: ``Stopped`` says why agents were stopped, ``Planned``
 what they go on with, ``Resumed`` that the next step was committed. Their ``eventTime`` says when.
+Who is lost while all are stopped for another reason is named by ``AgentLost`` or ``AgentLeft``.
 """
 
 from __future__ import annotations
@@ -10,16 +11,19 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 
 from bamboo_cli.job import Manifest
 
+_GONE = ("AgentLost", "AgentLeft")
 _EPOCH = re.compile(r"epoch (\d+): (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """why: what stopped training; plan: with whom it went on; stopped_at, resumed_at: Unix time of
-    the operator's STOP and of the first commit after it, in seconds; None if it never came."""
+    """why: what stopped training, or how the loss was told while it was stopped; plan: with whom it
+    went on; stopped_at, resumed_at: Unix time in seconds of that and of the first commit after it,
+    None if it never came."""
 
     why: str
     plan: str
@@ -37,11 +41,11 @@ class _Told:
 
 def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None:
     """What followed upon the loss of these agents; None if no event speaks of it."""
+    events = list(events)
     told = sorted(filter(None, map(_read, events)), key=lambda t: t.epoch)
-    stops = [t for t in told if t.reason == "Stopped" and any(pod in t.text for pod in pods)]
-    if not stops:
+    stop = _stop(pods, told) or _loss_while_stopped(pods, told, events)
+    if stop is None:
         return None
-    stop = stops[0]
     resumed = _first(told, "Resumed", stop.epoch)
     plan = _first(told, "Planned", resumed.epoch if resumed else stop.epoch)
     return Recovery(
@@ -52,14 +56,38 @@ def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None
     )
 
 
+def _stop(pods: Sequence[str], told: Sequence[_Told]) -> _Told | None:
+    stops = (t for t in told if t.reason == "Stopped")
+    return next((t for t in stops if any(pod in t.text for pod in pods)), None)
+
+
+def _loss_while_stopped(
+    pods: Sequence[str], told: Sequence[_Told], events: Iterable[Manifest]
+) -> _Told | None:
+    """The first event about one of the pods itself, as if it had begun the epoch of its time."""
+    names = tuple(f"{pod}{end}" for pod in pods for end in (": ", " "))
+    about = [e for e in events if e.get("reason") in _GONE and e["message"].startswith(names)]
+    first = min(
+        ((_when(e), e) for e in about if e.get("eventTime")), key=itemgetter(0), default=None
+    )
+    if first is None:
+        return None
+    at, event = first
+    epochs = [t.epoch for t in told if t.reason == "Stopped" and t.at <= at]
+    return _Told(event["reason"], max(epochs), event["message"], at) if epochs else None
+
+
 def _first(told: Sequence[_Told], reason: str, epoch: int) -> _Told | None:
     """A further loss may begin another epoch before training goes on: that one's plan counts."""
     return next((t for t in told if t.reason == reason and t.epoch >= epoch), None)
 
 
 def _read(event: Manifest) -> _Told | None:
-    match, at = _EPOCH.match(event.get("message") or ""), event.get("eventTime")
-    if match is None or at is None:
+    match = _EPOCH.match(event.get("message") or "")
+    if match is None or not event.get("eventTime"):
         return None
-    when = datetime.fromisoformat(at).timestamp()
-    return _Told(event.get("reason", ""), int(match[1]), match[2], when)
+    return _Told(event.get("reason", ""), int(match[1]), match[2], _when(event))
+
+
+def _when(event: Manifest) -> float:
+    return datetime.fromisoformat(event["eventTime"]).timestamp()

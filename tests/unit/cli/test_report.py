@@ -141,6 +141,19 @@ def test_a_loss_without_an_end() -> None:
     assert found == Recovery("gpt-p1-s3-i0 is lost", "", 41.5, None)
 
 
+def test_who_is_lost_while_all_are_stopped_is_named_by_its_own_event() -> None:
+    while_stopped = [
+        told(41.8, "AgentLost", "gpt-p0-s1-i0: LivenessClosed seen by gpt-p0-s0-i0"),
+        told(41.6, "AgentLeft", "gpt-p0-s2-i0 has handed over what it held"),
+    ]
+    found = recovery(["gpt-p0-s2-i0", "gpt-p0-s1-i0"], [*while_stopped, *EVENTS])
+    assert found is not None
+    assert found.why == "gpt-p0-s2-i0 has handed over what it held"
+    assert (found.stopped_at, found.resumed_at) == (41.6, 42.34)
+    assert recovery(["gpt-p0-s0-i0"], [*while_stopped, *EVENTS]) is None
+    assert recovery(["gpt-p0-s1-i0"], while_stopped) is None
+
+
 def test_an_event_without_its_moment_tells_nothing() -> None:
     timeless = [{k: v for k, v in event.items() if k != "eventTime"} for event in EVENTS]
     assert recovery(["gpt-p1-s3-i0"], timeless) is None
