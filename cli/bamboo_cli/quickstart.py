@@ -7,6 +7,7 @@ pods as processes here (see bamboo_devcluster).
 from __future__ import annotations
 
 import copy
+import json
 import shlex
 import sys
 import time
@@ -23,13 +24,14 @@ from bamboo_cli.chaos import Chaos, Strike, schedule
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
-from bamboo_cli.kube import Kube
+from bamboo_cli.kube import GROUP, VERSION, Kube
 from bamboo_cli.playground import Playground, playground
 from bamboo_cli.report import Comparison, Story, final_report, is_success
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
 from bamboo_cli.weights import differing_layers, final_hashes
+from bamboo_core.spec import Adjacency, JobSpec, from_manifest
 
 _EXAMPLE = grounds.CHECKOUT / "examples/quickstart.yaml"
 _PHASES = {
@@ -55,8 +57,9 @@ def run_quickstart(wishes: Wishes, console: Console) -> int:
     """Run it; the exit code: 0 if the job completed, every blow fell and the bits are right."""
     timeline = Timeline()
     manifest = read_manifest(wishes.file)
-    check_room(manifest, wishes.ground)
-    strikes = strikes_for(manifest) if wishes.losses else ()
+    spec = read_spec(manifest, wishes.file)
+    check_room(spec, wishes.ground)
+    strikes = strikes_for(spec) if wishes.losses else ()
     with playground(wishes.ground, console, timeline) as ground:
         session = Session(ground, console, wishes.timeout_s)
         chaos = Chaos(ground.cluster, strikes, time.time)
@@ -72,18 +75,16 @@ def run_quickstart(wishes: Wishes, console: Console) -> int:
     return 0 if is_success(job, story, comparison) else 1
 
 
-def strikes_for(manifest: Manifest) -> tuple[Strike, ...]:
+def strikes_for(spec: JobSpec) -> tuple[Strike, ...]:
     """What will be broken. CommandError if the job could not show that this changes nothing."""
-    spec = manifest.get("spec") or {}
-    pipelines = spec.get("pipelines") or {}
-    count, stages = pipelines.get("count", 1), pipelines.get("stages", 1)
+    count, stages = spec.pipelines.count, spec.pipelines.stages
     strikes = schedule(pipelines=count, stages=stages)
     if not strikes:
         raise CommandError(
             f"spec.pipelines {count} x {stages} bears no loss; choose 2 stages or more, or give"
             " --no-losses."
         )
-    if "checkpoint" not in spec:
+    if spec.checkpoint is None:
         raise CommandError(
             "spec.checkpoint is missing, and without the last checkpoint the final bits cannot be"
             " compared; set it, or give --no-losses."
@@ -92,30 +93,43 @@ def strikes_for(manifest: Manifest) -> tuple[Strike, ...]:
 
 
 def read_manifest(path: Path) -> Manifest:
-    """The BambooJob in a file. CommandError if there is none."""
+    """The BambooJob in a file, as JSON. CommandError if there is none."""
     try:
-        found = yaml.safe_load(path.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise CommandError(f"{path} cannot be read: {error}") from error
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = json.loads(json.dumps(found, default=str))
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
+        raise CommandError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
     if not isinstance(found, dict) or found.get("kind") != "BambooJob":
         raise CommandError(f"{path} holds no BambooJob; give a file with exactly one.")
+    if found.get("apiVersion") != f"{GROUP}/{VERSION}":
+        told = f"apiVersion is {found.get('apiVersion')!r}; it must be {GROUP}/{VERSION}."
+        raise CommandError(f"{path}: {told}")
+    metadata = found.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not (name and isinstance(name, str)):
+        raise CommandError(f"{path}: metadata.name is required; set it.")
     return found
 
 
-def check_room(manifest: Manifest, ground: grounds.Wishes) -> None:
+def read_spec(manifest: Manifest, path: Path) -> JobSpec:
+    """What the operator will read. CommandError with everything that it would complain of."""
+    found = from_manifest(manifest)
+    if isinstance(found, list):
+        raise CommandError(f"{path}: {'; '.join(str(problem) for problem in found)}.")
+    return found
+
+
+def check_room(spec: JobSpec, ground: grounds.Wishes) -> None:
     """CommandError if the job could never start on the nodes: each has one GPU."""
-    spec = manifest.get("spec") or {}
-    pipelines = spec.get("pipelines") or {}
-    stages = pipelines.get("stages", 1)
-    least = pipelines.get("min", 1) * stages
-    limits = ((spec.get("worker") or {}).get("resources") or {}).get("limits") or {}
-    if "nvidia.com/gpu" in limits and ground.nodes < least:
+    stages = spec.pipelines.stages
+    least = spec.pipelines.min * stages
+    if "nvidia.com/gpu" in spec.worker.asks and ground.nodes < least:
         raise CommandError(
             f"--nodes {ground.nodes} is too few: the job needs at least {least} agents, each on a"
             f" node of its own; give --nodes {least} or more."
         )
-    adjacency = (spec.get("placement") or {}).get("adjacency", "Alternate")
-    if adjacency == "Alternate" and stages > 1 and min(ground.zones, ground.nodes) < 2:
+    is_spread = spec.placement.adjacency is Adjacency.ALTERNATE
+    if is_spread and stages > 1 and min(ground.zones, ground.nodes) < 2:
         raise CommandError(
             "--zones 1 is too few: neighbours in a pipeline never share a zone; give --zones 2 or"
             " more, or set spec.placement.adjacency to Cluster."
@@ -126,7 +140,9 @@ def placed(manifest: Manifest, checkpoints: Path, name: str | None = None) -> Ma
     """The job with its checkpoints in a folder, and under another name if one is given."""
     found = copy.deepcopy(manifest)
     found["metadata"]["name"] = name or manifest["metadata"]["name"]
-    if "checkpoint" in found["spec"]:
+    if found["spec"].get("checkpoint") is None:
+        found["spec"].pop("checkpoint", None)  # null: the API server would complain of it
+    else:
         found["spec"]["checkpoint"]["uri"] = f"file://{checkpoints}"
     return found
 

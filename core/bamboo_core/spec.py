@@ -168,7 +168,10 @@ def from_manifest(manifest: Json) -> JobSpec | list[Problem]:
     Checks what the API server's schema and CEL rules cannot see; a manifest that has not passed
     them is refused as well, with less friendly words.
     """
-    found = records.decode(JobSpec, manifest.get("spec"), path="spec")
+    spec = manifest.get("spec")
+    if spec is None:
+        return [Problem("spec", "is required; set it")]
+    found = records.decode(JobSpec, spec, path="spec")
     if isinstance(found, list):
         return found
     return _problems(found) or found
@@ -220,17 +223,40 @@ def batch_shape(spec: JobSpec) -> canonical.BatchShape:
 
 def _problems(spec: JobSpec) -> list[Problem]:
     return [
-        *_batch_problems(spec),
+        *(_count_problems(spec) or _batch_problems(spec)),
+        *_resource_problems(spec),
         *_args_problems(spec),
         *podtemplate.problems(spec.worker.pod_template, path="spec.worker.podTemplate"),
     ]
 
 
+def _count_problems(spec: JobSpec) -> list[Problem]:
+    training, pipelines = spec.training, spec.pipelines
+    counts = {
+        "spec.training.steps": training.steps,
+        "spec.training.globalBatchSize": training.global_batch_size,
+        "spec.training.microBatchSize": training.micro_batch_size,
+        "spec.pipelines.count": pipelines.count,
+        "spec.pipelines.stages": pipelines.stages,
+        "spec.pipelines.min": pipelines.min,
+    }
+    return [
+        Problem(path, f"is {value}; it must be at least 1")
+        for path, value in counts.items()
+        if value < 1
+    ]
+
+
+def _resource_problems(spec: JobSpec) -> list[Problem]:
+    return [
+        Problem(f"spec.worker.resources.{key}", f"is {value!r}; it must be an object")
+        for key in ("limits", "requests")
+        if not isinstance(value := spec.worker.resources.get(key) or {}, dict)
+    ]
+
+
 def _batch_problems(spec: JobSpec) -> list[Problem]:
     training = spec.training
-    if training.micro_batch_size < 1:
-        text = f"is {training.micro_batch_size}; it must be at least 1"
-        return [Problem("spec.training.microBatchSize", text)]
     if training.global_batch_size % training.micro_batch_size:
         text = (
             f"{training.global_batch_size} is no multiple of microBatchSize"

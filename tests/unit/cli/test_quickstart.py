@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from rich.console import Console
 
 from bamboo_cli import playground as grounds
@@ -25,6 +26,8 @@ from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_devcluster.errors import DirectoryError
 from bamboo_devcluster.spec import ImageMap
+
+_KIND = "kind: BambooJob\napiVersion: bamboo.dev/v1alpha1"
 
 
 class FakeCluster:
@@ -171,14 +174,57 @@ def test_nodes_are_spread_over_zones() -> None:
         ("[]", "holds no BambooJob"),
         ("kind: Pod", "holds no BambooJob"),
         ("kind: BambooJob\n---\nkind: BambooJob", "cannot be read"),
+        ("\xe9", "cannot be read: 'utf-8' codec can't decode"),
+        ("a: &a [*a]", "cannot be read"),
+        ("? [a, b]\n: c", "cannot be read"),
+        ("kind: BambooJob", "apiVersion is None; it must be bamboo.dev/v1alpha1"),
+        (_KIND, "metadata.name is required; set it"),
+        (f"{_KIND}\nmetadata: x", "metadata.name is required; set it"),
+        (f"{_KIND}\nmetadata: {{name: 5}}", "metadata.name is required; set it"),
     ],
 )
 def test_files_without_a_job(tmp_path: Path, text: str | None, words: str) -> None:
     path = tmp_path / "job.yaml"
     if text is not None:
-        path.write_text(text)
-    with pytest.raises(CommandError, match=words):
+        path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(CommandError, match=words) as refused:
         quickstart.read_manifest(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pipelines": None}, "spec.pipelines: is required; set it"),
+        ({"pipelines": {"stages": 4}}, "spec.pipelines.count: is required; set it"),
+        ({"pipelines": {"count": 2, "stages": "four"}}, "stages: is 'four'; it must be an integer"),
+        ({"pipelines": {"count": 0, "stages": 4}}, "spec.pipelines.count: is 0; .* at least 1"),
+        ({"model": {"factory": "m:b", "args": {5: 1}}}, "'5' is no Python identifier"),
+        ({"worker": {"image": "i", "resources": {"limits": 5}}}, "resources.limits: is 5; it must"),
+        (None, "spec: is required; set it"),
+        ("x", "spec: is 'x'; it must be an object"),
+    ],
+)
+def test_a_job_that_the_operator_would_refuse_starts_nothing(
+    tmp_path: Path, console: Console, change: Any, words: str
+) -> None:
+    manifest = quickstart.read_manifest(quickstart._EXAMPLE)
+    spec = manifest["spec"] | change if isinstance(change, dict) else change
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest | {"spec": spec}))
+    with pytest.raises(CommandError, match=words) as refused:
+        quickstart.run_quickstart(quickstart.Wishes(file=path), console)
+    assert str(refused.value).startswith(f"{path}: spec")
+
+
+def test_null_is_like_nothing(tmp_path: Path) -> None:
+    manifest = quickstart.read_manifest(quickstart._EXAMPLE)
+    manifest["spec"] |= {"checkpoint": None, "placement": None}
+    manifest["spec"]["pipelines"]["min"] = None
+    spec = quickstart.read_spec(manifest, tmp_path)
+    quickstart.check_room(spec, grounds.Wishes())
+    assert spec.pipelines.min == 1
+    assert "checkpoint" not in quickstart.placed(manifest, tmp_path)["spec"]
 
 
 def test_the_example_is_placed_in_the_playground(tmp_path: Path) -> None:
@@ -193,18 +239,18 @@ def test_the_example_is_placed_in_the_playground(tmp_path: Path) -> None:
     ("change", "words"),
     [
         ({"pipelines": {"count": 2, "stages": 1}}, "spec.pipelines 2 x 1 bears no loss.*2 stages"),
-        ({"pipelines": None}, "bears no loss"),
         ({"checkpoint": None}, "spec.checkpoint is missing.*set it, or give --no-losses"),
     ],
 )
 def test_a_job_that_could_not_show_that_losses_change_nothing(
     change: dict[str, Any], words: str
 ) -> None:
-    example = quickstart.read_manifest(quickstart._EXAMPLE)
-    assert len(quickstart.strikes_for(example)) == 3
-    spec = {key: value for key, value in (example["spec"] | change).items() if value is not None}
+    path = quickstart._EXAMPLE
+    example = quickstart.read_manifest(path)
+    assert len(quickstart.strikes_for(quickstart.read_spec(example, path))) == 3
+    spec = quickstart.read_spec(example | {"spec": example["spec"] | change}, path)
     with pytest.raises(CommandError, match=words):
-        quickstart.strikes_for(example | {"spec": spec})
+        quickstart.strikes_for(spec)
 
 
 class Scripted:
@@ -258,7 +304,8 @@ def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, 
     [(3, 3, "--nodes 3 is too few.*--nodes 4 or more"), (12, 1, "--zones 1 is too few")],
 )
 def test_a_cluster_that_is_too_small_for_the_job(nodes: int, zones: int, refused: str) -> None:
-    example = quickstart.read_manifest(quickstart._EXAMPLE)
+    path = quickstart._EXAMPLE
+    example = quickstart.read_spec(quickstart.read_manifest(path), path)
     quickstart.check_room(example, grounds.Wishes(nodes=4, zones=2))
     with pytest.raises(CommandError, match=refused):
         quickstart.check_room(example, grounds.Wishes(nodes=nodes, zones=zones))
