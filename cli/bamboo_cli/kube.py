@@ -6,6 +6,7 @@ Objects come as parsed JSON. Every failure is a ClusterError: one sentence, no t
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,18 @@ class Kube:
         try:
             api = config.new_client_from_config(path, context=context)
             _, active = config.list_kube_config_contexts(path)
+            self.namespace = str(active["context"].get("namespace") or "default")
         except config.ConfigException as error:
             raise ClusterError(
                 f"no cluster is configured ({error}); set KUBECONFIG, or give --kubeconfig."
             ) from error
-        self.namespace: str = active["context"].get("namespace", "default")
+        except Exception as error:  # the client stumbles over what it reads in many ways
+            name = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ClusterError(
+                f"{name} is no kubeconfig that can be used ({text}); mend it, set KUBECONFIG to"
+                " another one, or give --kubeconfig."
+            ) from error
         self._core = client.CoreV1Api(api)
         self._custom = client.CustomObjectsApi(api)
 
@@ -72,7 +80,10 @@ class Kube:
             answer = call(
                 *arguments, **options, _preload_content=False, _request_timeout=_TIMEOUT_S
             )
-            return json.loads(answer.data)
+            found = json.loads(answer.data)
+            if not isinstance(found, dict):
+                raise ValueError("no object of the API")
+            return found
         except client.ApiException as error:
             if error.status == 404:
                 raise NotFoundError("not found") from error
@@ -81,6 +92,10 @@ class Kube:
             raise ClusterError(
                 "the API server does not answer; check that the cluster is up and that KUBECONFIG"
                 f" names it ({type(error).__name__})."
+            ) from error
+        except ValueError as error:
+            raise ClusterError(
+                "what answers is no Kubernetes API server; check the address in the kubeconfig."
             ) from error
 
 

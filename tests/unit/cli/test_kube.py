@@ -129,6 +129,45 @@ def test_no_kubeconfig(tmp_path: Path) -> None:
         Kube(tmp_path / "missing")
 
 
+_CLUSTER = b"""
+current-context: h
+clusters: [{name: h, cluster: {server: 5}}]
+users: [{name: h, user: {}}]
+contexts: [{name: h, context: {cluster: h, user: h}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: [", "ParserError"),
+        (b"hello", "TypeError"),
+        (b"[1]", "TypeError"),
+        (b"\xff\xfe\xfa", "UnicodeDecodeError"),
+        (_CLUSTER, "AttributeError"),
+        (None, "IsADirectoryError"),
+    ],
+)
+def test_a_broken_kubeconfig_is_told_in_one_sentence(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path
+    if content is not None:
+        path = tmp_path / "config"
+        path.write_bytes(content)
+    with pytest.raises(ClusterError, match=f"is no kubeconfig that can be used .{words}") as told:
+        Kube(path)
+    assert str(told.value).startswith(str(path))
+    assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("answer", ["a web page", [1]])
+def test_a_server_that_is_no_api_server(kubeconfig: Path, server: Server, answer: Any) -> None:
+    server.answers["/api/v1/nodes"] = (200, answer)
+    with pytest.raises(ClusterError, match="no Kubernetes API server; check the address"):
+        Kube(kubeconfig).nodes()
+
+
 def test_follow_ends_with_the_job(
     kubeconfig: Path, server: Server, manifest: dict[str, Any]
 ) -> None:
