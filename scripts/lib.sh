@@ -1,12 +1,17 @@
 # Shared by the commands beside it (sourced, not run): messages, the project's cache, uv.
-shopt -s inherit_errexit
-
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/bamboo
-
 die() {
     echo "bamboo: $*" >&2
     exit 1
 }
+
+# Before anything that other systems' bash may not know.
+case $OSTYPE in
+linux*) ;;
+*) die "this machine runs $OSTYPE and Linux is needed; use one, or a container or virtual machine with it." ;;
+esac
+shopt -s inherit_errexit
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/bamboo
 
 # Prints the first usable Python 3.11 or newer.
 find_python() {

@@ -76,7 +76,13 @@ def playground(wishes: Wishes, console: Console, timeline: Timeline) -> Iterator
 def _home(wishes: Wishes) -> Path:
     """The folder of everything that the run writes; a kept cluster has a fixed one."""
     if not wishes.keep:
-        return Path(tempfile.mkdtemp(prefix="bamboo-quickstart-"))
+        try:
+            return Path(tempfile.mkdtemp(prefix="bamboo-quickstart-"))
+        except OSError as error:
+            raise CommandError(
+                f"no folder for temporary files can be made ({error.strerror or error}); free some"
+                " space, or name another place in TMPDIR."
+            ) from error
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
     return Path(base) / "bamboo" / "quickstart"
 

@@ -7,6 +7,7 @@ The work is done by the daemon (see `daemon`), a child process that dies with th
 left behind however this process ends.
 """
 
+import contextlib
 import http.client
 import json
 import os
@@ -22,7 +23,14 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from bamboo_devcluster.directory import Layout, is_running, prepare_directory, stop_cluster
+from bamboo_devcluster.directory import (
+    Layout,
+    is_running,
+    prepare_directory,
+    remove_remains,
+    stop_cluster,
+    unusable,
+)
 from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError, SpecError
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
@@ -71,8 +79,13 @@ class Cluster:
         options = options or Options()
         config = _make_config(nodes, images or options.images, options)
         root = prepare_directory(Path(directory).absolute(), say)
-        (root / "config.json").write_text(json.dumps(config))
-        child, status = _spawn(root, own_session=options.outlives_caller)
+        try:
+            (root / "config.json").write_text(json.dumps(config))
+            child, status = _spawn(root, own_session=options.outlives_caller)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                remove_remains(root)
+            raise unusable(root, error) from error
         try:
             with status:
                 state = _await_ready(status, child, root, say)
@@ -224,8 +237,8 @@ def read_images(path: Path) -> object:
 
 
 def _spawn(root: Path, *, own_session: bool) -> tuple["subprocess.Popen[bytes]", IO[bytes]]:
-    reader, writer = os.pipe()
     with (root / "logs" / "daemon.log").open("ab") as log:
+        reader, writer = os.pipe()
         child = subprocess.Popen(
             [sys.executable, "-m", "bamboo_devcluster.daemon", str(root), str(writer)],
             stdin=subprocess.DEVNULL,

@@ -121,9 +121,15 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
         for folder in (root / "logs", root / "nodes"):
             folder.mkdir(exist_ok=True)
     except OSError as error:
-        text = disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
-        raise DirectoryError(text) from error
+        raise unusable(root, error) from error
     return root
+
+
+def unusable(root: Path, error: OSError) -> DirectoryError:
+    """The one sentence for a directory that cannot be written."""
+    return DirectoryError(
+        disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
+    )
 
 
 def _check_space(root: Path) -> None:

@@ -1,5 +1,6 @@
 """The cluster directory: what is refused, what is cleaned, each in one sentence."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -187,3 +188,20 @@ def test_files_stay_where_the_error_names_the_logs(tmp_path, monkeypatch) -> Non
         Cluster.up(tmp_path / "c")
     assert (tmp_path / "c/logs/daemon.log").exists()
     assert not is_running(tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [(errno.ENOSPC, "The disk that holds .* is full; free some"), (errno.EROFS, "Cannot use .*")],
+)
+def test_a_directory_that_cannot_be_written_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", fail)
+        with pytest.raises(DirectoryError, match=words):
+            Cluster.up(tmp_path / "c")
+    assert prepare_directory(tmp_path / "c", print), "it can be tried again"

@@ -40,6 +40,17 @@ def test_every_folder_of_tests_is_run(root: Path) -> None:
     assert {name for name in folders if not re.search(rf"\b{name}\b", stages)} == set()
 
 
+@pytest.mark.parametrize("name", ["check", "quickstart", "setup", "test"])
+def test_another_kind_of_machine_is_told_in_one_sentence(root: Path, name: str) -> None:
+    done = subprocess.run(
+        [root / "scripts" / name], env={**os.environ, "OSTYPE": "darwin22"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "bamboo: this machine runs darwin22 and Linux is needed; use one" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
 def test_no_python(root: Path, tmp_path: Path) -> None:
     result = shell(root, "find_python", PATH=str(tmp_path), BAMBOO_PYTHON="")
     assert result.returncode == 1

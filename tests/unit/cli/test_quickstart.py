@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -140,6 +141,19 @@ def test_a_cluster_that_is_in_use_is_left_alone(
     with pytest.raises(DirectoryError), playground(grounds.Wishes(), console, Timeline()):
         pass
     assert not homes(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_no_room_for_temporary_files(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(**_: object) -> str:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("tempfile.mkdtemp", fail)
+    refused = pytest.raises(CommandError, match=f"{os.strerror(number)}.; free some space, or name")
+    with refused, playground(grounds.Wishes(), console, Timeline()):
+        pass
 
 
 def test_outside_a_checkout(
