@@ -275,14 +275,14 @@ class Arbiter:
             self._rounds.record(Happening.CHECKPOINT_SEALED, text)
 
     def _bad_checkpoint(self, bad: BadCheckpoint, now: float) -> None:
-        rounds, mark, base = self._rounds, (bad.attempt, bad.step), self.durable.manifest
+        """It is not read any more; whether a layer is lost with it is for the next plan to find
+        out, since what was read before lives on."""
+        rounds, mark = self._rounds, (bad.attempt, bad.step)
         text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
         if mark not in self.durable.bad:
             self._out.save(bad=(*self.durable.bad, mark))
             rounds.record(Happening.CHECKPOINT_BAD, text, Severity.WARNING)
-        if base is not None and (base.attempt, base.step) == mark:
-            rounds.restore(text, now)
-        elif rounds.phase is Phase.RUNNING and rounds.loads_from(*mark):
+        if rounds.phase is Phase.RUNNING and rounds.loads_from(*mark):
             self._rounds.begin(text, now)
 
     # ------------------------------------------------------------ what is due

@@ -125,6 +125,22 @@ def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known:
     assert restored is None or restored.step < mark.step
 
 
+def test_a_base_that_turns_out_torn_when_all_have_read_it_repeats_nothing() -> None:
+    """A new leader looks at the files again: what was read from them lives on."""
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 3, "b")
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 6))
+    fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "layer 2 is missing"))
+    fleet.run()
+    durable = fleet.arbiter.durable
+    assert (durable.attempt, durable.bad) == (1, ((0, 4),))
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
     fleet = running(steps=6, every=0)
     fleet.until(lambda: committed(fleet, 3))
