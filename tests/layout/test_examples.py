@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,37 @@ def test_quickstart_is_what_the_readme_says(root: Path) -> None:
     assert "eight agents" in (root / "README.md").read_text()
 
 
-def test_the_readmes_job_is_accepted(root: Path) -> None:
+def readme_job(root: Path) -> Any:
     (job,) = re.findall(r"```yaml\n(apiVersion.*?)```", (root / "README.md").read_text(), re.S)
-    assert isinstance(from_manifest(yaml.safe_load(job)), JobSpec)
+    return yaml.safe_load(job)
+
+
+def test_the_readmes_job_is_accepted(root: Path) -> None:
+    assert isinstance(from_manifest(readme_job(root)), JobSpec)
+
+
+@pytest.mark.parametrize("name", ["README", "gke-spot.yaml", "eks-spot.yaml"])
+def test_checkpoints_go_where_agents_can_write(root: Path, name: str) -> None:
+    """A folder of a volume, which belongs to the group that the agent's image runs with."""
+    spec = from_manifest(readme_job(root) if name == "README" else read(root, name))
+    assert isinstance(spec, JobSpec)
+    assert spec.checkpoint is not None
+    template = spec.worker.pod_template["spec"]
+    (agent,) = (c for c in template["containers"] if c["name"] == "agent")
+    (mount,) = (
+        m for m in agent["volumeMounts"]
+        if spec.checkpoint.uri.startswith(f"file://{m['mountPath']}/") and not m.get("readOnly")
+    )  # fmt: skip
+    assert mount["name"] in [volume["name"] for volume in template["volumes"]]
+    (user,) = re.findall(r"^USER \d+:(\d+)$", (root / "Dockerfile.agent").read_text(), re.M)
+    assert template["securityContext"]["fsGroup"] == int(user)
+
+
+def test_the_readmes_commands_exist(root: Path) -> None:
+    readme = (root / "README.md").read_text()
+    for image in re.findall(r"docker build -f (\S+) ", readme):
+        assert (root / image).is_file()
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    assert "pip install '.[cli]'" in readme
+    assert "cli" in extras["optional-dependencies"]
+    assert "bamboo" in extras["scripts"]
