@@ -1,36 +1,40 @@
 """SIGKILL at every instruction: real processes, torch, tcp; not one bit may change.
 
-    python benchmarks/kill_points.py [--slice 29] [--doubles 60] [--seed 1] [--only NAME]
+    python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29] [--doubles 60]
 
 The strikes of tests/fleet/survival.py: every instruction of one pipeline of four stages with
-replicas, what commits of two pipelines of three without, the coordinator in its commit, and a
-sample of two deaths in one step. Each before, after, and after the results were sent. A slice is
-one job that is struck again and again, with a newcomer after each death; it is compared with a job
-of as many steps without any. The result is written after each slice, so a run may be ended early.
+replicas, what commits of two pipelines of three without, and a sample of two deaths in one step.
+Each before, after, and after the results were sent. A slice is one job that is struck again and
+again, with a newcomer after each death; it is compared with a job of as many steps without any.
+The result is written after each slice. A run goes on where the last one of the same code was ended.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
+import json
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
 
 import results_file
+from tests.fleet.campaign import COMMIT
 from tests.fleet.local import NurseryProcess
 from tests.fleet.survival import (
     COMMITTING,
-    COORDINATOR,
     ONE_PIPELINE,
     TWO_DEATHS,
     Ordeal,
@@ -38,49 +42,84 @@ from tests.fleet.survival import (
     survive,
 )
 
+NAME = "kill_points"
+CODE = ("agent", "core", "tests/fleet")
+"""What must be the same in all slices of one result."""
+
 NOTE = (
-    "wished: places to die, those of the doubles sampled; points: those that were tried before the"
-    " run was ended; survived: those in slices whose losses, samples,"
+    "NAME_wished: strikes of this ordeal, that is (seat, moment, instruction), of two_deaths a"
+    " sample of pairs; NAME_survived: the different ones of them in slices whose losses, samples,"
     " weights and optimizer state are equal, bit for bit, to the undisturbed run's, without a"
-    " restore, and whose agents' logs replay through the core's state machines; deaths: processes"
-    " killed in them; failures: slices that were not so; kinds: what the victims were at, by"
-    " moment (counts in the samples). GPT of tests/fleet/jobs.py with dropout and clipping, 8"
-    " micro-batches of 2"
+    " restore, and whose agents' logs replay through the core's state machines. That one_pipeline"
+    " wishes every instruction is compared with what each victim ran in a whole step. deaths:"
+    " processes killed at their points; commits: those of coordinators in COMMIT; pairs: strikes in"
+    " which both got to their points; failures: slices that were not so; kinds: what the victims"
+    " were at, by moment (counts in the samples). GPT of tests/fleet/jobs.py with dropout and"
+    " clipping, 8 micro-batches of 2"
 )
 Sample = dict[str, Any]
 
 
-def slices(strikes: Sequence[Points], size: int) -> Iterator[Sequence[Points]]:
-    """One after the other, the last one shorter."""
-    for start in range(0, len(strikes), size):
-        yield strikes[start : start + size]
+def written(strikes: Sequence[Points]) -> list[list[str]]:
+    """Strikes as they stand in the samples: "pipeline.stage moment instruction"."""
+    return [[str(point) for point in strike] for strike in strikes]
+
+
+def code() -> str:
+    """Hash of the files that all slices of one result must share."""
+    command = ["git", "-C", str(ROOT), "ls-files", "--", *CODE]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
+    digest = hashlib.sha256()
+    for path in (ROOT / name for name in names if name):
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return digest.hexdigest()[:16]
+
+
+def earlier() -> list[Sample]:
+    """The slices of an earlier run of the same code."""
+    path = results_file.RESULTS / f"{NAME}.json"
+    samples = json.loads(path.read_text(encoding="utf-8"))["samples"] if path.exists() else {}
+    return list(samples["runs"]) if samples.get("code") == code() else []
+
+
+def survived(samples: Sequence[Sample], ordeal: str) -> set[tuple[str, ...]]:
+    """The different strikes of an ordeal that came, in slices in which no bit has changed."""
+    good = [s for s in samples if s["ordeal"] == ordeal and "failure" not in s]
+    came = [(strike, set(s["deaths"])) for s in good for strike in s["strikes"]]
+    return {tuple(strike) for strike, deaths in came if not deaths.isdisjoint(strike)}
 
 
 def run(ordeal: Ordeal, strikes: Sequence[Points], nursery: NurseryProcess) -> Sample:
     """One slice. The files of one that fails stay; its sample says where."""
     folder = Path(tempfile.mkdtemp(prefix=f"kill-points-{ordeal.name}-"))
     start = time.monotonic()
-    sample: Sample = {"ordeal": ordeal.name, "points": len(strikes), "survived": 0}
+    sample: Sample = {"ordeal": ordeal.name, "strikes": written(strikes)}
     try:
-        survived = asyncio.run(survive(folder, nursery, ordeal, strikes))
+        found = asyncio.run(survive(folder, nursery, ordeal, strikes))
     except Exception:  # whatever it is, the other slices are run
         sample["failure"] = f"{traceback.format_exc()[-4000:]}\nfiles: {folder}"
         print(sample["failure"], file=sys.stderr, flush=True)
     else:
-        sample["survived"], sample["steps"] = len(survived.strikes), survived.steps
-        sample["strikes"] = [list(strike.instructions) for strike in survived.strikes]
+        sample["deaths"] = [str(point) for strike in found.strikes for point in strike.points]
+        sample["pairs"] = sum(len(strike.points) > 1 for strike in found.strikes)
+        sample["steps"] = found.steps
         shutil.rmtree(folder)
     sample["seconds"] = round(time.monotonic() - start, 1)
     return sample
 
 
-def figures(samples: Sequence[Sample]) -> dict[str, Any]:
+def figures(samples: Sequence[Sample], wished: Mapping[str, Sequence[Points]]) -> dict[str, Any]:
     """Counts over all slices."""
-    deaths = [text for s in samples for strike in s.get("strikes", ()) for text in strike]
-    return {
-        "points": sum(s["points"] for s in samples),
-        "survived": sum(s["survived"] for s in samples),
+    done = {name: survived(samples, name) for name in wished}
+    found: dict[str, Any] = {}
+    for name, strikes in wished.items():
+        found[f"{name}_wished"] = len(strikes)
+        found[f"{name}_survived"] = len(done[name].intersection(map(tuple, written(strikes))))
+    deaths = [text for s in samples for text in s.get("deaths", ())]
+    return found | {
         "deaths": len(deaths),
+        "commits": sum(text.endswith(COMMIT) for text in deaths),
+        "pairs": sum(s.get("pairs", 0) for s in samples),
         "steps": sum(s.get("steps", 0) for s in samples),
         "runs": len(samples),
         "failures": sum("failure" in s for s in samples),
@@ -91,14 +130,28 @@ def figures(samples: Sequence[Sample]) -> dict[str, Any]:
 
 def kinds(samples: Sequence[Sample]) -> dict[str, int]:
     """How many victims died before, after, or having sent the results of each kind of task."""
-    deaths = (text for s in samples for strike in s.get("strikes", ()) for text in strike)
-    return dict(sorted(Counter(map(_kind, deaths)).items()))
+    deaths = (text for s in samples for text in s.get("deaths", ()))
+    return dict(sorted(Counter(" ".join(text.split(" ")[1:3]) for text in deaths).items()))
 
 
-def _kind(death: str) -> str:
-    """ "after REDUCE" of "after REDUCE[0:2] m0"."""
-    moment, instruction = death.split(" ")[:2]
-    return f"{moment} {instruction.partition('[')[0]}"
+def pending(
+    samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]], size: int
+) -> list[tuple[Ordeal, Sequence[Points]]]:
+    """Slices of the strikes that no good slice has."""
+    found: list[tuple[Ordeal, Sequence[Points]]] = []
+    for ordeal, strikes in wished.items():
+        done = survived(samples, ordeal.name)
+        left = [s for s in strikes if tuple(map(str, s)) not in done]
+        found += [(ordeal, left[at : at + size]) for at in range(0, len(left), size)]
+    return found
+
+
+def write(samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]]) -> dict[str, Any]:
+    """Write the result of all slices up to now; its figures."""
+    found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
+    raw = {"code": code(), "kinds": kinds(samples), "runs": samples}
+    results_file.write(NAME, samples=raw, figures=found, note=NOTE)
+    return found
 
 
 def main() -> int:
@@ -106,31 +159,30 @@ def main() -> int:
     parser.add_argument("--slice", type=int, default=29)
     parser.add_argument("--doubles", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="one ordeal's name, such as coordinator")
+    parser.add_argument("--only", default="", help="one ordeal's name, such as committing")
+    parser.add_argument("--minutes", type=float, default=1e6, help="begin no slice after so many")
     given = parser.parse_args()
     doubles = random.Random(given.seed).sample(TWO_DEATHS.strikes, given.doubles)
-    wanted = [
-        (ordeal, part)
-        for ordeal, strikes in (
-            (COORDINATOR, COORDINATOR.strikes),
-            (COMMITTING, COMMITTING.strikes),
-            (TWO_DEATHS, doubles),
-            (ONE_PIPELINE, ONE_PIPELINE.strikes),
-        )
-        if given.only in ("", ordeal.name)
-        for part in slices(strikes, given.slice)
-    ]
-    samples, wished = list[Sample](), sum(len(part) for _, part in wanted)
+    wished = {
+        COMMITTING: COMMITTING.strikes,
+        ONE_PIPELINE: ONE_PIPELINE.strikes,
+        TWO_DEATHS: doubles,
+    }
+    samples = earlier()
+    found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
     with tempfile.TemporaryDirectory() as folder:
         nursery = NurseryProcess(Path(folder) / "socket")
         nursery.start()
-        for ordeal, part in wanted:
+        until = time.monotonic() + 60 * given.minutes
+        slices = pending(samples, wished, given.slice)
+        slices = [each for each in slices if given.only in ("", each[0].name)]
+        for number, (ordeal, part) in enumerate(slices, start=1):
+            if time.monotonic() > until:
+                break
             samples.append(run(ordeal, part, nursery))
-            brief = {k: v for k, v in samples[-1].items() if k not in ("strikes", "failure")}
-            print(len(samples), "of", len(wanted), brief, flush=True)
-            found = {"wished": wished, **figures(samples)}
-            raw = {"kinds": kinds(samples), "runs": samples}
-            results_file.write("kill_points", samples=raw, figures=found, note=NOTE)
+            found = write(samples, wished)
+            state = "failed" if "failure" in samples[-1] else "survived"
+            print(f"{number} of {len(slices)}: {len(part)} of {ordeal.name} {state}", flush=True)
         nursery.stop()
     return 1 if found["failures"] else 0
 

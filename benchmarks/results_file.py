@@ -36,13 +36,18 @@ def _cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that was measured; ``+`` if files that git knows were changed."""
-    root = Path(__file__).parent.parent
+    """The commit that was measured; ``+`` if files that git knows, but results, were changed."""
     try:
-        command = ["git", "-C", str(root), "describe", "--always", "--abbrev=12", "--dirty=+"]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        head = _git("describe", "--always", "--abbrev=12")
+        changed = _git("status", "--porcelain", "-uno", "--", ":!benchmarks/results")
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
+    return head + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:

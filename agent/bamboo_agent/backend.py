@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from bamboo_agent import ballots, optim, stage, sums
+from bamboo_agent import ballots, copies, optim, stage, sums
 from bamboo_agent.ballots import Ballot
+from bamboo_agent.copies import Witness
 from bamboo_agent.data import Data
 from bamboo_agent.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.model import Model
@@ -24,9 +25,6 @@ from bamboo_core.items import Item, Kind
 from bamboo_core.messages import CommitRecord
 from bamboo_core.numerics import BatchShape
 from bamboo_core.program import Instruction, Op
-
-_COMPARE_EVERY = 100
-"""Steps between two comparisons of the copies of a layer."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class Backend:
     def accept(self, item: Item, payload: Any) -> None:
         """Keep what a peer has sent."""
         if item.kind is Kind.VER:
-            self._restore(item.lo, payload)
+            self._restore(item.lo, payload, item.step)
         elif item.kind is Kind.RED:
             self._keep_reduced(item, payload)
         else:
@@ -134,15 +132,16 @@ class Backend:
         slices = range(self._batch.chunks)
         return any(item._replace(part=part) in self.store for part in slices)
 
-    def _restore(self, layer: int, record: LayerRecord) -> None:
+    def _restore(self, layer: int, record: LayerRecord, version: int) -> None:
         if layer not in self.layers:
             self.layers[layer] = self._setting.builder.build(layer)
         self.layers[layer].restore(record)
+        self.layers[layer].version = version
 
     def _keep_reduced(self, item: Item, piece: Slice) -> None:
         target = self._reduced_slice(item)
         target.tensor.copy_(piece.tensor)
-        self.store[item] = Slice(target.tensor, piece.losses, target.buffer)
+        self.store[item] = Slice(target.tensor, piece.losses, target.buffer, piece.witness)
 
     def _reduced_slice(self, item: Item) -> Slice:
         layout = self._layout(item.lo, item.hi)
@@ -166,10 +165,12 @@ class Backend:
 
     def _load(self, task: Instruction) -> None:
         for layer in range(task.lo, task.hi):
-            self._restore(layer, self._read_layer(layer, task.step))
+            self._restore(layer, self._read_layer(layer, task.step), task.step)
 
     def _update(self, task: Instruction) -> None:
         record = self._commits[task.step]
+        for layer in range(task.lo, task.hi):
+            self.layers[layer].version = task.step + 1
         if not record.finite:
             return
         cut = task.ranges[0]
@@ -338,7 +339,25 @@ class Backend:
         item = Item(Kind.RED, task.step, task.lo, task.hi, 0, task.index)
         target = self._reduced_slice(item)
         sums.add_tree([piece.tensor for piece in pieces], out=target.tensor)
-        self.store[item] = Slice(target.tensor, losses, target.buffer)
+        witness = self._witness(item) if copies.is_due(task.step) else None
+        self.store[item] = Slice(target.tensor, losses, target.buffer, witness)
+
+    def _witness(self, item: Item) -> Witness | None:
+        """What this agent holds of the gradient's layers; None if it has said so already."""
+        agent = self._setting.agent
+        if any(witness.agent == agent for witness in self._witnesses(item)):
+            return None
+        held = {layer: self.layers.get(layer) for layer in range(item.lo, item.hi)}
+        return Witness(
+            agent,
+            {n: x.checksum() for n, x in held.items() if x is not None and x.version == item.step},
+        )
+
+    def _witnesses(self, item: Item) -> list[Witness]:
+        """What came with any slice of this reduced gradient."""
+        slices = (item._replace(part=part) for part in range(self._batch.chunks))
+        pieces: list[Slice] = [self.store[name] for name in slices if name in self.store]
+        return [piece.witness for piece in pieces if piece.witness is not None]
 
     # ------------------------------------------------------------ vote and commit
 
@@ -351,11 +370,17 @@ class Backend:
                 flat = buffer.tensor[layout.layers[layer]]
                 norms[layer] = float(torch.linalg.vector_norm(flat))
             losses |= self.store[Item(Kind.RED, task.step, *cut)].losses
-        checksums = {}
-        if task.step and task.step % _COMPARE_EVERY == 0:
-            checksums = {layer: self.layers[layer].checksum() for layer in norms}
+        if copies.is_due(task.step):
+            self._compare_copies(task)
         vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
-        self.store[vote] = Ballot(norms, losses, checksums)
+        self.store[vote] = Ballot(norms, losses)
+
+    def _compare_copies(self, task: Instruction) -> None:
+        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
+            witnesses = self._witnesses(Item(Kind.RED, task.step, *cut))
+            if witnesses:
+                own = {layer: self.layers[layer].checksum() for layer in range(*held)}
+                copies.compare(task.step, self._setting.agent, own, witnesses)
 
     def _commit(self, task: Instruction) -> CommitRecord:
         votes: dict[AgentId, Ballot] = {

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from bamboo_agent.copies import DivergenceError
 from bamboo_agent.sums import Losses
 from bamboo_core.ids import AgentId
 from bamboo_core.messages import CommitRecord
@@ -15,31 +16,23 @@ from bamboo_core.messages import CommitRecord
 class Ballot:
     """VOTE: what an agent contributes to the commit.
 
-    norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss;
-    checksums: layer -> checksum of its weights, in steps in which copies are compared.
+    norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss.
     """
 
     norms: dict[int, float] = field(default_factory=dict)
     losses: dict[int, float] = field(default_factory=dict)
-    checksums: dict[int, int] = field(default_factory=dict)
-
-
-class DivergenceError(Exception):
-    """Two copies of a layer differ: memory or a device is faulty, or code is not deterministic."""
 
 
 def compare(step: int, ballots: Mapping[AgentId, Ballot]) -> None:
-    """DivergenceError if two agents hold different weights, or reduced gradients, of a layer."""
-    known: dict[tuple[str, int], tuple[AgentId, float]] = {}
+    """DivergenceError if two agents hold different reduced gradients of a layer."""
+    known: dict[int, tuple[AgentId, float]] = {}
     for agent, ballot in ballots.items():
-        said: dict[tuple[str, int], float] = {}
-        said |= {("reduced gradients", layer): x for layer, x in ballot.norms.items()}
-        said |= {("weights", layer): x for layer, x in ballot.checksums.items()}
-        for (what, layer), value in said.items():
-            first, other = known.setdefault((what, layer), (agent, value))
-            if value != other and not (math.isnan(value) and math.isnan(other)):
+        for layer, norm in ballot.norms.items():
+            first, other = known.setdefault(layer, (agent, norm))
+            if norm != other and not (math.isnan(norm) and math.isnan(other)):
                 raise DivergenceError(
-                    f"{what} of layer {layer} differ between {first} and {agent} in step {step};"
+                    f"reduced gradients of layer {layer} differ between {first} and {agent} in"
+                    f" step {step};"
                     " look for a faulty device or for layers that are not deterministic"
                 )
 

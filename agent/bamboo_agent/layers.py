@@ -8,8 +8,9 @@ a JSON object beside it.
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,7 +35,8 @@ class LayerRecord:
 
 
 class Layer:
-    """One layer that this agent holds. ``optimizer`` is None if it has no parameters."""
+    """One layer that this agent holds. ``optimizer`` is None if it has no parameters; ``version``:
+    the step that may be computed with it, kept by the back end."""
 
     def __init__(self, module: nn.Module, make_optimizer: OptimizerFactory) -> None:
         self.module = module
@@ -42,6 +44,7 @@ class Layer:
         self.parameters = [p for _, p in module.named_parameters() if p.requires_grad]
         self.size = sum(p.numel() for p in self.parameters)
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.version = 0
 
     def set_training(self, training: bool) -> None:
         """Switch dropout and the like; only when it changes, since it walks all submodules."""
@@ -49,9 +52,10 @@ class Layer:
             self.module.train(training)
 
     def checksum(self) -> int:
-        """Equal for equal bits of weights and buffers; one pass over them."""
-        total = 0
-        for tensor in (*self.module.parameters(), *self.module.buffers()):
+        """Equal for equal bits of weights, buffers and optimizer state; one pass over them."""
+        state = self._state()
+        total = zlib.crc32(state.extra.encode())
+        for _, tensor in sorted(state.tensors.items()):
             words = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
             if words.numel() % 4 == 0:
                 words = words.view(torch.int32)
@@ -60,6 +64,15 @@ class Layer:
 
     def record(self) -> LayerRecord:
         """A copy of the whole state, on the CPU; later updates do not reach it."""
+        state = self._state()
+        copied = {
+            name: tensor.detach().to("cpu", copy=True).contiguous()
+            for name, tensor in state.tensors.items()
+        }
+        return replace(state, tensors=copied)
+
+    def _state(self) -> LayerRecord:
+        """The tensors themselves."""
         tensors: dict[str, torch.Tensor] = {}
         tensors |= {f"param/{n}": p for n, p in self.module.named_parameters()}
         tensors |= {f"buffer/{n}": b for n, b in self.module.named_buffers()}
@@ -71,8 +84,7 @@ class Layer:
                     tensors[f"optim/{name}/{key}"] = value
                 else:
                     extra.setdefault(name, {})[key] = value
-        copied = {n: t.detach().to("cpu", copy=True).contiguous() for n, t in tensors.items()}
-        return LayerRecord(copied, json.dumps(extra, sort_keys=True))
+        return LayerRecord(tensors, json.dumps(extra, sort_keys=True))
 
     def restore(self, record: LayerRecord) -> None:
         """Take the whole state over. ValueError if it is the state of another layer."""

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 
 from bamboo_agent.ballots import Ballot
+from bamboo_agent.copies import Witness
 from bamboo_agent.layers import LayerRecord
 from bamboo_agent.sums import Buffer, Slice, Sum
+from bamboo_core.ids import AgentId
 from bamboo_core.items import Kind
 
 
@@ -44,7 +46,9 @@ def pack(payload: Any) -> Parcel:
         assert payload.buffer is not None
         return Parcel({"losses": payload.losses}, (_plain(payload.buffer.tensor),), payload.buffer)
     if isinstance(payload, Slice):
-        return Parcel({"losses": payload.losses}, (_plain(payload.tensor),), payload.buffer)
+        witness = None if payload.witness is None else asdict(payload.witness)
+        told = {"losses": payload.losses, "witness": witness}
+        return Parcel(told, (_plain(payload.tensor),), payload.buffer)
     if isinstance(payload, LayerRecord):
         meta = {"names": list(payload.tensors), "extra": payload.extra}
         return Parcel(meta, tuple(payload.tensors.values()))
@@ -82,18 +86,25 @@ def _unpack(
     if kind in (Kind.CHUNK, Kind.RED):
         (flat,) = tensors
         assert flat is not None
-        return Slice(flat.to(device), _by_number(meta["losses"]))
+        witness = _witness(meta["witness"])
+        return Slice(flat.to(device), _by_number(meta["losses"]), witness=witness)
     if kind is Kind.VER:
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
     if kind is Kind.VOTE:
-        checksums = {int(layer): int(x) for layer, x in meta["checksums"].items()}
-        return Ballot(_by_number(meta["norms"]), _by_number(meta["losses"]), checksums)
+        return Ballot(_by_number(meta["norms"]), _by_number(meta["losses"]))
     if kind is Kind.FILE:
         return FileRecord(**meta)
     if kind is Kind.SCORE:
         return float(meta["value"])
     raise ValueError("never sent")
+
+
+def _witness(meta: dict[str, Any] | None) -> Witness | None:
+    if meta is None:
+        return None
+    checksums = {int(layer): int(x) for layer, x in meta["checksums"].items()}
+    return Witness(AgentId(meta["agent"]), checksums)
 
 
 def _by_number(values: dict[Any, Any]) -> dict[int, float]:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from bamboo_agent.backend import Backend, Setting
 from bamboo_agent.checkpoint import CheckpointError, Checkpoints, Header
+from bamboo_agent.copies import DivergenceError
 from bamboo_agent.eventlog import LoggedExecutor, open_log
 from bamboo_agent.layers import LayerRecord
 from bamboo_agent.parcel import FileRecord, pack, unpack
@@ -209,6 +210,8 @@ class Worker:
         except CheckpointError as error:
             self._refuse(error)
             return
+        except DivergenceError:
+            raise
         except Exception as error:
             raise TaskError(f"{instruction}: {type(error).__name__}: {error}") from error
         elapsed = time.perf_counter() - started

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from bamboo_agent.copies import Witness
 from bamboo_agent.layers import Layer
 from bamboo_core.numerics import tree_order
 
@@ -72,11 +73,15 @@ class Sum:
 
 @dataclass(frozen=True)
 class Slice:
-    """CHUNK or RED: one of C slices of a buffer. Losses travel with slice 0 only."""
+    """CHUNK or RED: one of C slices of a buffer. Losses travel with slice 0 only.
+
+    witness: in some steps, with one slice of each agent that reduces.
+    """
 
     tensor: torch.Tensor
     losses: Losses
     buffer: Buffer | None = None
+    witness: Witness | None = None
 
 
 class Layout:

@@ -24,6 +24,7 @@ import torch._dynamo  # every optimizer imports it: 1 s that a standby pays in a
 
 from bamboo_agent.backend import Setting
 from bamboo_agent.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.copies import DivergenceError
 from bamboo_agent.data import Data, DataTooSmallError, SampleError
 from bamboo_agent.layers import LayerBuilder
 from bamboo_agent.model import FactoryError, build_model, code_hash
@@ -85,6 +86,8 @@ def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, p
         return process.fail(reason, error, ExitCode.USER)
     except CheckpointError as error:
         return process.fail(Reason.CHECKPOINT_FAILED, error, ExitCode.USER)
+    except DivergenceError as error:
+        return process.fail("ReplicaDiffers", error, ExitCode.FAILED)
     except Exception as error:  # the worker ends with its first broken instruction
         return process.fail("TaskFailed", error, ExitCode.FAILED)
 

@@ -11,35 +11,47 @@ from dataclasses import dataclass
 from tests.fleet.local import LocalFleet
 
 from bamboo_core.arbitration import Phase
-from bamboo_core.ids import AgentId
+from bamboo_core.ids import AgentId, Range
+from bamboo_core.program import parse_instruction
+
+COMMIT = "COMMIT"
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where to die: seat, moment, and the n-th instruction of a step."""
+    """Where to die: a seat, and the moment at an instruction that the seat runs in every step.
+
+    instruction: as :func:`name_of` says it, whatever the cut. COMMIT: the seat's holder is made
+    the coordinator first.
+    """
 
     pipeline: int
     stage: int
     moment: str
-    number: int
+    instruction: str
+
+    def __str__(self) -> str:
+        return f"{self.pipeline}.{self.stage} {self.moment} {self.instruction}"
 
 
-@dataclass(frozen=True)
-class Task:
-    """Die at an instruction of this kind on the agent that runs it: COMMIT for the coordinator,
-    who sits in another seat after each of its deaths."""
-
-    kind: str
-    moment: str
+def name_of(text: str, own: Range) -> str:
+    """ "F m3" of "F[0:2] m3" in the seat of layers ``own``, "UPDATE copy" of other layers."""
+    instruction = parse_instruction(text)
+    words = [word for word in text.split(" ")[1:] if word.startswith("m")]
+    if instruction.hi and (instruction.lo, instruction.hi) != own:
+        words.append("copy")
+    return " ".join([instruction.op.value, *words])
 
 
 @dataclass(frozen=True)
 class Strike:
-    """What has happened: at ``step``, the agents died at these instructions (time.monotonic())."""
+    """What has happened: at ``step``, agents died at these points, first at ``died_at``
+    (time.monotonic()). seats: the names of all that each victim runs in a step."""
 
     step: int
-    instructions: tuple[str, ...]
+    points: tuple[Point, ...]
     died_at: float
+    seats: tuple[tuple[str, ...], ...]
 
 
 class Campaign:
@@ -71,53 +83,71 @@ class Campaign:
         await fleet.committed(step)
         return step
 
-    async def instructions(self, pipeline: int, stage: int) -> list[str]:
-        """What the seat's holder runs in a steady step, without the step."""
-        step = await self.steady_step()
-        return [
-            text.removesuffix(f" @{step}")
-            for text in self._ran(self._holder(pipeline, stage), step)
-        ]
+    async def strike(self, *points: Point) -> Strike:
+        """All points' holders die in one step; wait for the commit of the next one.
 
-    async def strike(self, *points: Point | Task) -> Strike:
-        """All points' holders die in one step; wait for the commit of the next one."""
+        Who does not get to its instruction, because of another death, dies when that step is over,
+        and is not among the strike's points.
+        """
         fleet = self.fleet
+        for point in points:
+            if point.instruction == COMMIT:
+                await self._seat_coordinator(point)
         step = await self.steady_step()
-        victims = dict(self._victim(point, step) for point in points)
+        victims = {self._holder(point): point for point in points}
+        ran = {agent: await self._ran(agent, point, step) for agent, point in victims.items()}
         for agent in victims:
             await self._add_newcomer(fleet.pods[agent].zone)
-        committed = fleet.status().committed
-        when = max(step, committed.step if committed is not None else 0) + 3
-        chosen = []
-        for agent, (moment, text) in victims.items():
-            fleet.die(agent, moment, f"{text} @{when}")
-            chosen.append(f"{moment} {text}")
+        when = max(step, fleet.committed_step) + 3
+        for agent, point in victims.items():
+            fleet.die(agent, point.moment, f"{ran[agent][point.instruction]} @{when}")
+        died = await self._deaths(victims, when)
+        struck = tuple(victims[agent] for agent in died)
+        return Strike(when, struck, min(died.values()), tuple(map(tuple, ran.values())))
+
+    async def _deaths(self, victims: dict[AgentId, Point], when: int) -> dict[AgentId, float]:
+        """Wait for the step after ``when``; when those died who came to their points."""
+        fleet = self.fleet
         await fleet.until(
-            lambda: victims.keys() <= fleet.exits.keys(), f"death at {chosen} @{when}"
+            lambda: victims.keys() <= fleet.exits.keys() or fleet.committed_step > when,
+            f"death at {' and '.join(map(str, victims.values()))} @{when}",
         )
+        died = {agent: at for agent in victims if (at := fleet.died_at(agent))}
+        assert died, f"nobody died at {victims} @{when}\n{fleet.story()}"
+        fleet.kill(*(victims.keys() - died.keys()))
+        await fleet.until(lambda: victims.keys() <= fleet.exits.keys(), f"ends of {victims}")
         await fleet.committed(when + 1)
-        return Strike(when, tuple(chosen), min(fleet.died_at(agent) for agent in victims))
+        return died
 
-    def _victim(self, point: Point | Task, step: int) -> tuple[AgentId, tuple[str, str]]:
-        """Who dies, and at which moment of which instruction, from what they ran in ``step``."""
-        if isinstance(point, Point):
-            agent = self._holder(point.pipeline, point.stage)
-            lines = self._ran(agent, step)
-            line = lines[point.number % len(lines)]
-        else:
-            live = self.fleet.plan().live
-            ran = ((agent, line) for agent in live for line in self._ran(agent, step))
-            agent, line = next(found for found in ran if found[1].startswith(point.kind))
-        return agent, (point.moment, line.removesuffix(f" @{step}"))
+    async def _seat_coordinator(self, point: Point) -> None:
+        """Let a newcomer take the point's seat whose name comes before all others."""
+        fleet = self.fleet
+        await self.steady_step()
+        agent = self._holder(point)
+        if fleet.plan().coordinator != agent:
+            await self._add_newcomer(fleet.pods[agent].zone, prefix="a")
+            fleet.kill(agent)
+            await fleet.until(lambda: agent in fleet.exits, f"the end of {agent}")
+            await self.steady_step()
+        assert fleet.plan().coordinator == self._holder(point), fleet.story()
 
-    def _holder(self, pipeline: int, stage: int) -> AgentId:
-        agent = self.fleet.plan().pipelines[pipeline][stage]
+    async def _ran(self, agent: AgentId, point: Point, step: int) -> dict[str, str]:
+        """All that the agent ran in ``step``, by name; it is known when the step has ended there,
+        a little later than the commit."""
+        fleet = self.fleet
+        own = fleet.plan().cut[point.stage]
+        await fleet.until(lambda: fleet.ran(agent).ended >= step, f"end of step {step} on {agent}")
+        lines = fleet.ran(agent).of(step)
+        named = {name_of(line, own): line for line in lines}
+        assert len(named) == len(lines), lines
+        assert point.instruction in named, f"{point}: its holder {agent} runs {list(named)}"
+        return named
+
+    def _holder(self, point: Point) -> AgentId:
+        agent = self.fleet.plan().pipelines[point.pipeline][point.stage]
         assert agent is not None
         return agent
 
-    def _ran(self, agent: AgentId, step: int) -> list[str]:
-        return self.fleet.instructions(agent, step)
-
-    async def _add_newcomer(self, zone: str) -> None:
-        await self.fleet.add({f"new-{self._newcomers}": zone})
+    async def _add_newcomer(self, zone: str, prefix: str = "new") -> None:
+        await self.fleet.add({f"{prefix}-{self._newcomers}": zone})
         self._newcomers += 1

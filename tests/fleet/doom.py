@@ -5,6 +5,10 @@ An order is a moment and an instruction with its absolute step, as the event log
     before F[0:2] m3 @17     nothing of it has happened
     after F[0:2] m3 @17      it has completed, nobody knows
     sent F[0:2] m3 @17       what follows from it has been handed to the network
+
+Or, instead of death, memory that forgets:
+
+    flip UPDATE[0:2] 0:2 @17 a bit of the optimizer's state of layer 0 changes after it
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import signal
 import struct
 import time
 from pathlib import Path
+
+import torch
 
 from bamboo_agent.shell import Worker
 from bamboo_core.messages import CommitRecord
@@ -51,8 +57,12 @@ class ObedientWorker(Worker):
     page: mmap.mmap
     supervisor: int
 
+    def _is_ordered(self, moment: str, instruction: Instruction) -> bool:
+        ordered = self.page[1 : 1 + self.page[0]]
+        return bool(ordered) and ordered == f"{moment} {instruction}".encode()
+
     def _die_if_ordered(self, moment: str, instruction: Instruction) -> None:
-        if self.page[0] and self.page[1 : 1 + self.page[0]] == f"{moment} {instruction}".encode():
+        if self._is_ordered(moment, instruction):
             _INSTANT.pack_into(self.page, _INSTANT_AT, time.monotonic())
             os.kill(self.supervisor, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -65,7 +75,15 @@ class ObedientWorker(Worker):
         self._die_if_ordered("before", instruction)
         commit = super()._do(instruction)
         self._die_if_ordered("after", instruction)
+        if self._is_ordered("flip", instruction):
+            self._flip_bit(instruction.lo)
         return commit
+
+    def _flip_bit(self, layer: int) -> None:
+        optimizer = self.backend.layers[layer].optimizer
+        assert optimizer is not None
+        moments = next(iter(optimizer.state.values()))["exp_avg"]
+        moments.view(-1).view(torch.int32)[0] ^= 1
 
 
 def install(path: Path, supervisor: int) -> type[Worker]:

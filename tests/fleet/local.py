@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from typing import TypeVar
 import torch
 from tests.fleet import doom
 from tests.fleet.lead import Lead
+from tests.fleet.ran import Ran
 from tests.supervisor.certificates import Authority
 
 from bamboo_agent.checkpoint import Checkpoints
@@ -108,6 +108,7 @@ class LocalFleet:
         self.folder = folder
         self.pods: dict[AgentId, Pod] = {}
         self.exits: dict[AgentId, int] = {}
+        self._ran: dict[str, Ran] = {}
         self.lead = Lead(
             spec,
             authority,
@@ -256,9 +257,7 @@ class LocalFleet:
         """Wait until somebody reports the commit of ``step``."""
 
         def is_there() -> bool:
-            arbiter = self.lead.arbiter
-            newest = None if arbiter is None else arbiter.status().committed
-            return self.lead.over is not None or (newest is not None and newest.step >= step)
+            return self.lead.over is not None or self.committed_step >= step
 
         await self.until(is_there, f"commit of step {step}", deadline_s=deadline_s)
 
@@ -295,15 +294,16 @@ class LocalFleet:
         """Whether the arbiter has recorded this, after the given time.monotonic()."""
         return any(at > after and r.reason is reason for at, r in self.lead.records)
 
-    def instructions(self, agent: str, step: int) -> list[str]:
-        """What the worker has run in that step, in order, as its event log says."""
+    def ran(self, agent: str) -> Ran:
+        """What the worker has run, up to now, as its event log says."""
         path = self.folder / "events" / f"{agent}.jsonl"
-        found: dict[str, None] = {}
-        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-            if line.endswith("\n"):
-                runs = (e for e in json.loads(line).get("effects", ()) if e.startswith("run "))
-                found |= dict.fromkeys(run.removeprefix("run ") for run in runs)
-        return [run for run in found if _step_of(run) == step]
+        return self._ran.setdefault(agent, Ran(path)).read()
+
+    @property
+    def committed_step(self) -> int:
+        """The newest step whose commit somebody has reported; -1: none."""
+        newest = None if self.lead.arbiter is None else self.lead.arbiter.status().committed
+        return -1 if newest is None else newest.step
 
     # ------------------------------------------------------------ results
 
@@ -353,9 +353,3 @@ class LocalFleet:
             text = pod.log.read_text(errors="replace")
             lines.append(f"--- {pod.agent} (exit {pod.process.returncode})\n{text[-1500:]}")
         return "\n".join(lines)
-
-
-def _step_of(instruction: str) -> int:
-    """Steps stand as @k, and not at all for 0."""
-    words = [word for word in instruction.split(" ") if word.startswith("@")]
-    return int(words[0].removeprefix("@")) if words else 0

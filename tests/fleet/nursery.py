@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import NoReturn
 
 MAX_REQUEST = 1 << 16
+COMPARE_EVERY = 4
+"""Steps between two comparisons of copies, so that short jobs have many."""
 
 
 class Nursery:
@@ -77,7 +79,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
     try:
         from tests.fleet import doom
 
-        from bamboo_agent import worker
+        from bamboo_agent import copies, worker
 
         os.dup2(fds[0], 2)
         os.environ.clear()
@@ -85,6 +87,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         orders = Path(os.environ["BAMBOO_FLEET_ORDERS"]) / str(request["agent"])
         obedient = doom.install(orders, int(str(request["supervisor"])))
         setattr(worker, "Worker", obedient)  # noqa: B010  a name that worker has imported
+        copies.COMPARE_EVERY = COMPARE_EVERY
         names = ("--fd", "--data-fd", "--page-fd")
         arguments = ["--agent", str(request["agent"])]
         for name, fd in zip(names, fds[1:], strict=True):

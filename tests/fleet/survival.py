@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from tests.fleet.campaign import Campaign, Point, Strike, Task
+from tests.fleet.campaign import COMMIT, Campaign, Point, Strike
 from tests.fleet.doom import MOMENTS
 from tests.fleet.jobs import tiny_gpt
 from tests.fleet.local import LocalFleet, NurseryProcess
@@ -21,7 +21,7 @@ from bamboo_core.arbitration import Happening
 from bamboo_core.spec import JobSpec, RedundancyMode
 from bamboo_core.view import Outcome
 
-Points = tuple[Point | Task, ...]
+Points = tuple[Point, ...]
 ENDLESS = 1_000_000
 MICROBATCHES = 8
 
@@ -35,7 +35,7 @@ class Ordeal:
     stages: int
     most: int
     mode: RedundancyMode
-    strikes: tuple[Points, ...]
+    strikes: tuple[Points, ...] = ()
 
     def job(self, folder: Path) -> JobSpec:
         """Dropout and clipping on; checkpoints below ``folder``."""
@@ -48,42 +48,66 @@ class Ordeal:
             microbatches=MICROBATCHES,
         )
 
+    def endless(self, folder: Path) -> JobSpec:
+        """The same with more steps than anybody waits for."""
+        job = self.job(folder)
+        return replace(job, training=replace(job.training, steps=ENDLESS))
+
     def agents(self) -> dict[str, str]:
         """One for each seat, spread over three zones: name -> zone."""
         numbers = range(self.pipelines * self.stages)
         return {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in numbers}
 
+    def instructions(self, pipeline: int) -> tuple[str, ...]:
+        """What each seat of the pipeline runs in a steady step, by name; COMMIT in one seat only.
 
-COMMITS: tuple[Points, ...] = tuple((Task("COMMIT", m),) for _ in range(4) for m in MOMENTS)
-"""Several coordinators, one after the other: each death makes another agent the coordinator."""
+        That it is all is compared with what every victim did run.
+        """
+        share = MICROBATCHES // self.pipelines
+        own = range(pipeline * share, (pipeline + 1) * share)
+        copies = ("UPDATE copy",) if self.mode is RedundancyMode.REPLICA else ()
+        tasks = [f"{op} m{m}" for op in ("F", "B", "FOLD") for m in own]
+        return (*tasks, f"REDUCE m{pipeline}", "VOTE", COMMIT, "UPDATE", *copies)
 
-ONE_PIPELINE = Ordeal(
-    "one_pipeline", 1, 4, 1, RedundancyMode.REPLICA,
-    (*COMMITS, *((Point(0, s, m, n),) for s in range(4) for m in MOMENTS for n in range(29))),
-)  # fmt: skip
-COMMITTING = Ordeal(
-    "committing", 2, 3, 2, RedundancyMode.NONE,
-    tuple(
-        (Point(d, s, m, n),)
-        for d in range(2)
-        for s in range(3)
-        for m in MOMENTS
-        for n in range(-7, 0)
+    def points(self, pipeline: int, stage: int, last: int | None = None) -> tuple[Point, ...]:
+        """All instructions of a seat, or the ``last`` ones, at every moment."""
+        names = self.instructions(pipeline)
+        chosen = names if last is None else names[-last:]
+        return tuple(Point(pipeline, stage, moment, name) for moment in MOMENTS for name in chosen)
+
+    def seats(self) -> list[tuple[int, int]]:
+        """(pipeline, stage) of the whole grid."""
+        return [(d, s) for d in range(self.pipelines) for s in range(self.stages)]
+
+
+PHASES = 5
+"""The end of a step: the last leaf goes to its chunk, REDUCE, VOTE, COMMIT, UPDATE."""
+
+_ONE = Ordeal("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
+_TWO = Ordeal("committing", 2, 3, 2, RedundancyMode.NONE)
+ONE_PIPELINE = replace(
+    _ONE, strikes=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
+)
+COMMITTING = replace(
+    _TWO, strikes=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
+)
+COORDINATOR = replace(
+    COMMITTING,
+    name="coordinator",
+    strikes=tuple((point,) for (point,) in COMMITTING.strikes if point.instruction == COMMIT),
+)
+TWO_DEATHS = replace(
+    _TWO,
+    name="two_deaths",
+    strikes=tuple(
+        (one, other)
+        for s in range(_TWO.stages)
+        for shift in range(1, _TWO.stages)
+        for one in _TWO.points(0, s)
+        for other in _TWO.points(1, (s + shift) % _TWO.stages)
+        if other.instruction != COMMIT
     ),
-)  # fmt: skip
-COORDINATOR = Ordeal("coordinator", 2, 3, 2, RedundancyMode.NONE, COMMITS)
-TWO_DEATHS = Ordeal(
-    "two_deaths", 2, 3, 2, RedundancyMode.NONE,
-    tuple(
-        (Point(0, s, m, n), Point(1, (s + shift) % 3, other, k))
-        for s in range(3)
-        for shift in (1, 2)
-        for m in MOMENTS
-        for other in MOMENTS
-        for n in range(0, 20, 3)
-        for k in range(0, 20, 3)
-    ),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +118,46 @@ class Survived:
     steps: int
 
 
+@dataclass(frozen=True)
+class Trained:
+    """What must be equal. history: commit records as text; weights: with the optimizer's state."""
+
+    steps: int
+    history: list[str]
+    weights: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, fleet: LocalFleet) -> Trained:
+        """Of a job that is over."""
+        return cls(fleet.steps, [repr(record) for record in fleet.history()], fleet.weights())
+
+    def assert_equal(self, other: Trained) -> None:
+        """Bit for bit."""
+        pairs = zip(self.history, other.history, strict=True)
+        assert [pair for pair in pairs if pair[0] != pair[1]] == []
+        mine, theirs = self.weights, other.weights
+        assert mine.keys() == theirs.keys()
+        assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
+
+
+async def suspend(fleet: LocalFleet) -> Trained:
+    """End the job, from which nobody may have restored anything from files."""
+    over = await fleet.suspended()
+    assert over.outcome is Outcome.SUSPENDED, fleet.story()
+    assert not fleet.recorded(Happening.RESTORING), fleet.story()
+    return Trained.of(fleet)
+
+
+async def undisturbed(folder: Path, nursery: NurseryProcess, ordeal: Ordeal, steps: int) -> Trained:
+    """The same job, if nothing happens."""
+    job = ordeal.job(folder / "quiet-job")
+    job = replace(job, training=replace(job.training, steps=steps))
+    async with LocalFleet(job, folder / "quiet", nursery=nursery) as fleet:
+        await fleet.add(ordeal.agents())
+        await fleet.over(deadline_s=60.0 + steps)
+        return Trained.of(fleet)
+
+
 async def survive(
     folder: Path, nursery: NurseryProcess, ordeal: Ordeal, strikes: Sequence[Points]
 ) -> Survived:
@@ -102,26 +166,14 @@ async def survive(
     AssertionError unless losses, samples, weights and optimizer state are equal, bit for bit,
     nothing was restored from files, and all logs replay through the core's state machines.
     """
-    job = ordeal.job(folder)
-    endless = replace(job, training=replace(job.training, steps=ENDLESS))
-    async with LocalFleet(endless, folder / "struck", nursery=nursery) as fleet:
+    async with LocalFleet(ordeal.endless(folder), folder / "struck", nursery=nursery) as fleet:
         await fleet.add(ordeal.agents())
         campaign = Campaign(fleet)
         struck = [await campaign.strike(*points) for points in strikes]
-        over = await fleet.suspended()
-        assert over.outcome is Outcome.SUSPENDED, fleet.story()
-        assert not fleet.recorded(Happening.RESTORING), fleet.story()
-        steps, history, weights = fleet.steps, fleet.history(), fleet.weights()
+        for points, strike in zip(strikes, struck, strict=True):
+            for point, ran in zip(points, strike.seats, strict=True):
+                assert {*ran, COMMIT} == {*ordeal.instructions(point.pipeline)}, (point, ran)
+        trained = await suspend(fleet)
     assert divergences(folder / "struck" / "events") == []
-    assert job.checkpoint is not None
-    checkpoints = replace(job.checkpoint, uri=f"file://{folder / 'quiet-checkpoints'}")
-    quiet = replace(job, training=replace(job.training, steps=steps), checkpoint=checkpoints)
-    async with LocalFleet(quiet, folder / "quiet", nursery=nursery) as fleet:
-        await fleet.add(ordeal.agents())
-        await fleet.over(deadline_s=60.0 + steps)
-        pairs = zip(fleet.history(), history, strict=True)
-        assert [pair for pair in pairs if repr(pair[0]) != repr(pair[1])] == [], struck
-        undisturbed = fleet.weights()
-    assert weights.keys() == undisturbed.keys()
-    assert [name for name in weights if not torch.equal(weights[name], undisturbed[name])] == []
-    return Survived(tuple(struck), steps)
+    trained.assert_equal(await undisturbed(folder, nursery, ordeal, trained.steps))
+    return Survived(tuple(struck), trained.steps)

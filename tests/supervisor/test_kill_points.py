@@ -47,7 +47,7 @@ def chosen(ordeal: Ordeal, count: int) -> list[Points]:
     [
         pytest.param(ONE_PIPELINE, 5, id="one pipeline with replicas"),
         pytest.param(COMMITTING, 4, id="two pipelines while they commit"),
-        pytest.param(COORDINATOR, 3, id="the coordinator in its commit"),
+        pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
     ],
 )
