@@ -187,7 +187,7 @@ class Scale:
                 kube=self.kube,
                 jobs=self.jobs,
                 nodes=Nodes(self.kube),
-                publish_trust=Trust(self.kube, "bundle", "op:1").publish,
+                trust=Trust(self.kube, "bundle", "op:1"),
                 on_forced=lambda: None,
                 operator_address="op:1",
                 again=lambda job, after_s: None,

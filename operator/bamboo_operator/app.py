@@ -105,7 +105,7 @@ class App:
                 kube=kube,
                 jobs=led,
                 nodes=nodes,
-                publish_trust=Trust(kube, authority.bundle, config.advertise).publish,
+                trust=Trust(kube, authority.bundle, config.advertise),
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
                 event_logs=config.event_logs,

@@ -6,6 +6,7 @@ Names of environment variables are those that bamboo_agent.config reads.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from bamboo_core.podtemplate import AGENT_CONTAINER
@@ -89,15 +90,15 @@ def _slot_labels(action: CreatePod) -> dict[str, str]:
     }
 
 
-def owner(job: JobView) -> Object:
-    """What makes the garbage collector remove the pod with the job, operator or not."""
-    return {
+def owner(job: JobView, *, controls: bool = True) -> Object:
+    """What makes the garbage collector remove the object with the job, operator or not."""
+    found = {
         "apiVersion": api.API_VERSION,
         "kind": "BambooJob",
         "name": job.name,
         "uid": job.uid,
-        "controller": True,
     }
+    return found | ({"controller": True} if controls else {})
 
 
 def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Object:
@@ -168,10 +169,13 @@ def _identity_volume() -> Object:
     return {"name": "bamboo-identity", "projected": {"sources": sources}}
 
 
-def ca_config_map(namespace: str, bundle: str, address: str) -> Object:
+def ca_config_map(
+    namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]
+) -> Object:
     """What agents trust and where they find us, in the namespace of their job.
 
     The address may change with the operator's pod; the node keeps the mounted file up to date.
+    owners: jobs; once all of them are gone, the garbage collector removes the config map.
     """
     return {
         "apiVersion": "v1",
@@ -180,6 +184,7 @@ def ca_config_map(namespace: str, bundle: str, address: str) -> Object:
             "name": CA_CONFIG_MAP,
             "namespace": namespace,
             "labels": {"app.kubernetes.io/part-of": "bamboo"},
+            "ownerReferences": [owner(job, controls=False) for job in owners],
         },
         "data": {CA_KEY: bundle, ADDRESS_KEY: address},
     }

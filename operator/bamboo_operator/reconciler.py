@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bamboo_core import lifecycle
@@ -26,6 +26,7 @@ from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
+from bamboo_operator.trust import Trust
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +50,12 @@ class _Known:
 
 @dataclass(frozen=True)
 class Ports:
-    """publish_trust: sees to it that agents in a namespace can verify us; again: asks for another
-    reconcile in so many seconds."""
+    """again: asks for another reconcile in so many seconds."""
 
     kube: Api
     jobs: Jobs
     nodes: Nodes
-    publish_trust: Callable[[str], Awaitable[None]]
+    trust: Trust
     on_forced: Callable[[], None]
     operator_address: str
     again: Callable[[JobView, float], None]
@@ -149,6 +149,7 @@ class Reconciler:
             gone.discard(uid)
             self._uids[namespace, name] = {uid}
         await self._ports.jobs.forget(gone)
+        self._ports.trust.forget(namespace, gone)
         for old in gone:
             self._known.pop(old, None)
             self.figures.pop(old, None)
@@ -212,7 +213,7 @@ class Reconciler:
     async def _act(
         self, job: JobView, spec: JobSpec, known: _Known, actions: tuple[Action, ...]
     ) -> None:
-        await self._ports.publish_trust(job.namespace)
+        await self._ports.trust.publish(job)
         for action in actions:
             match action:
                 case CreatePod():

@@ -149,6 +149,7 @@ async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> No
     assert (await operator.condition("Accepted"))["status"] == "True"
     trust = await operator.admin.get(api.config_map(operator.namespace, manifests.CA_CONFIG_MAP))
     assert trust is not None
+    assert [o["uid"] for o in trust["metadata"]["ownerReferences"]] == [body["metadata"]["uid"]]
     await operator.admin.delete(api.job(operator.namespace, "job"))
 
     async def none() -> bool:

@@ -19,7 +19,7 @@ from bamboo_operator.api import ApiError
 from bamboo_operator.metrics import Metrics
 from bamboo_operator.nodes import MAX_AGE_S, Nodes
 from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S, Ports, Reconciler
-from bamboo_operator.trust import AGAIN_S, Trust
+from bamboo_operator.trust import AGAIN_S, MAX_OWNERS, Trust
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 
@@ -45,7 +45,7 @@ class Desk:
                 kube=self.kube,
                 jobs=self.jobs,
                 nodes=self.nodes,
-                publish_trust=Trust(self.kube, "bundle", "op:1", clock=lambda: self.now).publish,
+                trust=Trust(self.kube, "bundle", "op:1", clock=lambda: self.now),
                 on_forced=self._count,
                 operator_address="op:1",
                 again=lambda job, s: self.again.append(s),
@@ -388,3 +388,43 @@ async def test_trust_that_somebody_deleted_comes_back(desk: Desk) -> None:
     desk.now += AGAIN_S + 1
     await desk.reconcile()
     assert trust in desk.kube.objects
+
+
+async def test_the_jobs_of_a_namespace_own_the_trust_together(desk: Desk) -> None:
+    """It must not outlive them, nor go with the first of them."""
+    trust = Trust(desk.kube, "bundle", "op:1", clock=lambda: desk.now)
+    views = [JobView("ns", f"job-{i}", f"uid-{i}", 1, 0.0) for i in range(MAX_OWNERS + 2)]
+
+    def owners() -> list[str]:
+        path = api.config_map("ns", manifests.CA_CONFIG_MAP)
+        references = desk.kube.objects[path]["metadata"]["ownerReferences"]
+        assert not any(reference.get("controller") for reference in references)
+        return [reference["uid"] for reference in references]
+
+    for view in views:
+        await trust.publish(view)
+    assert owners() == [f"uid-{i}" for i in range(MAX_OWNERS)]
+    trust.forget("ns", ["uid-0", "uid-never"])
+    await trust.publish(views[-1])
+    assert owners() == [f"uid-{i}" for i in [*range(1, MAX_OWNERS), MAX_OWNERS + 1]]
+    applied = len(desk.kube.applied)
+    await trust.publish(views[-2])
+    assert len(desk.kube.applied) == applied, "there is room for no more"
+    trust.forget("ns", [view.uid for view in views])
+    assert not trust._owners
+
+
+async def test_a_deleted_job_does_not_own_the_trust_any_more(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    path = api.config_map("ns", manifests.CA_CONFIG_MAP)
+    (owner,) = desk.kube.objects[path]["metadata"]["ownerReferences"]
+    assert owner == {
+        "apiVersion": "bamboo.dev/v1alpha1", "kind": "BambooJob", "name": "job", "uid": "uid-1",
+    }  # fmt: skip
+    body = manifest()
+    body["metadata"] |= {"uid": "uid-2"}
+    desk.kube.put(PATH, body)
+    await desk.reconcile()
+    (owner,) = desk.kube.objects[path]["metadata"]["ownerReferences"]
+    assert owner["uid"] == "uid-2"
