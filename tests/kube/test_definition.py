@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bamboo_core import durable as codec
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId, Fence
-from bamboo_core.reconcile import step
+from bamboo_core.reconcile import CreatePod, step
 from bamboo_core.spec import JobSpec, from_manifest, to_json
-from bamboo_core.view import ClusterView, Memory, Outcome, TrainingView
+from bamboo_core.view import (
+    ClusterView,
+    JobView,
+    Memory,
+    Outcome,
+    Slot,
+    TrainingView,
+    pod_name,
+)
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
-from bamboo_operator import api, facts, observe
+from bamboo_operator import api, facts, manifests, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.kube import Kube
 
 from .jobs import job
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 async def test_defaults_are_those_of_the_core(kube: Kube, devcluster_namespace: str) -> None:
@@ -138,6 +150,33 @@ async def test_bounds_are_enforced(
         assert words in str(refusal.value)
 
 
+def shown_jobs() -> dict[str, Any]:
+    """What users copy: the examples, and the README's job."""
+    found = {path.name: path.read_text() for path in (ROOT / "examples").glob("*.yaml")}
+    readme = (ROOT / "README.md").read_text()
+    (found["README.md"],) = re.findall(r"```yaml\n(apiVersion.*?)```", readme, re.S)
+    return {name: yaml.safe_load(text) for name, text in found.items()}
+
+
+async def test_the_jobs_that_we_show_are_accepted_with_their_pods(
+    devcluster_api: KubeApi, devcluster_namespace: str, kube: Kube
+) -> None:
+    dry = {"dryRun": "All", "fieldValidation": "Strict"}
+    jobs = shown_jobs()
+    assert len(jobs) >= 4
+    for body in jobs.values():
+        body["metadata"]["namespace"] = devcluster_namespace
+        stored = await devcluster_api.request(
+            "POST", api.jobs(devcluster_namespace), body, params=dry
+        )
+        spec = from_manifest(stored)
+        assert isinstance(spec, JobSpec)
+        name = body["metadata"]["name"]
+        view = JobView(devcluster_namespace, name, stored["metadata"]["uid"], 1, 0.0)
+        action = CreatePod(pod_name(name, Slot(0, 0), 0), Slot(0, 0), 0, "zone-a")
+        pod = manifests.pod(spec, view, action, operator_address="op:1")
+        await devcluster_api.request("POST", api.pods(devcluster_namespace), pod, params=dry)
+
+
 def test_the_definition_is_small(definition: dict[str, Any]) -> None:
-    root = Path(__file__).resolve().parents[2]
-    assert (root / "crds/bamboojobs.yaml").stat().st_size < 200_000
+    assert (ROOT / "crds/bamboojobs.yaml").stat().st_size < 200_000
