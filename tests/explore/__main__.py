@@ -100,7 +100,7 @@ def _rate(seconds: float) -> float:
     base = History(SMALL, 1)
     end = time() + seconds
     while time() < end:
-        tally.run(FAMILIES["singles"](base), until=end)
+        tally.run(FAMILIES["singles"](base), base, until=end)
         base = History(SMALL, base.seed + 1)
     print(f"{tally.per_second:.0f} distinct histories/s per core on {SMALL}")
     return tally.per_second

@@ -105,7 +105,7 @@ def _branches(unit: Unit) -> Branches:
 def run(unit: Unit) -> tuple[Unit, Tally]:
     """Judge all of its histories."""
     tally = Tally()
-    tally.run(_branches(unit), until=inf)
+    tally.run(_branches(unit), History(unit.job, unit.seed), until=inf)
     return unit, tally
 
 

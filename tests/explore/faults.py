@@ -2,7 +2,7 @@
 
 A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
 Rows are those of the two research notes' tables of rules (S: step graph, C: changes); H: one
-holder per seat; M: memory.
+holder per seat; R: restores; M: memory.
 """
 
 from __future__ import annotations
@@ -122,6 +122,11 @@ PLANTS: tuple[Planted, ...] = (
     Planted("directives of a superseded answer leave", "H2",
             _patch(Arbiter, "_dispatch", sabotage.late_directives),
             (("seconds", SMALL), ("seconds", TALL))),
+    Planted("a torn file that everybody has read is restored from", "R1",
+            _patch(Arbiter, "_bad_checkpoint", sabotage.restore_at_once),
+            (("restores", SAVING),)),
+    Planted("files of the needed version are not read", "R2",
+            _patch(planner._Planning, "__init__", sabotage.no_files), (("restores", SAVING),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", sabotage.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

@@ -6,7 +6,8 @@ Undisturbed steps (no seat empty, after the target step), per agent of stage s i
 - boundary tensors: 2M, since an output replaces its input and a gradient its own, and M more that
   come early from an agent that is a step ahead;
 - gradient buffers: the chunks that it collects, one leaf sum on its way into them, and the slices
-  that others sent it to reduce; where chunks cross pipelines also a chunk's leaf sums of others.
+  that others sent it to reduce; where chunks cross pipelines also a chunk's leaf sums of others;
+  in the first step also the slices of one who was a step ahead of it under the plan before.
 
 In other steps activations are capped at P + 8 and one reserved; the rest is bounded only by the
 names of a step, since leaf sums of many may arrive before a slow collector folds the first.
@@ -74,11 +75,18 @@ def _check_undisturbed(node: Node, plan: Plan, stage: int, counts: list[int]) ->
     most = {
         "activations": len(plan.cut) - stage,
         "boundary tensors": 3 * ceil(batch.leaves / pipelines) * batch.leaf_size,
-        "gradient buffers": most_gradients(batch, pipelines),
+        "gradient buffers": most_gradients(batch, pipelines)
+        + (_ahead(batch) if node.executor.step == plan.target + 1 else 0),
     }
     for what, count in held.items():
         if count > most[what]:
             raise Violation(f"{node.name} holds {count:g} {what}, more than {most[what]:g}")
+
+
+def _ahead(batch: BatchShape) -> float:
+    """Buffers that the slices of others make on any grid."""
+    shares = {ceil(batch.chunks / d) for d in range(1, batch.chunks + 1)}
+    return max(share * (batch.chunks - share) / batch.chunks for share in shares)
 
 
 def most_gradients(batch: BatchShape, pipelines: int) -> float:

@@ -93,7 +93,7 @@ def _run_parts(
 ) -> Iterator[bool]:
     """Part after part, until one is cut short by time."""
     for part in parts(count, base.seed):
-        is_whole = tally.run(FAMILIES[family](base, part), until=until)
+        is_whole = tally.run(FAMILIES[family](base, part), base, until=until)
         yield is_whole
         if not is_whole:
             return

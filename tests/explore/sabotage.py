@@ -120,6 +120,17 @@ def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> Non
 _received = Arbiter._received
 
 
+def restore_at_once(self: Arbiter, bad: Any, now: float) -> None:
+    """The file from which the attempt had begun: as if nothing that was read from it lived."""
+    base = self.durable.manifest
+    _bad_checkpoint(self, bad, now)
+    if base is not None and (base.attempt, base.step) == (bad.attempt, bad.step):
+        self._rounds.restore("the base cannot be read", now)
+
+
+_bad_checkpoint = Arbiter._bad_checkpoint
+
+
 def any_answer(self: Arbiter, event: Any, now: float) -> None:
     """Every answer for the present epoch is taken, whatever it was asked from."""
     result = event.result if isinstance(event, Planned) else None
@@ -165,6 +176,11 @@ def newest_files(self: Any, request: Any) -> None:
     _plan_init(self, request)
     if request.manifests:
         self._files = max(request.manifests, key=lambda m: m.step)
+
+
+def no_files(self: Any, request: Any) -> None:
+    _plan_init(self, request)
+    self._files = None
 
 
 def wanted_only(self: Any, agent: Any, facts: Facts) -> tuple[int, ...]:

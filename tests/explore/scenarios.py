@@ -33,7 +33,7 @@ def fuzz(base: History, part: Part = WHOLE) -> Branches:
 def _any_fault(job: Job, rng: random.Random) -> Fault:
     name = rng.choice(job.agents)
     names = sorted(job.agents)
-    kind = rng.randrange(16)
+    kind = rng.randrange(17)
     if kind < 4:
         return ("kill", name, rng.randrange(3))
     if kind == 4:
@@ -50,7 +50,7 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         return ("second operator",)
     if kind < 14:
         return ("cut", *links(rng.randrange(6), names, rng)) if kind == 12 else ("heal",)
-    return ("duplicate",)
+    return ("duplicate",) if kind == 14 else ("doubt", name)
 
 
 FAMILIES: dict[str, Callable[..., Branches]] = {

@@ -30,12 +30,12 @@ class Tally:
     cases: int = 0
     cpu_s: float = 0.0
 
-    def run(self, branches: Branches, *, until: float) -> bool:
-        """Judge histories until the time is up. True: the family is complete."""
+    def run(self, branches: Branches, base: History, *, until: float) -> bool:
+        """Judge histories, which begin as base does, until the time is up. True: these are all."""
         begun, before = process_time(), gc.get_threshold()
         gc.set_threshold(_GARBAGE)
         try:
-            for history, world in _guarded(branches, self):
+            for history, world in _guarded(branches, self, base):
                 self.judge(history, world)
                 if time() > until:
                     return False
@@ -86,12 +86,10 @@ class Tally:
         return "\n".join(lines)
 
 
-def _guarded(branches: Branches, tally: Tally) -> Iterator[tuple[History, World]]:
+def _guarded(branches: Branches, tally: Tally, history: History) -> Iterator[tuple[History, World]]:
     """A violation met on the way to a fault ends the family."""
-    history = None
     try:
         for history, world in branches:
             yield history, world
     except Violation as found:
-        if history is not None:
-            tally.violations.append((history, f"before the next fault: {found}"))
+        tally.violations.append((history, f"before the next fault: {found}"))

@@ -32,6 +32,8 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
         )
         if kept:
             raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
+    if any(m.step == fatal.committed + 1 for m in wanted.request.manifests):
+        raise Violation(f"layers {fatal.layers} are called lost, but a file has what is needed")
     for layer in fatal.layers:
         _check_lost(wanted, layer, fatal.committed)
 
@@ -99,6 +101,8 @@ def judge(world: World) -> str:
         if ended.outcome is not Outcome.COMPLETE:
             raise Violation(f"the job ends as {ended.outcome}: {ended.message}")
         _check_weights(world)
+        if world.has_given_up:
+            return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
     if _is_too_few(world):
         return "waiting"

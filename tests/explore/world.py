@@ -11,29 +11,18 @@ from collections import Counter
 from copy import copy
 from typing import Any
 
+from tests.explore.control import perform, serve
 from tests.explore.job import Job
 from tests.explore.memory import check_memory
-from tests.explore.network import OPERATOR, STORE, WATCH, Network, choose
+from tests.explore.network import OPERATOR, WATCH, Network, choose
 from tests.explore.node import Node
 from tests.explore.operators import Operators
 from tests.explore.shells import connect, inform, pass_on
-from tests.explore.verdict import Violation, check_commit, check_fatal, judge
+from tests.explore.verdict import Violation, check_commit, judge
 from tests.explore.worker import Sealings
 
 from bamboo_core.arbiter import Arbiter
-from bamboo_core.arbitration import (
-    ComputePlan,
-    Disconnected,
-    Dismiss,
-    Fatal,
-    Lost,
-    Persist,
-    Persisted,
-    Planned,
-    Received,
-    Send,
-    Tick,
-)
+from bamboo_core.arbitration import Disconnected, Lost, Received, Tick
 from bamboo_core.effects import ProtocolError
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.member import (
@@ -69,7 +58,7 @@ class World:
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
         self.outcome, self.losses = "", 0
-        self.has_expelled = self.has_cuts = False
+        self.has_expelled = self.has_cuts = self.has_given_up = False
         self.trace, self.points = 0, Counter[tuple[str, str, str]]()
         self.noticed: frozenset[AgentId] = frozenset()
         self.nodes: dict[AgentId, Node] = {}
@@ -225,7 +214,7 @@ class World:
 
     def _deliver(self, source: AgentId, target: AgentId, content: Any) -> None:
         if target in self.operators.arbiters:
-            self._serve(target, content)
+            serve(self, target, content)
             return
         node = self.nodes.get(target)
         if node is None:
@@ -238,19 +227,6 @@ class World:
         else:
             is_told = source != WATCH and not isinstance(content, SessionClosed)
             inform(self, node, FromOperator(content) if is_told else content)
-
-    def _serve(self, operator: AgentId, content: Any) -> None:
-        """What an operator's shell does with it."""
-        if isinstance(content, Persist):
-            if not self.operators.persist(content):
-                return
-            content = Persisted(content.version)
-        elif isinstance(content, ComputePlan):
-            result = self.operators.answer(content)
-            if isinstance(result, Fatal):
-                check_fatal(self, content, result)
-            content = Planned(content.id, result)
-        self.to_arbiter(operator, content)
 
     def _find_leader(self, node: Node) -> None:
         """It may find the deposed one first, if that still runs."""
@@ -288,19 +264,9 @@ class World:
         arbiter = self.operators.arbiters.get(operator)
         if arbiter is None:
             return
+        before = arbiter.durable
         for effect in arbiter.handle(event, self.now):
-            match effect:
-                case Send(agent, message):
-                    node = self.nodes.get(agent)
-                    if node is not None and node.operator == operator:
-                        self.network.post(operator, agent, message)
-                case Persist():
-                    self.network.post(STORE, operator, effect)
-                case ComputePlan():
-                    self.network.post(WATCH, operator, effect)
-                case Dismiss(agent, _):
-                    if self.network.reaches(agent) and arbiter.durable.outcome is None:
-                        self.kill(agent)
+            perform(self, operator, effect, before)
 
 
 def _name_of(content: Any) -> Any:

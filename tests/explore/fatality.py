@@ -1,0 +1,118 @@
+"""Whether a restore was right: of some layer no usable version is left, neither live nor in a file.
+
+Judged by what the agents of the world really hold at that moment, not by what they have reported.
+A file counts once the operator has been told of it. Whoever begins at the needed version loses
+nothing, whatever the attempt is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.explore.verdict import Violation
+
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId
+from bamboo_core.items import Kind
+from bamboo_core.view import Outcome
+
+if TYPE_CHECKING:
+    from tests.explore.node import Node
+    from tests.explore.world import World
+
+
+def check_restore(world: World, before: Durable, text: str) -> None:
+    """A Violation if the restore is not justified; before: the facts until then."""
+    why = text.partition("; attempt ")[0]
+    if why == "the job is resumed":
+        if before.outcome is not Outcome.SUSPENDED:
+            raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
+    elif why.startswith("no voter of the newest plan has reported"):
+        _check_deadline(world, before)
+    else:
+        _check_lost(world, before, text)
+
+
+def _check_lost(world: World, before: Durable, text: str) -> None:
+    """Nothing is repeated that could have been kept; or some layer is lost with those who are dead,
+    cut off or, by mistake, given up."""
+    nodes = _in_reach(world, before)
+    start = world.arbiter.durable.forks[-1].step
+    if start >= _needed(nodes, before) or _lost_layers(world, before, nodes):
+        return
+    rounds = world.arbiter._rounds
+    given_up = rounds.fenced.union(rounds.doubted)
+    if not _lost_layers(world, before, {a: n for a, n in nodes.items() if a not in given_up}):
+        raise Violation(f"restored, but no layer is lost: {text}; {_told(nodes, world, before)}")
+    world.has_given_up = True
+
+
+def _check_deadline(world: World, before: Durable) -> None:
+    """The only restore that may lose what still lives: where the operator cannot reach it."""
+    near = [a for a in before.voters if a in _in_reach(world, before)]
+    if near:
+        raise Violation(f"restored since no voter has reported, but {near} can be reached")
+
+
+def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
+    """Agents that live, that the operator hears, and that are not of an older attempt."""
+    return {
+        name: node
+        for name, node in sorted(world.nodes.items())
+        if world.network.reaches(name) and node.executor.fence.attempt == before.attempt
+    }
+
+
+def _lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> list[int]:
+    """Layers without a usable holder, if there is no file of exactly the needed version."""
+    needed = _needed(nodes, before)
+    if _has_file(world, before, needed):
+        return []
+    usable = {x for node in nodes.values() for x in _usable(node, nodes, before, needed)}
+    return [x for x in range(world.job.num_layers) if x not in usable]
+
+
+def _needed(nodes: dict[AgentId, Node], before: Durable) -> int:
+    """The version to go on with: that after the newest commit that anybody knows."""
+    base = before.manifest.step if before.manifest is not None else 0
+    newest = max((k for n in nodes.values() for k in n.executor.commits), default=-1)
+    needed = max(base, newest + 1)
+    is_planned = before.plan.attempt == before.attempt and before.pipelines
+    return before.target if is_planned and needed == 0 else needed
+
+
+def _has_file(world: World, before: Durable, needed: int) -> bool:
+    return any(
+        m.step == needed
+        and world.sealed.get((m.attempt, m.step)) is not None
+        and all(m.step <= f.step for f in before.forks if f.attempt > m.attempt)
+        for m in before.manifests
+    )
+
+
+def _usable(node: Node, nodes: dict[AgentId, Node], before: Durable, needed: int) -> list[int]:
+    """Layers of which it holds a version that reduced gradients can bring up to the needed one."""
+    return [
+        layer
+        for layer, version in node.executor.versions.items()
+        if version <= needed
+        and all(_can_update(nodes, before, layer, step) for step in range(version, needed))
+    ]
+
+
+def _can_update(nodes: dict[AgentId, Node], before: Durable, layer: int, step: int) -> bool:
+    """Whether the step's commit is known and the layer's whole reduced gradient is there."""
+    assert before.batch is not None
+    slices = {
+        i.part
+        for n in nodes.values()
+        for i in n.executor.held
+        if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
+    }
+    is_known = any(step in n.executor.commits for n in nodes.values())
+    return is_known and len(slices) == before.batch.chunks
+
+
+def _told(nodes: dict[AgentId, Node], world: World, before: Durable) -> str:
+    held = ", ".join(f"{a} {dict(n.executor.versions)}" for a, n in nodes.items())
+    return f"needed is version {_needed(nodes, before)}; held: {held}; sealed: {[*world.sealed]}"
