@@ -10,8 +10,10 @@ from __future__ import annotations
 import hashlib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -19,6 +21,9 @@ import torch
 from torch import nn
 
 from bamboo_core.spec import FactorySpec
+
+_MOST_FILES, _MOST_BYTES = 500, 4 * 2**20
+_KNOWN_BY_VERSION = ("torch", "bamboo_agent")
 
 Value = torch.Tensor | tuple[torch.Tensor, ...]
 """What flows between layers: one tensor or a tuple of them."""
@@ -101,13 +106,42 @@ def build_model(spec: FactorySpec) -> Model:
 
 
 def code_hash(*factories: str) -> str:
-    """Hash of the source of the factories' modules: equal code, equal hash."""
+    """Hash of the users' code: equal code, equal hash.
+
+    Of a factory's top-level package all ``*.py`` files count, wherever it is installed, if they are
+    at most 500 and 4 MiB together. Of a larger package, a single module, torch (whose version is
+    in the fingerprint) and Bamboo itself, the factory's own module counts.
+    """
     digest = hashlib.sha256()
     for name in sorted(set(factories)):
         module = importlib.import_module(name.partition(":")[0])
-        try:
-            source = inspect.getsource(module)
-        except (OSError, TypeError):
-            source = str(getattr(module, "__version__", ""))
-        digest.update(f"{name}\0{source}\0".encode())
+        sources = _package_sources(module) or {"": _source(module)}
+        digest.update(f"{name}\0{len(sources)}\0".encode())
+        for path, source in sorted(sources.items()):
+            digest.update(f"{path}\0{len(source)}\0".encode() + source)
     return digest.hexdigest()
+
+
+def _package_sources(module: ModuleType) -> dict[str, bytes]:
+    """Path -> content of the package's files; empty if they do not count."""
+    top = module.__name__.partition(".")[0]
+    if top in _KNOWN_BY_VERSION:
+        return {}
+    found: dict[str, bytes] = {}
+    left = _MOST_BYTES
+    for folder in getattr(sys.modules.get(top), "__path__", ()):
+        for path in Path(folder).rglob("*.py"):
+            if not path.is_file():  # an editor's lock is a link to nowhere
+                continue
+            found[path.relative_to(folder).as_posix()] = source = path.read_bytes()
+            left -= len(source)
+            if len(found) > _MOST_FILES or left < 0:
+                return {}
+    return found
+
+
+def _source(module: ModuleType) -> bytes:
+    try:
+        return inspect.getsource(module).encode()
+    except (OSError, TypeError):
+        return str(getattr(module, "__version__", "")).encode()
