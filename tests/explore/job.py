@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import inf
+from string import ascii_lowercase
 
 from bamboo_core.arbitration import ArbiterJob, Timing
 from bamboo_core.ids import AgentId
@@ -32,7 +33,8 @@ class Job:
     total: micro-batches of a step if the grid has been another one (0: D x microbatches);
     spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
     differ in their numerics, so that a mixture of two shows; learns: newcomers get their copies
-    while the others train.
+    while the others train; zones: over which agents are spread, ring neighbours apart (0: all
+    together).
     """
 
     pipelines: int
@@ -47,12 +49,15 @@ class Job:
     learns: bool = False
     total: int = 0
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    zones: int = 0
 
     def __str__(self) -> str:
         mode = "Replica" if self.replica else "None"
         extra = f" +{self.spares}" if self.spares else ""
         extra += " learning" if self.learns else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
+        extra += f" {self.zones} zones" if self.zones else ""
+        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
     @property
@@ -67,6 +72,15 @@ class Job:
     @property
     def at_start(self) -> tuple[AgentId, ...]:
         return self.agents[: self.pipelines * self.stages]
+
+    def zone(self, name: AgentId) -> str:
+        """Where an agent runs: neighbours and copies of a stage apart, newcomers in turn."""
+        if not self.zones:
+            return "z"
+        number = int(name.lstrip(ascii_lowercase))
+        if name in self.at_start:
+            number = sum(divmod(number, self.stages))
+        return f"z{number % self.zones}"
 
     @cached_property
     def arbiter_job(self) -> ArbiterJob:
@@ -84,7 +98,7 @@ class Job:
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
             redundancy=RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE,
             recovery=self.policy,
-            placement=PlacementSpec(Adjacency.CLUSTER),
+            placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
         )
         learn_above_bytes = -1.0 if self.learns else inf
         timing = Timing(join_grace_s=0.0, learn_above_bytes=learn_above_bytes)

@@ -8,7 +8,7 @@ from itertools import combinations
 from tests.explore.disturbances import Fault, island
 from tests.explore.history import History, advance
 from tests.explore.network import OPERATOR
-from tests.explore.walks import WHOLE, Branches, Part, branch, walk
+from tests.explore.walks import WHOLE, Branches, Part, aside, branch, walk
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
@@ -76,6 +76,24 @@ def operators(base: History, part: Part = WHOLE) -> Branches:
         both = branch(killed, (n * 5) % 31, ("second operator",))
         yield branch(both, n % 17, ("kill", names[(n + 1) % len(names)], n % 3))
         yield branch(at, 0, ("second operator",))
+
+
+def zones(base: History, part: Part = WHOLE) -> Branches:
+    """A zone dies, at once or over a while; it comes back, or others grow; perhaps a second one."""
+    rng, job = random.Random(base.seed + part.phase), base.job
+    for n, at in enumerate(walk(base, part), part.turn):
+        zone, late, found = f"z{n % job.zones}", n // job.zones % 2, at
+        gone = [a for a in sorted(at[1].nodes) if job.zone(a) == zone]
+        for i, name in enumerate(gone):
+            found = branch(found, rng.randrange(9) if late and i else 0, ("kill", name, n % 3))
+        if n % 3:
+            for i in range(len(gone)):
+                number = i * job.zones + (n if n % 3 == 1 else n + 1) % job.zones
+                found = branch(found, rng.randrange(40), ("start", AgentId(f"b{number:02d}")))
+        yield aside(found)
+        others = [a for a in sorted(found[1].nodes) if job.zone(a) != zone]
+        if others:
+            yield branch(found, rng.randrange(90), ("kill", rng.choice(others), n % 3))
 
 
 def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.explore.job import Job
 from tests.explore.worker import Sealings, Worker
 
 from bamboo_core.ids import AgentId
@@ -19,10 +20,10 @@ class Node:
     Here stands what the supervisor's shell keeps; what is decided stands in Member and Executor.
     """
 
-    def __init__(self, name: AgentId, num_layers: int, sealed: Sealings, *, salted: bool) -> None:
+    def __init__(self, name: AgentId, job: Job, sealed: Sealings) -> None:
         self.name = name
-        self.member = Member(_identity(name))
-        self.worker = Worker(name, num_layers, sealed, salted=salted)
+        self.member = Member(_identity(name, job.zone(name)))
+        self.worker = Worker(name, job.num_layers, sealed, salted=job.salted)
         self.operator = AgentId("")
         self.watched: tuple[AgentId, ...] = ()
 
@@ -48,13 +49,13 @@ class Node:
         return self.member.handle(event, now)
 
 
-def _identity(name: AgentId) -> Hello:
+def _identity(name: AgentId, zone: str) -> Hello:
     address = f"{name}:1"
     return Hello(
         name,
         pod_uid=name,
         node=name,
-        zone="z",
+        zone=zone,
         machine=name,
         data_address=address,
         liveness_address=address,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from time import time
 
@@ -11,6 +12,8 @@ from tests.explore.job import Job
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
 from tests.explore.walks import POLICIES, parts
+
+from bamboo_core.spec import RecoveryPolicy
 
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)
@@ -25,6 +28,9 @@ LEARNING = Job(2, 2, 2, steps=8, spares=1, learns=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learns=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
+SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
+TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
+THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
 
 
@@ -33,6 +39,10 @@ def grids() -> Iterator[Job]:
     for stages, pipelines, m in product((2, 3, 4), (1, 2, 3), (2, 4)):
         for replica in (True, False) if pipelines > 1 else (True,):
             yield Job(pipelines, stages, m, replica=replica, steps=2)
+    for policy in (SHADOW, PEERS):
+        yield Job(1, 3, 2, steps=2, policy=policy)
+        yield Job(2, 2, 2, steps=2, policy=policy)
+        yield Job(2, 2, 2, replica=False, steps=2, policy=policy)
 
 
 def runs() -> list[tuple[str, Job, float]]:
@@ -44,6 +54,12 @@ def runs() -> list[tuple[str, Job, float]]:
         out += [("seconds", job, 1.5), ("bulks", job, 1.0), ("operators", job, 1.5)]
     for job in (SPARE, UNEVEN, WIDE):
         out += [("changes", job, 2.0), ("partitions", job, 1.5), ("fuzz", job, 2.0)]
+    for policy in (SHADOW, PEERS):
+        out += [("bulks", Job(2, 3, 4, policy=policy), 1.0)]
+        out += [("changes", replace(SPARE, policy=policy), 1.0)]
+        out += [("fuzz", replace(WIDE, policy=policy), 1.0)]
+    for job in (TWO_ZONES, THREE_ZONES):
+        out += [("zones", job, 2.0), ("fuzz", job, 1.0)]
     out += [("moves", MOVING, 1.0), ("islands", MOVING, 1.0)]
     out += [("rushes", MOVING, 0.5), ("handovers", MOVING, 0.5), ("heirs", HEIRS, 0.5)]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]

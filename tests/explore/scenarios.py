@@ -58,6 +58,7 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "pairs": losses.pairs,
     "seconds": losses.seconds,
     "bulks": losses.bulks,
+    "zones": losses.zones,
     "operators": losses.operators,
     "partitions": losses.partitions,
     "changes": fleets.changes,

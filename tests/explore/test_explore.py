@@ -17,11 +17,15 @@ from tests.explore.plan_of_runs import (
     LEARNING,
     MOVING,
     PAIRS,
+    PEERS,
     SAVING,
+    SHADOW,
     SLEEPING,
     SMALL,
     SPARE,
+    THREE_ZONES,
     TURNING,
+    TWO_ZONES,
     coarseness,
     grids,
     runs,
@@ -32,6 +36,8 @@ from tests.explore.walks import POLICIES, Part, branch, parts, walk
 from tests.explore.world import World
 
 from bamboo_core.numerics import BatchShape
+from bamboo_core.program import Op
+from bamboo_core.spec import RecoveryPolicy
 
 SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "1"))
 SLICES = [
@@ -39,6 +45,10 @@ SLICES = [
     ("singles", Job(1, 3, 2, steps=2)),
     ("seconds", SMALL),
     ("bulks", SMALL),
+    ("bulks", Job(2, 3, 4, policy=SHADOW)),
+    ("bulks", Job(2, 3, 4, policy=PEERS)),
+    ("zones", TWO_ZONES),
+    ("zones", THREE_ZONES),
     ("operators", SMALL),
     ("partitions", SMALL),
     ("changes", SPARE),
@@ -57,6 +67,17 @@ QUICK += ("M1", "M2", "M3")
 @pytest.mark.parametrize("policy", POLICIES)
 def test_an_undisturbed_run_is_exact(policy):
     assert replay(History(Job(2, 3, 2), 1, policy)).outcome == "complete"
+
+
+def test_every_policy_spreads_the_work_in_its_own_way_to_the_same_end():
+    maps = set()
+    for policy in RecoveryPolicy:
+        job = Job(2, 3, 4, policy=policy)
+        world = replay(History(job, 1, "fifo", ((200, ("kill", "a01", 0)),)))
+        assert world.outcome == "complete"  # judged: the symbols are those of any other run
+        programs = world.arbiter._rounds.directives.values()
+        maps.add(tuple(sum(x.op is Op.F for x in d.steady) for d in programs))
+    assert len(maps) == len(RecoveryPolicy)
 
 
 @pytest.mark.parametrize(("family", "job"), SLICES, ids=str)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.arbitration import ComputePlan, Fatal
@@ -9,6 +10,7 @@ from bamboo_core.items import Kind
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import layers_of
 from bamboo_core.view import Outcome
+from bamboo_core.zones import feasible
 
 if TYPE_CHECKING:
     from tests.explore.node import Node
@@ -120,11 +122,15 @@ def _check_files(world: World) -> None:
 def _is_too_few(world: World) -> bool:
     """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
     operators = world.operators
-    alive = sum(world.network.reaches(a) and a not in world.noticed for a in world.nodes)
+    usable = [a for a in world.nodes if world.network.reaches(a) and a not in world.noticed]
+    alive = len(usable)
     if world.has_expelled:  # and is not asked again, but replaced
         alive = min(alive, len(operators.arbiter.status().members))
     stages, durable = operators.stages, operators.durable
     is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
+    if is_new and world.job.zones:
+        zones = Counter(world.job.zone(a) for a in usable)
+        return not feasible(zones, stages=stages, pipelines=1)
     return alive < stages if is_new else 2 * alive < stages
 
 

@@ -104,7 +104,7 @@ class World:
         """A pod comes up and connects."""
         if name in self.nodes or name in self.dead:
             return
-        node = Node(name, self.job.num_layers, self.sealed, salted=self.job.salted)
+        node = Node(name, self.job, self.sealed)
         self.nodes[name] = node
         connect(self, node, self.operators.leader)
 
