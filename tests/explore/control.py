@@ -57,5 +57,6 @@ def perform(world: World, operator: AgentId, effect: Effect, before: Durable) ->
             world.network.post(WATCH, operator, effect)
         case Dismiss(agent, _):
             is_over = world.operators.arbiters[operator].durable.outcome is not None
-            if world.network.reaches(agent) and not is_over:
+            is_deaf = not world.network.reaches(agent) or agent in world.network.frozen
+            if not is_over and not is_deaf:
                 world.kill(agent)

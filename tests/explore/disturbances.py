@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.explore.network import OPERATOR, WATCH, Link
 from tests.explore.node import Node
-from tests.explore.shells import connect, inform, suspect
+from tests.explore.shells import connect, freeze, inform, suspect, thaw
 from tests.explore.world import FindLeader, World
 
 from bamboo_core.arbitration import Disconnected, Lost
@@ -162,6 +162,8 @@ DISTURBANCES: dict[str, Callable[..., None]] = {
     "cut": _cut,
     "heal": _heal,
     "doubt": _doubt,
+    "freeze": freeze,
+    "thaw": thaw,
     "duplicate": lambda w: w.network.duplicate(),
 }
 

@@ -59,7 +59,9 @@ def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
     return {
         name: node
         for name, node in sorted(world.nodes.items())
-        if world.network.reaches(name) and node.executor.fence.attempt == before.attempt
+        if world.network.reaches(name)
+        and name not in world.network.frozen
+        and node.executor.fence.attempt == before.attempt
     }
 
 

@@ -96,6 +96,23 @@ def zones(base: History, part: Part = WHOLE) -> Branches:
             yield branch(found, rng.randrange(90), ("kill", rng.choice(others), n % 3))
 
 
+def freezes(base: History, part: Part = WHOLE) -> Branches:
+    """An agent stands still and goes on, soon or when it has been given up; perhaps one dies."""
+    rng = random.Random(base.seed + part.phase)
+    for n, at in enumerate(walk(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        name = names[n % len(names)]
+        found = branch(at, 0, ("freeze", name))
+        if n % 3 == 1:
+            others = [a for a in names if a != name]
+            found = branch(found, rng.randrange(60), ("kill", rng.choice(others), n % 3))
+        if n % 5 == 2:
+            found = branch(found, rng.randrange(60), ("restart operator", bool(n % 2)))
+        if n % 4:
+            found = branch(found, rng.randrange(200), ("thaw", name))
+        yield found
+
+
 def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple:
     """Links between some agents, or to the operator, by one of six patterns."""
     a, b = rng.choice(names), rng.choice(names)

@@ -6,7 +6,7 @@ order is possible; a session with an operator is a stream, and so are the writes
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
@@ -20,24 +20,48 @@ Link = tuple[AgentId, AgentId]
 
 
 class Network:
-    """``operators``: names of those that run; cut: directed links that are broken."""
+    """``operators``: names of those that run; cut: directed links that are broken; frozen: agents
+    that stand still; held: messages from and to them, which wait."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self.cut: set[Link] = set()
         self.operators: set[AgentId] = {OPERATOR}
+        self.frozen: set[AgentId] = set()
+        self.held: list[Message] = []
 
     def copy(self) -> Network:
         """An independent copy; messages are shared."""
         new = Network.__new__(Network)
         new.messages, new.cut = self.messages.copy(), self.cut.copy()
         new.operators = self.operators.copy()
+        new.frozen, new.held = self.frozen.copy(), self.held.copy()
         return new
 
     def post(self, source: AgentId, target: AgentId, content: Any) -> None:
         """Send; a broken link loses it."""
         if not self.cut or not self._is_cut(source, target):
-            self.messages.append((source, target, content))
+            waits = self.frozen and (source in self.frozen or target in self.frozen)
+            (self.held if waits else self.messages).append((source, target, content))
+
+    def freeze(self, name: AgentId) -> None:
+        """The agent stands still, and so does all that is under way from and to it."""
+        self.frozen.add(name)
+        self._part(self.held + self.messages)
+
+    def thaw(self, name: AgentId) -> None:
+        """It goes on as if nothing had been."""
+        self.frozen.discard(name)
+        self._part(self.messages + self.held)
+
+    def _part(self, messages: list[Message]) -> None:
+        """Those that wait, and the others."""
+        self.held = [m for m in messages if not self.frozen.isdisjoint(m[:2])]
+        self.messages = [m for m in messages if self.frozen.isdisjoint(m[:2])]
+
+    def _keep(self, is_kept: Callable[[Message], bool]) -> None:
+        self.messages = [m for m in self.messages if is_kept(m)]
+        self.held = [m for m in self.held if is_kept(m)]
 
     def _is_cut(self, source: AgentId, target: AgentId) -> bool:
         ends = (OPERATOR if x in self.operators else x for x in (source, target))
@@ -54,31 +78,32 @@ class Network:
     def break_links(self, links: Iterable[Link]) -> None:
         """They lose what is on them and all that follows."""
         self.cut |= set(links)
-        self.messages = [m for m in self.messages if not self._is_cut(m[0], m[1])]
+        self._keep(lambda m: not self._is_cut(m[0], m[1]))
 
     def end_session(self, one: AgentId, other: AgentId) -> None:
         """What is under way in it is lost."""
         pair = {one, other}
-        self.messages = [m for m in self.messages if {m[0], m[1]} != pair]
+        self._keep(lambda m: {m[0], m[1]} != pair)
 
     def forget(self, name: AgentId, fate: int, rng: Random) -> None:
         """An agent has died; ``fate`` of what it had sent: 0 delivered, 1 lost, 2 half of it."""
-        self.messages = [
-            m
-            for m in self.messages
-            if m[1] != name
-            and not (m[0] == name and (fate == 1 or (fate == 2 and rng.random() < 0.5)))
-        ]
+        self._keep(
+            lambda m: (
+                m[1] != name
+                and not (m[0] == name and (fate == 1 or (fate == 2 and rng.random() < 0.5)))
+            )
+        )
+        self.thaw(name)
 
     def forget_operator(self, name: AgentId, *, lossy: bool, rng: Random) -> None:
         """An operator has died; lossy: some of what it had sent never left."""
-        self.messages = [
-            m
-            for m in self.messages
-            if m[1] != name
-            and m[0] not in (WATCH, STORE)
-            and not (m[0] == name and lossy and rng.random() < 0.5)
-        ]
+        self._keep(
+            lambda m: (
+                m[1] != name
+                and m[0] not in (WATCH, STORE)
+                and not (m[0] == name and lossy and rng.random() < 0.5)
+            )
+        )
 
     def duplicate(self) -> None:
         """Everything between agents that is under way comes twice."""

@@ -58,6 +58,8 @@ def runs() -> list[tuple[str, Job, float]]:
         out += [("bulks", Job(2, 3, 4, policy=policy), 1.0)]
         out += [("changes", replace(SPARE, policy=policy), 1.0)]
         out += [("fuzz", replace(WIDE, policy=policy), 1.0)]
+    for job in (SMALL, MOVING, LONG):
+        out += [("freezes", job, 1.0)]
     for job in (TWO_ZONES, THREE_ZONES):
         out += [("zones", job, 2.0), ("fuzz", job, 1.0)]
     out += [("moves", MOVING, 1.0), ("islands", MOVING, 1.0)]

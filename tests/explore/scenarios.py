@@ -33,7 +33,7 @@ def fuzz(base: History, part: Part = WHOLE) -> Branches:
 def _any_fault(job: Job, rng: random.Random) -> Fault:
     name = rng.choice(job.agents)
     names = sorted(job.agents)
-    kind = rng.randrange(17)
+    kind = rng.randrange(18)
     if kind < 4:
         return ("kill", name, rng.randrange(3))
     if kind == 4:
@@ -50,7 +50,11 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         return ("second operator",)
     if kind < 14:
         return ("cut", *links(rng.randrange(6), names, rng)) if kind == 12 else ("heal",)
-    return ("duplicate",) if kind == 14 else ("doubt", name)
+    if kind == 14:
+        return ("duplicate",)
+    if kind == 15:
+        return ("doubt", name)
+    return (rng.choice(("freeze", "freeze", "thaw")), name)
 
 
 FAMILIES: dict[str, Callable[..., Branches]] = {
@@ -59,6 +63,7 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "seconds": losses.seconds,
     "bulks": losses.bulks,
     "zones": losses.zones,
+    "freezes": losses.freezes,
     "operators": losses.operators,
     "partitions": losses.partitions,
     "changes": fleets.changes,

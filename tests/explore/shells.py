@@ -103,6 +103,21 @@ def suspect(world: World, node: Node) -> None:
             inform(world, node, FromWorker(broken))
 
 
+def freeze(world: World, name: AgentId) -> None:
+    """The agent's machine stands still; nobody can tell that from a death."""
+    if name in world.nodes:
+        world.losses += 1
+        world.network.freeze(name)
+        world.ready = [a for a in world.ready if a != name]
+
+
+def thaw(world: World, name: AgentId) -> None:
+    """It goes on; what happened meanwhile it learns now."""
+    world.network.thaw(name)
+    if name in world.nodes:
+        pass_on(world, world.nodes[name])
+
+
 def pass_on(world: World, node: Node) -> None:
     """What the worker has left to say and to do."""
     worker, name = node.worker, node.name
@@ -116,5 +131,6 @@ def pass_on(world: World, node: Node) -> None:
         said, worker.said = worker.said, []
         for message in said:
             inform(world, node, FromWorker(message))
-    if worker.is_busy and name not in world.ready and name in world.nodes:
+    is_able = name in world.nodes and name not in world.network.frozen
+    if worker.is_busy and name not in world.ready and is_able:
         world.ready.append(name)

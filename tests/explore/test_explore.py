@@ -47,6 +47,7 @@ SLICES = [
     ("bulks", SMALL),
     ("bulks", Job(2, 3, 4, policy=SHADOW)),
     ("bulks", Job(2, 3, 4, policy=PEERS)),
+    ("freezes", SMALL),
     ("zones", TWO_ZONES),
     ("zones", THREE_ZONES),
     ("operators", SMALL),
@@ -184,6 +185,29 @@ def test_a_copy_goes_its_own_way():
     assert "a00" in world.nodes
     assert copy.finish() == world.finish() == "complete"
     assert len(copy.nodes) == len(world.nodes) - 1
+
+
+def test_who_stands_still_for_a_moment_keeps_its_place_and_else_loses_it():
+    frozen = ("freeze", "a01")
+    briefly = replay(History(SMALL, 1, "fifo", ((100, frozen), (4, ("thaw", "a01")))))
+    assert briefly.outcome == "complete"
+    assert set(briefly.plan.live) == set(SMALL.at_start)
+    for_long = replay(History(SMALL, 1, "fifo", ((100, frozen), (300, ("thaw", "a01")))))
+    assert for_long.outcome == "complete"
+    assert for_long.now > briefly.now
+    assert "a01" not in for_long.plan.live
+    never = replay(History(SMALL, 1, "fifo", ((100, frozen),)))
+    assert never.outcome == "complete"
+    assert "a01" not in never.plan.live
+
+
+def test_a_frozen_agent_can_die_and_what_it_had_sent_comes_or_not():
+    for fate in (0, 1):
+        script = ((100, ("freeze", "a01")), (5, ("kill", "a01", fate)))
+        world = replay(History(SMALL, 1, "fifo", script))
+        assert world.outcome == "complete"
+        assert not world.network.held
+        assert not world.network.frozen
 
 
 def test_a_judged_history_does_not_go_on():

@@ -122,7 +122,8 @@ def _check_files(world: World) -> None:
 def _is_too_few(world: World) -> bool:
     """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
     operators = world.operators
-    usable = [a for a in world.nodes if world.network.reaches(a) and a not in world.noticed]
+    deaf = world.noticed | world.network.frozen
+    usable = [a for a in world.nodes if world.network.reaches(a) and a not in deaf]
     alive = len(usable)
     if world.has_expelled:  # and is not asked again, but replaced
         alive = min(alive, len(operators.arbiter.status().members))

@@ -17,7 +17,7 @@ from tests.explore.memory import check_memory
 from tests.explore.network import OPERATOR, WATCH, Network, choose
 from tests.explore.node import Node
 from tests.explore.operators import Operators
-from tests.explore.shells import connect, inform, pass_on
+from tests.explore.shells import connect, inform, pass_on, thaw
 from tests.explore.verdict import Violation, check_commit, judge
 from tests.explore.worker import Sealings
 
@@ -167,18 +167,26 @@ class World:
                 self.to_arbiter(operator, Tick())
             if self.network.messages or self.ready:
                 return True
-        return False
+        return self._thaw()
+
+    def _thaw(self) -> bool:
+        """Nobody stands still for ever."""
+        frozen = sorted(self.network.frozen)
+        for name in frozen:
+            thaw(self, name)
+        return bool(frozen)
 
     def _beat(self) -> None:
         """Supervisors hear each other and are heard; deposed operators lose their sessions."""
         for name in sorted(self.nodes):
             node = self.nodes.get(name)
-            if node is None:
+            if node is None or name in self.network.frozen:
                 continue
             if node.operator != self.operators.leader:
                 connect(self, node, self.operators.leader)
             for peer in node.watched:
-                if peer in self.nodes and self.network.is_whole(name, peer):
+                is_heard = peer in self.nodes and peer not in self.network.frozen
+                if is_heard and self.network.is_whole(name, peer):
                     inform(self, node, PeerHeard(peer))
             inform(self, node, MemberTick())
         self._hear_beats()
