@@ -75,11 +75,11 @@ def code() -> str:
     return digest.hexdigest()[:16]
 
 
-def earlier() -> list[Sample]:
-    """The slices of an earlier run of the same code."""
+def earlier(begun: str) -> list[Sample]:
+    """The slices of an earlier run of the same code; begun: its hash."""
     path = results_file.RESULTS / f"{NAME}.json"
     samples = json.loads(path.read_text(encoding="utf-8"))["samples"] if path.exists() else {}
-    return list(samples["runs"]) if samples.get("code") == code() else []
+    return list(samples["runs"]) if samples.get("code") == begun else []
 
 
 def survived(samples: Sequence[Sample], ordeal: str) -> set[tuple[str, ...]]:
@@ -146,10 +146,14 @@ def pending(
     return found
 
 
-def write(samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]]) -> dict[str, Any]:
-    """Write the result of all slices up to now; its figures."""
+def write(
+    begun: str, samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]]
+) -> dict[str, Any]:
+    """Write the result of all slices up to now; its figures. SystemExit if the code is another."""
+    if code() != begun:
+        sys.exit(f"{', '.join(CODE)} have changed: the last slice is not counted; run this again")
     found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
-    raw = {"code": code(), "kinds": kinds(samples), "runs": samples}
+    raw = {"code": begun, "kinds": kinds(samples), "runs": samples}
     results_file.write(NAME, samples=raw, figures=found, note=NOTE)
     return found
 
@@ -168,7 +172,8 @@ def main() -> int:
         ONE_PIPELINE: ONE_PIPELINE.strikes,
         TWO_DEATHS: doubles,
     }
-    samples = earlier()
+    begun = code()
+    samples = earlier(begun)
     found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
     with tempfile.TemporaryDirectory() as folder:
         nursery = NurseryProcess(Path(folder) / "socket")
@@ -180,7 +185,7 @@ def main() -> int:
             if time.monotonic() > until:
                 break
             samples.append(run(ordeal, part, nursery))
-            found = write(samples, wished)
+            found = write(begun, samples, wished)
             state = "failed" if "failure" in samples[-1] else "survived"
             print(f"{number} of {len(slices)}: {len(part)} of {ordeal.name} {state}", flush=True)
         nursery.stop()

@@ -75,3 +75,9 @@ def test_a_run_goes_on_where_the_last_one_was_ended(benchmark: dict[str, Any]) -
     found = benchmark["figures"](samples, {"one_pipeline": wished[ONE_PIPELINE]})
     assert (found["one_pipeline_wished"], found["one_pipeline_survived"]) == (7, 3)
     assert (found["failures"], found["deaths"], found["runs"]) == (1, 3, 2)
+
+
+def test_slices_of_different_code_are_not_counted_together(benchmark: dict[str, Any]) -> None:
+    assert benchmark["earlier"]("another") == []
+    with pytest.raises(SystemExit, match="have changed: the last slice is not counted"):
+        benchmark["write"]("another", [], {})
