@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from bamboo_core.member import ExitCode
-from bamboo_core.reasons import Reason
+from bamboo_core.reasons import Reason, user_reason
 from bamboo_core.spec import JobSpec
 from bamboo_core.view import JobView, Memory, Outcome, PodView, TrainingView
 
@@ -52,7 +52,7 @@ def settle(
             pause_s = min(_LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 6))
             memory = replace(memory, failures=failures, not_before=now + pause_s)
         if verdict.user_error:
-            memory = _fail(memory, Reason.USER_CODE_FAILED, _last_words(pod), now)
+            memory = _fail(memory, user_reason(pod.trouble), _last_words(pod), now)
     return memory
 
 
@@ -157,4 +157,6 @@ def _last_failure(pods: Iterable[PodView]) -> str:
 
 def _last_words(pod: PodView) -> str:
     words = pod.trouble or "see its log"
+    if pod.exit_reason not in ("", "Error"):  # OOMKilled leaves no words of its own
+        words = f"{pod.exit_reason}: {words}"
     return f"agent {pod.name} ended with exit code {pod.exit_code}: {words}"

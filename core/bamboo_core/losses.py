@@ -11,13 +11,10 @@ from bamboo_core.ids import AgentId
 from bamboo_core.messages import Failure, Notice
 from bamboo_core.plan import layers_of
 from bamboo_core.program import Op
-from bamboo_core.reasons import Reason
+from bamboo_core.reasons import user_reason
 from bamboo_core.roster import Roster
 from bamboo_core.rounds import Doubt, Rounds
 from bamboo_core.view import Outcome
-
-_USERS = (Reason.USER_CODE_FAILED, Reason.DATA_TOO_SMALL, Reason.CHECKPOINT_FAILED)
-"""Why a worker may say that trying again cannot help; a message may hold any text."""
 
 
 class Losses:
@@ -52,9 +49,7 @@ class Losses:
         """The worker's process is gone for certain, and its state with it."""
         text = f"{agent}: {failure.reason}: {failure.message}"
         if failure.user_error:
-            known = failure.reason in _USERS
-            reason = Reason(failure.reason) if known else Reason.USER_CODE_FAILED
-            self._rounds.end(Outcome.FAILED, reason, text)
+            self._rounds.end(Outcome.FAILED, user_reason(failure.reason), text)
             return
         self._rounds.record(Happening.WORKER_FAILED, text, Severity.WARNING, agent=agent)
         self.lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)

@@ -97,3 +97,13 @@ class Reason(StrEnum):
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
+
+
+_USERS = (Reason.USER_CODE_FAILED, Reason.DATA_TOO_SMALL, Reason.CHECKPOINT_FAILED)
+
+
+def user_reason(text: str) -> Reason:
+    """Why a job ends for which trying again cannot help, from the word with which an agent's text
+    begins (it may be any text)."""
+    said = text.partition(":")[0]
+    return next((reason for reason in _USERS if said == reason), Reason.USER_CODE_FAILED)

@@ -85,6 +85,30 @@ def test_the_arbiter_knows_better_why_it_failed() -> None:
     assert better.finished_at == 1.0
 
 
+def test_memory_that_did_not_suffice_is_named() -> None:
+    ended = [pod(phase=PodPhase.FAILED, exit_code=137, exit_reason="OOMKilled")]
+    over = endings.conclude(
+        spec(run_policy=RunPolicy(backoff_limit=0)), TrainingView(), Memory(failures=1),
+        job=JOB, now=5.0, pods=ended,
+    )  # fmt: skip
+    assert over.message.endswith("job-p0-s0-i0 ended with exit code 137: OOMKilled: see its log")
+
+
+@pytest.mark.parametrize(
+    ("trouble", "reason"),
+    [
+        ("DataTooSmall: 3 samples", Reason.DATA_TOO_SMALL),
+        ("UserCodeFailed: boom", Reason.USER_CODE_FAILED),
+        ("StepsReached: boom", Reason.USER_CODE_FAILED),
+        ("", Reason.USER_CODE_FAILED),
+    ],
+)
+def test_the_pod_s_last_words_tell_the_reason(trouble: str, reason: Reason) -> None:
+    """Else it would change when the agent's own message comes."""
+    ended = [pod(phase=PodPhase.FAILED, exit_code=2, trouble=trouble)]
+    assert endings.settle(ended, TrainingView(), Memory(), now=1.0).reason == reason
+
+
 def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
     policy = RunPolicy(active_deadline_s=10)
     running = endings.conclude(
