@@ -65,7 +65,7 @@ def units(seed: int, only: str = "") -> list[Unit]:
 
 
 def fates(world: World, name: AgentId) -> range:
-    """Those that differ: what is under way is delivered, lost, or half of it is."""
+    """Those that differ: what is under way is delivered, lost, or one random part of it is."""
     under_way = sum(m[0] == name for m in world.network.messages)
     return range(min(under_way, 2) + 1)
 

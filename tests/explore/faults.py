@@ -145,8 +145,9 @@ NOT_SHOWN: dict[str, str] = {
     "C16": "as C1",
     "C17": "as C1",
     "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",
-    "C10": "only leavers hold what they do not want, and they go with the commit",
-    "C14": "it costs healthy agents their place, no state; tests of the evidence check it",
+    "C10": "not known: others could always make up for it in all histories that were tried",
+    "C14": "it costs healthy agents their place, which false suspicion may; tests of the evidence"
+    " check it",
 }
 """Rules whose removal no history has shown: why not, and what checks them instead."""
 
