@@ -142,6 +142,13 @@ def _try_data(data: Data) -> tuple[Any, Any]:
         raise FactoryError(str(error)) from error
 
 
+def essential_line(error: Exception, *, is_users: bool) -> str:
+    """What the operator is told of an error. A user's error is told by us, in words that stand
+    alone; of any other one the kind belongs to it (``KeyError: 'x'``)."""
+    said = str(error) if is_users else f"{type(error).__name__}: {error}"
+    return next(iter(said.strip().splitlines()), type(error).__name__)
+
+
 def fingerprint(spec: JobSpec, setting: Setting) -> Fingerprint:
     """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
@@ -185,8 +192,7 @@ class _Process:
         """Say why the worker ends: the traceback to the log, the essential line to the operator."""
         traceback.print_exception(error)
         is_users = code is ExitCode.USER
-        said = str(error) if is_users else f"{type(error).__name__}: {error}"
-        line = next(iter(said.strip().splitlines()), type(error).__name__)
+        line = essential_line(error, is_users=is_users)
         try:
             self._say(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
             self._flush_all()

@@ -18,7 +18,7 @@ from bamboo_agent.data import Data, DataTooSmallError, SampleError
 from bamboo_agent.layers import LayerBuilder
 from bamboo_agent.model import FactoryError, Model, build_model, code_hash
 from bamboo_agent.optim import adamw, optimizer_factory
-from bamboo_agent.worker import build_setting, fingerprint
+from bamboo_agent.worker import build_setting, essential_line, fingerprint
 from bamboo_core.ids import AgentId
 from bamboo_core.messages import Failure
 from bamboo_core.reasons import Reason
@@ -292,6 +292,19 @@ def test_fingerprints_tell_code_and_data_apart():
     assert plain.device.startswith("cpu:")
     assert plain.threads == 1
     assert code_hash("users_code:fine", "bamboo_agent.models.gpt:build") != plain.code
+
+
+@pytest.mark.parametrize(
+    ("error", "is_users", "line"),
+    [
+        (FactoryError("m:f raised ValueError: x\nmore"), True, "m:f raised ValueError: x"),
+        (FactoryError(""), True, "FactoryError"),
+        (KeyError("text"), False, "KeyError: 'text'"),
+        (RuntimeError("out of memory\nmore"), False, "RuntimeError: out of memory"),
+    ],
+)
+def test_an_error_is_told_in_its_essential_line(error, is_users, line):
+    assert essential_line(error, is_users=is_users) == line
 
 
 @pytest.fixture
