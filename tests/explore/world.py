@@ -109,7 +109,7 @@ class World:
         connect(self, node, self.operators.leader)
 
     def kill(self, name: AgentId, *, fate: int = 0, is_seen: bool = True) -> None:
-        """The process ends; ``fate`` of its messages in flight: 0 delivered, 1 lost, 2 a random half lost.
+        """The process ends; ``fate`` of what it had sent: 0 all comes, 1 nothing, 2 a random half.
 
         is_seen: its sockets are closed, and its end is certain; else it is only silent.
         """
