@@ -20,8 +20,13 @@ def suspend(user: User, name: str, *, wanted: bool, **spec: Any) -> None:
     user.kubectl("patch", "bj", name, "--type=merge", "--patch", patch)
 
 
-def test_resume_into_another_grid(user: User, spec: dict[str, Any], calm: Job) -> None:
-    user.apply(tiny_job("paused", **spec))
+def test_born_suspended_and_resumed_into_another_grid(
+    user: User, spec: dict[str, Any], calm: Job
+) -> None:
+    user.apply(tiny_job("paused", suspend=True, **spec))
+    user.kubectl("wait", "--for=condition=Suspended", "bj/paused", "--timeout=10s")
+    assert not user.pods("paused")
+    suspend(user, "paused", wanted=False)
     user.until("paused", lambda job: job.step >= 1)
     suspend(user, "paused", wanted=True)
     user.kubectl("wait", "--for=condition=Suspended", "bj/paused", "--timeout=30s")
@@ -35,11 +40,3 @@ def test_resume_into_another_grid(user: User, spec: dict[str, Any], calm: Job) -
     done = user.until_ended("paused")
     assert (done.ended, done.step, done.stages) == ("Complete", STEPS, 3)
     assert final_hashes(done) == final_hashes(calm)
-
-
-def test_born_suspended(user: User) -> None:
-    user.apply(tiny_job("asleep", suspend=True))
-    user.kubectl("wait", "--for=condition=Suspended", "bj/asleep", "--timeout=10s")
-    assert not user.pods("asleep")
-    suspend(user, "asleep", wanted=False)
-    assert user.until_ended("asleep").ended == "Complete"
