@@ -32,24 +32,15 @@ def test_from_apply_to_delete(user: User) -> None:
     assert "Events:" in told
     assert user.kubectl("explain", "bamboojob.spec.pipelines").count("stages")
 
+    first, second = user.pods("tiny")
+    name = first["metadata"]["name"]
+    assert name == "tiny-p0-s0-i0"
+    assert f'"{name}"' in user.kubectl("logs", name)
+    zones = [pod["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] for pod in (first, second)]
+    assert zones[0] != zones[1]
+    assert job.has("ZoneSpreadSatisfied")
+
     user.kubectl("delete", "bj", "tiny")
     eventually(lambda: not user.get("pods"), timeout_s=30, explain=lambda: str(user.get("pods")))
     with pytest.raises(ProgramError, match="not found"):
         user.kubectl("get", "bj", "tiny")
-
-
-def test_a_job_while_it_trains(user: User) -> None:
-    """Logs, neighbours in different zones, and an end when it is deleted."""
-    user.apply(tiny_job("talk", training={"steps": 4000}))
-    user.until("talk", lambda job: job.step >= 2 and job.has("Running"))
-    first, second = user.pods("talk")
-    name = first["metadata"]["name"]
-    assert name == "talk-p0-s0-i0"
-    assert f'"{name}"' in user.kubectl("logs", name)
-
-    zones = [pod["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] for pod in (first, second)]
-    assert zones[0] != zones[1]
-    assert user.job("talk").has("ZoneSpreadSatisfied")
-
-    user.kubectl("delete", "bj", "talk")
-    eventually(lambda: not user.get("pods"), timeout_s=30)

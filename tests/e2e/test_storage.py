@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_cli.job import ConditionLine, Job
 
-from .jobs import User, tiny_job
+from .jobs import User, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -52,4 +52,5 @@ def test_a_folder_that_breaks_in_mid_job_is_told_once_and_forgotten_when_mended(
     folder.unlink()
     aside.rename(folder)
     user.until("hitch", lambda job: job.has("Checkpointed"))
-    user.kubectl("delete", "bj", "hitch")
+    user.kubectl("delete", "bj", "hitch")  # which trains
+    eventually(lambda: not user.pods("hitch"), timeout_s=30)
