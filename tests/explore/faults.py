@@ -89,7 +89,7 @@ PLANTS: tuple[Planted, ...] = (
             _patch(Outbox, "after_facts", sabotage.persist_late), (("moves", MOVING),)),
     Planted("unwanted layers are dropped at once", "C7",
             _patch(Executor, "_end", sabotage.drop_at_once),
-            (("changes", SPARE), ("moves", MOVING))),
+            (("changes", SPARE), ("moves", MOVING), ("regrids", TURNING))),
     Planted("a leaver goes before the commit", "C8",
             _patch(planner._Planning, "_directives", sabotage.exit_early),
             (("moves", MOVING), ("changes", SPARE))),
