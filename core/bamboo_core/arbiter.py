@@ -136,7 +136,7 @@ class Arbiter:
         rounds = self._rounds
         match event:
             case Received(agent, message):
-                if agent not in self._roster.agents:
+                if agent not in self._roster.agents and not self._is_back(agent):
                     return
                 self._evidence.hear(agent, now)
                 if isinstance(message, Heartbeat):
@@ -189,6 +189,15 @@ class Arbiter:
         self._roster.connect(hello, key)
         if agent in self._rounds.members:
             self._returned(agent, hello, now)
+
+    def _is_back(self, agent: AgentId) -> bool:
+        """Before a start nobody decides without the silent: who is heard again counts again."""
+        _, known = self._rounds.doubted.get(agent, ("", None))
+        if self._rounds.phase is not Phase.WAITING or known is None or not known.is_connected:
+            return False
+        del self._rounds.doubted[agent]
+        self._roster.agents[agent] = known
+        return True
 
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
         """A member's new session: what it may have missed is said again."""

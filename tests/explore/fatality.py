@@ -35,13 +35,13 @@ def check_restore(world: World, before: Durable, text: str) -> None:
 
 def _check_lost(world: World, before: Durable, text: str) -> None:
     """Nothing is repeated that could have been kept; or some layer is lost with those who are dead,
-    cut off or, by mistake, given up."""
+    cut off, going away or, by mistake, given up."""
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
     if start >= _needed(nodes, before) or _lost_layers(world, before, nodes):
         return
     rounds = world.arbiter._rounds
-    given_up = rounds.fenced.union(rounds.doubted)
+    given_up = rounds.fenced.union(rounds.doubted, world.noticed)
     if not _lost_layers(world, before, {a: n for a, n in nodes.items() if a not in given_up}):
         raise Violation(f"restored, but no layer is lost: {text}; {_told(nodes, world, before)}")
     world.has_given_up = True

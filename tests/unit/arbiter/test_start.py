@@ -67,6 +67,20 @@ def test_too_few_agents_are_waited_for() -> None:
     assert "1 agents are ready" in fleet.arbiter.status().detail
 
 
+def test_who_was_silent_before_the_start_counts_again_when_it_is_heard() -> None:
+    fleet = Fleet(spec(steps=4))
+    fleet.tell(a.Goal(1))
+    fleet.add("a0", "z0")
+    fleet.run()
+    fleet.tell(a.Lost(AgentId("a0"), False, "not heard of"))
+    fleet.add("a1", "z1")
+    fleet.run_wire()
+    assert fleet.arbiter.status().phase is a.Phase.WAITING
+    fleet.wait(1.0)  # a heartbeat of each, and ticks
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_neighbours_in_one_zone_do_not_start() -> None:
     fleet = Fleet(spec())
     fleet.tell(a.Goal(1))
