@@ -80,6 +80,8 @@ class Losses:
         next plan: until then it may come back, as a newcomer whose holdings are facts."""
         rounds, was_member = self._rounds, agent in self._rounds.members
         if confirmed:
+            if agent in rounds.doubted:
+                rounds.reconsider()
             rounds.dead.add(agent)
             if rounds.phase is not Phase.OVER:  # its log is all that is left of the job
                 rounds.dismiss(agent, why)

@@ -84,7 +84,7 @@ class Rounds:
         self.stopped_at: float | None = None
         self.request = 0
         self._retry_at, self._retry_s = inf, _RETRY_S
-        self._voter_by = inf
+        self._voter_by = self._copy_by = inf
         self.detail = ""
         self.is_suspending = False
         self.is_loading = False
@@ -198,6 +198,7 @@ class Rounds:
             self._voter_by = min(self._voter_by, now + self._timing.voter_wait_s)
             self._hold(text, self._voter_by, now)
             return
+        self._voter_by = inf
         staying = {a for a in self.members if not self._roster.is_departing(a)}
         pipelines = self._spec.pipelines
         if not admission.is_enough(staying, stages=pipelines.stages, least=pipelines.min):
@@ -272,12 +273,27 @@ class Rounds:
                 self._direct(result, now)
             case Fatal(layers, committed):
                 self._out.save(committed=max(committed, self.durable.committed))
-                self.restore(f"no live copy of layers {', '.join(map(str, layers))}", now)
+                self._mourn(f"no live copy of layers {', '.join(map(str, layers))}", now)
             case Unplaceable(message):
                 self.unseated = set(self.members)
                 self._hold(message, inf, now)
             case PlannerFault(message):
                 self.end(Outcome.FAILED, Reason.PLANNING_FAILED, message)
+
+    def _mourn(self, text: str, now: float) -> None:
+        """A layer is lost, unless somebody holds it who has not been asked: who has come back since
+        the stop, or was given up but is still connected."""
+        doubted = any(d.known is not None and d.known.is_connected for d in self.doubted.values())
+        if doubted or self.standby() - self.unseated:
+            self._copy_by = min(self._copy_by, now + self._timing.voter_wait_s)
+            self._hold(text, self._copy_by, now)
+        else:
+            self.restore(text, now)
+
+    def reconsider(self) -> None:
+        """Somebody who was waited for will not come."""
+        if self.phase is Phase.HOLDING:
+            self.phase = Phase.COLLECTING
 
     def _direct(self, decision: Decision, now: float) -> None:
         """Durable first, then everyone's directive."""
@@ -290,7 +306,7 @@ class Rounds:
         self._lessons = self._lessons + 1 if plan.learns else 0
         self.learned.clear()
         self.phase, self.detail, self.deadline = Phase.RUNNING, "", inf
-        self._voter_by = inf
+        self._voter_by = self._copy_by = inf
         self.ledger.progress_at = now
         self._out.save(
             plan=plan.fence,
@@ -342,7 +358,7 @@ class Rounds:
         self.members.clear()
         self.plan, self.ledger.committed, self.is_suspending = None, None, False
         self.phase, self.detail, self.deadline = Phase.WAITING, why, inf
-        self._voter_by = inf
+        self._voter_by = self._copy_by = inf
         self._roster.ready_at = now
         self.unseated.clear()
         self.fence_off()

@@ -4,7 +4,7 @@ dry run and the explorer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -154,11 +154,28 @@ class Prepared(NamedTuple):
 @lru_cache(maxsize=256)
 def prepare(program: Program, step: int, batch: BatchShape, layers: int) -> tuple[Prepared, ...]:
     """The program for an absolute step, without the instructions that this step skips."""
-    return tuple(
+    tasks = [
         _prepared(x, step, batch, layers)
         for x in program
         if x.every <= 1 or (x.step + step) % x.every == 0
-    )
+    ]
+    needed = set[Item]()
+    for i in reversed(range(len(tasks))):
+        if tasks[i].instruction.op in (Op.F, Op.I):
+            tasks[i] = _let_go(tasks[i], needed)
+        needed.update(item for item in tasks[i].items if item.kind is Kind.ACT)
+    return tuple(tasks)
+
+
+def _let_go(task: Prepared, needed: Collection[Item]) -> Prepared:
+    """A forward run again for its output only, or for its input's gradient only, since the sum that
+    it belongs to lives elsewhere: no B or W comes to free what it keeps. ``needed``: later."""
+    k, lo, hi, m = task.instruction[1:5]
+    act = Item(Kind.ACT, k, lo, hi, m)
+    if act in needed:
+        return task
+    made = tuple(i for i in task.items_made if i != act)
+    return task._replace(gone=(*task.gone, act), items_made=made)
 
 
 def _absolute(instruction: Instruction, step: int) -> Instruction:

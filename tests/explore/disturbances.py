@@ -114,7 +114,7 @@ def _cut(world: World, *links: Link) -> None:
     network = world.network
     network.break_links(links)
     world.losses += 1  # whoever is cut off may be given up
-    world.has_cuts = True
+    world.has_cuts = world.is_misled = True
     world.has_expelled |= any(OPERATOR not in link for link in network.cut)
     for name in sorted(world.nodes):
         node = world.nodes.get(name)
@@ -135,6 +135,7 @@ def _break_session(world: World, node: Node) -> None:
 
 def _doubt(world: World, name: AgentId) -> None:
     """The operator hears of a loss that nobody can confirm."""
+    world.is_misled = True
     world.losses += 1
     world.network.post(WATCH, world.operators.leader, Lost(name, False, "unreachable"))
 

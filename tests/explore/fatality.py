@@ -35,23 +35,24 @@ def check_restore(world: World, before: Durable, text: str) -> None:
 
 def _check_lost(world: World, before: Durable, text: str) -> None:
     """Nothing is repeated that could have been kept; or some layer is lost with those who are dead,
-    cut off, going away or, by mistake, given up."""
+    cut off, or going away; or somebody who lives was taken for dead."""
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
     if start >= _needed(nodes, before) or _lost_layers(world, before, nodes):
         return
-    rounds = world.arbiter._rounds
-    given_up = rounds.fenced.union(rounds.doubted, world.noticed)
-    if not _lost_layers(world, before, {a: n for a, n in nodes.items() if a not in given_up}):
+    staying = {a: n for a, n in nodes.items() if a not in world.noticed}
+    if not world.is_misled and not _lost_layers(world, before, staying):
         raise Violation(f"restored, but no layer is lost: {text}; {_told(nodes, world, before)}")
     world.has_given_up = True
 
 
 def _check_deadline(world: World, before: Durable) -> None:
-    """The only restore that may lose what still lives: where the operator cannot reach it."""
-    near = [a for a in before.voters if a in _in_reach(world, before)]
-    if near:
+    """The only restore that may lose what still lives: where the operator cannot reach it, or where
+    it will go away (once given up, agents on notice are not asked again)."""
+    near = [a for a in before.voters if a in _in_reach(world, before) and a not in world.noticed]
+    if near and not world.is_misled:
         raise Violation(f"restored since no voter has reported, but {near} can be reached")
+    world.has_given_up |= bool(near)
 
 
 def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:

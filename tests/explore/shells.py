@@ -107,6 +107,7 @@ def freeze(world: World, name: AgentId) -> None:
     """The agent's machine stands still; nobody can tell that from a death."""
     if name in world.nodes:
         world.losses += 1
+        world.is_misled = True
         world.network.freeze(name)
         world.ready = [a for a in world.ready if a != name]
 

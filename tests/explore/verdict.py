@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from bamboo_core.arbitration import ComputePlan, Fatal
+from bamboo_core.arbitration import ComputePlan, Fatal, Phase
 from bamboo_core.items import Kind
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import layers_of
@@ -106,7 +106,7 @@ def judge(world: World) -> str:
         if world.has_given_up:
             return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
-    if _is_too_few(world):
+    if _is_too_few(world) or _is_somebody_asked_again(world):
         return "waiting"
     status = world.operators.arbiter.status()
     raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
@@ -133,6 +133,13 @@ def _is_too_few(world: World) -> bool:
         zones = Counter(world.job.zone(a) for a in usable)
         return not feasible(zones, stages=stages, pipelines=1)
     return alive < stages if is_new else 2 * alive < stages
+
+
+def _is_somebody_asked_again(world: World) -> bool:
+    """Whether the job waits to ask those again whom it gave up by mistake; ever more rarely."""
+    rounds = world.arbiter._rounds
+    given_up = any(d.known and d.known.is_connected for d in rounds.doubted.values())
+    return world.is_misled and rounds.phase is Phase.HOLDING and given_up
 
 
 def _standing(world: World) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 from tests.explore.control import perform, serve
 from tests.explore.job import Job
 from tests.explore.memory import check_memory
-from tests.explore.network import OPERATOR, WATCH, Network, choose
+from tests.explore.network import OPERATOR, WATCH, Link, Network, choose
 from tests.explore.node import Node
 from tests.explore.operators import Operators
 from tests.explore.shells import connect, inform, pass_on, thaw
@@ -58,9 +58,10 @@ class World:
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
         self.outcome, self.losses = "", 0
-        self.has_expelled = self.has_cuts = self.has_given_up = False
+        self.has_expelled = self.has_cuts = self.has_given_up = self.is_misled = False
         self.trace, self.points = 0, Counter[tuple[str, str, str]]()
         self.noticed: frozenset[AgentId] = frozenset()
+        self.silent: frozenset[Link] = frozenset()
         self.nodes: dict[AgentId, Node] = {}
         self.ready: list[AgentId] = []
         self.sealed: Sealings = {}
@@ -121,6 +122,7 @@ class World:
         self.dead.add(name)
         self.network.forget(name, fate, self.rng)
         if not is_seen:
+            self.silent = self.silent | {(name, node.operator)}
             return
         self.network.post(name, node.operator, Disconnected(name))
         for operator in self.operators.arbiters:
@@ -192,12 +194,15 @@ class World:
         self._hear_beats()
 
     def _keep_alive(self) -> None:
-        """Both ends of a session find that it is dead, even if it is broken in one direction and
+        """Who is left of a session finds that it is dead, even if it is broken in one direction and
         the heartbeats still arrive: gRPC's keepalive, the slowest of all signs."""
         for node in self.nodes.values():
             if node.member._is_open and not self.network.reaches(node.name):
                 self.network.messages.append((node.operator, node.name, SessionClosed()))
                 self.network.messages.append((node.name, node.operator, Disconnected(node.name)))
+        for name, operator in sorted(self.silent):
+            self.network.messages.append((name, operator, Disconnected(name)))
+        self.silent = frozenset()
 
     def _hear_beats(self) -> None:
         """At once: they are no events that could race with anything."""

@@ -393,6 +393,56 @@ def test_agents_given_up_for_a_broken_link_are_asked_again() -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
+def mourning() -> Fleet:
+    """a1 is dead, and a0, which holds the other copy of its layer, is given up by mistake."""
+    fleet = running(stages=4, steps=20)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.Lost(AgentId("a0"), confirmed=False, evidence="unreachable"))
+    fleet.kill("a1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    assert "no live copy" in fleet.arbiter.status().detail
+    return fleet
+
+
+def test_a_holder_that_was_given_up_is_asked_again_before_a_restore() -> None:
+    fleet = mourning()
+    fleet.wait(6.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_a_holder_that_is_dead_for_certain_is_not_waited_for() -> None:
+    fleet = mourning()
+    fleet.kill("a0")
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1, limit=2000)
+
+
+def test_a_holder_that_has_come_back_is_asked_before_a_restore() -> None:
+    fleet = running(stages=4, steps=20)
+    fleet.until(lambda: committed(fleet, 2))
+    away = fleet.agents[AgentId("a0")]
+    fleet.tell(a.Lost(away.name, confirmed=False, evidence="unreachable"))
+    fleet.kill("a1")
+    fleet.connect(away)  # after the stop: it is not asked with the others
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_every_wait_for_a_voter_has_its_own_deadline() -> None:
+    fleet = running(stages=4, steps=20)
+    for name in ("a1", "a2", "a3"):
+        fleet.kill(name)
+    for _ in range(3):
+        fleet.until(lambda: "too few" in fleet.arbiter.status().detail)
+        fleet.tell(a.Lost(AgentId("a0"), confirmed=False, evidence="unreachable"))
+        fleet.until(lambda: "no voter" in fleet.arbiter.status().detail)
+        fleet.wait(90.0)
+    assert fleet.arbiter.durable.attempt == 0
+
+
 def test_a_stop_is_said_again_to_a_member_that_reconnects() -> None:
     fleet = running(steps=40)
     fleet.run_wire()
