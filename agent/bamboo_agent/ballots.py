@@ -1,4 +1,4 @@
-"""Votes and what is counted from them: the global scalars of a step (DESIGN sections 5 and 6)."""
+"""Votes and what is counted from them: the global scalars of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random state keyed by what is computed, never by who computes it (DESIGN section 5).
+"""Random state keyed by what is computed, never by who computes it.
 
 Before every layer's forward the generators are set from (seed, step, micro-batch, layer), so a
 forward that is repeated anywhere draws the same numbers; initial weights from (seed, layer).

@@ -1,4 +1,4 @@
-"""Gradient sums: the canonical sum of DESIGN section 5 on tensors.
+"""Gradient sums: the canonical sum (`bamboo_core.numerics`) on tensors.
 
 A range of layers has one layout: all trainable parameters, in order, one after the other, as a flat
 fp32 buffer. A sum that grows here is first kept in the tensors that autograd made (:class:`Sum`

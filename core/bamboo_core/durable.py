@@ -1,6 +1,6 @@
 """What an arbiter must not forget: the durable facts, kept in the BambooJob's status as JSON.
 
-Everything else is rebuilt from the agents' reports (DESIGN section 4). Lists of agents are packed,
+Everything else is rebuilt from the agents' reports. Lists of agents are packed,
 since status must stay small: a seat grid of 1,024 agents takes about 4 KB.
 """
 

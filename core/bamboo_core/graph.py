@@ -1,4 +1,4 @@
-"""The closure: which tasks are still missing so that the goals of a step hold (DESIGN section 4).
+"""The closure: which tasks are still missing so that the goals of a step hold.
 
 Goals: every wanted layer, and every layer that somebody still holds, reaches the version after the
 target step on each of its agents; every member that computes ends the target step. From facts

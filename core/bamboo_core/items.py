@@ -1,6 +1,6 @@
 """Items: the results of tasks, named by content.
 
-Two agents that hold an item of the same name hold the same bits (DESIGN section 4), so whoever
+Two agents that hold an item of the same name hold the same bits, so whoever
 holds one may send it. Everything but PART and FOLDED is immutable. Sums and activations are named
 by the layer range of the stage that made them, so that another cut of the model is another name.
 """

@@ -1,4 +1,4 @@
-"""The canonical sum (DESIGN section 5): what the gradient of a step is, whatever the fleet does.
+"""The canonical sum: what the gradient of a step is, whatever the fleet does.
 
 leaf(m) = m div L; a leaf sum adds its micro-batches in ascending order, from zero, in a buffer of
 its own; a chunk is the left fold of its leaf sums, beginning with the first; the gradient is a
@@ -69,7 +69,7 @@ def tree_order(width: int) -> Iterator[tuple[int, int]]:
 
 
 def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int) -> BatchShape:
-    """L and C for a job, by DESIGN section 5.
+    """L and C for a job, from its batch.
 
     microbatches: G; pipelines: D as requested; stages: P. ValueError if G < pipelines_max.
     """

@@ -1,4 +1,4 @@
-"""Placement: which agent sits in which seat of the grid (DESIGN section 8).
+"""Placement: which agent sits in which seat of the grid.
 
 Two ways, cheaper first: keep everyone and fill the holes, with chains of two moves where the zones
 demand it; or lay the zones out afresh and keep as many layers in place as the layout allows.

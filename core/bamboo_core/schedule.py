@@ -1,4 +1,4 @@
-"""The list scheduler: a task graph becomes one program per agent (step-graph, section 4.2).
+"""The list scheduler: a task graph becomes one program per agent.
 
 Only F, B, I and W take time; every other task costs nothing and runs as soon as it can. An idle
 agent takes the first that is ready of: I or B (earliest in its pipeline, lower stage), F (earliest,

@@ -21,7 +21,7 @@ Json = Any
 
 
 class Numerics(StrEnum):
-    """How gradients are summed (DESIGN section 5): in leaves so small that lost work can be spread,
+    """How gradients are summed: in leaves so small that lost work can be spread,
     or each pipeline's share as one.
     """
 

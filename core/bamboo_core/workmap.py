@@ -1,4 +1,4 @@
-"""The work map: who computes which leaf of which stage (DESIGN section 4, step-graph 4.1).
+"""The work map: who computes which leaf of which stage.
 
 Survivors keep their own leaves, except what Diffuse takes from the busiest; orphans go where the
 policy says. Deterministic: equal arguments give equal maps.

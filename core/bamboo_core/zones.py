@@ -1,4 +1,4 @@
-"""Zones: which grids fit, which zone every seat gets, where to buy next (DESIGN section 8).
+"""Zones: which grids fit, which zone every seat gets, where to buy next.
 
 Ring neighbours never share a zone unless the adjacency is Cluster. D rings of P seats then fit
 iff the sum over the zones of min(agents, D * floor(P/2)) is at least D * P.

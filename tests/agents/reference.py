@@ -1,7 +1,7 @@
 """The plain program that the agents must equal bit for bit: one process, one loop.
 
 It shares the model, the data set and the order of samples with the agents, and no other code: its
-own random keys, its own sum (DESIGN section 5), its own clipping, its own commit records.
+own random keys, its own sum, its own clipping, its own commit records.
 """
 
 from __future__ import annotations

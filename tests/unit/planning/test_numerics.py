@@ -1,4 +1,4 @@
-"""Leaves, chunks and their choice by DESIGN section 5."""
+"""Leaves, chunks and their choice for a job."""
 
 from __future__ import annotations
 
