@@ -74,9 +74,18 @@ def backward(activation: Activation, gradients: Gradients | None) -> Gradients:
 
 
 def backward_input(
-    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
+    activation: Activation,
+    gradients: Gradients | None,
+    parameters: Sequence[torch.Tensor],
+    *,
+    can_split: bool = True,
 ) -> Gradients:
-    """I: only the gradients of the inputs; what W needs stays in the activation."""
+    """I: only the gradients of the inputs; what W needs stays in the activation.
+
+    can_split: False runs the whole backward and forgets the rest.
+    """
+    if not can_split:
+        return _input_by_whole(activation, gradients, parameters)
     if _torch_split is None or not _needs_input_gradient(activation):
         return _input_by_autograd(activation, gradients)
     roots, seeds = _roots(activation, gradients)
@@ -89,9 +98,16 @@ def backward_input(
 
 
 def backward_weight(
-    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
+    activation: Activation,
+    gradients: Gradients | None,
+    parameters: Sequence[torch.Tensor],
+    *,
+    can_split: bool = True,
 ) -> None:
     """W: weight gradients are added to ``.grad``; works after I and without it."""
+    if not can_split:
+        backward(activation, gradients)
+        return
     if activation.weight_groups is not None:
         _torch_split.stage_backward_weight(iter(parameters), activation.weight_groups)
         activation.weight_groups = None
@@ -110,6 +126,17 @@ def _input_by_autograd(activation: Activation, gradients: Gradients | None) -> G
     roots, seeds = _roots(activation, gradients)
     if roots and wanted:
         torch.autograd.backward(roots, seeds, inputs=wanted, retain_graph=True)
+    return _take_input_gradients(activation)
+
+
+def _input_by_whole(
+    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
+) -> Gradients:
+    roots, seeds = _roots(activation, gradients)
+    if roots:
+        torch.autograd.backward(roots, seeds, retain_graph=True)
+    for parameter in parameters:
+        parameter.grad = None
     return _take_input_gradients(activation)
 
 

@@ -111,6 +111,11 @@ def device_kind(device: torch.device) -> str:
     return f"cpu:{torch.backends.cpu.get_cpu_capability()}"
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes of the device that nobody uses; 0 on a CPU, where the planner bounds nothing."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+
+
 def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[Setting, Profile]:
     """Model, data and optimizer as the spec names them. FactoryError, DataTooSmallError."""
     model = build_model(spec.model)
@@ -124,6 +129,7 @@ def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[
         data=data,
         builder=builder,
         sizes=profile.sizes,
+        can_split=tuple(cost.can_split for cost in profile.costs),
         seed=spec.seed,
         clip_norm=spec.training.clip_norm,
         device=device,
@@ -235,6 +241,7 @@ class _Process:
     def _set_up(self, welcome: Welcome) -> None:
         spec = from_json(welcome.spec_json)
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        memory_bytes = free_memory(device)
         setting, profile = build_setting(self._agent, spec, device)
         checkpoints = None
         if spec.checkpoint is not None:
@@ -260,6 +267,7 @@ class _Process:
                 validation_samples=setting.data.validation_samples,
                 costs=profile.costs,
                 storage_error=storage_error,
+                memory_bytes=memory_bytes,
             )
         )
 

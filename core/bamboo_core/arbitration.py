@@ -154,7 +154,8 @@ class PlanRequest:
     may only help until the target step has ended; rushed: may only send; base: newest commit that
     holds without any report (a restore: version ``base + 1`` is in a file; -1: nothing yet);
     manifests: checkpoints that this attempt may read; is_full: no seat may stay empty; is_last:
-    suspend after the target step; learn_above_bytes: see :class:`Timing`.
+    suspend after the target step; learn_above_bytes: see :class:`Timing`; memory_bytes: of the
+    smallest device, 0: not known.
     """
 
     fence: Fence
@@ -177,6 +178,7 @@ class PlanRequest:
     is_full: bool
     is_last: bool
     learn_above_bytes: float = inf
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)

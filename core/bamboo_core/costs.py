@@ -14,7 +14,8 @@ from bamboo_core.program import Instruction, Op
 class Costs:
     """Time of the tasks of each layer, in any one unit (slots, seconds); ``latency`` of a message.
 
-    forward, fused (B), input_gradient (I), weight_gradient (W): one number per layer.
+    forward, fused (B), input_gradient (I), weight_gradient (W): one number per layer; can_split:
+    whether I and W may be used at all.
     """
 
     forward: tuple[float, ...]
@@ -22,6 +23,7 @@ class Costs:
     input_gradient: tuple[float, ...]
     weight_gradient: tuple[float, ...]
     latency: float = 0.0
+    can_split: bool = True
 
     @staticmethod
     def even(layers: int, *, unit: float = 1.0, latency: float = 0.0) -> Costs:
@@ -30,13 +32,16 @@ class Costs:
         return Costs(one, two, one, one, latency)
 
     @staticmethod
-    def measured(
-        profile: Sequence[LayerCost], *, split_overhead: float = 0.12, latency: float = 0.0
-    ) -> Costs:
-        """From profiled seconds; a split backward is dearer by ``split_overhead`` of the fused."""
-        fused = tuple(x.backward_s for x in profile)
-        half = tuple(x * (1 + split_overhead) / 2 for x in fused)
-        return Costs(tuple(x.forward_s for x in profile), fused, half, half, latency)
+    def measured(profile: Sequence[LayerCost], *, latency: float = 0.0) -> Costs:
+        """From the seconds that an agent has measured."""
+        return Costs(
+            tuple(x.forward_s for x in profile),
+            tuple(x.backward_s for x in profile),
+            tuple(x.input_gradient_s for x in profile),
+            tuple(x.weight_gradient_s for x in profile),
+            latency,
+            can_split=all(x.can_split for x in profile),
+        )
 
     def durations(self) -> Durations:
         """The same as prefix sums."""

@@ -44,19 +44,28 @@ class Hello:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Measured profile of one layer: seconds per micro-batch, bytes."""
+    """Measured profile of one layer: seconds per micro-batch, bytes.
+
+    input_gradient_s, weight_gradient_s: of the halves of the backward; can_split: whether they give
+    the bits of the whole one; activation_bytes: kept from a forward to its backward.
+    """
 
     forward_s: float
     backward_s: float
     parameter_bytes: int
     output_bytes: int
+    input_gradient_s: float = 0.0
+    weight_gradient_s: float = 0.0
+    can_split: bool = False
+    activation_bytes: int = 0
 
 
 @dataclass(frozen=True)
 class Ready:
     """The worker has built model and data set.
 
-    storage_error: why the folder of checkpoints cannot be written; empty: it can, or there is none.
+    storage_error: why the folder of checkpoints cannot be written; empty: it can, or there is none;
+    memory_bytes: of the device, free before the model is there; 0: nobody counts it.
     """
 
     fingerprint: Fingerprint
@@ -65,6 +74,7 @@ class Ready:
     validation_samples: int
     costs: tuple[LayerCost, ...] = ()
     storage_error: str = ""
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
-from bamboo_core import graph, partition, placement, schedule, verify, workmap
+from bamboo_core import graph, inflight, partition, placement, schedule, verify, workmap
 from bamboo_core.admission import pipelines_for
 from bamboo_core.arbitration import (
     Decision,
@@ -23,6 +23,7 @@ from bamboo_core.arbitration import (
 from bamboo_core.facts import Facts
 from bamboo_core.graph import Goals, Holdings, Infeasible, Periodic, TaskGraph
 from bamboo_core.ids import AgentId, Range
+from bamboo_core.inflight import Profile
 from bamboo_core.items import Item, Kind
 from bamboo_core.messages import Directive, Peer
 from bamboo_core.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
@@ -30,8 +31,6 @@ from bamboo_core.program import COMPUTE, Op, Program
 from bamboo_core.remaining import remaining, stage_weights
 from bamboo_core.schedule import Costs
 
-_EXTRA_CAP = 8  # forward results in flight beyond P - s when seats are empty (measured)
-_MANY = 64  # members beyond which only the split is tried: it won in all degraded grids measured
 _STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
 _WATCHED = 2  # members whose liveness an agent watches beside those it talks to
 
@@ -83,6 +82,7 @@ class _Planning:
         self._files = next((m for m in request.manifests if m.step == self._target), None)
         self._facts = self._read(self._holdings, frozenset())
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
+        self._profile = Profile(request.costs, request.memory_bytes)
 
     def _read(self, holdings: Mapping[AgentId, Holdings], rushed: Collection[AgentId]) -> Facts:
         return Facts(
@@ -397,22 +397,18 @@ class _Planning:
         )
 
     def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
-        """Programs of the fused, and where it may pay the split backward; the shorter ones."""
-        caps = schedule.caps(plan.pipelines, _EXTRA_CAP if is_degraded else 0)
-        variants = (False, True) if is_degraded else (False,)
-        if is_degraded and len(plan.members) > _MANY:
-            variants = (True,)
-        made = [
-            schedule.build(
-                build(split),
+        """The shortest programs of the ways that may pay."""
+        made = []
+        for way in inflight.variants(plan, self._costs, self._profile, is_degraded=is_degraded):
+            found = schedule.build(
+                build(way.split),
                 batch=plan.batch,
                 costs=self._costs,
-                caps=caps,
+                caps=way.caps,
                 pipelines=len(plan.pipelines),
             )
-            for split in variants
-        ]
-        best = min(made, key=lambda s: s.length)
+            made.append((found.length * way.price, found))
+        _, best = min(made, key=lambda pair: pair[0])
         has_periods = any(x.every > 1 for p in best.programs.values() for x in p)
         for periodic in (True, False) if has_periods else (True,):
             report = verify.dry_run(

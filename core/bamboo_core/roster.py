@@ -120,6 +120,11 @@ class Roster:
         found = (x.ready for a, x in sorted(self.agents.items()) if a in agents)
         return next(r for r in found if r is not None)
 
+    def smallest_memory(self, agents: Collection[AgentId]) -> int:
+        """Bytes of the smallest device among those who know theirs; 0 if nobody does."""
+        found = (x.ready.memory_bytes for a, x in self.agents.items() if a in agents and x.ready)
+        return min((x for x in found if x), default=0)
+
     def longest_instruction_s(self, agents: Collection[AgentId]) -> float:
         """By the agents' own profiles; nobody runs more than two stages in one instruction."""
         whole_s = max(

@@ -255,6 +255,7 @@ class Rounds:
             is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
             is_last=self.goal.suspended,
             learn_above_bytes=self._timing.learn_above_bytes if self._lessons < _PATIENCE else inf,
+            memory_bytes=roster.smallest_memory(self.members),
         )
 
     def _batch(self) -> BatchShape:

@@ -171,10 +171,20 @@ def _ready(x: Any, at: str) -> m.Ready:
         training_samples=x.training_samples,
         validation_samples=x.validation_samples,
         costs=tuple(
-            m.LayerCost(c.forward_s, c.backward_s, c.parameter_bytes, c.output_bytes)
+            m.LayerCost(
+                forward_s=c.forward_s,
+                backward_s=c.backward_s,
+                parameter_bytes=c.parameter_bytes,
+                output_bytes=c.output_bytes,
+                input_gradient_s=c.input_gradient_s,
+                weight_gradient_s=c.weight_gradient_s,
+                can_split=c.can_split,
+                activation_bytes=c.activation_bytes,
+            )
             for c in x.costs
         ),
         storage_error=x.storage_error,
+        memory_bytes=x.memory_bytes,
     )
 
 

@@ -136,10 +136,15 @@ def _ready(x: m.Ready) -> _Pair:
                 backward_s=cost.backward_s,
                 parameter_bytes=cost.parameter_bytes,
                 output_bytes=cost.output_bytes,
+                input_gradient_s=cost.input_gradient_s,
+                weight_gradient_s=cost.weight_gradient_s,
+                can_split=cost.can_split,
+                activation_bytes=cost.activation_bytes,
             )
             for cost in x.costs
         ],
         storage_error=x.storage_error,
+        memory_bytes=x.memory_bytes,
     )
 
 

@@ -75,7 +75,15 @@ def helper(request, monkeypatch):
         assert stage._torch_split is not None
 
 
-@pytest.mark.parametrize("way", [split, weight_alone])
+def by_whole(layers, inputs, gradients):
+    own = parameters(layers)
+    given = stage.backward_input(forward(layers, inputs), gradients, own, can_split=False)
+    assert all(p.grad is None for p in own)
+    stage.backward_weight(forward(layers, inputs), gradients, own, can_split=False)
+    return given
+
+
+@pytest.mark.parametrize("way", [split, weight_alone, by_whole])
 def test_all_ways_give_the_same_bits(helper, way):
     given, weights = run(fused)
     other, other_weights = run(way)

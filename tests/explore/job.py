@@ -9,6 +9,7 @@ from string import ascii_lowercase
 
 from bamboo_core.arbitration import ArbiterJob, Timing
 from bamboo_core.ids import AgentId
+from bamboo_core.messages import LayerCost
 from bamboo_core.numerics import BatchShape
 from bamboo_core.spec import (
     Adjacency,
@@ -34,7 +35,7 @@ class Job:
     spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
     differ in their numerics, so that a mixture of two shows; learns: newcomers get their copies
     while the others train; zones: over which agents are spread, ring neighbours apart (0: all
-    together).
+    together); profiled: agents have measured what makes whole grids split their backward.
     """
 
     pipelines: int
@@ -50,6 +51,7 @@ class Job:
     total: int = 0
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
     zones: int = 0
+    profiled: bool = False
 
     def __str__(self) -> str:
         mode = "Replica" if self.replica else "None"
@@ -57,6 +59,7 @@ class Job:
         extra += " learning" if self.learns else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
         extra += f" {self.zones} zones" if self.zones else ""
+        extra += " profiled" if self.profiled else ""
         extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
@@ -81,6 +84,14 @@ class Job:
         if name in self.at_start:
             number = sum(divmod(number, self.stages))
         return f"z{number % self.zones}"
+
+    @property
+    def costs(self) -> tuple[LayerCost, ...]:
+        """What agents have measured, if anything."""
+        cost = LayerCost(
+            1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True
+        )
+        return (cost,) * self.num_layers if self.profiled else ()
 
     @cached_property
     def arbiter_job(self) -> ArbiterJob:

@@ -23,7 +23,7 @@ class Node:
     def __init__(self, name: AgentId, job: Job, sealed: Sealings) -> None:
         self.name = name
         self.member = Member(_identity(name, job.zone(name)))
-        self.worker = Worker(name, job.num_layers, sealed, salted=job.salted)
+        self.worker = Worker(name, job.num_layers, sealed, salted=job.salted, costs=job.costs)
         self.operator = AgentId("")
         self.watched: tuple[AgentId, ...] = ()
 

@@ -48,7 +48,9 @@ def restores(base: History, part: Part = WHOLE) -> Branches:
             found = branch(found, 0, ("start", AgentId(f"b{i:02d}")))
         yield aside(found)
         if n % 4 == 0:
-            yield branch(branch(found, 30 + n * 11 % 100, ("tear",)), 0, ("restart operator", False))
+            yield branch(
+                branch(found, 30 + n * 11 % 100, ("tear",)), 0, ("restart operator", False)
+            )
         elif n % 4 == 2:
             yield branch(found, 0, ("tear",))
         blow: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)

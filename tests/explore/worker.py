@@ -13,6 +13,7 @@ from bamboo_core.messages import (
     CommitRecord,
     Directive,
     Fingerprint,
+    LayerCost,
     Manifest,
     Progress,
     Ready,
@@ -36,8 +37,16 @@ class Worker:
     supervisor; sent: (peer, (Transmit, payload)); neither has left yet.
     """
 
-    def __init__(self, name: AgentId, num_layers: int, sealed: Sealings, *, salted: bool) -> None:
-        self.name, self.num_layers, self.salted = name, num_layers, salted
+    def __init__(
+        self,
+        name: AgentId,
+        num_layers: int,
+        sealed: Sealings,
+        *,
+        salted: bool,
+        costs: tuple[LayerCost, ...],
+    ) -> None:
+        self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
         self.executor = Executor(name, num_layers)
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1))
         self.pending: Instruction | None = None
@@ -69,7 +78,9 @@ class Worker:
 
     def ready(self) -> Ready:
         """What it says once model and data are there."""
-        return Ready(Fingerprint(), self.num_layers, training_samples=1 << 20, validation_samples=0)
+        return Ready(
+            Fingerprint(), self.num_layers, 1 << 20, validation_samples=0, costs=self.costs
+        )
 
     # ------------------------------------------------------------ events
 

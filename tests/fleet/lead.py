@@ -41,7 +41,7 @@ from bamboo_core.arbitration import (
     Timing,
 )
 from bamboo_core.ids import AgentId
-from bamboo_core.messages import AgentMessage, CommitRecord, Hello, OperatorMessage, Progress
+from bamboo_core.messages import AgentMessage, CommitRecord, Hello, OperatorMessage, Progress, Ready
 from bamboo_core.spec import JobSpec, to_json
 from bamboo_proto.v1 import agent_pb2_grpc
 from bamboo_wire import decode, encode
@@ -69,7 +69,11 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         *,
         dismiss: Callable[[AgentId, str], None],
         timing: Timing,
+        profiled: bool,
     ) -> None:
+        """profiled: the agents' measured costs count; else all layers cost the same, so that every
+        run has the same programs."""
+        self._profiled = profiled
         self.job = ArbiterJob("ns/job", "job-uid", spec, to_json(spec), timing)
         self.address = ""
         self.said: list[Said] = []
@@ -185,6 +189,8 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         async for request in requests:
             message = decode.agent_message(request)
             self._hear(agent, message)
+            if isinstance(message, Ready) and not self._profiled:
+                message = replace(message, costs=())
             self.tell(Received(agent, message))
         outgoing.put_nowait(None)
 

@@ -100,9 +100,11 @@ class LocalFleet:
         timing: Timing | None = None,
         nursery: NurseryProcess | None = None,
         sees_ends: bool = True,
+        profiled: bool = True,
     ) -> None:
         """``nursery``: one that several fleets share; without it the fleet has its own. sees_ends:
-        the arbiter is told at once that a process has ended, as a kubelet does in time."""
+        the arbiter is told at once that a process has ended, as a kubelet does in time; profiled:
+        see :class:`Lead`."""
         authority = Authority()
         self.spec = spec
         self.folder = folder
@@ -114,6 +116,7 @@ class LocalFleet:
             authority,
             dismiss=self._dismissed,
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
+            profiled=profiled,
         )
         for name in ("pids", "logs", "orders"):
             (folder / name).mkdir(parents=True)

@@ -152,7 +152,7 @@ async def undisturbed(folder: Path, nursery: NurseryProcess, ordeal: Ordeal, ste
     """The same job, if nothing happens."""
     job = ordeal.job(folder / "quiet-job")
     job = replace(job, training=replace(job.training, steps=steps))
-    async with LocalFleet(job, folder / "quiet", nursery=nursery) as fleet:
+    async with LocalFleet(job, folder / "quiet", nursery=nursery, profiled=False) as fleet:
         await fleet.add(ordeal.agents())
         await fleet.over(deadline_s=60.0 + steps)
         return Trained.of(fleet)
@@ -166,7 +166,9 @@ async def survive(
     AssertionError unless losses, samples, weights and optimizer state are equal, bit for bit,
     nothing was restored from files, and all logs replay through the core's state machines.
     """
-    async with LocalFleet(ordeal.endless(folder), folder / "struck", nursery=nursery) as fleet:
+    async with LocalFleet(
+        ordeal.endless(folder), folder / "struck", nursery=nursery, profiled=False
+    ) as fleet:
         await fleet.add(ordeal.agents())
         campaign = Campaign(fleet)
         struck = [await campaign.strike(*points) for points in strikes]

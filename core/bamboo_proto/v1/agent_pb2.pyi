@@ -54,32 +54,42 @@ class Hello(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., pod_uid: _Optional[str] = ..., node: _Optional[str] = ..., zone: _Optional[str] = ..., machine: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., has_state: _Optional[bool] = ...) -> None: ...
 
 class LayerCost(_message.Message):
-    __slots__ = ("forward_s", "backward_s", "parameter_bytes", "output_bytes")
+    __slots__ = ("forward_s", "backward_s", "parameter_bytes", "output_bytes", "input_gradient_s", "weight_gradient_s", "can_split", "activation_bytes")
     FORWARD_S_FIELD_NUMBER: _ClassVar[int]
     BACKWARD_S_FIELD_NUMBER: _ClassVar[int]
     PARAMETER_BYTES_FIELD_NUMBER: _ClassVar[int]
     OUTPUT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    INPUT_GRADIENT_S_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_GRADIENT_S_FIELD_NUMBER: _ClassVar[int]
+    CAN_SPLIT_FIELD_NUMBER: _ClassVar[int]
+    ACTIVATION_BYTES_FIELD_NUMBER: _ClassVar[int]
     forward_s: float
     backward_s: float
     parameter_bytes: int
     output_bytes: int
-    def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ...) -> None: ...
+    input_gradient_s: float
+    weight_gradient_s: float
+    can_split: bool
+    activation_bytes: int
+    def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., input_gradient_s: _Optional[float] = ..., weight_gradient_s: _Optional[float] = ..., can_split: _Optional[bool] = ..., activation_bytes: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error")
+    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     COSTS_FIELD_NUMBER: _ClassVar[int]
     STORAGE_ERROR_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     fingerprint: Fingerprint
     layers: int
     training_samples: int
     validation_samples: int
     costs: _containers.RepeatedCompositeFieldContainer[LayerCost]
     storage_error: str
-    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ...) -> None: ...
+    memory_bytes: int
+    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
     __slots__ = ("fence", "installed", "versions", "items", "commits", "ended", "manifests")

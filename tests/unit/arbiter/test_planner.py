@@ -59,6 +59,31 @@ def test_measured_costs_decide_the_cut() -> None:
     assert decide(replace(request, costs=costs)).plan.cut == ((0, 1), (1, 4))
 
 
+HALVES = LayerCost(1.0, 2.0, 8, 8, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True)
+
+
+def ops(decision: a.Decision, which: str) -> set[Op]:
+    return {x.op for d in decision.directives.values() for x in getattr(d, which)} & COMPUTE
+
+
+def test_a_whole_grid_splits_its_backward_where_measured_costs_say_that_it_pays() -> None:
+    request = requests(spec(stages=4, steps=6))
+    assert ops(decide(request), "steady") == {Op.F, Op.B}
+    split = decide(replace(request, costs=(HALVES,) * 4))
+    assert ops(split, "steady") == {Op.F, Op.B, Op.I, Op.W}  # B: the first stage's
+    dear = replace(HALVES, weight_gradient_s=2.0)
+    assert ops(decide(replace(request, costs=(dear,) * 4)), "steady") == {Op.F, Op.B}
+
+
+def test_a_backward_that_cannot_be_split_is_never_split() -> None:
+    request = requests(spec(stages=3, steps=4), kill="a1", after=50, layers=3)
+    assert Op.W in ops(decide(replace(request, costs=(HALVES,) * 3)), "steady")
+    costs = (HALVES, replace(HALVES, can_split=False), HALVES)
+    whole = decide(replace(request, costs=costs))
+    assert Op.B in ops(whole, "steady")
+    assert not {Op.I, Op.W} & ops(whole, "steady")
+
+
 @pytest.mark.parametrize("after", range(10, 130, 20))
 def test_an_interrupted_step_goes_on_without_redoing_what_is_left(after: int) -> None:
     request = requests(spec(stages=3, steps=4), kill="a1", after=after, layers=3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core import schedule
@@ -124,12 +126,18 @@ def test_caps_are_those_of_the_seats():
     assert schedule.caps(seats, 8) == {name(0, 0): 11, name(0, 2): 9}
 
 
-def test_measured_costs_split_the_backward_with_its_price():
-    profile = [LayerCost(1.0, 2.0, 0, 0), LayerCost(3.0, 4.0, 0, 0)]
-    durations = Costs.measured(profile, split_overhead=0.5).durations()
+def test_measured_costs_are_those_of_the_layers():
+    profile = [
+        LayerCost(1.0, 2.0, 0, 0, input_gradient_s=1.25, weight_gradient_s=1.5, can_split=True),
+        LayerCost(3.0, 4.0, 0, 0, input_gradient_s=2.25, weight_gradient_s=2.5, can_split=True),
+    ]
+    costs = Costs.measured(profile)
+    durations = costs.durations()
     spans = {op: durations.of(Instruction(op, 0, 0, 2)) for op in (Op.F, Op.B, Op.I, Op.W, Op.V)}
-    assert spans == {Op.F: 4.0, Op.B: 6.0, Op.I: 4.5, Op.W: 4.5, Op.V: 4.0}
+    assert spans == {Op.F: 4.0, Op.B: 6.0, Op.I: 3.5, Op.W: 4.0, Op.V: 4.0}
     assert durations.of(Instruction(Op.VOTE)) == 0.0
+    assert costs.can_split
+    assert not Costs.measured([profile[0], replace(profile[1], can_split=False)]).can_split
 
 
 def test_unequal_stages_are_levelled_by_their_cost():

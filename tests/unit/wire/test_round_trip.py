@@ -64,13 +64,20 @@ COMMIT = st.builds(m.CommitRecord, STEP, NUMBER, NUMBER, st.booleans(), st.none(
 MANIFEST = st.builds(m.Manifest, U32, STEP, TEXT, TEXT)
 PEER = st.builds(m.Peer, AGENT, TEXT, TEXT, st.binary(max_size=8))
 PEERS = st.lists(PEER, max_size=3).map(tuple)
-COST = st.builds(m.LayerCost, NUMBER, NUMBER, U64, U64)
+COST = st.builds(m.LayerCost, NUMBER, NUMBER, U64, U64, NUMBER, NUMBER, st.booleans(), U64)
 PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),
     m.Ready: st.builds(
-        m.Ready, PRINT, st.integers(1, 99), U64, U64, st.lists(COST, max_size=3).map(tuple), TEXT
+        m.Ready,
+        PRINT,
+        st.integers(1, 99),
+        U64,
+        U64,
+        st.lists(COST, max_size=3).map(tuple),
+        TEXT,
+        U64,
     ),
     m.Heartbeat: st.builds(m.Heartbeat, U64, st.integers(-1, 2**62), U64),
     m.Report: st.builds(
@@ -121,9 +128,10 @@ SAVED = m.Manifest(1, 2, "path", "digest")
 DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0)
 OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
+COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
 FULL: tuple[Any, ...] = (
     m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
-    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (m.LayerCost(0.1, 0.2, 3, 4),), "x"),
+    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6),
     m.Heartbeat(1, 2, 3),
     m.Report(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item(Kind.OUT, 1, 2)}), (DONE,), 3, (SAVED,)

@@ -1,0 +1,102 @@
+"""What a worker measures of its layers, and which of them may have their backward split."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from bamboo_agent.layers import LayerBuilder
+from bamboo_agent.model import Model
+from bamboo_agent.optim import optimizer_factory
+from bamboo_agent.profile import measure
+from bamboo_core.spec import FactorySpec
+
+CPU = torch.device("cpu")
+ADAMW = optimizer_factory(FactorySpec("torch.optim:AdamW", {"lr": 1e-3}))
+
+
+class Once(torch.autograd.Function):
+    """Its backward may be run once only."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        ctx.ran = False
+        return x * weight
+
+    @staticmethod
+    def backward(ctx, gradient):
+        if ctx.ran:
+            raise RuntimeError("run twice")
+        ctx.ran = True
+        x, weight = ctx.saved_tensors
+        return gradient * weight, (gradient * x).sum(0)
+
+
+class Fickle(Once):
+    """Its gradients differ from one run of the backward to the next."""
+
+    runs = 0
+
+    @staticmethod
+    def backward(ctx, gradient):
+        Fickle.runs += 1
+        x, weight = ctx.saved_tensors
+        return gradient * weight, (gradient * x).sum(0) * Fickle.runs
+
+
+class Scale(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.weight, self.how = nn.Parameter(torch.ones(4)), how
+
+    def forward(self, x):
+        return self.how.apply(x, self.weight)
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, *, reentrant):
+        super().__init__()
+        self.inner, self.reentrant = nn.Linear(4, 4), reentrant
+
+    def forward(self, x):
+        return checkpoint(self.inner, x, use_reentrant=self.reentrant)
+
+
+def profile(*layers):
+    model = Model(list(layers), lambda output, target: (output - target).square().mean())
+    builder = LayerBuilder(model, ADAMW, seed=1, device=CPU)
+    sample = (torch.ones(3, 4), torch.zeros(3, 4))
+    return measure(model, builder, sample, CPU).costs
+
+
+def linear():
+    return nn.Linear(4, 4)
+
+
+@pytest.mark.parametrize("layer", [linear, nn.ReLU, lambda: nn.Sequential(linear(), nn.GELU())])
+def test_common_layers_split(layer):
+    costs = profile(linear, layer, linear)
+    assert [c.can_split for c in costs] == [True] * 3
+    assert all(c.forward_s > 0 and c.backward_s > 0 for c in costs)
+    assert all(c.input_gradient_s > 0 and c.weight_gradient_s > 0 for c in costs[1:])
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda: Scale(Fickle), lambda: Checkpointed(reentrant=True)], ids=["fickle", "old"]
+)
+def test_a_layer_whose_halves_give_other_bits_or_raise_is_not_split(layer):
+    costs = profile(linear, layer, linear)
+    assert [c.can_split for c in costs] == [True, False, True]
+
+
+def test_a_layer_that_is_run_again_in_its_backward_is_profiled():
+    assert profile(linear, lambda: Checkpointed(reentrant=False), linear)[1].backward_s > 0
+
+
+def test_what_a_forward_keeps_is_counted_without_the_weights():
+    kept = [c.activation_bytes for c in profile(linear, nn.ReLU)]
+    floats = 3 * 4 * 4
+    assert kept == [2 * floats, 2 * floats]  # input and output of each, the ReLU's result once
