@@ -8,7 +8,7 @@ from dataclasses import replace
 from bamboo_core import planner
 from bamboo_core.arbitration import Decision, Participant, PlanRequest
 from bamboo_core.ids import AgentId, Fence
-from bamboo_core.messages import Manifest, Peer, Report
+from bamboo_core.messages import LayerCost, Manifest, Peer, Report
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import Plan
 from bamboo_core.spec import JobSpec, PipelinesSpec
@@ -35,6 +35,7 @@ def decide(
     peers: Sequence[Peer] = (),
     validation_samples: int = 0,
     is_last: bool = False,
+    costs: tuple[LayerCost, ...] = (),
 ) -> Decision:
     """What the operator would decide. AssertionError with the planner's verdict if there is none.
 
@@ -52,7 +53,7 @@ def decide(
         spec=job,
         batch=batch,
         layers=layers,
-        costs=(),
+        costs=costs,
         validation_samples=validation_samples,
         pipelines=job.pipelines.count,
         grid=before.pipelines if before else (),

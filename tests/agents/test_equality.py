@@ -12,9 +12,11 @@ from fleet import Fleet
 from jobs import tiny_gpt
 from processes import ProcessFleet
 
+from bamboo_agent.model import build_model
 from bamboo_core.ids import Fence
-from bamboo_core.messages import Report
+from bamboo_core.messages import LayerCost, Report
 from bamboo_core.numerics import BatchShape, choose_fast
+from bamboo_core.program import Op
 
 expected = functools.lru_cache(reference.train)
 
@@ -32,7 +34,7 @@ def assert_equal(history, state, *, leaf_size, chunks):
         assert not unequal
 
 
-def run_fleet(job, *, pipelines, stages, batch):
+def run_fleet(job, *, pipelines, stages, batch, costs=()):
     fleet = Fleet(job, plans.names(pipelines * stages))
     first = Fence(0, 1, 1)
     decision = plans.decide(
@@ -42,7 +44,9 @@ def run_fleet(job, *, pipelines, stages, batch):
         reports=fleet.stop(first),
         batch=batch,
         validation_samples=fleet.validation_samples,
+        costs=costs,
     )
+    assert any(x.op is Op.W for d in decision.directives.values() for x in d.steady) == bool(costs)
     fleet.install(decision.directives)
     fleet.run_to_end(first)
     fleet.close()
@@ -55,6 +59,16 @@ def run_fleet(job, *, pipelines, stages, batch):
 def test_every_grid_equals_the_plain_program(pipelines, stages, leaf_size):
     batch = BatchShape(reference.G, leaf_size, 4)
     fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=stages, batch=batch)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
+
+
+@pytest.mark.parametrize("leaf_size", [1, 2])
+@pytest.mark.parametrize(("pipelines", "stages"), [(1, 4), (2, 4)])
+def test_a_grid_that_splits_its_backward_equals_the_plain_program(pipelines, stages, leaf_size):
+    job, batch = tiny_gpt(), BatchShape(reference.G, leaf_size, 4)
+    cost = LayerCost(1.0, 2.0, 1, 1, 1.0, 1.0, can_split=True)
+    layers = len(build_model(job.model).layers)
+    fleet = run_fleet(job, pipelines=pipelines, stages=stages, batch=batch, costs=(cost,) * layers)
     assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
 
 
