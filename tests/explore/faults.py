@@ -1,7 +1,7 @@
 """Planted faults: protocol rules removed on purpose. The explorer must find every one of them.
 
 A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
-Rows are those of the two research notes' tables of rules (S: step graph, C: changes); H: one
+Rows are those of docs/recovery.md (S: step graph, C: changes); H: one
 holder per seat; R: restores; M: memory.
 """
 
@@ -36,6 +36,7 @@ SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 SELDOM = Job(2, 2, 2, replica=False, steps=4, save_every=2, salted=True)
 DEEP = Job(1, 2, 4)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
+BACK_AND_FORTH = Job(2, 2, 2, steps=6)
 HEIR = Job(1, 2, 2, spares=1)
 
 
@@ -77,7 +78,7 @@ PLANTS: tuple[Planted, ...] = (
             _patch(Symbolic, "_backward_weight", sabotage.grow_prefix), (("singles", SMALL),)),
     Planted("gradients of an ended step are refused", "C2",
             _patch(Executor, "_is_stale", sabotage.refuse_old_gradients),
-            (("regrids", TURNING),)),
+            (("regrids", BACK_AND_FORTH),)),
     Planted("a copied version comes without its commit", "C3",
             _patch(Executor, "_transmit", sabotage.version_without_commit),
             (("heirs", HEIR),)),
