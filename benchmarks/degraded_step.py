@@ -224,6 +224,23 @@ def interruptions() -> dict[str, float]:
     }
 
 
+def whole_grids() -> dict[str, float]:
+    """Step time of one whole pipeline with I and W apart over that of 1F1B, by P, M, forward
+    results in flight beyond P - s, and what a split backward costs more than a fused one."""
+    found = {}
+    for stages, microbatches in ((4, 8), (8, 16), (8, 32)):
+        batch = choose(microbatches=microbatches, pipelines=1, stages=stages, pipelines_max=1)
+        for price in (0.0, 0.12):
+            half = (1 + price,) * stages
+            costs = Costs((1.0,) * stages, (2.0,) * stages, half, half)
+            fused = slots(StepShape(1, stages, batch, costs=costs))
+            for extra in (0, 8):
+                apart = slots(StepShape(1, stages, batch, split=True, extra=extra, costs=costs))
+                name = f"split_over_fused_p{stages}_m{microbatches}_cap_plus_{extra}_price_{price}"
+                found[name] = round(apart / fused, 3)
+    return found
+
+
 def main() -> None:
     """Measure, write the file, print the figures."""
     by_policy, by_setting, beyond = policies(), settings(), interruptions()
@@ -242,6 +259,7 @@ def main() -> None:
         figures[f"{name}_1_of_32_slots"] = round(degraded, 2)
     figures["interrupted_worst_extra_slots"] = max(beyond.values())
     figures["interrupted_mean_extra_slots"] = round(statistics.mean(beyond.values()), 2)
+    figures |= whole_grids()
     for name, samples in times.items():
         figures[f"{name}_s"] = statistics.median(samples)
     path = results_file.write(

@@ -28,7 +28,7 @@ LEARNING = Job(2, 2, 2, steps=8, spares=1, learns=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learns=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
-SPLIT = Job(1, 3, 4, steps=2, profiled=True)
+SPLIT = Job(2, 3, 4, spares=1, profiled=True)
 SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
 TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
 THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
@@ -44,6 +44,8 @@ def grids() -> Iterator[Job]:
         yield Job(1, 3, 2, steps=2, policy=policy)
         yield Job(2, 2, 2, steps=2, policy=policy)
         yield Job(2, 2, 2, replica=False, steps=2, policy=policy)
+    yield Job(1, 3, 2, steps=2, profiled=True)
+    yield Job(2, 2, 2, steps=2, profiled=True)
 
 
 def runs() -> list[tuple[str, Job, float]]:
@@ -59,8 +61,7 @@ def runs() -> list[tuple[str, Job, float]]:
         out += [("bulks", Job(2, 3, 4, policy=policy), 1.0)]
         out += [("changes", replace(SPARE, policy=policy), 1.0)]
         out += [("fuzz", replace(WIDE, policy=policy), 1.0)]
-    for job in (SPLIT, replace(SPLIT, pipelines=2, spares=1)):
-        out += [("singles", job, 1.0), ("fuzz", job, 1.0)]
+    out += [("fuzz", SPLIT, 1.0), ("bulks", SPLIT, 1.0)]
     for job in (SMALL, MOVING, LONG):
         out += [("freezes", job, 1.0)]
     for job in (TWO_ZONES, THREE_ZONES):
