@@ -19,6 +19,7 @@ from bamboo_agent.data import Data
 from bamboo_agent.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.model import Model
 from bamboo_agent.random_state import seed_forward
+from bamboo_agent.stage import Halves
 from bamboo_agent.sums import Buffer, Layout, Losses, Pool, Slice, Sum
 from bamboo_core.ids import AgentId, Range
 from bamboo_core.items import Item, Kind
@@ -29,15 +30,15 @@ from bamboo_core.program import Instruction, Op
 
 @dataclass(frozen=True)
 class Setting:
-    """What is fixed for the life of a worker. sizes: trainable numbers of every layer; can_split:
-    whether the halves of its backward give the bits of the whole."""
+    """What is fixed for the life of a worker. sizes: trainable numbers of every layer; halves: how
+    its backward is done in two."""
 
     agent: AgentId
     model: Model
     data: Data
     builder: LayerBuilder
     sizes: Sequence[int]
-    can_split: Sequence[bool]
+    halves: Sequence[Halves]
     seed: int
     clip_norm: float
     device: torch.device
@@ -269,26 +270,20 @@ class Backend:
     def _backward_input(self, task: Instruction) -> None:
         parameters = self._parameters(task.lo, task.hi)
         activation, gradient = self._activation(task), self._output_gradient(task)
-        given = stage.backward_input(
-            activation, gradient, parameters, can_split=self._can_split(task)
-        )
+        given = stage.backward_input(activation, gradient, parameters, self._halves(task))
         self._keep_input_gradient(task, given)
 
     def _backward_weight(self, task: Instruction) -> None:
         parameters = self._parameters(task.lo, task.hi)
         total = self._open_sum(task, parameters)
-        stage.backward_weight(
-            self._activation(task),
-            self._output_gradient(task),
-            parameters,
-            can_split=self._can_split(task),
-        )
+        activation, gradient = self._activation(task), self._output_gradient(task)
+        stage.backward_weight(activation, gradient, parameters, self._halves(task))
         self._close_sum(task, parameters, total)
         # torch's helper hands out gradients that may be somebody else's memory
         sums.flatten(self._pool, total, parameters)
 
-    def _can_split(self, task: Instruction) -> bool:
-        return all(self._setting.can_split[task.lo : task.hi])
+    def _halves(self, task: Instruction) -> Halves:
+        return min(self._setting.halves[task.lo : task.hi])
 
     def _parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
         return sums.trainable(self._held(lo, hi))

@@ -1,8 +1,9 @@
 """Forward and backward of a range of layers, as the instructions F, B, I, W and V want them.
 
 The input of a range is cut off from whatever made it; its gradient is what the range before gets.
-B is one autograd pass; I and W are its halves, done by torch's own helper where this torch has it,
-else by two passes. All ways give the same bits.
+B is one autograd pass; I and W are its halves. All ways of making them give the same bits, or are
+not used (see :mod:`bamboo_agent.profile`). So do all cuts: what passes from layer to layer, and its
+gradient, is contiguous as if it had been sent.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import torch
@@ -22,6 +24,17 @@ try:  # private to torch: detected, never required
     _torch_split = _torch_split if hasattr(_torch_split, "stage_backward_weight") else None
 except ImportError:
     _torch_split = None
+
+
+class Halves(IntEnum):
+    """How I and W are made of a layer's backward; of several layers, the least."""
+
+    NONE = 0  # the whole backward is run, and half of what it gives is forgotten
+    TWICE = 1  # two passes of autograd over the same graph
+    HELPER = 2  # torch's own helper
+
+
+BEST_HALVES = Halves.TWICE if _torch_split is None else Halves.HELPER
 
 Gradients = tuple[torch.Tensor | None, ...]
 """One gradient per tensor of a value; None where it takes none (integers, masks)."""
@@ -49,8 +62,18 @@ def run_layers(
     values = inputs
     for index, layer in enumerate(layers):
         seed_layer(index)
-        values = as_tuple(layer.module(*values))
+        values = tuple(_as_if_sent(value) for value in as_tuple(layer.module(*values)))
     return values
+
+
+def _as_if_sent(value: torch.Tensor) -> torch.Tensor:
+    """Other strides would be other bits in the next layer's products, or this one's backward."""
+    if value.layout is not torch.strided or value.is_nested:  # cannot be sent
+        return value
+    value = value.contiguous()
+    if value.requires_grad and not value.is_leaf:  # a leaf's gradient has the leaf's strides
+        value.register_hook(torch.Tensor.contiguous)  # type: ignore[no-untyped-call]
+    return value
 
 
 def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Tensor, ...]:
@@ -77,16 +100,12 @@ def backward_input(
     activation: Activation,
     gradients: Gradients | None,
     parameters: Sequence[torch.Tensor],
-    *,
-    can_split: bool = True,
+    way: Halves,
 ) -> Gradients:
-    """I: only the gradients of the inputs; what W needs stays in the activation.
-
-    can_split: False runs the whole backward and forgets the rest.
-    """
-    if not can_split:
+    """I: only the gradients of the inputs; what W needs stays in the activation."""
+    if way is Halves.NONE:
         return _input_by_whole(activation, gradients, parameters)
-    if _torch_split is None or not _needs_input_gradient(activation):
+    if way is Halves.TWICE or not _needs_input_gradient(activation):
         return _input_by_autograd(activation, gradients)
     roots, seeds = _roots(activation, gradients)
     # the helper fills in ones when no gradients are given: the loss has been scaled before
@@ -101,11 +120,10 @@ def backward_weight(
     activation: Activation,
     gradients: Gradients | None,
     parameters: Sequence[torch.Tensor],
-    *,
-    can_split: bool = True,
+    way: Halves,
 ) -> None:
     """W: weight gradients are added to ``.grad``; works after I and without it."""
-    if not can_split:
+    if way is Halves.NONE:
         backward(activation, gradients)
         return
     if activation.weight_groups is not None:
@@ -154,7 +172,8 @@ def _roots(
 
 
 def _take_input_gradients(activation: Activation) -> Gradients:
-    taken = tuple(value.grad for value in activation.inputs)
+    found = (value.grad for value in activation.inputs)
+    taken = tuple(None if gradient is None else gradient.contiguous() for gradient in found)
     for value in activation.inputs:
         value.grad = None
     return taken

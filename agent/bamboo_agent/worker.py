@@ -129,7 +129,7 @@ def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[
         data=data,
         builder=builder,
         sizes=profile.sizes,
-        can_split=tuple(cost.can_split for cost in profile.costs),
+        halves=profile.halves,
         seed=spec.seed,
         clip_norm=spec.training.clip_norm,
         device=device,

@@ -39,26 +39,26 @@ def forward(layers, inputs, *, first=False):
     return stage.Activation(leaves, stage.run_layers(layers, leaves, lambda _: None))
 
 
-def fused(layers, inputs, gradients):
+def fused(layers, inputs, gradients, halves):
     return stage.backward(forward(layers, inputs), gradients)
 
 
-def split(layers, inputs, gradients):
+def split(layers, inputs, gradients, halves):
     activation = forward(layers, inputs)
-    given = stage.backward_input(activation, gradients, parameters(layers))
+    given = stage.backward_input(activation, gradients, parameters(layers), halves)
     assert all(p.grad is None for p in parameters(layers))
-    stage.backward_weight(activation, gradients, parameters(layers))
+    stage.backward_weight(activation, gradients, parameters(layers), halves)
     return given
 
 
-def weight_alone(layers, inputs, gradients):
-    stage.backward_weight(forward(layers, inputs), gradients, parameters(layers))
+def weight_alone(layers, inputs, gradients, halves):
+    stage.backward_weight(forward(layers, inputs), gradients, parameters(layers), halves)
     return None
 
 
-def run(way):
-    layers, inputs, gradients = make()
-    given = way(layers, inputs, gradients)
+def run(way, halves=None, made=None):
+    layers, inputs, gradients = made or make()
+    given = way(layers, inputs, gradients, halves)
     return given, [p.grad for p in parameters(layers)]
 
 
@@ -67,26 +67,15 @@ def assert_equal(a, b):
         assert (x is None and y is None) or torch.equal(x, y)
 
 
-@pytest.fixture(params=["torch's helper", "autograd alone"])
-def helper(request, monkeypatch):
-    if request.param == "autograd alone":
-        monkeypatch.setattr(stage, "_torch_split", None)
-    else:
-        assert stage._torch_split is not None
+@pytest.fixture(params=list(stage.Halves), ids=lambda x: x.name)
+def halves(request):
+    return request.param
 
 
-def by_whole(layers, inputs, gradients):
-    own = parameters(layers)
-    given = stage.backward_input(forward(layers, inputs), gradients, own, can_split=False)
-    assert all(p.grad is None for p in own)
-    stage.backward_weight(forward(layers, inputs), gradients, own, can_split=False)
-    return given
-
-
-@pytest.mark.parametrize("way", [split, weight_alone, by_whole])
-def test_all_ways_give_the_same_bits(helper, way):
+@pytest.mark.parametrize("way", [split, weight_alone])
+def test_all_ways_give_the_same_bits(halves, way):
     given, weights = run(fused)
-    other, other_weights = run(way)
+    other, other_weights = run(way, halves)
     if other is not None:
         assert_equal(given, other)
     assert_equal(weights, other_weights)
@@ -94,15 +83,78 @@ def test_all_ways_give_the_same_bits(helper, way):
     assert weights[0] is None  # unused
 
 
-def test_the_first_range_has_no_input_gradient(helper):
+class Seen(torch.autograd.Function):
+    """Notes the strides of what goes forward and of what comes back."""
+
+    @staticmethod
+    def forward(ctx, x, notes):
+        ctx.notes = notes
+        notes.append(x.is_contiguous())
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.notes.append(gradient.is_contiguous())
+        return gradient, None
+
+
+class Turned(nn.Module):
+    """What it gives, and the gradient of what it takes, are not contiguous by themselves."""
+
+    def __init__(self, notes):
+        super().__init__()
+        self.a, self.notes = nn.Linear(8, 8), notes
+
+    def forward(self, x):
+        return self.a(Seen.apply(x, self.notes).t()).t()
+
+
+def test_strides_do_not_pass_from_layer_to_layer():
+    """Else a cut, which sends what passes there, would change the bits of products."""
+    notes = []
+    layers = [Layer(Turned(notes), lambda _: None) for _ in range(3)]
+    activation = forward(layers, (torch.randn(8, 8),))
+    assert activation.outputs[0].is_contiguous()
+    given = stage.backward(activation, (torch.randn(8, 8),))
+    assert given[0].is_contiguous()
+    assert notes[:3] == [True] * 3
+    assert len(notes) == 6
+
+
+def test_gradients_that_pass_from_layer_to_layer_are_contiguous():
+    notes = []
+    layers = [Layer(Ends(notes), lambda _: None), Layer(Summed(), lambda _: None)]
+    stage.backward(forward(layers, (torch.randn(8, 8),)), (torch.randn(1, 8),))
+    assert notes == [True, True]
+
+
+class Summed(nn.Module):
+    """The gradient of what it takes is one row with eight names."""
+
+    def forward(self, x):
+        return x.sum(0, keepdim=True)
+
+
+class Ends(nn.Linear):
+    """Notes the gradient that it gets from the layer behind it."""
+
+    def __init__(self, notes):
+        super().__init__(8, 8)
+        self.notes = notes
+
+    def forward(self, x):
+        return Seen.apply(super().forward(x), self.notes)
+
+
+def test_the_first_range_has_no_input_gradient(halves):
     layers, inputs, gradients = make()
     activation = forward(layers, inputs, first=True)
-    assert stage.backward_input(activation, gradients, parameters(layers)) == (None, None)
-    stage.backward_weight(activation, gradients, parameters(layers))
+    assert stage.backward_input(activation, gradients, parameters(layers), halves) == (None, None)
+    stage.backward_weight(activation, gradients, parameters(layers), halves)
     assert_equal([p.grad for p in parameters(layers)], run(fused)[1])
 
 
-def test_the_last_range_begins_with_the_loss(helper):
+def test_the_last_range_begins_with_the_loss(halves):
     layers, inputs, _ = make()
 
     def with_loss():
@@ -114,7 +166,7 @@ def test_the_last_range_begins_with_the_loss(helper):
     weights = [p.grad for p in parameters(layers)]
     for parameter in parameters(layers):
         parameter.grad = None
-    halves = with_loss()
-    assert_equal(whole, stage.backward_input(halves, None, parameters(layers)))
-    stage.backward_weight(halves, None, parameters(layers))
+    apart = with_loss()
+    assert_equal(whole, stage.backward_input(apart, None, parameters(layers), halves))
+    stage.backward_weight(apart, None, parameters(layers), halves)
     assert_equal(weights, [p.grad for p in parameters(layers)])
