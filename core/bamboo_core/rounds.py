@@ -57,7 +57,7 @@ class Doubt(NamedTuple):
 
 class Rounds:
     """members: who must report; plan: in force since the last decision of this leader; unseated:
-    agents that the last plan had no use for; finished: members whose last program has run; doubted:
+    agents to whom the last plan gives nothing lasting; finished: members whose last program has run; doubted:
     lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever; learned: those
     who learn and keep up with the others by now."""
 
@@ -299,7 +299,9 @@ class Rounds:
     def _direct(self, decision: Decision, now: float) -> None:
         """Durable first, then everyone's directive."""
         plan = decision.plan
-        self.unseated = self.members - set(plan.members)
+        idle = self.members - set(plan.members)
+        # whoever only hands over has had its chance, too, and is no newcomer when it is done
+        self.unseated = self.members - {*plan.live, *plan.learns}
         self.members = set(plan.members)
         self.plan, self.directives = plan, decision.directives
         self.is_suspending = plan.last < self._spec.training.steps
@@ -321,7 +323,7 @@ class Rounds:
         )
         for agent in plan.members:
             self._out.after_facts(Send(agent, decision.directives[agent]))
-        for agent in sorted(self.unseated & self._roster.departures().keys()):
+        for agent in sorted(idle & self._roster.departures().keys()):
             self.let_go(agent)
         self.fence_off()
         self.record(Happening.PLANNED, _describe(decision))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core import arbitration as a
@@ -11,6 +13,7 @@ from bamboo_core.ledger import Ledger
 from bamboo_core.messages import Notice, Release
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import Plan
+from bamboo_core.spec import Adjacency, PlacementSpec
 from bamboo_core.view import Outcome
 
 from .fleet import Fleet, spec
@@ -294,3 +297,28 @@ def test_a_leaver_is_waited_for_while_there_is_time(departs_at: float, is_due: b
 def test_a_plan_that_suspends_is_left_alone() -> None:
     assert due(goal=a.Goal(1, suspended=True), is_suspending=True) == ""
     assert due(goal=a.Goal(1, suspended=True)) == "the job is to be suspended"
+
+
+# ---------------------------------------------------------------- agents without a seat
+
+
+def test_who_has_no_seat_by_the_zone_rule_does_not_stop_the_others_again_and_again() -> None:
+    job = replace(spec(pipelines=2, steps=12), placement=PlacementSpec(Adjacency.ALTERNATE))
+    fleet = Fleet(job, layers=2, timing=a.Timing(join_grace_s=0.0))
+    for name, zone in (("a0", "z0"), ("a1", "z1"), ("b0", "z0"), ("b1", "z1")):
+        fleet.add(name, zone)
+    fleet.tell(a.Goal(2))
+    fleet.until(lambda: committed(fleet, 1))
+    fleet.kill("a1")
+    fleet.kill("b1")
+    fleet.until(lambda: committed(fleet, 4))
+    plan, epoch = fleet.arbiter.status().plan, fleet.arbiter.fence.epoch
+    assert plan is not None
+    assert (len(plan.live), plan.holes) == (1, 1)  # two agents of one zone are no neighbours
+    fleet.until(lambda: committed(fleet, 9))
+    assert fleet.arbiter.fence.epoch == epoch
+    fleet.add("c1", "z1")
+    fleet.until(lambda: fleet.arbiter.fence.epoch > epoch)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
