@@ -57,9 +57,9 @@ class Doubt(NamedTuple):
 
 class Rounds:
     """members: who must report; plan: in force since the last decision of this leader; unseated:
-    agents to whom the last plan gives nothing lasting; finished: members whose last program has run; doubted:
-    lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever; learned: those
-    who learn and keep up with the others by now."""
+    agents to whom the last plan gives nothing lasting; finished: members whose last program has
+    run; doubted: lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever;
+    learned: those who learn and keep up with the others by now."""
 
     def __init__(
         self, job: ArbiterJob, out: Outbox, roster: Roster, evidence: Evidence, term: int
@@ -108,6 +108,10 @@ class Rounds:
     def standby(self) -> set[AgentId]:
         """Agents that could be given work."""
         return self._roster.usable() - self.members
+
+    def _unasked(self) -> set[AgentId]:
+        """Those of them whose facts are not known: they may hold what is missing."""
+        return self.standby() - self.reports.keys()
 
     def record(
         self,
@@ -222,7 +226,7 @@ class Rounds:
         """Newcomers may help; a voter that stays away is waited for only so long."""
         if now >= self.deadline:
             self.restore(self.detail, now)
-        elif self.standby() - self.unseated:
+        elif self._unasked():
             self.begin("more agents are ready", now)
         elif now >= self._retry_at and self._readmit():
             self.begin("agents that were given up are asked again", now)
@@ -285,7 +289,7 @@ class Rounds:
         """A layer is lost, unless somebody holds it who has not been asked: who has come back since
         the stop, or was given up but is still connected."""
         doubted = any(d.known is not None and d.known.is_connected for d in self.doubted.values())
-        if doubted or self.standby() - self.unseated:
+        if doubted or self._unasked():
             self._copy_by = min(self._copy_by, now + self._timing.voter_wait_s)
             self._hold(text, self._copy_by, now)
         else:
