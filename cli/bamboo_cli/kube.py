@@ -73,7 +73,7 @@ class Kube:
             self._core.list_namespaced_event, namespace,
             field_selector=f"involvedObject.uid={about_uid}",
         )["items"]  # fmt: skip
-        return sorted(found, key=event_time)
+        return sorted(found, key=_event_order)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
@@ -111,6 +111,11 @@ def event_time(event: Manifest) -> str:
         or event.get("eventTime")
         or event["metadata"]["creationTimestamp"]
     )
+
+
+def _event_order(event: Manifest) -> tuple[str, str]:
+    """Within a second, all that lastTimestamp tells, by the microseconds of the first time."""
+    return event_time(event)[:19], str(event.get("eventTime") or "")
 
 
 def _owners(pod: Manifest) -> set[str]:

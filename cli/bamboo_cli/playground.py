@@ -121,7 +121,8 @@ def gpu_nodes(count: int, zones: int) -> list[NodeSpec]:
 def start_cluster(wishes: Wishes, directory: Path, console: Console) -> Cluster:
     """The cluster, ready to take pods."""
     console.print(
-        f"starting a Kubernetes control plane, {wishes.nodes} nodes in {wishes.zones} zones"
+        f"starting a Kubernetes control plane: {wishes.nodes} GPU nodes in {wishes.zones} zones,"
+        " and a node for the operator"
     )
     return Cluster.up(
         directory,

@@ -39,7 +39,8 @@ class Recorder:
         digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
         now = self._clock()
         known = self._known.get(digest)
-        event = known or self._new(job, f"{job.name}.{digest}", severity, reason, text, now)
+        name = f"{job.name}.{int(now * 1e6):x}.{digest}"  # by time, since kubectl lists by name
+        event = known or self._new(job, name, severity, reason, text, now)
         event |= {"count": event["count"] + 1, "lastTimestamp": instant(now)}
         self._known[digest] = event
         while len(self._known) > _MAX_KNOWN:

@@ -99,6 +99,19 @@ def test_look_puts_everything_together(kubeconfig: Path) -> None:
     assert snapshot.news == ["08:00:01 First: a", "08:00:02 Second: b"]
 
 
+def test_events_of_one_second_come_in_the_order_in_which_they_happened(
+    kubeconfig: Path, server: Server
+) -> None:
+    def told(reason: str, last: str, first: str | None) -> dict[str, str | None]:
+        return {"reason": reason, "lastTimestamp": last, "eventTime": first}
+
+    stopped = told("Stopped", "2026-01-01T08:00:02Z", "2026-01-01T08:00:02.100000Z")
+    planned = told("Planned", "2026-01-01T08:00:02Z", "2026-01-01T08:00:02.200000Z")
+    again = told("AgentLost", "2026-01-01T08:00:03Z", "2026-01-01T08:00:01.500000Z")
+    server.answers["/api/v1/namespaces/team/events"] = (200, {"items": [again, planned, stopped]})
+    assert Kube(kubeconfig).events("team", "uid") == [stopped, planned, again]
+
+
 def test_a_missing_job_is_named(kubeconfig: Path) -> None:
     with pytest.raises(ClusterError, match='no BambooJob "other" in namespace "team"'):
         Kube(kubeconfig).job("team", "other")

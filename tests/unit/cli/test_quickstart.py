@@ -75,6 +75,20 @@ def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path:
     assert list(timeline.phases) == ["start the cluster", "install the operator", "clean up"]
 
 
+def test_the_nodes_announced_are_those_that_are_made(
+    console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(
+        "bamboo_cli.playground.Cluster.up", lambda _, **options: made.update(options)
+    )
+    grounds.start_cluster(grounds.Wishes(nodes=5, zones=2), tmp_path, console)
+    assert isinstance(console.file, StringIO)
+    said = " ".join(console.file.getvalue().split())
+    assert said.endswith("5 GPU nodes in 2 zones, and a node for the operator")
+    assert [node.gpus for node in made["nodes"]] == [0, 1, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CommandError("x")])
 def test_whatever_ends_it(
     cluster: FakeCluster, console: Console, tmp_path: Path, error: BaseException

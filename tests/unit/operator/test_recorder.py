@@ -35,6 +35,16 @@ async def test_repeated_events_are_counted() -> None:
     assert len(planned["message"]) == 1000
 
 
+async def test_names_are_in_the_order_of_time_since_kubectl_lists_by_name() -> None:
+    kube, times = MemoryApi(), iter([100.25, 100.5, 100.75, 1.8e9])
+    recorder = Recorder(kube, identity="op-1", clock=lambda: next(times))
+    for reason in ("Stopped", "Planned", "Resumed", "Stopped"):
+        recorder.record(JOB, severity="Normal", reason=reason, message="epoch 1: x")
+    await written(recorder)
+    listed = [event["reason"] for _, event in sorted(kube.objects.items())]
+    assert listed == ["Stopped", "Planned", "Resumed"]
+
+
 async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
     kube = MemoryApi()
 
