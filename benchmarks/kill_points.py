@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -63,16 +61,6 @@ Sample = dict[str, Any]
 def written(strikes: Sequence[Points]) -> list[list[str]]:
     """Strikes as they stand in the samples: "pipeline.stage moment instruction"."""
     return [[str(point) for point in strike] for strike in strikes]
-
-
-def code() -> str:
-    """Hash of the files that all slices of one result must share."""
-    command = ["git", "-C", str(ROOT), "ls-files", "--", *CODE]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split("\n")
-    digest = hashlib.sha256()
-    for path in (ROOT / name for name in names if name):
-        digest.update(path.read_bytes() if path.exists() else b"")
-    return digest.hexdigest()[:16]
 
 
 def earlier(begun: str) -> list[Sample]:
@@ -150,7 +138,7 @@ def write(
     begun: str, samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]]
 ) -> dict[str, Any]:
     """Write the result of all slices up to now; its figures. SystemExit if the code is another."""
-    if code() != begun:
+    if results_file.fingerprint(CODE) != begun:
         sys.exit(f"{', '.join(CODE)} have changed: the last slice is not counted; run this again")
     found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
     raw = {"code": begun, "kinds": kinds(samples), "runs": samples}
@@ -172,7 +160,7 @@ def main() -> int:
         ONE_PIPELINE: ONE_PIPELINE.strikes,
         TWO_DEATHS: doubles,
     }
-    begun = code()
+    begun = results_file.fingerprint(CODE)
     samples = earlier(begun)
     found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
     with tempfile.TemporaryDirectory() as folder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -48,6 +49,15 @@ def commit() -> str:
 def _git(*arguments: str) -> str:
     command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def fingerprint(folders: Sequence[str]) -> str:
+    """Hash of all files of these folders that git knows, as they are now."""
+    names = _git("ls-files", "--", *folders).split("\n")
+    digest = hashlib.sha256()
+    for path in (RESULTS.parent.parent / name for name in names if name):
+        digest.update(path.read_bytes() if path.exists() else b"")
+    return digest.hexdigest()[:16]
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:

@@ -14,7 +14,7 @@ import sys
 from time import time
 
 from benchmarks import results_file
-from tests.explore import exhaustive
+from tests.explore import exhaustive, full
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, explain
 from tests.explore.hunting import Hunt, hunt
@@ -50,17 +50,20 @@ def _tell(tally: Tally) -> None:
 
 
 def _exhaust(options: argparse.Namespace) -> int:
-    """Everything, however long it takes."""
-    todo = exhaustive.units(options.seed, options.only)
-    rows: dict[str, Tally] = {}
+    """Everything, however long it takes; with --write what is done already is not done again."""
+    record = full.begin(exhaustive.units(options.seed, options.only), options.seed)
+    if not options.write:
+        record.units.clear()
+    todo = [u for u in exhaustive.units(record.seed, options.only) if str(u) not in record.units]
     total = Tally()
     for unit, tally in exhaustive.run_all(todo, options.processes):
-        rows.setdefault(unit.row, Tally()).add(tally)
         total.add(tally)
+        record.add(unit, tally)
+        if options.write:
+            record.write()
     _tell(total)
-    if options.write:
-        _write_full(rows, total)
-    return 1 if total.violations else 0
+    print(", ".join(f"{name} {n}" for name, n in record.figures().items()))
+    return 1 if record.figures()["violations"] else 0
 
 
 def _options() -> argparse.Namespace:
@@ -122,32 +125,6 @@ def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
             "kill_points": len(tally.points),
             "planted": len(hunts),
             "planted_found": sum(bool(h.text) for h in hunts),
-        },
-    )
-
-
-def _write_full(rows: dict[str, Tally], total: Tally) -> None:
-    sys.argv[0] = "-m tests.explore"
-    results_file.write(
-        "explorer_full",
-        samples={
-            "rows": {
-                row: {
-                    "cases": tally.cases,
-                    "distinct": len(tally.histories),
-                    **dict(sorted(tally.outcomes.items())),
-                    "core_s": round(tally.cpu_s),
-                }
-                for row, tally in sorted(rows.items())
-            },
-            "kills": {" / ".join(point): n for point, n in sorted(total.points.items())},
-        },
-        figures={
-            "cases": total.cases,
-            "histories": sum(len(tally.histories) for tally in rows.values()),
-            "violations": len(total.violations),
-            "kill_points": len(total.points),
-            "core_min": round(total.cpu_s / 60, 1),
         },
     )
 

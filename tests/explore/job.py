@@ -59,6 +59,8 @@ class Job:
         extra += " learning" if self.learns else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
         extra += f" {self.zones} zones" if self.zones else ""
+        extra += f" {self.layers} layers" if self.layers else ""
+        extra += f" {self.steps} steps" if self.steps != 3 else ""
         extra += " profiled" if self.profiled else ""
         extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"

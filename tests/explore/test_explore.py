@@ -5,6 +5,8 @@ from itertools import chain
 from time import time
 
 import pytest
+from benchmarks import results_file
+from tests.explore import full
 from tests.explore.exhaustive import Unit, every_single, run, units
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, advance, apply, explain, replay, shrink, violation
@@ -143,6 +145,31 @@ def kill_points(job, part):
     for _, world in FAMILIES["singles"](History(job, 1), part):
         found.update(world.points)
     return found
+
+
+def test_an_exhaustive_run_goes_on_where_it_was_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    job = Job(1, 2, 2, steps=1)
+    first, second = (Unit("every single", job, 7, part, 2) for part in range(2))
+    record = full.begin([first, second], 7)
+    record.add(*run(first))
+    record.write()
+    again = full.begin([first, second], 8)
+    assert (again.seed, set(again.units)) == (7, {str(first)})
+    again.add(*run(second))
+    row = again.rows()[first.row]
+    assert (row["units"], row["of"]) == (2, 2)
+    assert row["cases"] == again.figures()["cases"] == run(Unit("every single", job, 7))[1].cases
+    assert again.figures()["units_done"] == again.figures()["units"] == 2
+    monkeypatch.setattr(results_file, "fingerprint", lambda _: "other code")
+    assert full.begin([first, second], 8).units == {}
+    with pytest.raises(SystemExit, match="have changed: run this again"):
+        again.write()
+
+
+def test_no_two_units_have_one_name():
+    names = [str(unit) for unit in units(1)]
+    assert len(names) == len(set(names))
 
 
 def test_everything_is_in_the_units():
