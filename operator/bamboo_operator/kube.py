@@ -80,7 +80,7 @@ class Kube:
 
     async def create(self, path: str, body: Object) -> Object:
         """See Api."""
-        return await self._request("POST", path, body=body)
+        return await self._request("POST", path, query={"fieldValidation": "Strict"}, body=body)
 
     async def replace(self, path: str, body: Object) -> Object:
         """See Api."""

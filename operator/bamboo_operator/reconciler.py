@@ -290,7 +290,8 @@ def _after(body: Object) -> TrainingView:
 
 
 def _with_rejection(status: JobStatus, message: str, now: float) -> JobStatus:
-    problem = Problem("pods", f"the API server rejects them: {message}")
+    remedy = "create the job again with another spec.worker, or lift what forbids them"
+    problem = Problem("pods", f"the API server rejects them: {message}: {remedy}")
     before = status.conditions
     conditions = lifecycle.refuse([problem], before, now=now, reason=Reason.POD_REJECTED)
     return replace(status, conditions=conditions)

@@ -51,6 +51,18 @@ async def test_refusals_are_told_from_failures(kube: Kube, devcluster_namespace:
     assert "spec.training.steps" in refusal.value.message
 
 
+async def test_a_field_that_nobody_knows_is_refused(kube: Kube, devcluster_namespace: str) -> None:
+    containers = [{"name": "agent", "image": "x", "volumeMount": [{"name": "v"}]}]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+    with pytest.raises(
+        ApiError, match=r'unknown field "spec.containers\[0\].volumeMount"'
+    ) as refusal:
+        await kube.create(
+            api.pods(devcluster_namespace), pod | {"spec": {"containers": containers}}
+        )
+    assert refusal.value.is_refusal
+
+
 async def test_long_lists_come_in_pages(
     kube: Kube, devcluster_namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

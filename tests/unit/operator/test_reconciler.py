@@ -195,7 +195,7 @@ async def test_pods_that_the_api_server_rejects(desk: Desk) -> None:
     await desk.reconcile()
     accepted = desk.condition("Accepted")
     assert accepted["reason"] == "PodRejected"
-    assert "bad image name" in accepted["message"]
+    assert "bad image name: create the job again with another spec.worker" in accepted["message"]
     assert [v for v, p in desk.kube.requests if v == "create"] == ["create"]
     desk.kube.fail = lambda verb, path: None
     desk.now += REFUSED_PAUSE_S
