@@ -51,7 +51,7 @@ class Api(Protocol):
         """All objects of a collection that carry the labels."""
 
     async def create(self, path: str, body: Object) -> Object:
-        """POST to a collection; a field that nobody knows is a refusal (people write podTemplate)."""
+        """POST to a collection; a refusal if a field is unknown (people write podTemplate)."""
 
     async def replace(self, path: str, body: Object) -> Object:
         """PUT; a conflict if resourceVersion in it is not the newest."""
