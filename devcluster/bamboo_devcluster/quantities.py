@@ -12,7 +12,7 @@ _SUFFIXES = {
     "P": Fraction(10**15), "E": Fraction(10**18), "Ki": Fraction(2**10), "Mi": Fraction(2**20),
     "Gi": Fraction(2**30), "Ti": Fraction(2**40), "Pi": Fraction(2**50), "Ei": Fraction(2**60),
 }  # fmt: skip
-_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:([eE][+-]?\d+)|([A-Za-z]*))\Z")
+_QUANTITY = re.compile(r"([+-]?\d+(?:\.\d*)?|[+-]?\.\d+)(?:([eE][+-]?\d{1,2})|([A-Za-z]*))\Z")
 
 
 def parse_quantity(text: str, field: str = "quantity") -> Fraction:

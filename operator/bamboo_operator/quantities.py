@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
+
+_EXPONENT = re.compile(r"(.*)[eE]([+-]?[0-9]+)", re.DOTALL)
+_LARGEST_EXPONENT = 99
 
 _SUFFIXES = {
     "": Fraction(1),
@@ -15,8 +19,14 @@ _SUFFIXES = {
 
 
 def parse(text: str | int | float) -> Fraction:
-    """The number. ValueError if the text is no quantity."""
+    """The number. ValueError if the text is no quantity.
+
+    Beyond 1e99 it is cut, as Kubernetes cuts it far below: 1e999999999 would take hours.
+    """
     words = str(text)
+    if exponent := _EXPONENT.fullmatch(words):
+        power = max(-_LARGEST_EXPONENT, min(int(exponent[2]), _LARGEST_EXPONENT))
+        return Fraction(exponent[1]) * Fraction(10) ** power
     digits = words.rstrip("numkKMGTPEi")
     suffix = words[len(digits) :]
     if suffix not in _SUFFIXES:

@@ -149,3 +149,5 @@ def test_quantities_are_divided_upwards(text: str, divisor: str, expected: str) 
 def test_wrong_quantities_are_named() -> None:
     with pytest.raises(SpecError, match="memory: '4GB' is no quantity"):
         parse_quantity("4GB", "memory")
+    with pytest.raises(SpecError, match="cpu: '1e999999999' is no quantity"):
+        parse_quantity("1e999999999", "cpu")

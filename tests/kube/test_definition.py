@@ -142,6 +142,7 @@ async def test_bounds_are_enforced(
         ({"worker": {"gracePeriodSeconds": 0}}, "spec.worker.gracePeriodSeconds"),
         ({"placement": {"zones": ["a", "a"]}}, "Duplicate value"),
         ({"worker": {"resources": {"limits": {"cpu": "lots"}}}}, "spec.worker.resources.limits"),
+        ({"worker": {"resources": {"limits": {"cpu": "1e100"}}}}, "spec.worker.resources.limits"),
         ({"numerics": "Exact"}, 'supported values: "Canonical", "Fast"'),
     ):
         body = job(devcluster_namespace, **spec)
