@@ -13,6 +13,9 @@ from bamboo_operator.config import Config, ConfigError, from_env
 
 log = logging.getLogger(__name__)
 
+_RECURSION_LIMIT = 11_000
+"""The API server takes JSON of 10000 levels: one such job must not make lists unreadable."""
+
 
 def main() -> None:
     """Exit codes: 0 stopped, 1 a part has failed, 2 the configuration is wrong."""
@@ -20,6 +23,7 @@ def main() -> None:
         config = from_env(os.environ)
     except ConfigError as error:
         sys.exit(f"bamboo-operator: {error}")
+    sys.setrecursionlimit(_RECURSION_LIMIT)
     logs.configure(config.log_level)
     sys.exit(asyncio.run(_run(config)))
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core import podtemplate
+from bamboo_core import spec as specs
+from bamboo_core.records import Problem
 from bamboo_core.siting import ZONE_LABEL
 from bamboo_core.spec import JobSpec
 from bamboo_core.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
@@ -40,6 +42,7 @@ _SPOT_LABELS = (
     ("bamboo.dev/spot", "true"),
 )
 _NO_LIMIT = 1 << 20
+_DEEPEST = 100
 
 
 def timestamp(text: str | None) -> float | None:
@@ -116,6 +119,25 @@ def _agent_state(status: Object) -> Object:
             state: Object = container.get("state") or {}
             return state
     return {}
+
+
+def job_spec(body: Object) -> JobSpec | list[Problem]:
+    """What a BambooJob asks for, or what is wrong with it."""
+    depth = _depth(body.get("spec"))
+    if depth > _DEEPEST:
+        text = f"is nested {depth} levels deep; at most {_DEEPEST} are supported: flatten the args"
+        return [Problem("spec", text)]
+    return specs.from_manifest(body)
+
+
+def _depth(value: object) -> int:
+    """Levels of objects and lists, counted without recursion."""
+    depth = 0
+    level: list[Any] = [value]
+    while level := [x for x in level if isinstance(x, dict | list)]:
+        depth += 1
+        level = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
+    return depth
 
 
 def node_views(nodes: Iterable[Object], spec: JobSpec) -> tuple[NodeView, ...]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bamboo_core import lifecycle
-from bamboo_core import spec as specs
 from bamboo_core.durable import eligible
 from bamboo_core.lifecycle import JobStatus
 from bamboo_core.reasons import Reason
@@ -85,7 +84,7 @@ class Reconciler:
             await self._ports.jobs.forget([job.uid])
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
-        spec = specs.from_manifest(body)
+        spec = observe.job_spec(body)
         problems = spec if isinstance(spec, list) else _changes(spec, body)
         if problems or isinstance(spec, list):
             reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import sys
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
+from bamboo_operator import __main__ as program
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.logs import JsonFormatter
 
@@ -56,3 +61,23 @@ def test_logs_are_json_lines_with_fields() -> None:
     )
     line = json.loads(JsonFormatter().format(record))
     assert (line["message"], line["level"], line["job"]) == ("hello you", "info", "a/b")
+
+
+def test_the_deepest_job_that_the_api_server_takes_can_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def run(work: Coroutine[Any, Any, int]) -> int:
+        work.close()
+        json.loads('{"items": ' + "[" * 9_998 + "]" * 9_998 + "}")
+        return 0
+
+    monkeypatch.setattr(asyncio, "run", run)
+    monkeypatch.setattr("bamboo_operator.logs.configure", lambda level: None)
+    monkeypatch.setenv("POD_IP", "10.0.0.7")
+    limit = sys.getrecursionlimit()
+    try:
+        with pytest.raises(SystemExit) as end:
+            program.main()
+    finally:
+        sys.setrecursionlimit(limit)
+    assert end.value.code == 0

@@ -177,6 +177,20 @@ async def test_a_bad_spec_is_told_and_no_pods_are_made(desk: Desk) -> None:
     assert desk.condition("Accepted")["status"] == "True"
 
 
+async def test_a_spec_that_is_nested_too_deeply_is_refused(desk: Desk) -> None:
+    nest: object = 1
+    for level in range(97):
+        nest = [nest] if level % 2 else {"a": nest}
+    desk.apply(model={"factory": "m:b", "args": {"a": nest}})
+    await desk.reconcile()
+    assert desk.condition("Accepted")["status"] == "True"
+    desk.apply(model={"factory": "m:b", "args": {"a": [nest]}})
+    await desk.reconcile()
+    accepted = desk.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert accepted["message"].startswith("spec: is nested 101 levels deep; at most 100")
+
+
 async def test_args_that_change_are_refused(desk: Desk) -> None:
     desk.apply()
     await desk.reconcile()
