@@ -46,6 +46,8 @@ class Kube:
 
     def job(self, namespace: str, name: str) -> Manifest:
         """The BambooJob. ClusterError if there is none."""
+        if not name or not namespace:  # the API server would answer with a list
+            raise ClusterError(f'"{namespace}/{name}" is no NAMESPACE/JOB; give both names.')
         try:
             found: Manifest = self._ask(
                 self._custom.get_namespaced_custom_object,

@@ -10,6 +10,7 @@ left behind however this process ends.
 import contextlib
 import http.client
 import json
+import math
 import os
 import ssl
 import subprocess
@@ -102,8 +103,10 @@ class Cluster:
         root = Path(directory).absolute()
         try:
             state = json.loads((root / "cluster.json").read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise DirectoryError(f"No cluster is running in {root}; start it with `up`.") from None
+        except OSError as error:
+            raise unusable(root, error) from error
         if not is_running(root):
             raise DirectoryError(
                 f"The cluster in {root} was killed without `down`; `up` replaces it by a new one."
@@ -168,6 +171,8 @@ class Cluster:
 
     def notice_node(self, name: str, lead_s: float) -> None:
         """Announce the end of the machine: taint, pods deleted with grace, killed after lead_s."""
+        if not 0 <= lead_s < math.inf:
+            raise SpecError("lead", f"{lead_s:g} is no number of seconds; give 0 or more")
         self._do("notice", name=name, lead_s=lead_s)
 
     def kill_pod(self, namespace: str, name: str) -> None:

@@ -73,11 +73,14 @@ def sign_lock(lock: TextIO) -> None:
 
 def check_directory(root: Path) -> None:
     """Raise DirectoryError unless the directory is a cluster's, empty, or missing."""
-    if not root.exists():
-        return
-    if not root.is_dir():
-        raise DirectoryError(f"{root} is a file; choose another --dir.")
-    names = {path.name for path in root.iterdir()}
+    try:
+        if not root.exists():
+            return
+        if not root.is_dir():
+            raise DirectoryError(f"{root} is a file; choose another --dir.")
+        names = {path.name for path in root.iterdir()}
+    except OSError as error:
+        raise unusable(root, error) from error
     if names and "config.json" not in names and names != {"lock"}:
         raise DirectoryError(f"{root} holds other files; choose an empty --dir.")
 
@@ -95,9 +98,12 @@ def remove_remains(root: Path) -> None:
 
 def is_running(root: Path) -> bool:
     """Tell whether a daemon holds the directory's lock."""
-    if not (root / "lock").exists():
-        return False
-    lock = lock_directory(root)
+    try:
+        if not (root / "lock").exists():
+            return False
+        lock = lock_directory(root)
+    except OSError as error:
+        raise unusable(root, error) from error
     if lock is None:
         return True
     lock.close()
@@ -128,14 +134,16 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
 def unusable(root: Path, error: OSError) -> DirectoryError:
     """The one sentence for a directory that cannot be written."""
     return DirectoryError(
-        disk_full_message(root) if is_disk_full(error) else f"Cannot use {root}: {error}"
+        disk_full_message(root)
+        if is_disk_full(error)
+        else f"Cannot use {root}: {error.strerror or error}; choose another --dir."
     )
 
 
 def _check_space(root: Path) -> None:
     """Before anything is made: look at the part of the path that exists."""
     free = os.statvfs(next(path for path in (root, *root.parents) if path.exists()))
-    if free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:
+    if free.f_blocks and free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:  # /proc has no blocks
         raise DirectoryError(disk_full_message(root))
 
 
@@ -147,8 +155,11 @@ def stop_cluster(root: Path) -> bool:
     was_running = is_running(root)
     if was_running:
         _stop_daemon(root)
-    remove_remains(root)
-    (root / "lock").unlink(missing_ok=True)
+    try:
+        remove_remains(root)
+        (root / "lock").unlink(missing_ok=True)
+    except OSError as error:
+        raise unusable(root, error) from error
     with contextlib.suppress(OSError):  # the user has put something beside our files since
         root.rmdir()
     return was_running

@@ -69,8 +69,9 @@ class NodeSpec:
             )
         if self.gpus < 0:
             raise SpecError("node.gpus", f"{self.gpus} is negative; give 0 or more")
-        parse_quantity(self.cpu, "node.cpu")
-        parse_quantity(self.memory, "node.memory")
+        for field_name, amount in (("node.cpu", self.cpu), ("node.memory", self.memory)):
+            if parse_quantity(amount, field_name) < 0:
+                raise SpecError(field_name, f"{amount} is negative; give 0 or more")
 
     def all_labels(self) -> dict[str, str]:
         """Return the node's labels: the well-known ones, then the user's."""
@@ -145,8 +146,9 @@ class ImageMap:
             data = yaml.safe_load(path.read_text())
         except OSError as error:
             raise SpecError("images", f"cannot read {path}: {error.strerror}") from error
-        except yaml.YAMLError as error:
-            raise SpecError("images", f"{path} is not YAML: {error}") from error
+        except (yaml.YAMLError, ValueError) as error:
+            text = " ".join(str(error).split())
+            raise SpecError("images", f"{path} is not YAML: {text}; mend it") from error
         return cls.parse(data, str(path))
 
     @classmethod

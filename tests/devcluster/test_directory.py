@@ -205,3 +205,39 @@ def test_a_directory_that_cannot_be_written_in_the_end(
         with pytest.raises(DirectoryError, match=words):
             Cluster.up(tmp_path / "c")
     assert prepare_directory(tmp_path / "c", print), "it can be tried again"
+
+
+def test_a_directory_that_cannot_be_read_or_locked_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    remains(tmp_path / "c")
+    acts = (lambda: prepare_directory(tmp_path / "c", print), lambda: stop_cluster(tmp_path / "c"))
+    for name in ("open", "iterdir"):
+        for act in acts:
+            with monkeypatch.context() as patched:
+                patched.setattr(Path, name, fail)
+                with pytest.raises(DirectoryError) as told:
+                    act()
+            assert str(told.value) == (
+                f"Cannot use {tmp_path}/c: Read-only file system; choose another --dir."
+            )
+
+
+def test_a_file_system_without_blocks_is_not_called_full() -> None:
+    with pytest.raises(DirectoryError, match=r"Cannot use /proc/c: .*; choose another --dir"):
+        prepare_directory(Path("/proc/c"), print)
+
+
+def test_a_file_holds_no_cluster(tmp_path: Path) -> None:
+    (tmp_path / "f").write_text("")
+    with pytest.raises(DirectoryError, match=r"No cluster is running in .*; start it with `up`"):
+        Cluster.attach(tmp_path / "f")
+
+
+@pytest.mark.parametrize("lead_s", [-5.0, float("nan"), float("inf")])
+def test_a_notice_needs_a_time(tmp_path: Path, lead_s: float) -> None:
+    with pytest.raises(SpecError, match=r"lead: .* is no number of seconds; give 0 or more"):
+        Cluster(tmp_path, {}).notice_node("a", lead_s)

@@ -28,6 +28,7 @@ def test_labels_of_a_node() -> None:
         (lambda: NodeSpec("a", gpus=-1), "node.gpus: -1 is negative"),
         (lambda: NodeSpec("a", cpu="lots"), "node.cpu: 'lots' is no quantity"),
         (lambda: NodeSpec("a", memory=""), "node.memory: '' is no quantity"),
+        (lambda: NodeSpec("a", memory="-3"), "node.memory: -3 is negative; give 0 or more"),
         (lambda: NodeSpec.from_json({"name": "a", "gpu": 1}), "node.gpu: no such field"),
         (lambda: NodeSpec.from_json({"zone": "a"}), "node.name: is missing"),
         (lambda: Taint("k", "Never"), "taint.effect: 'Never' is none of NoSchedule"),
@@ -92,4 +93,11 @@ def test_wrong_image_maps_name_the_field(tmp_path: Path, text: str, message: str
 
 def test_a_missing_image_map_is_named(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"images: cannot read .*images.yaml: No such file"):
+        ImageMap.load(tmp_path / "images.yaml")
+
+
+@pytest.mark.parametrize("content", [b"\xcb\xff", b"images: [\n\n", b"a: \0"])
+def test_an_image_map_that_is_no_yaml_is_one_line(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "images.yaml").write_bytes(content)
+    with pytest.raises(SpecError, match=r"images: .*images.yaml is not YAML: [^\n]*; mend it\Z"):
         ImageMap.load(tmp_path / "images.yaml")

@@ -117,6 +117,12 @@ def test_a_missing_job_is_named(kubeconfig: Path) -> None:
         Kube(kubeconfig).job("team", "other")
 
 
+def test_an_empty_name_is_none(kubeconfig: Path, server: Server) -> None:
+    server.answers[JOB_PATH.removesuffix("gpt")] = (200, {"kind": "BambooJobList", "items": []})
+    with pytest.raises(ClusterError, match='"team/" is no NAMESPACE/JOB; give both names'):
+        Kube(kubeconfig).job("team", "")
+
+
 def test_a_refusal_is_quoted(kubeconfig: Path, server: Server) -> None:
     server.answers["/api/v1/nodes"] = (403, {"kind": "Status", "message": "nodes is forbidden"})
     with pytest.raises(ClusterError, match="the API server refused: nodes is forbidden"):
