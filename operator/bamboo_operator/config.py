@@ -42,6 +42,13 @@ class Config:
 def from_env(env: Mapping[str, str]) -> Config:
     """Read the configuration. ConfigError names the first variable that is wrong."""
     port = _number(env, "BAMBOO_GRPC_PORT", 9443, 65535)
+    health_port = _number(env, "BAMBOO_HEALTH_PORT", 8081, 65535)
+    metrics_port = _number(env, "BAMBOO_METRICS_PORT", 8080, 65535)
+    if len({port, health_port, metrics_port}) < 3:
+        raise ConfigError(
+            f"BAMBOO_GRPC_PORT {port}, BAMBOO_HEALTH_PORT {health_port} and BAMBOO_METRICS_PORT"
+            f" {metrics_port} (the chart's ports) must differ; choose another for one of them."
+        )
     http_host = env.get("BAMBOO_HTTP_HOST") or env.get("POD_IP") or "0.0.0.0"
     return Config(
         namespace=env.get("POD_NAMESPACE") or "bamboo-system",
@@ -49,8 +56,8 @@ def from_env(env: Mapping[str, str]) -> Config:
         listen=_join(env.get("BAMBOO_GRPC_HOST") or http_host, port),
         advertise=_advertise(env, port),
         http_host=http_host,
-        health_port=_number(env, "BAMBOO_HEALTH_PORT", 8081, 65535),
-        metrics_port=_number(env, "BAMBOO_METRICS_PORT", 8080, 65535),
+        health_port=health_port,
+        metrics_port=metrics_port,
         namespaces=tuple(n for n in env.get("BAMBOO_NAMESPACES", "").split(",") if n),
         log_level=_level(env),
         workers=_number(env, "BAMBOO_WORKERS", 8, 256),

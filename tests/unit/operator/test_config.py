@@ -45,6 +45,7 @@ def test_what_the_chart_sets() -> None:
         ({}, "neither BAMBOO_ADVERTISE_ADDRESS nor POD_IP is set"),
         ({"BAMBOO_ADVERTISE_ADDRESS": "host"}, "'host' is not host:port"),
         ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "0"}, "BAMBOO_GRPC_PORT '0' is not a number from 1"),
+        ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "8080"}, "BAMBOO_METRICS_PORT 8080 .* must differ"),
         ({"POD_IP": "x", "BAMBOO_WORKERS": "many"}, "BAMBOO_WORKERS 'many'"),
         ({"POD_IP": "x", "BAMBOO_AGENT_EVENT_LOGS": "logs"}, "'logs' is not an absolute path"),
         ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is none of debug, info"),
