@@ -67,6 +67,15 @@ def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
     return {"median": round(middle, 4), "p25": round(low, 4), "p75": round(high, 4)}
 
 
+def _arguments() -> list[str]:
+    """As they were typed: ``python -m`` has put a whole path in the place of the module."""
+    program = Path(sys.argv[0])
+    if program.name != "__main__.py":
+        return sys.argv
+    module = ".".join(program.parent.relative_to(RESULTS.parent.parent).parts)
+    return ["-m", module, *sys.argv[1:]]
+
+
 def write(
     name: str, *, samples: Mapping[str, Any], figures: Mapping[str, Any], note: str = ""
 ) -> Path:
@@ -74,7 +83,7 @@ def write(
     content = {
         "name": name,
         "commit": commit(),
-        "command": " ".join([Path(sys.executable).name, *sys.argv]),
+        "command": " ".join([Path(sys.executable).name, *_arguments()]),
         "machine": machine(),
         "samples": dict(samples),
         "figures": dict(figures),

@@ -110,7 +110,6 @@ def _rate(seconds: float) -> float:
 
 
 def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
-    sys.argv[0] = "-m tests.explore"
     results_file.write(
         "explorer",
         samples={

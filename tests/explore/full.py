@@ -14,7 +14,13 @@ from tests.explore.exhaustive import Unit
 from tests.explore.tally import Tally
 
 NAME = "explorer_full"
-CODE = ("core/bamboo_core", "tests/explore")
+CODE = (
+    "core/bamboo_core",
+    "tests/explore",
+    ":!tests/explore/__main__.py",
+    ":!tests/explore/full.py",
+    ":!tests/explore/test_*.py",
+)
 """What must be the same in all units of one record."""
 
 Entry = dict[str, Any]
