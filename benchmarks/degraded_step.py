@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import options
 import results_file
 
 from bamboo_core import graph, schedule, verify, workmap
@@ -243,6 +244,7 @@ def whole_grids() -> dict[str, float]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
+    options.none(__doc__)
     by_policy, by_setting, beyond = policies(), settings(), interruptions()
     times = planner_times()
     undisturbed = slots(usual())

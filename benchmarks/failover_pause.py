@@ -28,6 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+import options
 import results_file
 from tests.fleet.campaign import Campaign
 from tests.fleet.jobs import tiny_gpt
@@ -310,10 +311,10 @@ def figures(results: Results) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--notices", type=int, default=5)
+    parser.add_argument("--kills", type=options.at_least(1), default=100)
+    parser.add_argument("--notices", type=options.at_least(1), default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--minutes", type=options.amount, default=60.0)
     given = parser.parse_args()
     until = time.monotonic() + 60 * given.minutes
     results = measure(Wanted(given.kills, given.notices, until), given.seed)

@@ -14,6 +14,7 @@ import random
 import statistics
 from itertools import combinations, product
 
+import options
 import results_file
 
 from bamboo_core.numerics import BatchShape, choose
@@ -52,6 +53,7 @@ def ratios(pipelines: int, stages: int) -> dict[int, float]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
+    options.none(__doc__)
     found = {(d, p): ratios(d, p) for d in (2, 3, 4) for p in (2, 3, 4, 6)}
     figures: dict[str, float] = {
         "holes_below_p_over_one_less_mean": statistics.mean(

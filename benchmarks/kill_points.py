@@ -28,6 +28,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+import options
 import results_file
 from tests.fleet.campaign import COMMIT
 from tests.fleet.local import NurseryProcess
@@ -146,15 +147,22 @@ def write(
     return found
 
 
+NAMES = tuple(ordeal.name for ordeal in (COMMITTING, ONE_PIPELINE, TWO_DEATHS))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--slice", type=int, default=29)
-    parser.add_argument("--doubles", type=int, default=60)
+    parser.add_argument("--slice", type=options.at_least(1), default=29)
+    parser.add_argument("--doubles", type=options.at_least(0), default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", help="one ordeal's name, such as committing")
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin no slice after so many")
+    parser.add_argument("--only", default="", choices=["", *NAMES], help="one ordeal")
+    parser.add_argument(
+        "--minutes", type=options.amount, default=1e6, help="begin no slice after so many"
+    )
     given = parser.parse_args()
-    doubles = random.Random(given.seed).sample(TWO_DEATHS.strikes, given.doubles)
+    doubles = random.Random(given.seed).sample(
+        TWO_DEATHS.strikes, min(given.doubles, len(TWO_DEATHS.strikes))
+    )
     wished = {
         COMMITTING: COMMITTING.strikes,
         ONE_PIPELINE: ONE_PIPELINE.strikes,

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
+import options
 import results_file
 
 from bamboo_core.ids import AgentId
@@ -323,8 +324,8 @@ async def measure(count: int, passes: int) -> tuple[Object, Object]:
 def main() -> None:
     """Measure, write the file, print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--passes", type=int, default=5)
+    parser.add_argument("--jobs", type=options.at_least(1), default=1000)
+    parser.add_argument("--passes", type=options.at_least(1), default=5)
     given = parser.parse_args()
     samples, figures = asyncio.run(measure(given.jobs, given.passes))
     note = (

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import options
 import results_file
 
 from bamboo_core.ids import AgentId
@@ -51,6 +52,7 @@ def seconds(call: Callable[[], object], repeats: int = 5) -> list[float]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
+    options.none(__doc__)
     everyone = fleet()
     samples: dict[str, list[float]] = {}
     for adjacency in Adjacency:

@@ -8,6 +8,7 @@ begins with a figure's name. A result without a section gets one.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from collections.abc import Mapping
@@ -68,6 +69,7 @@ def _section(name: str, result: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     PAGE.write_text(quoted(PAGE.read_text(encoding="utf-8"), load()), encoding="utf-8")
 
 

@@ -22,6 +22,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "agents"))
 
+import options
 import plans
 import results_file
 from fleet import CPU, Fleet
@@ -185,8 +186,8 @@ def canonical_over_fast(count: int) -> list[tuple[float, float]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--pairs", type=int, default=15)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pairs", type=options.at_least(2), default=15)
     count = parser.parse_args().pairs
     make_deterministic()
     comparisons = (executor_over_loop, over_torch_pipelining, canonical_over_fast)

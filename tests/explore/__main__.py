@@ -14,11 +14,12 @@ import sys
 from time import time
 
 from benchmarks import results_file
+from benchmarks.options import amount, at_least
 from tests.explore import exhaustive, full
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, explain
 from tests.explore.hunting import Hunt, hunt
-from tests.explore.plan_of_runs import SMALL, explore
+from tests.explore.plan_of_runs import SMALL, explore, runs
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
 
@@ -68,14 +69,20 @@ def _exhaust(options: argparse.Namespace) -> int:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.explore")
-    parser.add_argument("--seconds", type=float, default=360.0)
-    parser.add_argument("--fault-seconds", type=float, default=360.0)
+    parser.add_argument("--seconds", type=amount, default=360.0)
+    parser.add_argument("--fault-seconds", type=amount, default=360.0)
     parser.add_argument("--seed", type=int, default=None, help="default: from the commit's hash")
     parser.add_argument("--only", default="", help="families whose name has this in it")
     parser.add_argument("--write", action="store_true", help="benchmarks/results/explorer*.json")
     parser.add_argument("--exhaustive", action="store_true", help="everything: hours of a core")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1)
     options = parser.parse_args()
+    families = sorted({family for family, *_ in runs()})
+    names = [str(unit) for unit in exhaustive.units(0)] if options.exhaustive else families
+    if not any(options.only in name for name in names):
+        parser.error(
+            f"--only {options.only}: no family has that in its name: {', '.join(families)}"
+        )
     if options.seed is None:
         head = subprocess.run(
             ["git", "rev-parse", "--short=6", "HEAD"], capture_output=True, text=True, check=False
