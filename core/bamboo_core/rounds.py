@@ -195,7 +195,11 @@ class Rounds:
             return
         voters = set(self.durable.voters)
         if not self.members and voters <= self.dead:
-            self.restore("all agents are lost", now)
+            if self._unasked():  # who had just handed over is no member any more
+                self.phase = Phase.HOLDING
+                self.begin("whoever is left is asked", now)
+            else:
+                self.restore("all agents are lost", now)
             return
         if voters and not voters & self.reports.keys() and not voters <= self.dead:
             text = "no voter of the newest plan has reported: it may still be running elsewhere"

@@ -10,7 +10,7 @@ from bamboo_core import arbitration as a
 from bamboo_core import changes
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.ledger import Ledger
-from bamboo_core.messages import Notice, Release
+from bamboo_core.messages import Left, Notice, Release
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import Plan
 from bamboo_core.spec import Adjacency, PlacementSpec
@@ -320,5 +320,21 @@ def test_who_has_no_seat_by_the_zone_rule_does_not_stop_the_others_again_and_aga
     fleet.add("c1", "z1")
     fleet.until(lambda: fleet.arbiter.fence.epoch > epoch)
     fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_who_has_handed_over_while_all_are_stopped_is_asked_before_all_counts_as_lost() -> None:
+    fleet = running(pipelines=2, stages=1, steps=20)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: len(grid(fleet)) == 1)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    (stays,), (leaves,) = plan.live, plan.leaving
+    fleet.kill(stays)
+    fleet.receive(leaves, Left())  # sent before the stop has reached it
+    assert not any(r.reason is a.Happening.RESTORING for r in fleet.records)
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
