@@ -237,6 +237,34 @@ async def test_a_suspended_job_may_change(server: Server, case: Case) -> None:
     await server.change(name, {"suspend": False})
 
 
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.before is not None], ids=lambda case: case.rule
+)
+async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, case: Case) -> None:
+    """Least of all is it told to suspend the job where that does not help."""
+    assert case.before is not None
+    name = await server.create(case.before | {"suspend": False})
+    with pytest.raises(ApiError) as refusal:
+        await server.change(name, case.rejected)
+    _, _, lines = str(refusal.value).partition(" is invalid: ")  # several would stand in brackets
+    assert lines.startswith("spec: Invalid value")
+    assert case.words in lines
+
+
+async def test_what_is_said_of_checkpoints_while_the_job_runs(server: Server) -> None:
+    """Whether there is one at all; and how the folder's rule goes with the others."""
+    bare, saved = await server.create({}), await server.create(_CHECKPOINT)
+    for name, change, sentence in (
+        (bare, _CHECKPOINT, "spec.checkpoint cannot change while the job runs"),
+        (saved, {"checkpoint": None}, "holds the job's state and cannot change"),
+        (saved, {"checkpoint": {"uri": "file:///d", "keep": 9}}, "holds the job's state and"),
+    ):
+        with pytest.raises(ApiError) as refusal:
+            await server.change(name, change)
+        assert str(refusal.value).count("cannot change") == 1
+        assert sentence in str(refusal.value)
+
+
 async def test_count_and_limits_may_change_while_the_job_runs(server: Server) -> None:
     name = await server.create({})
     await server.change(name, {"pipelines": {"count": 3}, "runPolicy": {"backoffLimit": 9}})
