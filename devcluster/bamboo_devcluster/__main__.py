@@ -61,14 +61,22 @@ def _with_machine(command: _Command) -> _Command:
 
 
 def _machine(values: dict[str, Any]) -> dict[str, Any]:
-    labels = {}
+    labels: dict[str, str] = {}
     for text in values.pop("labels"):
         key, equals, value = text.partition("=")
         if not equals:
             raise SpecError("label", f"{text!r} is not of the form key=value")
+        if key in labels:
+            raise SpecError("label", f"{key!r} is given twice; give one --label for each key")
         labels[key] = value
-    taints = tuple(Taint.parse(text) for text in values.pop("taints"))
-    return {**values, "labels": labels, "taints": taints}
+    taints: dict[tuple[str, str], Taint] = {}
+    for text in values.pop("taints"):
+        taint = Taint.parse(text)
+        if (taint.key, taint.effect) in taints:
+            pair = f"{taint.key!r} with {taint.effect}"
+            raise SpecError("taint", f"{pair} is given twice; give one --taint for each of them")
+        taints[taint.key, taint.effect] = taint
+    return {**values, "labels": labels, "taints": tuple(taints.values())}
 
 
 def _say(text: str) -> None:

@@ -14,6 +14,7 @@ from bamboo_devcluster.errors import SpecError
 from bamboo_devcluster.quantities import parse_quantity
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?\Z")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?\Z")
 _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -67,6 +68,10 @@ class NodeSpec:
             raise SpecError(
                 "node.name", f"{self.name!r} must be lower case letters, digits, - and ."
             )
+        for kind in ("zone", "region", "instance_type"):
+            if not _LABEL_VALUE.match(text := getattr(self, kind)):
+                words = "at most 63 letters, digits, -, _ and ., a letter or digit first and last"
+                raise SpecError(f"node.{kind}", f"{text!r} must be {words}")
         if self.gpus < 0:
             raise SpecError("node.gpus", f"{self.gpus} is negative; give 0 or more")
         for field_name, amount in (("node.cpu", self.cpu), ("node.memory", self.memory)):
@@ -186,6 +191,9 @@ def spread_nodes(count: int, zones: Sequence[str], **common: Any) -> list[NodeSp
         raise SpecError("nodes", f"{count} is negative; give 0 or more")
     if not zones or not all(zones):
         raise SpecError("zones", "give at least one zone name, separated by commas")
+    for index, zone in enumerate(zones):
+        if zone in zones[:index]:
+            raise SpecError("zones", f"{zone!r} is given twice in --zones; name each zone once")
     return [
         NodeSpec(name=f"node-{n + 1}", zone=zones[n % len(zones)], **common) for n in range(count)
     ]

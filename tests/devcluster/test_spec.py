@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from bamboo_devcluster.__main__ import main
 from bamboo_devcluster.errors import SpecError
 from bamboo_devcluster.spec import ImageMap, NodeSpec, Taint, spread_nodes
 
@@ -35,12 +37,35 @@ def test_labels_of_a_node() -> None:
         (lambda: Taint.parse("key"), "taint: 'key' is not of the form"),
         (lambda: spread_nodes(-1, ["a"]), "nodes: -1 is negative"),
         (lambda: spread_nodes(1, [""]), "zones: give at least one zone"),
+        (
+            lambda: spread_nodes(2, ["b", "a", "a"]),
+            "zones: 'a' is given twice in --zones; name each zone once",
+        ),
+        (lambda: spread_nodes(2, ["a", " a"]), "node.zone: ' a' must be at most 63 letters"),
+        (lambda: NodeSpec("a", region="r" * 64), f"node.region: '{'r' * 64}' must be"),
     ],
 )
 def test_wrong_values_name_the_field(make, message) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--zones", "a,a"], "zones: 'a' is given twice in --zones; name each zone once"),
+        (["--label", "k=1", "--label", "k=2"], "label: 'k' is given twice; give one --label"),
+        (["--taint", "k=1:NoSchedule", "--taint", "k:NoSchedule"], "taint: 'k' with NoSchedule is"),
+    ],
+)
+def test_options_that_say_a_thing_twice_start_nothing(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    done = CliRunner().invoke(main, ["up", "--dir", str(tmp_path / "c"), *words])
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+    assert done.output.startswith(f"Error: {message}")
+    assert not (tmp_path / "c").exists()
 
 
 def test_taints_are_parsed() -> None:
