@@ -36,6 +36,11 @@ class ApiError(Exception):
         return self.code == 409
 
     @property
+    def is_absence(self) -> bool:
+        """The object that it is about, or its namespace, is not there (any more)."""
+        return self.code == 404
+
+    @property
     def is_refusal(self) -> bool:
         """The request itself is at fault; sending it again cannot help."""
         return self.code in (400, 403, 404, 405, 413, 422)

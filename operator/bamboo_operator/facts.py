@@ -22,6 +22,10 @@ class SupersededError(Exception):
     """A newer leader has written, or the job is gone: never try again."""
 
 
+class JobGoneError(SupersededError):
+    """Nobody needs the facts any more."""
+
+
 def read(body: Object) -> Durable:
     """Of a BambooJob. ValueError if it is unreadable."""
     return codec.from_json((body.get("status") or {}).get("arbiter") or {})
@@ -41,7 +45,7 @@ async def write(kube: Api, job: JobView, durable: Durable) -> None:
 async def _try(kube: Api, job: JobView, durable: Durable) -> bool:
     body = await kube.get(api.job(job.namespace, job.name))
     if body is None or body["metadata"]["uid"] != job.uid:
-        raise SupersededError("the job is gone")
+        raise JobGoneError("the job is gone")
     if (term := read(body).term) > durable.term:
         raise SupersededError(f"term {term} has written, ours is {durable.term}")
     meta = {
@@ -62,5 +66,7 @@ async def _try(kube: Api, job: JobView, durable: Durable) -> bool:
     except ApiError as error:
         if error.is_conflict:
             return False
+        if error.is_absence:
+            raise JobGoneError("the job is gone") from error
         raise
     return True

@@ -304,6 +304,8 @@ class JobActor:
                     self._pending = None
                 if arbiter is self._arbiter:
                     self.tell(Persisted(wanted.version))
+        except facts.JobGoneError:
+            log.debug("a deleted job needs no facts", extra={"job": self.job.name})
         except facts.SupersededError as error:
             log.warning("another leader has taken over", extra={"error": str(error)})
         finally:

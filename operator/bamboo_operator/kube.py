@@ -60,7 +60,7 @@ class Kube:
         try:
             return await self._request("GET", path)
         except ApiError as error:
-            if error.code == 404:
+            if error.is_absence:
                 return None
             raise
 
@@ -101,7 +101,7 @@ class Kube:
         try:
             await self._request("DELETE", path, body=body)
         except ApiError as error:
-            if error.code == 404 or (uid and error.is_conflict):
+            if error.is_absence or (uid and error.is_conflict):
                 return False
             raise
         return True

@@ -102,8 +102,9 @@ class Reconciler:
             text = str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {error}"
             fault = lifecycle.stalled(memory.conditions, text, now=self._ports.clock())
             await self._write_conditions(job, body, fault)
-        except Exception:
-            log.exception("the fault cannot be noted", extra={"job": f"{namespace}/{name}"})
+        except Exception as late:
+            if not (isinstance(late, ApiError) and late.is_absence):  # else: deleted meanwhile
+                log.exception("the fault cannot be noted", extra={"job": f"{namespace}/{name}"})
             return
         if (known := self._known.get(job.uid)) is not None:
             known.memory = replace(known.memory, conditions=fault)

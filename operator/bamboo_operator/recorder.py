@@ -86,7 +86,9 @@ class Recorder:
                 await self._kube.apply(path, event, manager=api.MANAGER)
             except ApiError as error:
                 self.dropped += 1
-                log.warning("an event was dropped", extra={"error": str(error)})
+                # Without its namespace nobody could read it.
+                level = logging.DEBUG if error.is_absence else logging.WARNING
+                log.log(level, "an event was dropped", extra={"error": str(error)})
             finally:
                 self._waiting.task_done()
 

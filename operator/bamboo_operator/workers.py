@@ -73,7 +73,9 @@ class Workers:
         self._metrics.reconcile_s.observe(time.monotonic() - began)
 
     async def _failed(self, key: JobKey, error: Exception) -> None:
-        if isinstance(error, ApiError) and error.is_conflict:
+        if isinstance(error, ApiError) and self._is_outrun(key, error):
+            if error.is_absence:
+                self._failures[key] = 1  # a job that is there after all: then it is an error
             self._metrics.reconciles.labels("retry").inc()
             self._queue.add(key)
             return
@@ -88,3 +90,7 @@ class Workers:
             return
         log.error("a reconcile failed", exc_info=error, extra={"job": "/".join(key)})
         await self._reconciler.note_fault(*key, error)
+
+    def _is_outrun(self, key: JobKey, error: ApiError) -> bool:
+        """The job was changed or deleted while we worked on it: another look tells."""
+        return error.is_conflict or (error.is_absence and key not in self._failures)

@@ -107,8 +107,12 @@ async def test_a_leader_of_a_lower_term_writes_nothing(
     with pytest.raises(facts.SupersededError, match="term 5 has written, ours is 4"):
         await facts.write(kube, view, Durable(term=4))
     await kube.delete(api.job(view.namespace, view.name))
-    with pytest.raises(facts.SupersededError, match="the job is gone"):
+    with pytest.raises(facts.JobGoneError):
         await facts.write(kube, view, Durable(term=6))
+    status = statuses.envelope(view, {"phase": "Pending"})
+    with pytest.raises(api.ApiError) as missing:
+        await kube.apply(api.job_status(view.namespace, view.name), status, manager="somebody")
+    assert missing.value.is_absence
 
 
 async def test_columns_and_scale_with_kubectl(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bamboo_core.arbitration import Record
+from bamboo_core.arbitration import Persist, Record
 from bamboo_core.durable import Durable
 from bamboo_core.ids import AgentId
 from bamboo_core.reconcile import FAILED_FAREWELL_S
@@ -361,6 +362,58 @@ async def test_a_conflict_is_tried_again_at_once(desk: Desk) -> None:
     queue: WorkQueue[tuple[str, str]] = WorkQueue()
     await Workers(queue, desk.reconciler, Metrics(list))._one(("ns", "job"))
     assert len(queue) == 1
+
+
+def deleting(desk: Desk, verb: str) -> Callable[[str, str], None]:
+    """Somebody deletes the job just before it is read or its status is written."""
+
+    def fail(seen: str, path: str) -> None:
+        if seen == verb and path.startswith(PATH):
+            desk.kube.objects.pop(PATH, None)
+
+    return fail
+
+
+async def test_a_job_deleted_while_its_status_is_written_is_no_error(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.apply()
+    desk.kube.fail = deleting(desk, "apply")
+    queue: WorkQueue[tuple[str, str]] = WorkQueue()
+    workers = Workers(queue, desk.reconciler, Metrics(list))
+    await workers._one(("ns", "job"))
+    assert len(queue) == 1
+    await workers._one(("ns", "job"))
+    assert desk.jobs.find("uid-1") is None
+    assert not workers._failures
+    desk.apply()
+    await desk.reconciler.note_fault("ns", "job", ValueError("x"))
+    assert PATH not in desk.kube.objects
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
+
+
+async def test_what_is_missing_again_is_told(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
+    desk.apply()
+    desk.kube.fail = failing("apply", "/status", ApiError(404, "NotFound", "no such thing"))
+    workers = Workers(WorkQueue(), desk.reconciler, Metrics(list))
+    for _ in range(2):
+        await workers._one(("ns", "job"))
+    assert [r.message for r in caplog.records if r.levelname == "WARNING"] == ["a reconcile failed"]
+
+
+@pytest.mark.parametrize("verb", ["get", "apply"])
+async def test_the_facts_of_a_deleted_job_are_dropped_silently(
+    desk: Desk, caplog: pytest.LogCaptureFixture, verb: str
+) -> None:
+    desk.apply()
+    await desk.reconcile()
+    actor = desk.jobs.find("uid-1")
+    assert actor is not None
+    desk.kube.fail = deleting(desk, verb)
+    actor._pending = Persist(Durable(term=9), version=99)
+    await actor._persist()
+    assert desk.kube.requests[-1][0] == verb
+    assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
 async def test_nodes_are_listed_once_for_many_jobs(desk: Desk) -> None:

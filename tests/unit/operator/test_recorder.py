@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from bamboo_operator.api import ApiError
 from bamboo_operator.recorder import Recorder
 
@@ -59,6 +61,22 @@ async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
     for number in range(1001):
         recorder.record(JOB, severity="Normal", reason="Planned", message=str(number))
     assert recorder.dropped == 2
+
+
+async def test_events_of_a_namespace_that_is_gone_are_dropped_silently(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kube = MemoryApi()
+
+    def fail(verb: str, path: str) -> None:
+        raise ApiError(404, "NotFound", 'namespaces "ns" not found')
+
+    kube.fail = fail
+    recorder = Recorder(kube, identity="op-1")
+    recorder.record(JOB, severity="Normal", reason="Planned", message="x")
+    await written(recorder)
+    assert recorder.dropped == 1
+    assert not caplog.records
 
 
 async def test_flush_does_not_wait_for_ever() -> None:
