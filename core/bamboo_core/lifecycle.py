@@ -26,16 +26,20 @@ from bamboo_core.view import (
     TrainingView,
 )
 
-_CANNOT_START = frozenset(
+_NO_IMAGE = frozenset(
     {
         "ErrImagePull",
+        "ErrImageNeverPull",
+        "ImageInspectError",
         "ImagePullBackOff",
         "InvalidImageName",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
     }
 )
+_CANNOT_START = _NO_IMAGE | {
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+}
 _MAX_LISTED = 3
 _MAX_RUNS = 8
 
@@ -210,6 +214,8 @@ def _accepted(seen: _Seen) -> Condition:
 
 
 def _capacity(seen: _Seen) -> Condition:
+    if seen.is_resting:
+        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
     if not waiting and missing <= 0:
@@ -259,8 +265,21 @@ def _running(seen: _Seen) -> Condition:
     connected = len(training.connected)
     text = training.detail or f"{connected} of {seen.wanted} agents are connected"
     if connected < seen.wanted:
+        text += _waiting_for_containers(seen)
         return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
     return Condition(kind, False, Reason.INITIALIZING, text)
+
+
+def _waiting_for_containers(seen: _Seen) -> str:
+    """Pods that have a node but no container: only their events say what they wait for, such as
+    an image that is being pulled, or a volume's secret that does not exist."""
+    waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
+    if not waiting:
+        return ""
+    return (
+        f"; {len(waiting)} have a node but no running container yet: kubectl describe pod"
+        f" {waiting[0]} says what it waits for"
+    )
 
 
 def _degraded(seen: _Seen) -> Condition:
@@ -329,7 +348,10 @@ def _stalled(seen: _Seen) -> Condition:
     if stuck and seen.memory.terminal is None:
         pod = min(stuck, key=lambda pod: pod.name)
         text = f"{len(stuck)} agents cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
-        return Condition(Type.STALLED, True, Reason.IMAGE_PULL_FAILED, text)
+        reason = Reason.CONTAINER_CANNOT_START
+        if pod.waiting in _NO_IMAGE:
+            reason = Reason.IMAGE_PULL_FAILED
+        return Condition(Type.STALLED, True, reason, text)
     return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
 
 

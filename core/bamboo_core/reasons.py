@@ -75,6 +75,7 @@ class Reason(StrEnum):
     # Stalled
     RECONCILE_ERROR = "ReconcileError"
     IMAGE_PULL_FAILED = "ImagePullFailed"
+    CONTAINER_CANNOT_START = "ContainerCannotStart"
     PROGRESSING = "Progressing"
     # Checkpointed
     SEALED = "Sealed"

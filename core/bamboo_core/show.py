@@ -13,6 +13,9 @@ from bamboo_core import grid, numerics
 from bamboo_core.spec import RecoveryPolicy
 from bamboo_core.stepshape import StepShape
 
+_MOST = 1 << 20
+"""Instructions that a step may have here, and about as many cells: more cannot be read."""
+
 
 def _seat(text: str) -> tuple[int, int]:
     pipeline, _, stage = text.partition(",")
@@ -41,6 +44,14 @@ def _check(given: argparse.Namespace) -> None:
     for option in ("pipelines", "stages", "microbatches"):
         if getattr(given, option) < 1:
             raise ValueError(f"--{option} must be at least 1")
+    if given.extra < 0:
+        raise ValueError("--extra must be at least 0")
+    seats, slots = given.pipelines * given.stages, 3 * (given.microbatches + given.stages)
+    if seats * slots > _MOST:
+        raise ValueError(
+            f"{seats} seats and about {slots} slots make {seats * slots} cells, and at most {_MOST}"
+            " can be shown: take smaller --pipelines, --stages or --microbatches"
+        )
     for d, s in given.lost:
         if not (0 <= d < given.pipelines and 0 <= s < given.stages):
             raise ValueError(f"there is no seat {d},{s} to lose")

@@ -103,6 +103,12 @@ def test_capacity_says_where_what_is_missing() -> None:
     assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
 
 
+def test_a_job_that_rests_wants_no_nodes() -> None:
+    leaving = pod(0, 0, node="", phase=PodPhase.PENDING)
+    found = condition(status(leaving, suspend=True), ConditionType.CAPACITY_AVAILABLE)
+    assert (found.status, found.message) == (True, "no agents are wanted")
+
+
 def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
     """All pods exist, an autoscaler may bring what they wait for; until then we say so."""
     waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
@@ -229,11 +235,28 @@ def test_suspend_after_the_end_says_nothing_about_the_job() -> None:
     assert (line.status, line.reason) == (False, Reason.FINISHED)
 
 
-def test_a_container_that_cannot_start() -> None:
-    stuck = pod(phase=PodPhase.PENDING, waiting="ImagePullBackOff", trouble="no such image")
+@pytest.mark.parametrize(
+    ("waiting", "reason"),
+    [
+        ("ImagePullBackOff", Reason.IMAGE_PULL_FAILED),
+        ("CreateContainerConfigError", Reason.CONTAINER_CANNOT_START),
+    ],
+)
+def test_a_container_that_cannot_start(waiting: str, reason: Reason) -> None:
+    stuck = pod(phase=PodPhase.PENDING, waiting=waiting, trouble="there is none")
     found = condition(status(stuck), ConditionType.STALLED)
-    assert (found.status, found.reason) == (True, Reason.IMAGE_PULL_FAILED)
-    assert found.message == "1 agents cannot start; job-p0-s0-i0: ImagePullBackOff: no such image"
+    assert (found.status, found.reason) == (True, reason)
+    assert found.message == f"1 agents cannot start; job-p0-s0-i0: {waiting}: there is none"
+
+
+def test_a_container_that_does_not_come_up() -> None:
+    """A volume's secret does not exist: nothing but the pod's events says so."""
+    stuck = pod(phase=PodPhase.PENDING, waiting="ContainerCreating")
+    found = condition(status(stuck, pod(0, 1, zone="b")), ConditionType.RUNNING)
+    assert found.message == (
+        "0 of 2 agents are connected; 1 have a node but no running container yet: kubectl describe"
+        " pod job-p0-s0-i0 says what it waits for"
+    )
 
 
 def test_checkpointed() -> None:

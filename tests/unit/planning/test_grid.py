@@ -79,6 +79,9 @@ def test_the_command_prints_a_grid():
     [
         (["--lost", "1"], "'1' is no seat: write pipeline,stage"),
         (["--stages", "0"], "cannot show this step: --stages must be at least 1"),
+        (["--extra", "-5"], "cannot show this step: --extra must be at least 0"),
+        (["--microbatches", "1000000000"], "take smaller --pipelines, --stages or --microbatches"),
+        (["--stages", "100000"], "take smaller --pipelines, --stages or --microbatches"),
         (["--lost", "5,0"], "cannot show this step: there is no seat 5,0 to lose"),
         (["--lost", "0,0", "--stages", "1"], "cannot show this step: stage 0 has no live holder"),
     ],
