@@ -107,9 +107,16 @@ class Cluster:
             raise DirectoryError(f"No cluster is running in {root}; start it with `up`.") from None
         except OSError as error:
             raise unusable(root, error) from error
+        except ValueError:
+            state = None
         if not is_running(root):
             raise DirectoryError(
                 f"The cluster in {root} was killed without `down`; `up` replaces it by a new one."
+            )
+        if not isinstance(state, dict) or not {"server", "control", "pid"} <= state.keys():
+            raise DirectoryError(
+                f"{root}/cluster.json is damaged, so that the cluster cannot be used; end it with"
+                f" `bamboo-devcluster down --dir {root}`."
             )
         return cls(root, state)
 
@@ -264,7 +271,7 @@ def _give_up(child: "subprocess.Popen[bytes]", root: Path, *, keep: bool) -> Non
     except subprocess.TimeoutExpired:  # it builds programs and hears nothing
         child.kill()
         child.wait()
-    if not keep:
+    if not keep and not is_running(root):  # else another `up` was faster, and it is its cluster
         stop_cluster(root)
 
 

@@ -5,11 +5,13 @@ kernel and never a matter of stale PID files.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 import select
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,8 @@ from typing import TextIO
 from bamboo_devcluster.errors import DirectoryError, disk_full_message, is_disk_full
 
 _STOP_TIMEOUT_S = 30.0
+_UNLOCK_TIMEOUT_S = 3.0
+_POLL_S = 0.05
 _MIN_FREE_BYTES = 200 * 2**20
 
 
@@ -99,14 +103,15 @@ def remove_remains(root: Path) -> None:
 def is_running(root: Path) -> bool:
     """Tell whether a daemon holds the directory's lock."""
     try:
-        if not (root / "lock").exists():
-            return False
-        lock = lock_directory(root)
+        with (root / "lock").open() as file:
+            # Shared, so that two who ask at once do not take each other for a daemon.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except BlockingIOError:
+        return True
     except OSError as error:
         raise unusable(root, error) from error
-    if lock is None:
-        return True
-    lock.close()
     return False
 
 
@@ -148,7 +153,10 @@ def _check_space(root: Path) -> None:
 
 
 def stop_cluster(root: Path) -> bool:
-    """Stop the cluster in a directory and delete its files; tell whether one was running."""
+    """Stop the cluster in a directory and delete its files; tell whether one was running.
+
+    DirectoryError, and no file is deleted, if its daemon cannot be ended.
+    """
     check_directory(root)
     if not root.exists():
         return False
@@ -166,16 +174,49 @@ def stop_cluster(root: Path) -> bool:
 
 
 def _stop_daemon(root: Path) -> None:
+    """Return once nobody holds the lock; DirectoryError if that cannot be brought about."""
+    deadline = time.monotonic() + _UNLOCK_TIMEOUT_S
+    while is_running(root):
+        if time.monotonic() > deadline:
+            raise DirectoryError(_held_message(root))
+        _end_holder(root)
+        time.sleep(_POLL_S)  # its last files are being closed, or it has yet to sign the lock
+
+
+def _end_holder(root: Path) -> None:
+    """End the process that has signed the lock, if there is one."""
     try:
-        pid = int((root / "lock").read_text())
-        process = os.pidfd_open(pid)
-    except (ProcessLookupError, ValueError):
-        return  # it has just ended
+        process = os.pidfd_open(int(_signature(root)))
+    except (ProcessLookupError, ValueError, OverflowError):
+        return
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # no process has a number below 1
+            raise unusable(root, error) from error
+        return
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(process, number)
             if select.select([process], [], [], _STOP_TIMEOUT_S)[0]:
                 return
+    except PermissionError as error:
+        raise DirectoryError(_held_message(root)) from error
     finally:
         os.close(process)
+
+
+def _signature(root: Path) -> str:
+    """What the lock's holder has written into it, as far as it fits a sentence."""
+    try:
+        return (root / "lock").read_text(errors="replace")[:40]
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise unusable(root, error) from error
+
+
+def _held_message(root: Path) -> str:
+    return (
+        f"A process holds {root}/lock, and the process id in it, {_signature(root)!r}, is none that"
+        f" we can end; end the process that `fuser {root}/lock` shows, then try again."
+    )

@@ -1,7 +1,9 @@
 """The cluster directory: what is refused, what is cleaned, each in one sentence."""
 
 import errno
+import fcntl
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -112,8 +114,60 @@ time.sleep(60)
 @pytest.mark.parametrize("text", ["", "999999999"])
 def test_a_daemon_that_has_just_ended_is_no_error(tmp_path, text, monkeypatch) -> None:
     (tmp_path / "lock").write_text(text)
-    monkeypatch.setattr(directory, "is_running", lambda _: True)
+    answers = iter([True, True, False])
+    monkeypatch.setattr(directory, "is_running", lambda _: next(answers))
     assert stop_cluster(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "four", "0", "-3", "9" * 30, "999999999", "\xff\xfe"], ids=repr
+)
+def test_a_living_daemon_that_cannot_be_found_keeps_its_files(tmp_path, text, monkeypatch) -> None:
+    monkeypatch.setattr(directory, "_UNLOCK_TIMEOUT_S", 0.0)
+    remains(tmp_path / "c")
+    lock = lock_directory(tmp_path / "c")
+    assert lock is not None
+    with lock:
+        (tmp_path / "c/lock").write_text(text, encoding="latin-1")
+        before = sorted((tmp_path / "c").iterdir())
+        with pytest.raises(DirectoryError) as told:
+            stop_cluster(tmp_path / "c")
+        assert sorted((tmp_path / "c").iterdir()) == before
+    where = f"{tmp_path}/c/lock"
+    assert str(told.value).startswith(f"A process holds {where}, and the process id in it, '")
+    assert str(told.value).endswith(
+        f"; end the process that `fuser {where}` shows, then try again."
+    )
+    assert not stop_cluster(tmp_path / "c"), "nobody holds it any more, whatever it reads"
+
+
+def test_a_daemon_of_somebody_else_keeps_its_files(tmp_path, monkeypatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(signal, "pidfd_send_signal", refuse)
+    lock = lock_directory(remains(tmp_path / "c"))
+    assert lock is not None
+    with lock:
+        sign_lock(lock)
+        with pytest.raises(DirectoryError, match=f"id in it, '{os.getpid()}', is none that we can"):
+            stop_cluster(tmp_path / "c")
+    assert (tmp_path / "c/config.json").exists()
+
+
+def test_two_who_ask_do_not_take_each_other_for_a_daemon(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_SH)
+        assert not is_running(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 3}'])
+def test_a_damaged_state_file_is_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "cluster.json").write_text(text)
+    lock = lock_directory(tmp_path)
+    assert lock is not None
+    with lock, pytest.raises(DirectoryError, match=r"cluster.json is damaged, .*; end it with `ba"):
+        Cluster.attach(tmp_path)
 
 
 def test_the_lock_names_its_holder(tmp_path: Path) -> None:
@@ -177,6 +231,24 @@ def test_an_interrupted_start_leaves_nothing(tmp_path, monkeypatch, patience_s) 
         Cluster.up(tmp_path / "c", options=Options(outlives_caller=True))
     assert children[0].returncode is not None
     assert not (tmp_path / "c").exists()
+
+
+def test_of_two_starts_at_once_the_slower_leaves_the_other_alone(tmp_path, monkeypatch) -> None:
+    locks = []
+
+    def be_slower(status: object, child: subprocess.Popen[bytes], root: Path, *_: object) -> None:
+        child.kill()
+        child.wait()
+        locks.append(lock_directory(root))
+        raise DevclusterError(f"another cluster is running in {root}")
+
+    monkeypatch.setattr(cluster, "_await_ready", be_slower)
+    with pytest.raises(DevclusterError, match="another cluster is running in"):
+        Cluster.up(tmp_path / "c")
+    (lock,) = locks
+    assert lock is not None
+    with lock:
+        assert (tmp_path / "c/config.json").exists()
 
 
 def test_files_stay_where_the_error_names_the_logs(tmp_path, monkeypatch) -> None:
