@@ -58,7 +58,9 @@ def status(
 
 
 @cli.command()
-@click.option("--keep", is_flag=True, help="Leave the cluster up and say how to use it.")
+@click.option(
+    "--keep", is_flag=True, help="Leave the cluster up, whatever comes, and say how to use it."
+)
 @click.option("--file", type=click.Path(path_type=Path), help="A BambooJob to run instead.")
 @click.option(
     "--nodes",

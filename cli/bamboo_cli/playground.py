@@ -1,12 +1,13 @@
 """A cluster on this machine with Bamboo installed, for as long as a with block lasts.
 
 Whatever ends the block, the cluster and everything that it wrote is gone afterwards, unless it is
-to be kept.
+to be kept; then only Ctrl-C removes it.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -42,12 +43,16 @@ class Wishes:
 
 @dataclass
 class Playground:
-    """The cluster, its programs, a folder for checkpoints. ``keep``: whether it stays."""
+    """The cluster, its programs, a folder for checkpoints.
+
+    keep: whether it stays; job: namespace and name of the one that was applied last.
+    """
 
     cluster: Cluster
     programs: Programs
     checkpoints: Path
     keep: bool = False
+    job: tuple[str, str] | None = None
 
 
 @contextmanager
@@ -57,6 +62,7 @@ def playground(wishes: Wishes, console: Console, timeline: Timeline) -> Iterator
     if not chart.is_dir():
         raise CommandError(f"there is no chart in {chart}; run this command from a checkout.")
     home = _home(wishes)
+    cluster: Cluster | None = None
     found: Playground | None = None
     with _termination_as_interrupt():
         try:
@@ -67,10 +73,15 @@ def playground(wishes: Wishes, console: Console, timeline: Timeline) -> Iterator
                 console.print("installing the operator with helm")
                 install(found.programs, chart)
             yield found
+        except Exception:
+            if found is not None and wishes.keep:
+                found.keep = True  # what went wrong can be looked at
+                tell_how_to_go_on(found, console)
+            raise
         finally:
             if found is None or not found.keep:
                 with timeline.phase("clean up"), _undisturbed():
-                    _remove(home, found, console, is_ours=not wishes.keep)
+                    _remove(home, cluster, console, is_ours=not wishes.keep)
 
 
 def _home(wishes: Wishes) -> Path:
@@ -87,13 +98,36 @@ def _home(wishes: Wishes) -> Path:
     return Path(base) / "bamboo" / "quickstart"
 
 
-def _remove(home: Path, found: Playground | None, console: Console, *, is_ours: bool) -> None:
+def _remove(home: Path, cluster: Cluster | None, console: Console, *, is_ours: bool) -> None:
     """``is_ours``: the folder was made for this run; else another cluster may live in it."""
-    if found is not None:
+    if cluster is not None:
         console.print("stopping the cluster")
-        found.cluster.down()
-    if found is not None or is_ours:
+        cluster.down()
+    if cluster is not None or is_ours:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def tell_how_to_go_on(ground: Playground, console: Console) -> None:
+    """What a user of a kept cluster types next."""
+    console.print("\n".join(_steps(ground)), markup=False, highlight=False, soft_wrap=True)
+
+
+def _steps(ground: Playground) -> Iterator[str]:
+    folders = (ground.programs.kubectl_path.parent, Path(sys.executable).parent)
+    yield "The cluster stays up. To use it:"
+    yield f"  export KUBECONFIG={shlex.quote(str(ground.cluster.kubeconfig))}"
+    yield f"  export PATH={shlex.quote(':'.join(map(str, folders)))}:$PATH"
+    yield "  kubectl get nodes -L topology.kubernetes.io/zone"
+    if ground.job is None:
+        yield "  kubectl get pods --all-namespaces"
+    else:
+        job = f"{ground.job[1]} --namespace {ground.job[0]}"
+        yield "  kubectl get bj --all-namespaces"
+        yield f"  kubectl describe bj {job}"
+        yield f"  bamboo status {job}"
+    yield "To end it:"
+    yield f"  bamboo-devcluster down --dir {shlex.quote(str(ground.cluster.directory))}"
+    yield f"  rm -r {shlex.quote(str(ground.checkpoints.parent))}  # its checkpoints"
 
 
 def image_map() -> Mapping[str, Any]:

@@ -44,8 +44,8 @@ class Programs:
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise ProgramError(
-                f"{name} {argv[1]} did not end within {timeout_s:g} s; look at the cluster with"
-                f" `kubectl --kubeconfig {self.kubeconfig} get pods -A`."
+                f"{name} {argv[1]} did not end within {timeout_s:g} s; with --keep the cluster"
+                " stays up to be looked at."
             ) from error
         except OSError as error:
             raise ProgramError(f"{name} cannot be run: {error}") from error

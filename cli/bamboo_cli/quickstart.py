@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import copy
 import json
-import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -68,10 +66,10 @@ def run_quickstart(wishes: Wishes, console: Console) -> int:
         if chaos.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, timeline)
         story = Story(chaos.hits, session.events(job), chaos.left)
-        ground.keep = wishes.ground.keep
+        ground.keep, ground.job = wishes.ground.keep, (job.namespace, job.name)
     console.print(final_report(job, timeline, story, comparison))
     if ground.keep:
-        console.print(how_to_go_on(ground, job), markup=False, highlight=False, soft_wrap=True)
+        grounds.tell_how_to_go_on(ground, console)
     return 0 if is_success(job, story, comparison) else 1
 
 
@@ -169,6 +167,7 @@ class Session:
         programs = self._ground.programs
         programs.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(manifest))
         namespace = manifest["metadata"].get("namespace", self._kube.namespace)
+        self._ground.job = (namespace, name)
         snapshots = follow(self._kube, namespace, name, timeout_s=self._timeout_s)
         with make_display(self._console) as display:
             for snapshot in timed(snapshots, timeline):
@@ -203,32 +202,3 @@ def timed(snapshots: Iterator[Snapshot], timeline: Timeline) -> Iterator[Snapsho
         timeline.add(_PHASES.get(phase, phase.lower()), now - before)
         before, phase = now, snapshot.job.phase
         yield snapshot
-
-
-def how_to_go_on(ground: Playground, job: Job) -> str:
-    """What a user of a kept cluster types next."""
-    folders = (ground.programs.kubectl_path.parent, Path(sys.executable).parent)
-    path, kubeconfig, cluster, home = (
-        shlex.quote(str(text))
-        for text in (
-            ":".join(map(str, folders)),
-            ground.cluster.kubeconfig,
-            ground.cluster.directory,
-            ground.checkpoints.parent,
-        )
-    )
-    job_name = f"{job.name} --namespace {job.namespace}"
-    return "\n".join(
-        [
-            "The cluster stays up. To use it:",
-            f"  export KUBECONFIG={kubeconfig}",
-            f"  export PATH={path}:$PATH",
-            "  kubectl get nodes -L topology.kubernetes.io/zone",
-            "  kubectl get bj --all-namespaces",
-            f"  kubectl describe bj {job_name}",
-            f"  bamboo status {job_name}",
-            "To end it:",
-            f"  bamboo-devcluster down --dir {cluster}",
-            f"  rm -r {home}  # its checkpoints",
-        ]
-    )

@@ -37,7 +37,7 @@ def test_silent_failure(tmp_path: Path) -> None:
 
 def test_timeout(tmp_path: Path) -> None:
     programs = make(tmp_path, "exec sleep 30")
-    with pytest.raises(ProgramError, match=r"kubectl wait did not end within 0.1 s; look at"):
+    with pytest.raises(ProgramError, match=r"kubectl wait did not end within 0.1 s; with --keep"):
         programs.kubectl("wait", timeout_s=0.1)
 
 

@@ -25,7 +25,7 @@ from bamboo_cli.playground import playground
 from bamboo_cli.programs import Programs
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
-from bamboo_devcluster.errors import DirectoryError
+from bamboo_devcluster.errors import BinaryError, DirectoryError
 from bamboo_devcluster.spec import ImageMap
 
 _KIND = "kind: BambooJob\napiVersion: bamboo.dev/v1alpha1"
@@ -89,18 +89,58 @@ def test_the_nodes_announced_are_those_that_are_made(
     assert [node.gpus for node in made["nodes"]] == [0, 1, 1, 1, 1, 1]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, CommandError("x")])
+@pytest.mark.parametrize(
+    ("keep", "error"),
+    [(True, KeyboardInterrupt()), (False, KeyboardInterrupt()), (False, CommandError("x"))],
+)
 def test_whatever_ends_it(
-    cluster: FakeCluster, console: Console, tmp_path: Path, error: BaseException
+    cluster: FakeCluster, console: Console, tmp_path: Path, *, keep: bool, error: BaseException
 ) -> None:
-    wishes = grounds.Wishes(keep=True)
     with (
         pytest.raises((KeyboardInterrupt, CommandError)),
-        playground(wishes, console, Timeline()),
+        playground(grounds.Wishes(keep=keep), console, Timeline()),
     ):
         raise error
     assert cluster.is_down
+    assert not homes(tmp_path)
     assert not (tmp_path / "state/bamboo/quickstart").exists()
+
+
+def told(console: Console) -> str:
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_a_cluster_whose_operator_does_not_start_is_kept_too(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise CommandError("helm install failed")
+
+    monkeypatch.setattr(grounds, "install", fail)
+    with (
+        pytest.raises(CommandError, match="helm install failed"),
+        playground(grounds.Wishes(keep=True), console, Timeline()),
+    ):
+        pass
+    assert not cluster.is_down
+    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told(console)
+    assert "  kubectl get pods --all-namespaces\nTo end it:\n" in told(console)
+
+
+def test_a_cluster_whose_programs_cannot_be_had_is_stopped(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise BinaryError("no helm")
+
+    monkeypatch.setattr(grounds, "make_programs", fail)
+    with (
+        pytest.raises(BinaryError),
+        playground(grounds.Wishes(keep=True), console, Timeline()),
+    ):
+        pass
+    assert cluster.is_down
 
 
 def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
@@ -111,27 +151,26 @@ def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_a_kept_cluster_stays(
-    cluster: FakeCluster, console: Console, manifest: dict[str, Any]
-) -> None:
+def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
     with playground(grounds.Wishes(keep=True), console, Timeline()) as ground:
-        ground.keep = True
+        ground.keep, ground.job = True, ("team", "gpt")
     assert not cluster.is_down
-    told = quickstart.how_to_go_on(ground, read_job(manifest))
-    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told
-    assert "kubectl describe bj gpt --namespace team\n" in told
-    assert "bamboo status gpt --namespace team\n" in told
-    assert f"bamboo-devcluster down --dir {cluster.directory}" in told
-    assert f"rm -r {ground.checkpoints.parent}" in told
+    grounds.tell_how_to_go_on(ground, console)
+    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told(console)
+    assert "kubectl describe bj gpt --namespace team\n" in told(console)
+    assert "bamboo status gpt --namespace team\n" in told(console)
+    assert f"bamboo-devcluster down --dir {cluster.directory}" in told(console)
+    assert f"rm -r {ground.checkpoints.parent}" in told(console)
 
 
 def test_what_a_kept_cluster_tells_can_be_typed_as_it_stands(
-    tmp_path: Path, manifest: dict[str, Any]
+    tmp_path: Path, console: Console
 ) -> None:
     folder = tmp_path / "my files"
     programs = Programs(folder / "bin/kubectl", tmp_path, tmp_path, tmp_path)
     ground = grounds.Playground(FakeCluster(folder), programs, folder / "checkpoints")
-    lines = quickstart.how_to_go_on(ground, read_job(manifest)).splitlines()
+    grounds.tell_how_to_go_on(ground, console)
+    lines = told(console).splitlines()
     exports = [line.strip() for line in lines if "export" in line]
     script = "; ".join([*exports, 'echo "$KUBECONFIG"; echo "$PATH"'])
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
@@ -311,6 +350,32 @@ def test_a_run_in_which_nothing_fell_although_it_should_have_fails(
     assert quickstart.run_quickstart(quickstart.Wishes(losses=losses), console) == code
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count("did not happen") == 3 * losses
+
+
+def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is real but for the API server and kubectl."""
+
+    class Api:
+        namespace = "default"
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+    def take_too_long(*_: object, **__: object) -> Any:
+        raise CommandError("the job is Running at step 3 after 5 s")
+        yield
+
+    monkeypatch.setattr(quickstart, "Kube", Api)
+    monkeypatch.setattr(quickstart, "follow", take_too_long)
+    monkeypatch.setattr(Programs, "kubectl", lambda *_, **__: "")
+    wishes = quickstart.Wishes(losses=False, ground=grounds.Wishes(keep=True))
+    with pytest.raises(CommandError, match="Running at step 3"):
+        quickstart.run_quickstart(wishes, console)
+    assert not cluster.is_down
+    assert "The cluster stays up. To use it:\n" in told(console)
+    assert "  bamboo status quickstart --namespace default\n" in told(console)
 
 
 def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, Any]) -> None:
