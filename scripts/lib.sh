@@ -4,6 +4,25 @@ die() {
     exit 1
 }
 
+# only_arguments USAGE KNOWN... -- ARGUMENTS...: ends with exit code 2 at the first that is not known.
+only_arguments() {
+    local usage=$1 known=' '
+    shift
+    while [ "$1" != -- ]; do
+        known+="$1 "
+        shift
+    done
+    shift
+    while [ $# -gt 0 ]; do
+        case $known in *" $1 "*) ;; *)
+            echo "bamboo: the argument '$1' is not known; usage: $usage" >&2
+            exit 2
+            ;;
+        esac
+        shift
+    done
+}
+
 # Before anything that other systems' bash may not know.
 case $OSTYPE in
 linux*) ;;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = ["check", "gen-proto", "lock", "quickstart", "setup", "test"]
+SCRIPTS = ["check", "explore", "gen-docs", "gen-proto", "lock", "quickstart", "setup", "test"]
 
 
 def shell(root: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -49,6 +49,31 @@ def test_another_kind_of_machine_is_told_in_one_sentence(root: Path, name: str) 
     assert done.returncode == 1
     assert "bamboo: this machine runs darwin22 and Linux is needed; use one" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "unknown", "usage"),
+    [
+        (["setup", "--help"], "--help", "scripts/setup (without arguments)"),
+        (["setup", ""], "", "scripts/setup (without arguments)"),
+        (["check", "--fix", "--fast"], "--fast", "scripts/check [--fix]"),
+        (["check", "fix"], "fix", "scripts/check [--fix]"),
+        (["check", "--fix --fix"], "--fix --fix", "scripts/check [--fix]"),
+        (["gen-docs", "docs/recovery.md"], "docs/recovery.md", "scripts/gen-docs (without argum"),
+        (["gen-proto", "--help"], "--help", "scripts/gen-proto [DIRECTORY], of one that exists"),
+        (["gen-proto", "core", "agent"], "agent", "scripts/gen-proto [DIRECTORY]"),
+        (["lock", "--upgrade", "torch"], "torch", "scripts/lock [--upgrade]"),
+    ],
+)
+def test_arguments_that_a_command_does_not_know_start_nothing(
+    root: Path, command: list[str], unknown: str, usage: str
+) -> None:
+    name, *arguments = command
+    done = subprocess.run(
+        [root / "scripts" / name, *arguments], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith(f"bamboo: the argument '{unknown}' is not known; usage: {usage}")
 
 
 def test_no_python(root: Path, tmp_path: Path) -> None:
