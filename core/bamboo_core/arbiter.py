@@ -263,6 +263,8 @@ class Arbiter:
 
     def _progressed(self, agent: AgentId, progress: Progress, now: float) -> None:
         rounds, step = self._rounds, progress.commit.step
+        if self._roster.agents[agent].attempt != self.durable.attempt:
+            return  # said late: it was out of reach when the attempt ended
         if rounds.plan is not None and agent in rounds.plan.learns:
             newest = rounds.ledger.committed
             if step >= max(rounds.plan.target, newest.step if newest is not None else 0):

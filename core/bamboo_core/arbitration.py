@@ -153,7 +153,8 @@ class PlanRequest:
     target: of the plan in force (grid empty: none); participants: all who have reported; draining:
     may only help until the target step has ended; rushed: may only send; base: newest commit that
     holds without any report (a restore: version ``base + 1`` is in a file; -1: nothing yet);
-    manifests: checkpoints that this attempt may read; is_full: no seat may stay empty; is_last:
+    manifests: checkpoints that this attempt may read; has_voter: one of the plan in force reports,
+    so that its commits are known; is_full: no seat may stay empty; is_last:
     suspend after the target step; learn_above_bytes: see :class:`Timing`; memory_bytes: of the
     smallest device, 0: not known.
     """
@@ -175,6 +176,7 @@ class PlanRequest:
     rushed: frozenset[AgentId]
     manifests: tuple[Manifest, ...]
     base: int
+    has_voter: bool
     is_full: bool
     is_last: bool
     learn_above_bytes: float = inf

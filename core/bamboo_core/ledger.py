@@ -33,6 +33,7 @@ class Ledger:
         return True
 
     def newest(self, durable: Durable) -> int:
-        """Newest commit known, -1: none."""
+        """Newest commit of the attempt that is known, by word or by a file after it; -1: none."""
         told = self.committed.step if self.committed is not None else -1
-        return max(told, durable.committed)
+        files = (m.step - 1 for m in durable.manifests if m.attempt == durable.attempt)
+        return max(told, durable.committed, *files)

@@ -106,13 +106,15 @@ class _Planning:
         )
 
     def _refuse_silent_restart(self) -> None:
-        """Version 0 can be built anywhere, but that is no way to go on once steps are committed."""
+        """Version 0 can be built anywhere, and a file be read by anybody, but that is no way to go
+        on once later steps are committed: of them a voter knows all but perhaps the newest, which
+        is made again, and without a voter's report nobody knows how many there were."""
         request = self._request
-        if self._target > 0 or request.target < 2 or not request.grid or request.is_full:
+        if request.is_full or request.has_voter:
             return
         lost = tuple(x for x in range(request.layers) if x not in self._facts.sources)
         if lost:
-            raise _NoPlanError(Fatal(lost, request.target - 1))
+            raise _NoPlanError(Fatal(lost, max(self._committed, request.target - 1)))
 
     # ------------------------------------------------------------ the plan
 

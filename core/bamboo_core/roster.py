@@ -16,13 +16,15 @@ from bamboo_core.spec import JobSpec
 
 @dataclass
 class Known:
-    """A connected agent, or one that may come back. departs_at: by its own notice."""
+    """A connected agent, or one that may come back. departs_at: by its own notice; attempt: that
+    of what it does, by its hello and its reports."""
 
     hello: Hello
     key: bytes
     ready: Ready | None = None
     is_connected: bool = True
     departs_at: float = inf
+    attempt: int = 0
 
 
 class Roster:
@@ -36,11 +38,9 @@ class Roster:
 
     def connect(self, hello: Hello, key: bytes) -> None:
         """A session began. An agent keeps its first key as long as it is known."""
-        known = self.agents.get(hello.agent)
-        if known is not None:
-            known.hello, known.is_connected = hello, True
-        else:
-            self.agents[hello.agent] = Known(hello, key)
+        known = self.agents.setdefault(hello.agent, Known(hello, key))
+        known.hello, known.is_connected = hello, True
+        known.attempt = hello.fence.attempt
 
     def admit(
         self, agent: AgentId, ready: Ready, members: Collection[AgentId], now: float

@@ -176,6 +176,7 @@ class Rounds:
         if self.phase is not Phase.COLLECTING or report.fence != self.fence:
             return
         self.reports[agent] = report
+        self._roster.agents[agent].attempt = report.fence.attempt
         for manifest in report.manifests:
             if manifest.attempt <= self.durable.attempt:
                 self._out.save(manifests=with_manifest(self.durable.manifests, manifest))
@@ -260,6 +261,7 @@ class Rounds:
             rushed=frozenset(a for a in draining if leave_at.get(a, inf) < soon),
             manifests=eligible(durable),
             base=durable.manifest.step - 1 if durable.manifest is not None else -1,
+            has_voter=not self.reports.keys().isdisjoint(durable.voters),
             is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
             is_last=self.goal.suspended,
             learn_above_bytes=self._timing.learn_above_bytes if self._lessons < _PATIENCE else inf,

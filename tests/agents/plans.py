@@ -66,6 +66,7 @@ def decide(
         rushed=frozenset(),
         manifests=(manifest,) if manifest else (),
         base=manifest.step - 1 if manifest else -1,
+        has_voter=before is not None,
         is_full=before is None,
         is_last=is_last,
     )

@@ -122,6 +122,7 @@ def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
         samples={
             "outcomes": dict(tally.outcomes),
             "hunts": {h.fault.row: h.cases if h.text else None for h in hunts},
+            "found_as": {h.fault.row: h.text for h in hunts},
         },
         figures={
             "histories_per_s": round(rate, 1),

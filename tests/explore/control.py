@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.explore.fatality import check_restore
 from tests.explore.network import STORE, WATCH
-from tests.explore.verdict import check_fatal
+from tests.explore.verdict import check_fatal, check_plan
 
 from bamboo_core.arbitration import (
     ComputePlan,
@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 def serve(world: World, operator: AgentId, content: Any) -> None:
     """Something reaches the operator: from an agent, from the API server, or the planner."""
     if isinstance(content, Persist):
+        before = world.operators.durable
         if not world.operators.persist(content):
             return
+        check_plan(world, before)
         content = Persisted(content.version)
     elif isinstance(content, ComputePlan):
         result = world.operators.answer(content)

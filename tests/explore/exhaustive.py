@@ -1,4 +1,5 @@
-"""All of it: every single kill on every small grid, every pair on three, the other families whole.
+"""All of it: every single kill on every small grid; on three every pair, at one event and with the
+second during the recovery from the first; the other families whole.
 
 The work is cut into units, a process each; an event of the undisturbed run belongs to one unit.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import combinations, islice, product
+from itertools import combinations, count, islice, product
 from math import inf
 from time import time
 
@@ -18,11 +19,13 @@ from tests.explore.losses import replaced
 from tests.explore.plan_of_runs import PAIRS, grids, runs
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
-from tests.explore.walks import Branches, aside, branch, walk
+from tests.explore.walks import Branches, aside, branch, run_on, walk
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
 
+_EVERY = {"every single": tuple(grids()), "every pair": PAIRS, "every second": PAIRS}
+_WEIGHT = {"every pair": 3, "every second": 10}
 _ENDLESS = {"fuzz": 5000}  # families without an end: how many histories of each job
 
 
@@ -50,13 +53,13 @@ class Unit:
         """Roughly how long it takes."""
         job = self.job
         work = (job.pipelines * job.stages * job.microbatches) ** 2
-        return work * (3 if self.family == "every pair" else 1) / self.parts
+        return work * _WEIGHT.get(self.family, 1) / self.parts
 
 
 def units(seed: int, only: str = "") -> list[Unit]:
     """Everything, shortest first, so that a run that is ended early has whole rows."""
     out = []
-    for family, jobs in (("every single", list(grids())), ("every pair", PAIRS)):
+    for family, jobs in _EVERY.items():
         for job in jobs:
             parts = max(1, len(job.agents) * job.microbatches // 4)
             out += [Unit(family, job, seed, part, parts) for part in range(parts)]
@@ -64,10 +67,13 @@ def units(seed: int, only: str = "") -> list[Unit]:
     return sorted((u for u in out if only in str(u)), key=lambda u: u.weight)
 
 
-def fates(world: World, name: AgentId) -> range:
-    """Those that differ: what is under way is delivered, lost, or one random part of it is."""
-    under_way = sum(m[0] == name for m in world.network.messages)
-    return range(min(under_way, 2) + 1)
+def fates(world: World, name: AgentId) -> list[int]:
+    """Those that differ: what is under way is delivered, or lost, or each message in turn is lost
+    with what follows it in its stream."""
+    network = world.network
+    under_way = sum(m[0] == name for m in network.messages)
+    tails = [3 + i for i in range(under_way) if len(network.tail(name, i)) < under_way]
+    return [0, *([1] if under_way else []), *tails]
 
 
 def every_single(unit: Unit) -> Branches:
@@ -88,6 +94,27 @@ def every_pair(unit: Unit) -> Branches:
                 yield replaced(found, 2)
 
 
+def every_second(unit: Unit) -> Branches:
+    """Every event x every agent, and then every event until training goes on x every agent that is
+    left: the second death during the recovery from the first; replaced."""
+    for at in _events(unit, begun=True):
+        for a in sorted(at[1].nodes):
+            history, world = branch(at, 0, ("kill", a, 0))
+            for gap in count():
+                first = history.then(gap, ()), world
+                for n, b in enumerate(sorted(world.nodes)):
+                    yield replaced(branch(first, 0, ("kill", b, (gap + n) % 2)), 2)
+                if _goes_on(world, at[1]) or not run_on((history, world), 1):
+                    break
+
+
+def _goes_on(world: World, before: World) -> bool:
+    """A step is committed under a newer plan than before."""
+    return world.operators.durable.plan > before.operators.durable.plan and (
+        world.newest > before.newest
+    )
+
+
 def _events(unit: Unit, *, begun: bool) -> Branches:
     base = History(unit.job, unit.seed)
     return islice(walk(base, begun=begun), unit.part, None, unit.parts)
@@ -98,6 +125,8 @@ def _branches(unit: Unit) -> Branches:
         return every_single(unit)
     if unit.family == "every pair":
         return every_pair(unit)
+    if unit.family == "every second":
+        return every_second(unit)
     found = FAMILIES[unit.family](History(unit.job, unit.seed))
     return islice(found, _ENDLESS.get(unit.family))
 

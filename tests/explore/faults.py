@@ -65,6 +65,10 @@ def _patch(owner: Any, name: str, new: Any) -> Callable[[ExitStack], None]:
     return lambda stack: stack.enter_context(patch.object(owner, name, new))
 
 
+def _both(*plants: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
+    return lambda stack: [plant(stack) for plant in plants]
+
+
 PLANTS: tuple[Planted, ...] = (
     Planted("votes survive a stop", "S1", _patch(Executor, "_adopt", sabotage.keep_votes),
             (("singles", TALL), ("singles", SMALL), ("seconds", SMALL))),
@@ -72,7 +76,9 @@ PLANTS: tuple[Planted, ...] = (
             _patch(Executor, "accepts", sabotage.refuse_before_program), (("singles", SMALL),)),
     Planted("the oldest step decides, not the facts", "S3",
             _patch(planner._Planning, "__init__", sabotage.oldest_step), (("singles", SMALL),)),
-    Planted("no term in the fence", "S4", _patch(Arbiter, "__init__", sabotage.same_term),
+    Planted("no term in the fence", "S4", _both(
+                _patch(Arbiter, "__init__", sabotage.same_term),
+                _patch(operators_module.Operators, "persist", sabotage.write_any)),
             (("operators", SMALL),)),
     Planted("a leaf sum grows out of the one before", "S11",
             _patch(Symbolic, "_backward_weight", sabotage.grow_prefix), (("singles", SMALL),)),
@@ -128,6 +134,9 @@ PLANTS: tuple[Planted, ...] = (
             (("restores", SAVING),)),
     Planted("files of the needed version are not read", "R2",
             _patch(planner._Planning, "__init__", sabotage.no_files), (("restores", SAVING),)),
+    Planted("a job begins again in the same attempt", "R3",
+            _patch(planner._Planning, "_refuse_silent_restart", sabotage.begin_silently),
+            (("forks", SAVING), ("heirs", HEIR))),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", sabotage.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

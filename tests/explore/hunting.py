@@ -59,5 +59,5 @@ def _first(family: str, base: History, end: float) -> tuple[tuple[History, str] 
         undisturbed = violation(base)  # the run along which the family walks may break itself
         if undisturbed is not None:
             return (base, undisturbed), ran
-        return (history, str(found)), ran
+        return (found.history or history, str(found)), ran
     return None, ran

@@ -8,7 +8,7 @@ from itertools import combinations
 from tests.explore.disturbances import Fault, island
 from tests.explore.history import History, advance
 from tests.explore.network import OPERATOR
-from tests.explore.walks import WHOLE, Branches, Part, aside, branch, walk
+from tests.explore.walks import WHOLE, Branches, Part, aside, branch, run_on, walk
 from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
@@ -47,7 +47,7 @@ def seconds(base: History, part: Part = WHOLE) -> Branches:
                     if (n + gap + j) % 3 == 0:
                         first = history.then(gap, ()), world
                         yield branch(first, 0, ("kill", b, (gap + j) % 3))
-                if not advance(world, 3):
+                if not run_on((history, world), 3):
                     break
 
 

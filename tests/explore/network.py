@@ -86,14 +86,23 @@ class Network:
         self._keep(lambda m: {m[0], m[1]} != pair)
 
     def forget(self, name: AgentId, fate: int, rng: Random) -> None:
-        """An agent has died; ``fate`` of what it had sent: 0 delivered, 1 lost, 2 half of it."""
+        """An agent has died; ``fate`` of what it had sent: 0 delivered, 1 lost, 2 half of it,
+        3 + i: number i is lost, with all that it had sent to the same one later."""
+        late = {id(m) for m in self.tail(name, fate - 3)} if fate >= 3 else set[int]()
         self._keep(
             lambda m: (
                 m[1] != name
                 and not (m[0] == name and (fate == 1 or (fate == 2 and rng.random() < 0.5)))
+                and id(m) not in late
             )
         )
         self.thaw(name)
+
+    def tail(self, name: AgentId, number: int) -> list[Message]:
+        """Message ``number`` of those under way that the agent has sent (there may be fewer), and
+        what follows it in its stream."""
+        sent = [m for m in self.messages if m[0] == name]
+        return [m for m in sent[number:] if m[1] == sent[number][1]]
 
     def forget_operator(self, name: AgentId, *, lossy: bool, rng: Random) -> None:
         """An operator has died; lossy: some of what it had sent never left."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from tests.explore.operators import Operators
+
 from bamboo_core import graph as graph_module
 from bamboo_core import planner, rounds, rules
 from bamboo_core.arbiter import Arbiter
@@ -105,6 +107,19 @@ _make_arbiter = Arbiter.__init__
 
 def same_term(self: Arbiter, job: Any, durable: Durable, term: int) -> None:
     _make_arbiter(self, job, replace(durable, term=1), 1)
+
+
+def write_any(self: Operators, write: Any) -> bool:
+    """An API server's facts that know no term either."""
+    self.durable = replace(self.durable, term=0, plan=Fence())
+    return _persist(self, write)
+
+
+_persist = Operators.persist
+
+
+def begin_silently(self: Any) -> None:
+    """Whoever reports decides, and be it that all of them have just come."""
 
 
 def persist_late(self: Outbox, effect: Any) -> None:

@@ -72,7 +72,7 @@ class Tally:
         return len(self.histories) / self.cpu_s if self.cpu_s else 0.0
 
     def coverage(self) -> str:
-        """Kills by instruction and role, and by phase: how many, and which were never met."""
+        """Kills by instruction and role, and by phase: how many."""
         ops = sorted({p[0] for p in self.points})
         roles = sorted({p[1] for p in self.points})
         lines = ["kills at".ljust(12) + "".join(r.rjust(13) for r in roles)]
@@ -92,4 +92,4 @@ def _guarded(branches: Branches, tally: Tally, history: History) -> Iterator[tup
         for history, world in branches:
             yield history, world
     except Violation as found:
-        tally.violations.append((history, f"before the next fault: {found}"))
+        tally.violations.append((found.history or history, f"before the next fault: {found}"))

@@ -1,13 +1,14 @@
 """A short slice of the exploration; ``scripts/explore`` runs all of it."""
 
 import os
+import sys
 from itertools import chain
 from time import time
 
 import pytest
 from benchmarks import results_file
 from tests.explore import full
-from tests.explore.exhaustive import Unit, every_single, run, units
+from tests.explore.exhaustive import Unit, every_second, every_single, fates, run, units
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, advance, apply, explain, replay, shrink, violation
 from tests.explore.hunting import hunt
@@ -121,6 +122,30 @@ def test_units_leave_nothing_out():
     )
 
 
+def test_of_a_victim_s_messages_each_is_lost_with_what_follows_it_in_its_stream():
+    met = 0
+    for _, world in walk(History(Job(2, 2, 2, steps=1), 3)):
+        for name in sorted(world.nodes):
+            sent = [m for m in world.network.messages if m[0] == name]
+            for fate in fates(world, name)[2:]:
+                other = world.copy()
+                other.kill(name, fate=fate, is_seen=False)
+                target = sent[fate - 3][1]
+                left = [m for m in sent[: fate - 3] if m[1] == target]
+                left += [m for m in sent if m[1] != target]
+                found = [m for m in other.network.messages if m[0] == name]
+                assert sorted(map(id, found)) == sorted(map(id, left))
+                met += 1
+    assert met > 20
+
+
+def test_a_second_death_is_tried_until_training_goes_on():
+    unit = Unit("every second", Job(1, 2, 2, steps=1), 3, 5, 40)
+    gaps = [h.script[1][0] for h, _ in every_second(unit)]
+    assert max(gaps) > 10
+    assert set(gaps) == set(range(max(gaps) + 1))
+
+
 @pytest.mark.parametrize("job", [PAIRS[2], PAIRS[0]], ids=str)
 def test_what_fits_into_the_time_rotates_with_the_seed(job):
     base, count = History(job, 1), coarseness("singles", job)
@@ -149,6 +174,7 @@ def kill_points(job, part):
 
 def test_an_exhaustive_run_goes_on_where_it_was_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["explore"])
     job = Job(1, 2, 2, steps=1)
     first, second = (Unit("every single", job, 7, part, 2) for part in range(2))
     record = full.begin([first, second], 7)
@@ -175,7 +201,7 @@ def test_no_two_units_have_one_name():
 def test_everything_is_in_the_units():
     rows = {unit.row for unit in units(1)}
     assert {f"every single {job}" for job in grids()} <= rows
-    assert {f"every pair {job}" for job in PAIRS} <= rows
+    assert {f"every {two} {job}" for two in ("pair", "second") for job in PAIRS} <= rows
     assert {family for family, *_ in runs()} <= {row.split()[0] for row in rows} | {
         "singles",
         "pairs",

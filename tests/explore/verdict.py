@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.arbitration import ComputePlan, Fatal, Phase
+from bamboo_core.durable import Durable
 from bamboo_core.items import Kind
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import layers_of
@@ -13,12 +14,15 @@ from bamboo_core.view import Outcome
 from bamboo_core.zones import feasible
 
 if TYPE_CHECKING:
+    from tests.explore.history import History
     from tests.explore.node import Node
     from tests.explore.world import World
 
 
 class Violation(Exception):  # noqa: N818 - a finding, not a fault of the explorer
-    """The protocol has broken its promise."""
+    """The protocol has broken its promise. history: in which, if that was on the way to a fault."""
+
+    history: History | None = None
 
 
 def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
@@ -36,7 +40,7 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
             raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
     # if nobody who lives knows the newest commit, what is repeated has to be told: a new attempt
     commits = {c.step for r in wanted.request.reports.values() for c in r.commits}
-    is_known = fatal.committed in (*commits, wanted.request.base)
+    is_known = wanted.request.has_voter and fatal.committed in (*commits, wanted.request.base)
     if is_known and any(m.step == fatal.committed + 1 for m in wanted.request.manifests):
         raise Violation(f"layers {fatal.layers} are called lost, but a file has what is needed")
     for layer in fatal.layers:
@@ -87,6 +91,7 @@ def check_commit(world: World, node: Node, record: Any) -> None:
     fence, durable = node.executor.fence, world.operators.durable
     if fence.attempt != durable.attempt or record.step >= world.job.steps:
         return
+    world.newest = max(world.newest, (fence.attempt, record.step))
     if record.loss != _expected(world)[1][record.step].loss:
         raise Violation(f"{node.name} commits something else as step {record.step}")
     decided = durable.plan
@@ -94,6 +99,20 @@ def check_commit(world: World, node: Node, record: Any) -> None:
         world.orphans[fence] += 1
         if world.orphans[fence] > 1:
             raise Violation(f"plan {fence} goes on committing after {decided}")
+
+
+def check_plan(world: World, before: Durable) -> None:
+    """Within an attempt nothing is done again but the newest step, if only the dead knew that it
+    was committed."""
+    facts = world.operators.durable
+    attempt, newest = world.newest
+    if facts.plan == before.plan or not facts.plan.attempt == facts.attempt == attempt:
+        return
+    if facts.target < newest:
+        raise Violation(
+            f"plan {facts.plan} goes back to step {facts.target} without a word: step {newest} of"
+            " its attempt is committed"
+        )
 
 
 def judge(world: World) -> str:

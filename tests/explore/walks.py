@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from tests.explore.disturbances import Fault
 from tests.explore.history import History, advance, apply
+from tests.explore.verdict import Violation
 from tests.explore.world import World
 
 POLICIES = ("random", "fifo", "late", "slow-control")
@@ -61,6 +62,15 @@ def branch(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, 
         gap_all = waited + gap
     else:
         gap_all = gap
-    advance(world, gap)
+    run_on((history, world), gap)
     apply(world, fault)
     return history.then(gap_all, fault), world
+
+
+def run_on(at: tuple[History, World], events: int) -> bool:
+    """Some events more; False if the end came first. A Violation names the history."""
+    try:
+        return advance(at[1], events)
+    except Violation as found:
+        found.history = at[0]
+        raise

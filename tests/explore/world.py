@@ -50,7 +50,7 @@ class World:
 
     policy: how the next event is chosen; burst: probability that an agent goes on with its next
     instruction before anything else happens; ready: agents that have something to do; sealed:
-    (attempt, step) -> symbols of a checkpoint.
+    (attempt, step) -> symbols of a checkpoint; newest: attempt and step of the last commit.
     """
 
     def __init__(self, job: Job, seed: int = 0, policy: str = "random") -> None:
@@ -59,6 +59,7 @@ class World:
         self.now, self.events, self.burst = 0.0, 0, 0.0
         self.outcome, self.losses = "", 0
         self.has_expelled = self.has_cuts = self.has_given_up = self.is_misled = False
+        self.newest = (0, -1)
         self.trace, self.points = 0, Counter[tuple[str, str, str]]()
         self.noticed: frozenset[AgentId] = frozenset()
         self.silent: frozenset[Link] = frozenset()
@@ -110,7 +111,8 @@ class World:
         connect(self, node, self.operators.leader)
 
     def kill(self, name: AgentId, *, fate: int = 0, is_seen: bool = True) -> None:
-        """The process ends; ``fate`` of what it had sent: 0 all comes, 1 nothing, 2 a random half.
+        """The process ends; ``fate`` of what it had sent: 0 all comes, 1 nothing, 2 a random half,
+        3 + i: number i is lost, with all that it had sent to the same one later.
 
         is_seen: its sockets are closed, and its end is certain; else it is only silent.
         """

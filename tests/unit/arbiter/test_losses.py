@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core import arbitration as a
@@ -9,9 +11,11 @@ from bamboo_core.ids import AgentId, Fence
 from bamboo_core.messages import (
     BadCheckpoint,
     Cause,
+    CommitRecord,
     Failure,
     Heartbeat,
     Manifest,
+    Progress,
     Release,
     Sealed,
     Stop,
@@ -81,6 +85,40 @@ def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
     redone = {k for attempt, k in fleet.commits if attempt == 1}
     assert redone == set(range(4, 9))  # 8: the epilogue
     assert any("2 committed steps are repeated" in r.message for r in fleet.records)
+
+
+def test_newcomers_that_were_ready_before_all_were_lost_begin_a_new_attempt() -> None:
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    old = list(fleet.agents)
+    for name in old:
+        fleet.tell(a.Lost(AgentId(name), confirmed=False, evidence="unreachable"))
+        del fleet.agents[AgentId(name)]
+    fleet.add_grid(1, 3, "b")
+    fleet.wait(6.0)
+    assert "b2" in fleet.arbiter.status().members
+    for name in old:
+        fleet.tell(a.Lost(AgentId(name), confirmed=True, evidence="the pod is gone"))
+    fleet.run()
+    durable = fleet.arbiter.durable
+    assert durable.attempt == 1
+    assert durable.manifest is not None
+    assert durable.manifest.step == 4
+    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
+
+
+def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
+    """Kept by an agent that nobody reached, and said when it is back."""
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 3, "b")
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().members)
+    late = next(iter(fleet.agents.values()))
+    fleet.tell(a.Connected(replace(late.hello, fence=Fence(0, 1, 1)), b"key"))
+    fleet.receive(late.name, Progress(CommitRecord(6)))
+    assert fleet.arbiter.status().committed is None
 
 
 def test_a_bad_checkpoint_is_passed_over() -> None:

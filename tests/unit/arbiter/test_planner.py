@@ -152,6 +152,7 @@ def stopped(job: JobSpec, versions: dict[str, dict[int, int]], step: int) -> a.P
         grid=((A0, A1),),
         cut=((0, 2), (2, 4)),
         step_cut=((0, 2), (2, 4)),
+        has_voter=True,
         is_full=False,
         target=step,
     )
@@ -169,6 +170,17 @@ def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
     assert result.directives[A0].manifest == Manifest(0, 2, "p", "d")
     old = replace(request, manifests=(Manifest(0, 1, "p", "d"), Manifest(0, 3, "p", "d")))
     assert isinstance(planner.compute(old), a.Fatal)
+
+
+def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
+    """Neither at the start nor at the file of the attempt: how much was committed is not known."""
+    new = Report(Fence(0, 1, 2), Fence(), {}, frozenset())
+    request = stopped(spec(), {"a0": {}, "a1": {}}, 2)
+    request = replace(request, reports=dict.fromkeys(request.reports, new))
+    for base in (-1, 1):
+        file = Manifest(0, base + 1, "p", "d")
+        asked = replace(request, base=base, manifests=(file,), has_voter=False)
+        assert planner.compute(asked) == a.Fatal((0, 1, 2, 3), 1)
 
 
 def test_a_restore_begins_with_the_manifest_s_step() -> None:
