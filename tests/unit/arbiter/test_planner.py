@@ -13,7 +13,7 @@ from bamboo_core import arbitration as a
 from bamboo_core import planner, verify
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.items import Item, Kind
-from bamboo_core.messages import CommitRecord, LayerCost, Manifest, Report
+from bamboo_core.messages import CommitRecord, LayerCost, Manifest, Notice, Report
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import layers_of, ranges_of, wants
 from bamboo_core.program import COMPUTE, Op
@@ -277,3 +277,25 @@ def test_ranges_and_layers_are_inverse(layers: set[int]) -> None:
 def test_the_batch_shape_is_the_job_s() -> None:
     request = replace(requests(spec()), batch=BatchShape(4, 2, 2))
     assert decide(request).plan.batch == BatchShape(4, 2, 2)
+
+
+def test_who_leaves_keeps_up_what_it_holds_until_the_step_is_committed() -> None:
+    """Row C10 of docs/recovery.md: it votes for its layers and updates them before it goes, so that
+    they are not lost if those die who have just got them."""
+    fleet = Fleet(spec(steps=9, mode=RedundancyMode.NONE))
+    fleet.add_grid(1, 2)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: fleet.events > 60)
+    fleet.add_grid(1, 2, "b")
+    fleet.receive(A0, Notice(60.0, "asked to go"))
+    fleet.until(lambda: len(fleet.requests) == 2)
+    request = fleet.requests[-1]
+    result = decide(request)
+    assert result.plan.leaving == (A0,)
+    kept = set(request.reports[A0].versions)
+    resume = result.directives[A0].resume
+    updated = {x for i in resume if i.op is Op.UPDATE for x in range(i.lo, i.hi)}
+    assert kept
+    assert updated == kept
+    ops = [i.op for i in resume]
+    assert ops.index(Op.VOTE) < ops.index(Op.UPDATE) < ops.index(Op.EXIT)
