@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import torch
-from tests.fleet import doom
+from tests.fleet import doom, samples
 from tests.fleet.lead import Lead
 from tests.fleet.ran import Ran
 from tests.supervisor.certificates import Authority
@@ -118,7 +118,7 @@ class LocalFleet:
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
             profiled=profiled,
         )
-        for name in ("pids", "logs", "orders"):
+        for name in ("pids", "logs", "orders", "samples"):
             (folder / name).mkdir(parents=True)
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
@@ -186,6 +186,7 @@ class LocalFleet:
             "BAMBOO_FLEET_NURSERY": str(self._nursery.socket),
             "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),
             "BAMBOO_FLEET_ORDERS": str(self.folder / "orders"),
+            "BAMBOO_FLEET_SAMPLES": str(self.folder / "samples"),
             "BAMBOO_THREADS": "1",
         }
 
@@ -335,6 +336,10 @@ class LocalFleet:
             for layer in range(self._layers())
             for name, tensor in checkpoints.read_layer(newest, layer).tensors.items()
         }
+
+    def samples(self) -> samples.Ledger:
+        """What was computed with, in all steps up to the last checkpoint."""
+        return samples.read(self.folder / "samples", self.steps)
 
     def _layers(self) -> int:
         return self.said(Ready)[0].layers

@@ -77,7 +77,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
     """In the child: the worker's main, on the descriptors that came."""
     code = 1
     try:
-        from tests.fleet import doom
+        from tests.fleet import doom, samples
 
         from bamboo_agent import copies, worker
 
@@ -87,6 +87,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         orders = Path(os.environ["BAMBOO_FLEET_ORDERS"]) / str(request["agent"])
         obedient = doom.install(orders, int(str(request["supervisor"])))
         setattr(worker, "Worker", obedient)  # noqa: B010  a name that worker has imported
+        samples.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         copies.COMPARE_EVERY = COMPARE_EVERY
         names = ("--fd", "--data-fd", "--page-fd")
         arguments = ["--agent", str(request["agent"])]
@@ -101,7 +102,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
 def main() -> None:
     import torch
     import torch._dynamo
-    from tests.fleet import doom  # noqa: F401
+    from tests.fleet import doom, samples  # noqa: F401
 
     from bamboo_agent import launch, worker  # noqa: F401
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from tests.fleet.campaign import COMMIT, Campaign, Point, Strike
 from tests.fleet.doom import MOMENTS
 from tests.fleet.jobs import tiny_gpt
 from tests.fleet.local import LocalFleet, NurseryProcess
+from tests.fleet.samples import Ledger
 from tests.trace_validation.logs import divergences
 
 from bamboo_core.arbitration import Happening
@@ -120,21 +122,26 @@ class Survived:
 
 @dataclass(frozen=True)
 class Trained:
-    """What must be equal. history: commit records as text; weights: with the optimizer's state."""
+    """What must be equal. history: commit records as text; samples: of every micro-batch; weights:
+    with the optimizer's state."""
 
     steps: int
     history: list[str]
+    samples: Ledger
     weights: dict[str, torch.Tensor]
 
     @classmethod
     def of(cls, fleet: LocalFleet) -> Trained:
         """Of a job that is over."""
-        return cls(fleet.steps, [repr(record) for record in fleet.history()], fleet.weights())
+        history = [repr(record) for record in fleet.history()]
+        return cls(fleet.steps, history, fleet.samples(), fleet.weights())
 
     def assert_equal(self, other: Trained) -> None:
         """Bit for bit."""
         pairs = zip(self.history, other.history, strict=True)
         assert [pair for pair in pairs if pair[0] != pair[1]] == []
+        assert self.samples.keys() == {*product(range(self.steps), range(MICROBATCHES))}
+        assert self.samples == other.samples
         mine, theirs = self.weights, other.weights
         assert mine.keys() == theirs.keys()
         assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []

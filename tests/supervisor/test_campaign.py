@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.fleet import samples
 from tests.fleet.campaign import COMMIT, name_of
 from tests.fleet.doom import MOMENTS
 from tests.fleet.local import ROOT
@@ -81,3 +82,12 @@ def test_slices_of_different_code_are_not_counted_together(benchmark: dict[str, 
     assert benchmark["earlier"]("another") == []
     with pytest.raises(SystemExit, match="have changed: the last slice is not counted"):
         benchmark["write"]("another", [], {})
+
+
+def test_two_workers_that_compute_with_other_samples_are_found(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("0 0 aa\n0 1 bb\n9 0 cc\n")
+    (tmp_path / "b").write_text("0 1 bb\n")
+    assert samples.read(tmp_path, 9) == {(0, 0): "aa", (0, 1): "bb"}
+    (tmp_path / "b").write_text("0 1 other\n")
+    with pytest.raises(AssertionError, match="b: other samples as 0 1 other"):
+        samples.read(tmp_path, 9)
