@@ -200,7 +200,7 @@ class Scale:
             raise NotImplementedError("nobody is dismissed here")
 
         return jobs.Ports(
-            persist=lambda job, durable: facts.write(self.kube, job, durable),
+            persist=lambda job, durable, line: facts.write(self.kube, job, durable, line),
             dismiss=dismiss,
             record=lambda job, record: None,
             wake=lambda job: None,

@@ -164,8 +164,8 @@ class App:
     def _job_ports(self, elector: Elector, recorder: Recorder) -> jobs.Ports:
         kube = self._kube
 
-        async def persist(job: JobView, durable: Durable) -> None:
-            await facts.write(kube, job, durable)
+        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
+            await facts.write(kube, job, durable, line)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             log.info("dismissing an agent", extra={"agent": agent, "reason": reason})

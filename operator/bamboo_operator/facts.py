@@ -1,9 +1,14 @@
 """The arbiter's durable facts in ``status.arbiter``: read at start, written before they count.
 
-Compare and swap: a leader whose term is lower than the one that stands there writes nothing.
+Compare and swap: a leader's first write replaces exactly the facts that it began from, every later
+one its own. Where others stand nothing is written: the job has to be led anew, from them. Terms
+would not do: each leader raises that of the facts that it has read, so two may have the same.
 """
 
 from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass, field
 
 from bamboo_core import durable as codec
 from bamboo_core.durable import Durable
@@ -12,17 +17,26 @@ from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
 
 _TRIES = 5
+_WRITER = "writer"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One leader's facts of one job. began: those that it read first; writer: marks its own."""
+
+    began: Durable
+    writer: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
 
 
 class NotWrittenError(Exception):
     """The API server could not be reached or refused; try again."""
 
 
-class SupersededError(Exception):
-    """A newer leader has written, or the job is gone: never try again."""
+class OvertakenError(Exception):
+    """Facts stand there that ours do not continue: never try again, begin anew from those."""
 
 
-class JobGoneError(SupersededError):
+class JobGoneError(Exception):
     """Nobody needs the facts any more."""
 
 
@@ -31,23 +45,23 @@ def read(body: Object) -> Durable:
     return codec.from_json((body.get("status") or {}).get("arbiter") or {})
 
 
-async def write(kube: Api, job: JobView, durable: Durable) -> None:
-    """Make the facts durable."""
+async def write(kube: Api, job: JobView, durable: Durable, line: Line) -> None:
+    """Make the facts durable. Errors: the three above."""
     for _ in range(_TRIES):
         try:
-            if await _try(kube, job, durable):
+            if await _try(kube, job, durable, line):
                 return
         except ApiError as error:
             raise NotWrittenError(str(error)) from error
     raise NotWrittenError("the job changes all the time")
 
 
-async def _try(kube: Api, job: JobView, durable: Durable) -> bool:
+async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
+    """False: the job has changed meanwhile, perhaps in another part only."""
     body = await kube.get(api.job(job.namespace, job.name))
     if body is None or body["metadata"]["uid"] != job.uid:
         raise JobGoneError("the job is gone")
-    if (term := read(body).term) > durable.term:
-        raise SupersededError(f"term {term} has written, ours is {durable.term}")
+    _compare(body, durable, line)
     meta = {
         "name": job.name,
         "namespace": job.namespace,
@@ -58,7 +72,7 @@ async def _try(kube: Api, job: JobView, durable: Durable) -> bool:
         "apiVersion": api.API_VERSION,
         "kind": "BambooJob",
         "metadata": meta,
-        "status": {"arbiter": codec.to_json(durable)},
+        "status": {"arbiter": codec.to_json(durable) | {_WRITER: line.writer}},
     }
     try:
         path = api.job_status(job.namespace, job.name)
@@ -70,3 +84,18 @@ async def _try(kube: Api, job: JobView, durable: Durable) -> bool:
             raise JobGoneError("the job is gone") from error
         raise
     return True
+
+
+def _compare(body: Object, durable: Durable, line: Line) -> None:
+    found = (body.get("status") or {}).get("arbiter") or {}
+    if not found or found.get(_WRITER) == line.writer:
+        return  # no leader erases facts: if somebody has, ours are still the newest
+    try:
+        stored = read(body)
+    except ValueError as error:
+        raise OvertakenError(str(error)) from error
+    if stored != line.began:
+        raise OvertakenError(
+            f"term {stored.term} has written {stored.plan}; ours, {durable.term}, began from term"
+            f" {line.began.term} with {line.began.plan}"
+        )

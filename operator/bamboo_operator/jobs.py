@@ -84,7 +84,7 @@ class Ports:
     of progress; is_leading: false silences everything.
     """
 
-    persist: Callable[[JobView, Durable], Coroutine[Any, Any, None]]
+    persist: Callable[[JobView, Durable, facts.Line], Coroutine[Any, Any, None]]
     dismiss: Callable[[JobView, AgentId, str], Coroutine[Any, Any, None]]
     record: Callable[[JobView, Record], None]
     wake: Callable[[JobView], None]
@@ -95,7 +95,10 @@ class Ports:
 
 
 class JobActor:
-    """One job under our leadership."""
+    """One job under our leadership.
+
+    is_overtaken: another leader has written: this actor is silent and wants to be replaced.
+    """
 
     def __init__(
         self,
@@ -109,6 +112,8 @@ class JobActor:
     ) -> None:
         self.job = job
         self.sessions = Sessions()
+        self.is_overtaken = False
+        self._line = facts.Line(durable)
         self._told = told if told is not None else training.Told()
         self.losses = self._told.losses
         self._storage = Storage(self._told.checkpoint_error)
@@ -241,7 +246,7 @@ class JobActor:
     def tell(self, event: Event) -> None:
         """Let the arbiter handle an event and perform what it wants."""
         loop = asyncio.get_running_loop()
-        if not self._ports.is_leading() or loop.time() < self._restart_at:
+        if self.is_overtaken or not self._ports.is_leading() or loop.time() < self._restart_at:
             return
         effects: list[Effect] = []
         try:
@@ -295,7 +300,7 @@ class JobActor:
             while (wanted := self._pending) is not None:
                 arbiter = self._arbiter
                 try:
-                    await self._ports.persist(self.job, wanted.durable)
+                    await self._ports.persist(self.job, wanted.durable, self._line)
                 except facts.NotWrittenError as error:
                     log.warning("facts are not durable yet", extra={"error": str(error)})
                     await asyncio.sleep(_RETRY_S)
@@ -306,8 +311,10 @@ class JobActor:
                     self.tell(Persisted(wanted.version))
         except facts.JobGoneError:
             log.debug("a deleted job needs no facts", extra={"job": self.job.name})
-        except facts.SupersededError as error:
-            log.warning("another leader has taken over", extra={"error": str(error)})
+        except facts.OvertakenError as error:
+            log.warning("another leader has written", extra={"error": str(error)})
+            self.is_overtaken = True
+            self._ports.wake(self.job)
         finally:
             self._is_persisting = False
 

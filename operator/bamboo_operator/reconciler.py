@@ -111,7 +111,7 @@ class Reconciler:
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         view = await self._observe(job, spec)
-        actor = self._actor(job, spec, body, known.memory)
+        actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             actor.observe(spec, view)
         training = actor.view() if actor is not None else _after(body)
@@ -131,13 +131,16 @@ class Reconciler:
         pods = await self._kube.list(api.pods(job.namespace), labels=labels)
         return ClusterView(await self._ports.nodes.views(spec), observe.pod_views(pods, job))
 
-    def _actor(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> JobActor | None:
+    async def _actor(
+        self, job: JobView, spec: JobSpec, body: Object, memory: Memory
+    ) -> JobActor | None:
         """None: the job has ended and all its agents are gone or about to go."""
         actor = self._ports.jobs.find(job.uid)
-        if actor is None and memory.terminal is not None:
-            return None
-        if actor is not None:
+        if actor is not None and not actor.is_overtaken:
             return actor
+        await self._ports.jobs.forget([job.uid])
+        if memory.terminal is not None:
+            return None
         told = statuses.read_progress(body)
         return self._ports.jobs.lead(job, spec, facts.read(body), told)
 

@@ -86,29 +86,33 @@ async def test_the_two_writers_do_not_touch_each_other(
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view = observe.job_view(body)
     known = Durable(term=2, plan=Fence(0, 2, 1), members=(AgentId("job-p0-s0-i0"),))
-    await facts.write(kube, view, known)
+    line = facts.Line(Durable())
+    await facts.write(kube, view, known, line)
     path = api.job_status(view.namespace, view.name)
     for phase in ("Pending", "Running"):
         status = {"phase": phase, "planEpoch": 1}
         await kube.apply(path, statuses.envelope(view, status), manager=api.STATUS_MANAGER)
-    await facts.write(kube, view, known)
+    await facts.write(kube, view, known, line)
     stored = await kube.get(api.job(view.namespace, view.name))
     assert stored is not None
     assert facts.read(stored) == codec.from_json(codec.to_json(known))
     assert stored["status"]["phase"] == "Running"
 
 
-async def test_a_leader_of_a_lower_term_writes_nothing(
+async def test_a_leader_writes_over_what_it_began_from_or_its_own_only(
     kube: Kube, devcluster_namespace: str
 ) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view = observe.job_view(body)
-    await facts.write(kube, view, Durable(term=5))
-    with pytest.raises(facts.SupersededError, match="term 5 has written, ours is 4"):
-        await facts.write(kube, view, Durable(term=4))
+    old, new = facts.Line(facts.read(body)), facts.Line(facts.read(body))
+    await facts.write(kube, view, Durable(term=5), new)
+    for term in (4, 5, 6):
+        with pytest.raises(facts.OvertakenError, match=f"term 5 has written .*; ours, {term},"):
+            await facts.write(kube, view, Durable(term=term), old)
+    await facts.write(kube, view, Durable(term=5, committed=3), new)
     await kube.delete(api.job(view.namespace, view.name))
     with pytest.raises(facts.JobGoneError):
-        await facts.write(kube, view, Durable(term=6))
+        await facts.write(kube, view, Durable(term=6), new)
     status = statuses.envelope(view, {"phase": "Pending"})
     with pytest.raises(api.ApiError) as missing:
         await kube.apply(api.job_status(view.namespace, view.name), status, manager="somebody")

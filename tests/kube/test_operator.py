@@ -7,7 +7,7 @@ import base64
 import contextlib
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,11 @@ import pytest_asyncio
 import yaml
 from prometheus_client import generate_latest
 
+from bamboo_core.durable import Durable
+from bamboo_core.ids import AgentId, Fence
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
-from bamboo_operator import api, auth, config, manifests
+from bamboo_operator import api, auth, config, facts, manifests, observe
 from bamboo_operator import kube as clients
 from bamboo_operator.app import App
 from bamboo_operator.config import Config
@@ -275,6 +277,38 @@ async def bound_token(operator: Running, pod: dict[str, Any]) -> str:
     }  # fmt: skip
     answer = await operator.admin._request("POST", path, body=request)
     return str(answer["status"]["token"])
+
+
+async def test_a_late_write_of_the_old_leader_is_led_on_from(
+    operator: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lands between the new leader's read and its first write; nothing of it is lost."""
+    late = Durable(term=0, plan=Fence(0, 0, 3), members=(AgentId("job-p0-s0-i0"),))
+    old = facts.Line(Durable())
+    look = operator.app._kube.list
+    written: list[Durable] = []
+
+    async def list_late(path: str, *, labels: str = "") -> list[dict[str, Any]]:
+        if path == api.pods(operator.namespace) and not written:
+            written.append(late)
+            view = observe.job_view(await operator.job())
+            await facts.write(operator.admin, view, late, old)
+        return await look(path, labels=labels)
+
+    monkeypatch.setattr(operator.app._kube, "list", list_late)
+    await operator.apply()
+
+    async def led() -> Durable | None:
+        found = facts.read(await operator.job())
+        return found if found.term > late.term else None
+
+    assert await until(led) == replace(late, term=1)
+    assert written
+
+    async def shown() -> bool:
+        return bool((await operator.job())["status"].get("planEpoch") == 3)
+
+    await until(shown)
 
 
 async def test_a_leader_alone_acts(operator: Running, restricted: Path) -> None:

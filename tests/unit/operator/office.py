@@ -89,8 +89,8 @@ class Office:
         await self.jobs.close()
         await self.server.stop(None)
 
-    async def _persist(self, job: JobView, durable: Durable) -> None:
-        await facts.write(self.api, job, durable)
+    async def _persist(self, job: JobView, durable: Durable, line: facts.Line) -> None:
+        await facts.write(self.api, job, durable, line)
 
     async def _dismiss(self, job: JobView, agent: AgentId, reason: str) -> None:
         self.dismissed.append(agent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from bamboo_core import durable as codec
 from bamboo_core.arbitration import Persist, Record
 from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId
+from bamboo_core.ids import AgentId, Fence
 from bamboo_core.reconcile import FAILED_FAREWELL_S
 from bamboo_core.spec import WorkerSpec
 from bamboo_core.view import JobView
@@ -29,6 +31,7 @@ from .memory_api import MemoryApi
 from .objects import node_object
 
 PATH = api.job("ns", "job")
+AGENTS = (AgentId("job-p0-s0-i0"), AgentId("job-p0-s1-i0"))
 
 
 class Desk:
@@ -57,8 +60,8 @@ class Desk:
             self.kube.put(f"{api.nodes()}/node-{zone}", node_object(f"node-{zone}", zone))
 
     def _job_ports(self) -> jobs.Ports:
-        async def persist(job: JobView, durable: Durable) -> None:
-            await facts.write(self.kube, job, durable)
+        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
+            await facts.write(self.kube, job, durable, line)
 
         async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
             await self.kube.delete(api.pod(job.namespace, agent))
@@ -399,6 +402,57 @@ async def test_what_is_missing_again_is_told(desk: Desk, caplog: pytest.LogCaptu
     for _ in range(2):
         await workers._one(("ns", "job"))
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == ["a reconcile failed"]
+
+
+async def written(desk: Desk) -> None:
+    """Until the actors' writes are done."""
+    while tasks := [task for actor in desk.jobs.all() for task in actor._tasks]:
+        await asyncio.gather(*tasks)
+
+
+@pytest.mark.parametrize("term", [4, 5, 9])
+async def test_a_late_write_of_the_old_leader_is_led_on_from(desk: Desk, term: int) -> None:
+    """It lands between the new leader's read and its first write: a newer plan, other voters.
+
+    Its arbiter may have begun anew in its process, which raises the term.
+    """
+    desk.apply()
+    old = Durable(term=4, plan=Fence(0, 4, 7), members=AGENTS, voters=AGENTS)
+    late = replace(old, term=term, plan=Fence(0, term, 8), members=AGENTS[:1], voters=AGENTS[:1])
+    desk.kube.objects[PATH]["status"] = {"arbiter": codec.to_json(old)}
+    is_late = True
+
+    def hook(verb: str, path: str) -> None:
+        nonlocal is_late
+        if is_late and verb == "list":  # the first thing after the read
+            is_late = False
+            desk.status["arbiter"] = codec.to_json(late)
+
+    desk.kube.fail = hook
+    await desk.reconcile()
+    first = desk.jobs.find("uid-1")
+    await written(desk)
+    assert facts.read(desk.kube.objects[PATH]) == late
+    await desk.reconcile()
+    await written(desk)
+    second = desk.jobs.find("uid-1")
+    assert first is not None
+    assert second is not first
+    assert facts.read(desk.kube.objects[PATH]) == replace(late, term=term + 1)
+    await desk.reconcile()
+    assert desk.jobs.find("uid-1") is second
+    assert desk.status["planEpoch"] == 8
+
+
+async def test_facts_that_became_unreadable_are_shown_not_overwritten(desk: Desk) -> None:
+    desk.apply()
+    await desk.reconcile()
+    desk.status["arbiter"] = {"cut": 3}
+    await written(desk)
+    workers = Workers(WorkQueue(), desk.reconciler, Metrics(list))
+    await workers._one(("ns", "job"))
+    assert desk.condition("Stalled")["reason"] == "ReconcileError"
+    assert desk.status["arbiter"] == {"cut": 3}
 
 
 @pytest.mark.parametrize("verb", ["get", "apply"])

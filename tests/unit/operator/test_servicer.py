@@ -334,9 +334,13 @@ async def test_a_leader_of_a_higher_term_is_not_overwritten(office: Office) -> N
     path = api.job("ns", "job")
     office.api.objects[path]["status"] = {"arbiter": {"term": 99}}
     actor.tell(Goal(pipelines=1, suspended=True))
-    await until(lambda: ("get", path) in office.api.requests)
-    await until(lambda: not actor._is_persisting)
+    woken = office.woken
+    await until(lambda: actor.is_overtaken)
     assert office.api.objects[path]["status"] == {"arbiter": {"term": 99}}
+    assert office.woken > woken
+    await until(lambda: not actor._is_persisting)
+    actor.tell(Goal(pipelines=1))
+    assert not actor._is_persisting
 
 
 async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -> None:
