@@ -71,19 +71,24 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
                 grpc.StatusCode.UNAVAILABLE, "the operator is leaving; come back soon"
             )
         peer = await self._identify(context)
-        actor = self._jobs.find(peer.job_uid)
-        if actor is None:
-            raise RefusedError(
-                grpc.StatusCode.UNAVAILABLE, "the job is not led yet; come back soon"
-            )
+        self._leader_of(peer)
         # An agent waits for this before it says anything.
         await context.send_initial_metadata(())
         hello = await self._hello(requests, peer)
+        actor = self._leader_of(peer)  # whoever led before the Hello may have been replaced
         session = actor.connect(hello)
         try:
             await self._converse(requests, context, actor, session, peer)
         finally:
             actor.disconnect(session)
+
+    def _leader_of(self, peer: Peer) -> JobActor:
+        actor = self._jobs.find(peer.job_uid)
+        if actor is None:
+            raise RefusedError(
+                grpc.StatusCode.UNAVAILABLE, "the job is not led yet; come back soon"
+            )
+        return actor
 
     async def _identify(self, context: Any) -> Peer:
         try:

@@ -119,6 +119,28 @@ async def test_a_job_that_is_not_led_yet(office: Office) -> None:
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_job_that_is_led_anew_between_a_stream_s_begin_and_its_hello(
+    office: Office, *, is_replaced: bool
+) -> None:
+    """The agent must not wait for ever on an actor that is gone."""
+    old = lead(office)
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+    async with asyncio.timeout(10):
+        await agent.call.initial_metadata()  # sent before the Hello is awaited
+    await office.jobs.forget([JOB.uid])
+    new = lead(office) if is_replaced else None
+    await agent.hello()
+    if new is None:
+        assert (await refused(agent))[0] is grpc.StatusCode.UNAVAILABLE
+    else:
+        async with asyncio.timeout(10):
+            assert isinstance(await agent.hear(), Welcome)
+        assert new.view().connected == {NAMES[0]}
+        await agent.close()
+    assert not old.sessions.all()
+
+
 async def test_an_operator_that_is_leaving(office: Office) -> None:
     lead(office)
     office.service.is_draining = True
