@@ -59,7 +59,9 @@ def status(
 
 @cli.command()
 @click.option(
-    "--keep", is_flag=True, help="Leave the cluster up, whatever comes, and say how to use it."
+    "--keep",
+    is_flag=True,
+    help="Leave the cluster up, also when the job fails, and say how to use it (not after Ctrl-C).",
 )
 @click.option("--file", type=click.Path(path_type=Path), help="A BambooJob to run instead.")
 @click.option(

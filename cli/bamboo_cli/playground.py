@@ -1,7 +1,7 @@
 """A cluster on this machine with Bamboo installed, for as long as a with block lasts.
 
 Whatever ends the block, the cluster and everything that it wrote is gone afterwards, unless it is
-to be kept; then only Ctrl-C removes it.
+to be kept; then only Ctrl-C or SIGTERM removes it once it is up.
 """
 
 from __future__ import annotations
