@@ -75,14 +75,28 @@ class _Planning:
         self._stages = request.spec.pipelines.stages
         self._holdings = {a: Holdings.of(r) for a, r in request.reports.items()}
         newest = max((k for h in self._holdings.values() for k in h.commits), default=-1)
-        self._committed = max(newest, request.base)
         self._steps = request.spec.training.steps
-        self._target = min(self._committed + 1, self._steps)
+        self._go_on_after(max(newest, request.base))
+        planned = -1 if request.is_full else request.target - 1
+        if self._committed < planned and not self._can_repeat(planned):
+            self._go_on_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
-        self._files = next((m for m in request.manifests if m.step == self._target), None)
-        self._facts = self._read(self._holdings, frozenset())
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
         self._profile = Profile(request.costs, request.memory_bytes)
+
+    def _go_on_after(self, committed: int) -> None:
+        """With the step after this commit."""
+        self._committed = committed
+        self._target = min(committed + 1, self._steps)
+        self._files = next((m for m in self._request.manifests if m.step == self._target), None)
+        self._facts = self._read(self._holdings, frozenset())
+
+    def _can_repeat(self, planned: int) -> bool:
+        """Whether the commit from which the plan in force began, and of which only the dead knew,
+        can be made again by those who voted for it."""
+        kept = self._facts.sources
+        is_whole = self._files is not None or all(x in kept for x in range(self._request.layers))
+        return self._committed == planned - 1 and bool(kept) and is_whole
 
     def _read(self, holdings: Mapping[AgentId, Holdings], rushed: Collection[AgentId]) -> Facts:
         return Facts(
@@ -107,14 +121,17 @@ class _Planning:
 
     def _refuse_silent_restart(self) -> None:
         """Version 0 can be built anywhere, and a file be read by anybody, but that is no way to go
-        on once later steps are committed: of them a voter knows all but perhaps the newest, which
-        is made again, and without a voter's report nobody knows how many there were."""
+        on once later steps are committed. A voter knows of all that are committed under its plan
+        but perhaps the newest, which is made again. Where none reports, nobody knows how many there
+        were: those who are left go on if they hold all layers, and no file is newer."""
         request = self._request
         if request.is_full or request.has_voter:
             return
-        lost = tuple(x for x in range(request.layers) if x not in self._facts.sources)
+        newest = max((m.step for m in request.manifests), default=0)
+        kept = self._facts.sources if newest <= self._target else ()
+        lost = tuple(x for x in range(request.layers) if x not in kept)
         if lost:
-            raise _NoPlanError(Fatal(lost, max(self._committed, request.target - 1)))
+            raise _NoPlanError(Fatal(lost, max(self._committed, newest - 1)))
 
     # ------------------------------------------------------------ the plan
 

@@ -309,6 +309,9 @@ class Rounds:
     def _direct(self, decision: Decision, now: float) -> None:
         """Durable first, then everyone's directive."""
         plan = decision.plan
+        repeated = max(0, self.ledger.newest(self.durable) - decision.committed)
+        if repeated:  # only the dead knew that these steps were committed
+            self.ledger.committed = None
         idle = self.members - set(plan.members)
         # whoever only hands over has had its chance, too, and is no newcomer when it is done
         self.unseated = self.members - {*plan.live, *plan.learns}
@@ -329,14 +332,14 @@ class Rounds:
             cut=plan.cut,
             step_cut=plan.step_cut,
             target=plan.target,
-            committed=max(decision.committed, self.durable.committed),
+            committed=decision.committed,
         )
         for agent in plan.members:
             self._out.after_facts(Send(agent, decision.directives[agent]))
         for agent in sorted(idle & self._roster.departures().keys()):
             self.let_go(agent)
         self.fence_off()
-        self.record(Happening.PLANNED, _describe(decision))
+        self.record(Happening.PLANNED, _describe(decision, repeated))
 
     def loads_from(self, attempt: int, step: int) -> bool:
         """Whether somebody is told to read layers from this checkpoint."""
@@ -428,7 +431,7 @@ class Rounds:
             self.dismiss(agent, why)
 
 
-def _describe(decision: Decision) -> str:
+def _describe(decision: Decision, repeated: int) -> str:
     plan = decision.plan
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
@@ -440,5 +443,6 @@ def _describe(decision: Decision) -> str:
         f"{len(plan.learns)} get copies before they take part" if plan.learns else "",
         f"{decision.copies} layers copied" if decision.copies else "",
         f"{decision.loads} layers loaded" if decision.loads else "",
+        f"{repeated} committed steps are made again" if repeated else "",
     ]
     return ", ".join([text, *filter(None, parts)])

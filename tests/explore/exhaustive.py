@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, count, islice, product
 from math import inf
 from time import time
@@ -24,7 +24,11 @@ from tests.explore.world import World
 
 from bamboo_core.ids import AgentId
 
-_EVERY = {"every single": tuple(grids()), "every pair": PAIRS, "every second": PAIRS}
+_EVERY = {
+    "every single": tuple(grids()),
+    "every pair": PAIRS,
+    "every second": (*PAIRS, replace(PAIRS[2], spares=1)),
+}
 _WEIGHT = {"every pair": 3, "every second": 10}
 _ENDLESS = {"fuzz": 5000}  # families without an end: how many histories of each job
 
@@ -96,10 +100,14 @@ def every_pair(unit: Unit) -> Branches:
 
 def every_second(unit: Unit) -> Branches:
     """Every event x every agent, and then every event until training goes on x every agent that is
-    left: the second death during the recovery from the first; replaced."""
+    left: the second death during the recovery from the first; replaced, and perhaps the first one
+    by somebody who was ready."""
     for at in _events(unit, begun=True):
         for a in sorted(at[1].nodes):
-            history, world = branch(at, 0, ("kill", a, 0))
+            ready = at
+            for spare in unit.job.agents[len(unit.job.at_start) :]:
+                ready = branch(ready, 0, ("start", spare))
+            history, world = branch(ready, 0, ("kill", a, 0))
             for gap in count():
                 first = history.then(gap, ()), world
                 for n, b in enumerate(sorted(world.nodes)):

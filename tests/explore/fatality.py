@@ -38,7 +38,7 @@ def _check_lost(world: World, before: Durable, text: str) -> None:
     cut off, or going away; or somebody who lives was taken for dead."""
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
-    if start >= _needed(nodes, before) or _lost_layers(world, before, nodes):
+    if start >= min(_needed(nodes, before)) or _lost_layers(world, before, nodes):
         return
     staying = {a: n for a, n in nodes.items() if a not in world.noticed}
     if not world.is_misled and not _lost_layers(world, before, staying):
@@ -68,20 +68,26 @@ def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
 
 def _lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> list[int]:
     """Layers without a usable holder, if there is no file of exactly the needed version."""
-    needed = _needed(nodes, before)
-    if _has_file(world, before, needed):
+    return min((_lost_at(world, before, nodes, v) for v in _needed(nodes, before)), key=len)
+
+
+def _lost_at(world: World, before: Durable, nodes: dict[AgentId, Node], version: int) -> list[int]:
+    if _has_file(world, before, version):
         return []
-    usable = {x for node in nodes.values() for x in _usable(node, nodes, before, needed)}
+    usable = {x for node in nodes.values() for x in _usable(node, nodes, before, version)}
     return [x for x in range(world.job.num_layers) if x not in usable]
 
 
-def _needed(nodes: dict[AgentId, Node], before: Durable) -> int:
-    """The version to go on with: that after the newest commit that anybody knows."""
+def _needed(nodes: dict[AgentId, Node], before: Durable) -> tuple[int, ...]:
+    """The versions to go on with: that after the newest commit that anybody knows; if the plan has
+    begun with a later one, that, or one step less is made again."""
     base = before.manifest.step if before.manifest is not None else 0
     newest = max((k for n in nodes.values() for k in n.executor.commits), default=-1)
     needed = max(base, newest + 1)
     is_planned = before.plan.attempt == before.attempt and before.pipelines
-    return before.target if is_planned and needed == 0 else needed
+    if not is_planned or needed >= before.target:
+        return (needed,)
+    return (needed, before.target) if 0 < needed == before.target - 1 else (before.target,)
 
 
 def _has_file(world: World, before: Durable, needed: int) -> bool:

@@ -137,6 +137,9 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a job begins again in the same attempt", "R3",
             _patch(planner._Planning, "_refuse_silent_restart", sabotage.begin_silently),
             (("forks", SAVING), ("heirs", HEIR))),
+    Planted("a plan forgets from which commit the one before began", "R4",
+            _patch(planner._Planning, "_can_repeat", sabotage.repeat_anything),
+            (("heirs", HEIR),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", sabotage.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",
@@ -155,7 +158,10 @@ NOT_SHOWN: dict[str, str] = {
     "C16": "as C1",
     "C17": "as C1",
     "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",
-    "C10": "not known: others could always make up for it in all histories that were tried",
+    "C3": "the plan's target, which is durable, says that the step before it is committed;"
+    " tests/unit/protocol checks that the commit comes all the same",
+    "C10": "not known: others could always make up for it in all histories that were tried;"
+    " tests/unit/arbiter checks that leavers keep up what they hold",
     "C14": "it costs healthy agents their place, which false suspicion may; tests of the evidence"
     " check it",
 }

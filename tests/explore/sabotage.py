@@ -122,6 +122,11 @@ def begin_silently(self: Any) -> None:
     """Whoever reports decides, and be it that all of them have just come."""
 
 
+def repeat_anything(self: Any, planned: int) -> bool:
+    """However much of what was committed the living do not know."""
+    return True
+
+
 def persist_late(self: Outbox, effect: Any) -> None:
     self._ready.append(effect)
 

@@ -64,7 +64,7 @@ SLICES = [
     ("suspensions", SLEEPING),
     ("fuzz", SPARE),
 ]
-QUICK = ("S2", "S4", "S11", "C3", "C12", "C13", "C18", "H1", "H2", "R1", "R2")
+QUICK = ("S2", "S4", "S11", "C12", "C13", "C18", "H1", "H2", "R1", "R2", "R3", "R4")
 QUICK += ("M1", "M2", "M3")
 
 

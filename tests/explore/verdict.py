@@ -31,16 +31,15 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
         raise Violation(f"layers {fatal.layers} are lost though nobody died")
     # a rushed leaver does not vote, so the commit that it waits for may leave it behind
     lasting = wanted.request.reports.keys() - wanted.request.rushed
-    for agent in () if world.has_cuts else sorted(lasting):
+    is_known = wanted.request.has_voter
+    for agent in sorted(lasting) if is_known and not world.has_cuts else ():
         node = world.nodes.get(agent)
         kept = (
             node.worker.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
         )
         if kept:
             raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
-    # if nobody who lives knows the newest commit, what is repeated has to be told: a new attempt
-    commits = {c.step for r in wanted.request.reports.values() for c in r.commits}
-    is_known = wanted.request.has_voter and fatal.committed in (*commits, wanted.request.base)
+    # where no voter reports, nobody knows how many steps are repeated: a new attempt
     if is_known and any(m.step == fatal.committed + 1 for m in wanted.request.manifests):
         raise Violation(f"layers {fatal.layers} are called lost, but a file has what is needed")
     for layer in fatal.layers:
@@ -103,12 +102,14 @@ def check_commit(world: World, node: Node, record: Any) -> None:
 
 def check_plan(world: World, before: Durable) -> None:
     """Within an attempt nothing is done again but the newest step, if only the dead knew that it
-    was committed."""
+    was committed; and where no voter is left, what leavers and learners do not know of."""
     facts = world.operators.durable
     attempt, newest = world.newest
     if facts.plan == before.plan or not facts.plan.attempt == facts.attempt == attempt:
         return
-    if facts.target < newest:
+    states = [n for n in world.nodes.values() if n.executor.versions]
+    is_left_to_others = states and world.nodes.keys().isdisjoint(before.voters)
+    if facts.target < newest and not is_left_to_others:
         raise Violation(
             f"plan {facts.plan} goes back to step {facts.target} without a word: step {newest} of"
             " its attempt is committed"

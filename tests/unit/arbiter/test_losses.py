@@ -107,6 +107,23 @@ def test_newcomers_that_were_ready_before_all_were_lost_begin_a_new_attempt() ->
     assert any("2 committed steps are repeated" in r.message for r in fleet.records)
 
 
+def test_a_newcomer_with_a_seat_and_nothing_else_does_not_begin_again_in_silence() -> None:
+    """It votes in the plan, but the holder of its layers dies before they are copied."""
+    fleet = running(stages=2, steps=12, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.add("b1", "z1")
+    fleet.kill("a1")
+    fleet.until(lambda: "b1" in fleet.arbiter.durable.voters)
+    fleet.kill("a0")
+    fleet.add("b0", "z0")
+    fleet.run()
+    durable = fleet.arbiter.durable
+    assert durable.attempt == 1
+    assert durable.manifest is not None
+    assert durable.manifest.step == 4
+    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
+
+
 def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
     """Kept by an agent that nobody reached, and said when it is back."""
     fleet = running(steps=8, every=2)

@@ -183,6 +183,27 @@ def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
         assert planner.compute(asked) == a.Fatal((0, 1, 2, 3), 1)
 
 
+def test_a_commit_of_which_only_the_dead_knew_is_made_again() -> None:
+    """The plan began with step 3, but those who are left have voted for step 2 and know no more."""
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}, 2)
+    result = decide(replace(request, target=3))
+    assert (result.plan.target, result.committed) == (2, 1)
+    for versions, step in ((1, 1), (2, 2)):  # two steps back, or a layer is lost
+        held = {"a0": {0: versions, 1: versions}}
+        if step == 1:
+            held |= {"a1": {2: 1, 3: 1}}
+        less = replace(stopped(spec(), held, step), target=3)
+        assert isinstance(planner.compute(less), a.Fatal)
+
+
+def test_without_a_voter_a_newer_file_counts_more_than_what_is_left() -> None:
+    held = {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}
+    request = replace(stopped(spec(), held, 2), has_voter=False)
+    assert decide(request).plan.target == 2
+    newer = replace(request, manifests=(Manifest(0, 4, "p", "d"),))
+    assert planner.compute(newer) == a.Fatal((0, 1, 2, 3), 3)
+
+
 def test_a_restore_begins_with_the_manifest_s_step() -> None:
     fresh = requests(spec())
     request = replace(fresh, base=1, manifests=(Manifest(0, 2, "p", "d"),))
