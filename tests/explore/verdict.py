@@ -107,13 +107,15 @@ def check_plan(world: World, before: Durable) -> None:
     attempt, newest = world.newest
     if facts.plan == before.plan or not facts.plan.attempt == facts.attempt == attempt:
         return
+    if facts.target >= newest:
+        return
     states = [n for n in world.nodes.values() if n.executor.versions]
-    is_left_to_others = states and world.nodes.keys().isdisjoint(before.voters)
-    if facts.target < newest and not is_left_to_others:
+    if not states or not world.nodes.keys().isdisjoint(before.voters):
         raise Violation(
             f"plan {facts.plan} goes back to step {facts.target} without a word: step {newest} of"
             " its attempt is committed"
         )
+    world.newest = (attempt, facts.target - 1)
 
 
 def judge(world: World) -> str:
