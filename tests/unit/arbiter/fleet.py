@@ -276,3 +276,16 @@ class Fleet:
                     self.receive(agent.name, Progress(commit, step_s=0.1))
                 case _:
                     pass
+
+
+def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
+    fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
+    fleet.add_grid(pipelines, stages)
+    fleet.tell(a.Goal(pipelines))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    return fleet
+
+
+def committed(fleet: Fleet, step: int) -> bool:
+    newest = fleet.arbiter.status().committed
+    return newest is not None and newest.step >= step

@@ -16,7 +16,7 @@ from bamboo_core.plan import Plan
 from bamboo_core.spec import Adjacency, PlacementSpec
 from bamboo_core.view import Outcome
 
-from .fleet import Fleet, spec
+from .fleet import Fleet, committed, spec
 
 A1, N1 = AgentId("a1"), AgentId("n1")
 
@@ -27,11 +27,6 @@ def running(pipelines: int = 2, stages: int = 2, **options: object) -> Fleet:
     fleet.tell(a.Goal(pipelines))
     fleet.until(lambda: committed(fleet, 1))
     return fleet
-
-
-def committed(fleet: Fleet, step: int) -> bool:
-    newest = fleet.arbiter.status().committed
-    return newest is not None and newest.step >= step
 
 
 def grid(fleet: Fleet) -> tuple[tuple[AgentId | None, ...], ...]:

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from bamboo_core import arbitration as a
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.messages import (
-    BadCheckpoint,
     Cause,
-    CommitRecord,
     Failure,
     Heartbeat,
-    Manifest,
-    Progress,
     Release,
-    Sealed,
     Stop,
     Suspicion,
 )
-from bamboo_core.spec import Numerics, RedundancyMode
+from bamboo_core.spec import Numerics
 from bamboo_core.view import Outcome
 
-from .fleet import Fleet, spec
+from .fleet import Fleet, committed, running, spec
 
 A1 = AgentId("a1")
-
-
-def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
-    fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
-    fleet.add_grid(pipelines, stages)
-    fleet.tell(a.Goal(pipelines))
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
-    return fleet
-
-
-def committed(fleet: Fleet, step: int) -> bool:
-    newest = fleet.arbiter.status().committed
-    return newest is not None and newest.step >= step
 
 
 @pytest.mark.parametrize("victim", ["a0", "a1", "a2"])
@@ -67,142 +47,6 @@ def test_fast_sums_survive_a_loss_as_well() -> None:
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
     assert fleet.arbiter.durable.attempt == 0
-
-
-def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
-    fleet.run()
-    assert fleet.over is not None
-    assert fleet.over.outcome is Outcome.COMPLETE
-    durable = fleet.arbiter.durable
-    assert durable.attempt == 1
-    assert durable.manifest is not None
-    assert durable.manifest.step == 4
-    redone = {k for attempt, k in fleet.commits if attempt == 1}
-    assert redone == set(range(4, 9))  # 8: the epilogue
-    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
-
-
-def test_newcomers_that_were_ready_before_all_were_lost_begin_a_new_attempt() -> None:
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    old = list(fleet.agents)
-    for name in old:
-        fleet.tell(a.Lost(AgentId(name), confirmed=False, evidence="unreachable"))
-        del fleet.agents[AgentId(name)]
-    fleet.add_grid(1, 3, "b")
-    fleet.wait(6.0)
-    assert "b2" in fleet.arbiter.status().members
-    for name in old:
-        fleet.tell(a.Lost(AgentId(name), confirmed=True, evidence="the pod is gone"))
-    fleet.run()
-    durable = fleet.arbiter.durable
-    assert durable.attempt == 1
-    assert durable.manifest is not None
-    assert durable.manifest.step == 4
-    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
-
-
-def test_a_newcomer_with_a_seat_and_nothing_else_does_not_begin_again_in_silence() -> None:
-    """It votes in the plan, but the holder of its layers dies before they are copied."""
-    fleet = running(stages=2, steps=12, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    fleet.add("b1", "z1")
-    fleet.kill("a1")
-    fleet.until(lambda: "b1" in fleet.arbiter.durable.voters)
-    fleet.kill("a0")
-    fleet.add("b0", "z0")
-    fleet.run()
-    durable = fleet.arbiter.durable
-    assert durable.attempt == 1
-    assert durable.manifest is not None
-    assert durable.manifest.step == 4
-    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
-
-
-def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
-    """Kept by an agent that nobody reached, and said when it is back."""
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
-    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().members)
-    late = next(iter(fleet.agents.values()))
-    fleet.tell(a.Connected(replace(late.hello, fence=Fence(0, 1, 1)), b"key"))
-    fleet.receive(late.name, Progress(CommitRecord(6)))
-    assert fleet.arbiter.status().committed is None
-
-
-def test_a_bad_checkpoint_is_passed_over() -> None:
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
-    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
-    fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "hash of layer 2 differs"))
-    fleet.run()
-    durable = fleet.arbiter.durable
-    assert (durable.attempt, durable.bad) == (2, ((0, 4),))
-    assert durable.manifest is not None
-    assert durable.manifest.step == 2
-    assert fleet.over is not None
-    assert fleet.over.outcome is Outcome.COMPLETE
-
-
-@pytest.mark.parametrize("is_known", [False, True])
-def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known: bool) -> None:
-    fleet = running(pipelines=2, stages=2, steps=8, every=2, mode=RedundancyMode.NONE)
-    fleet.until(lambda: committed(fleet, 3))
-    mark = Manifest(0, 4, "0/4", "d")
-    fleet.receive(A1, Sealed(mark))
-    plan = fleet.arbiter.status().plan
-    assert plan is not None
-    for victim in {p[0] for p in plan.pipelines}:
-        fleet.kill(str(victim))
-    fleet.until(lambda: len(fleet.plans) == 2)
-    assert isinstance(fleet.plans[-1], a.Decision)
-    assert fleet.plans[-1].loads > 0
-    assert fleet.arbiter.durable.attempt == 0
-    bad = BadCheckpoint(mark.attempt, mark.step, "hash of layer 0 differs")
-    survivor = next(iter(fleet.agents))
-    if is_known:  # said before the plan was there
-        fleet.receive(survivor, bad)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
-    fleet.receive(survivor, bad)
-    fleet.until(lambda: fleet.arbiter.durable.attempt == 1)
-    restored = fleet.arbiter.durable.manifest
-    assert restored is None or restored.step < mark.step
-
-
-def test_a_base_that_turns_out_torn_when_all_have_read_it_repeats_nothing() -> None:
-    """A new leader looks at the files again: what was read from them lives on."""
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
-    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 6))
-    fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "layer 2 is missing"))
-    fleet.run()
-    durable = fleet.arbiter.durable
-    assert (durable.attempt, durable.bad) == (1, ((0, 4),))
-    assert fleet.over is not None
-    assert fleet.over.outcome is Outcome.COMPLETE
-
-
-def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
-    fleet = running(steps=6, every=0)
-    fleet.until(lambda: committed(fleet, 3))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    text = next(r.message for r in fleet.records if r.reason is a.Happening.RESTORING)
-    assert "attempt 1 from the start: 4 committed steps are repeated" in text
 
 
 def test_a_time_out_is_enough_while_a_voter_reports() -> None:

@@ -47,17 +47,23 @@ async def test_names_are_in_the_order_of_time_since_kubectl_lists_by_name() -> N
     assert listed == ["Stopped", "Planned", "Resumed"]
 
 
-async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
+async def refused(error: ApiError) -> Recorder:
+    """One whose only event could not be written."""
     kube = MemoryApi()
 
     def fail(verb: str, path: str) -> None:
-        raise ApiError(503, "Unavailable", "away")
+        raise error
 
     kube.fail = fail
     recorder = Recorder(kube, identity="op-1")
     recorder.record(JOB, severity="Normal", reason="Planned", message="x")
     await written(recorder)
     assert recorder.dropped == 1
+    return recorder
+
+
+async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
+    recorder = await refused(ApiError(503, "Unavailable", "away"))
     for number in range(1001):
         recorder.record(JOB, severity="Normal", reason="Planned", message=str(number))
     assert recorder.dropped == 2
@@ -66,16 +72,7 @@ async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
 async def test_events_of_a_namespace_that_is_gone_are_dropped_silently(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    kube = MemoryApi()
-
-    def fail(verb: str, path: str) -> None:
-        raise ApiError(404, "NotFound", 'namespaces "ns" not found')
-
-    kube.fail = fail
-    recorder = Recorder(kube, identity="op-1")
-    recorder.record(JOB, severity="Normal", reason="Planned", message="x")
-    await written(recorder)
-    assert recorder.dropped == 1
+    await refused(ApiError(404, "NotFound", 'namespaces "ns" not found'))
     assert not caplog.records
 
 
