@@ -78,7 +78,9 @@ class _Planning:
         self._steps = request.spec.training.steps
         self._go_on_after(max(newest, request.base))
         planned = -1 if request.is_full else request.target - 1
+        self._spared: Collection[int] = ()  # layers of which copies live, whatever is lost
         if self._committed < planned and not self._can_repeat(planned):
+            self._spared = self._facts.sources if self._committed == planned - 1 else ()
             self._go_on_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
@@ -128,7 +130,7 @@ class _Planning:
         if request.is_full or request.has_voter:
             return
         newest = max((m.step for m in request.manifests), default=0)
-        kept = self._facts.sources if newest <= self._target else ()
+        kept = {*self._facts.sources, *self._spared} if newest <= self._target else ()
         lost = tuple(x for x in range(request.layers) if x not in kept)
         if lost:
             raise _NoPlanError(Fatal(lost, max(self._committed, newest - 1)))
@@ -307,7 +309,8 @@ class _Planning:
             }
             return self._best(plan, build, held, is_degraded=self._is_disturbed(plan))
         except Infeasible as lost:
-            raise _NoPlanError(Fatal(lost.layers, self._committed)) from lost
+            layers = tuple(x for x in lost.layers if x not in self._spared)
+            raise _NoPlanError(Fatal(layers, self._committed)) from lost
 
     def _is_disturbed(self, plan: Plan) -> bool:
         """Whether the target step is not simply run from its beginning by everyone."""

@@ -196,6 +196,14 @@ def test_a_commit_of_which_only_the_dead_knew_is_made_again() -> None:
         assert isinstance(planner.compute(less), a.Fatal)
 
 
+def test_only_layers_without_a_copy_are_called_lost() -> None:
+    """That the newest commit cannot be made again takes nothing away from the copies that live."""
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
+    for has_voter in (True, False):
+        asked = replace(request, target=3, has_voter=has_voter)
+        assert planner.compute(asked) == a.Fatal((2, 3), 2)
+
+
 def test_without_a_voter_a_newer_file_counts_more_than_what_is_left() -> None:
     held = {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}
     request = replace(stopped(spec(), held, 2), has_voter=False)
