@@ -6,7 +6,7 @@ Every condition answers one question and is written each time. Terminal conditio
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from bamboo_core import siting
@@ -42,6 +42,7 @@ _CANNOT_START = _NO_IMAGE | {
 }
 _MAX_LISTED = 3
 _MAX_RUNS = 8
+_MAX_COUNTS = 8
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,7 @@ class ZoneCount:
 class JobStatus:
     """What goes into the BambooJob's status, but for the arbiter's own part.
 
-    least_copies: live copies of the layers that have fewest, 0: not training; thin_layers: which
-    those are.
+    copies: (live copies, layers that have so many), fewest first; nothing while not training.
     """
 
     phase: Phase
@@ -81,8 +81,7 @@ class JobStatus:
     checkpoint_step: int = -1
     checkpoint_path: str = ""
     checkpoint_error: str = ""
-    least_copies: int = 0
-    thin_layers: str = ""
+    copies: tuple[tuple[int, str], ...] = ()
     losses: Losses = Losses()  # noqa: RUF009 - frozen
 
 
@@ -147,8 +146,7 @@ def describe(
         checkpoint_step=training.checkpoint_step,
         checkpoint_path=training.checkpoint_path,
         checkpoint_error=training.checkpoint_error,
-        least_copies=min(training.copies, default=0) if _is_training(seen) else 0,
-        thin_layers=_thin_layers(training.copies) if _is_training(seen) else "",
+        copies=_layers_by_copies(training.copies) if _is_training(seen) else (),
         losses=memory.losses,
     )
 
@@ -290,7 +288,7 @@ def _degraded(seen: _Seen) -> Condition:
         text = "no plan is in force, so there is nothing yet that could be protected"
         return Condition(kind, None, Reason.NO_PLAN, text)
     if min(training.copies) < 2 <= _promised_copies(seen.spec):
-        thin = _thin_layers(training.copies)
+        (_, thin), *_ = _layers_by_copies(training.copies)
         text = f"a loss would cost a restore: only one live copy of layers {thin}"
         return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
     if training.pipelines < wanted.count:
@@ -321,12 +319,18 @@ def _promised_copies(spec: JobSpec) -> int:
     return spec.pipelines.count * (2 if replicas else 1)
 
 
-def _thin_layers(copies: Sequence[int]) -> str:
-    """The layers with the fewest copies, as ``0-3, 7``."""
-    least = min(copies, default=0)
-    thin = [layer for layer, count in enumerate(copies) if count == least]
-    starts = [layer for layer in thin if layer - 1 not in thin]
-    ends = [layer for layer in thin if layer + 1 not in thin]
+def _layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
+    """Fewest copies first; of those that have most, beyond a few numbers, nothing is said."""
+    counts = sorted(set(copies))[:_MAX_COUNTS]
+    return tuple(
+        (count, _runs({layer for layer, x in enumerate(copies) if x == count})) for count in counts
+    )
+
+
+def _runs(layers: Set[int]) -> str:
+    """As ``0-3, 7``."""
+    starts = sorted(layer for layer in layers if layer - 1 not in layers)
+    ends = sorted(layer for layer in layers if layer + 1 not in layers)
     runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
     return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
 

@@ -162,7 +162,7 @@ def _labels(figures: JobFigures) -> list[str]:
 
 
 def _copies(figures: JobFigures) -> float:
-    return float(figures.status.least_copies)
+    return float(next((count for count, _ in figures.status.copies), 0))
 
 
 def _loss(figures: JobFigures) -> float | None:

@@ -161,9 +161,12 @@ def _checkpoint(status: JobStatus) -> Object | None:
 
 
 def _protection(status: JobStatus) -> Object | None:
-    if not status.least_copies:
+    if not status.copies:
         return None
-    return {"leastCopies": status.least_copies, "layers": status.thin_layers}
+    return {
+        "leastCopies": status.copies[0][0],
+        "copies": [{"count": count, "layers": layers} for count, layers in status.copies],
+    }
 
 
 def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:

@@ -208,7 +208,14 @@ def test_layers_without_a_second_copy(
     degraded = condition(found, ConditionType.DEGRADED)
     assert (degraded.reason == Reason.LAYERS_UNPROTECTED) == bool(message)
     assert not message or degraded.message.endswith(message)
-    assert found.least_copies == min(copies)
+    assert found.copies[0][0] == min(copies)
+
+
+def test_which_layers_have_how_many_copies() -> None:
+    found = status(*PODS, training=replace(TRAINING, copies=(2, 1, 1, 3, 2, 2, 1)))
+    assert found.copies == ((1, "1-2, 6"), (2, "0, 4-5"), (3, "3"))
+    assert status(*PODS, training=replace(TRAINING, copies=tuple(range(99)))).copies[-1] == (7, "7")
+    assert status(training=replace(TRAINING, planned=False, copies=(1,))).copies == ()
 
 
 def test_recovering() -> None:
