@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import time
+from collections.abc import Set
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -67,6 +68,10 @@ class LoggedExecutor:
     def saved(self, item: Item) -> list[Effect]:
         """See :meth:`Executor.saved`."""
         return self._log({"saved": str(item)}, self._executor.saved(item))
+
+    def unsaved(self, steps: Set[int]) -> list[Effect]:
+        """See :meth:`Executor.unsaved`."""
+        return self._log({"unsaved": sorted(steps)}, self._executor.unsaved(steps))
 
     def close(self) -> None:
         """End the log."""

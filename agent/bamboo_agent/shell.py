@@ -188,7 +188,9 @@ class Worker:
         if isinstance(message, Report):
             self._transport.adopt(message.fence)
             if self._wants_manifests:
-                message = replace(message, manifests=self._scan())
+                manifests = self._scan()
+                items = frozenset(self.executor.held)  # without files that the scan has missed
+                message = replace(message, manifests=manifests, items=items)
         self._say(message)
 
     def _scan(self) -> tuple[Manifest, ...]:
@@ -198,6 +200,10 @@ class Worker:
         for error in bad:
             text = f"{error}; this checkpoint is not used"
             self._say(BadCheckpoint(error.attempt, error.step, text))
+        attempt = self.executor.fence.attempt
+        torn = {error.step for error in bad if error.attempt == attempt}
+        if torn:
+            self._perform(self._events.unsaved(torn))
         return tuple(good)
 
     # ------------------------------------------------------------ instructions

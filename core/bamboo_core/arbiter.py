@@ -276,12 +276,15 @@ class Arbiter:
                 rounds.resumed(step, now)
 
     def _sealed(self, sealed: Sealed) -> None:
-        manifest = sealed.manifest
-        if manifest.attempt != self.durable.attempt:
+        manifest, durable = sealed.manifest, self.durable
+        if manifest.attempt != durable.attempt:
             return
-        known = with_manifest(self.durable.manifests, manifest)
-        if known != self.durable.manifests:
-            self._out.save(manifests=known)
+        known, bad, mark = durable.manifests, durable.bad, (manifest.attempt, manifest.step)
+        known = with_manifest(known, manifest)
+        if mark in bad and self._rounds.writes_anew(manifest.step):
+            bad = tuple(x for x in bad if x != mark)
+        if (known, bad) != (durable.manifests, durable.bad):
+            self._out.save(manifests=known, bad=bad)
             text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
             self._rounds.record(Happening.CHECKPOINT_SEALED, text)
 

@@ -12,6 +12,7 @@ fence can come before that answer, since nobody plans without it.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from bamboo_core.effects import Drop as Drop
@@ -140,6 +141,10 @@ class Executor:
             Transmit(item, peer, self.fence) for peer in self._owed.pop(item, ())
         ]
         return effects + self._advance()
+
+    def unsaved(self, steps: Set[int]) -> list[Effect]:
+        """Checkpoints of this attempt that cannot be read: their files are no facts any more."""
+        return self._drop([i for i in self.held if i.kind is Kind.FILE and i.step in steps])
 
     # ------------------------------------------------------------ stopping
 

@@ -157,10 +157,12 @@ class Rounds:
             self.record(Happening.RESUMED, text)
 
     def _are_newcomers_wanted(self) -> bool:
+        """Seats are empty: whoever only helps with the step at work has had its chance."""
         assert self.goal is not None
         staying = self.members & self._roster.usable()
         stages, wanted = self._spec.pipelines.stages, self.goal.pipelines
         if self.plan is not None:
+            staying &= {*self.plan.live, *self.plan.learns}
             both = len(staying | self.standby())
             wanted = admission.pipelines_for(both, stages=stages, wanted=wanted)
         return len(staying) < wanted * stages
@@ -349,6 +351,13 @@ class Rounds:
             and any(x.op is Op.LOAD for x in d.resume)
             for d in self.directives.values()
         )
+
+    def writes_anew(self, step: int) -> bool:
+        """Whether the plan in force has every layer of this step's checkpoint written again."""
+        if self.plan is None or self.plan.target != step:
+            return False
+        saves = [i for d in self.directives.values() for i in d.resume if i.op is Op.SAVE]
+        return {x for i in saves for x in range(i.lo, i.hi)} == set(range(self.plan.layers))
 
     # ------------------------------------------------------------ restore and end
 

@@ -44,6 +44,8 @@ def _feed(executor: Executor, event: dict[str, Any]) -> list[Effect]:
         return executor.arrive(item, fence, _record(event["commit"]))
     if "saved" in event:
         return executor.saved(parse_item(event["saved"]))
+    if "unsaved" in event:
+        return executor.unsaved(set(event["unsaved"]))
     if "abandon" in event:
         return executor.abandon()
     return executor.done(_record(event["done"]))

@@ -19,6 +19,7 @@ from test_equality import assert_equal
 from bamboo_agent.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.layers import LayerRecord
 from bamboo_core.ids import Fence
+from bamboo_core.items import Kind
 from bamboo_core.messages import BadCheckpoint, Progress, Sealed
 from bamboo_core.numerics import BatchShape
 
@@ -231,6 +232,24 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_it_is_used(tmp_path):
     outcome = reference.train(leaf_size=2, chunks=4)
     weights = fleet.weights()
     assert all(torch.equal(weights[name], outcome.state[name]) for name in outcome.state)
+
+
+def test_files_of_a_checkpoint_that_the_scan_refuses_are_no_facts(tmp_path):
+    fleet, _, _ = start(tmp_path, (1, 2))
+    fleet.run_to_end(FIRST)
+    newest = max(sealed(fleet), key=lambda m: m.step)
+
+    def files(fence):
+        reports = fleet.stop(fence, want_manifests=True).values()
+        items = {i for r in reports for i in r.items if i.kind is Kind.FILE}
+        return {i.lo for i in items if i.step == newest.step}
+
+    assert files(Fence(0, 1, 2)) == set(range(fleet.layers))
+    (Path(newest.path).parent / "layer-0002.safetensors").unlink()
+    assert files(Fence(0, 1, 3)) == set()  # all of them are written again
+    fleet.close()
+    (complaint,) = {m.step for _, m in fleet.said if isinstance(m, BadCheckpoint)}
+    assert complaint == newest.step
 
 
 def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, caplog):

@@ -14,6 +14,7 @@ from bamboo_core.messages import (
     Directive,
     Fingerprint,
     LayerCost,
+    Left,
     Manifest,
     Progress,
     Ready,
@@ -188,7 +189,11 @@ class Worker:
 
     def _say(self, message: Any) -> None:
         if isinstance(message, Report) and self.wants_manifests:
-            message = replace(message, manifests=self._scan())
+            manifests = self._scan()
+            items = frozenset(self.executor.held)
+            message = replace(message, manifests=manifests, items=items)
+        if isinstance(message, Left):  # what it holds from now on is nobody's promise
+            self.settled = frozenset()
         self.said.append(message)
 
     def _scan(self) -> tuple[Manifest, ...]:
@@ -197,6 +202,8 @@ class Worker:
         for (attempt, step), files in sorted(self.sealed.items()):
             if files is None:
                 self.said.append(BadCheckpoint(attempt, step, "torn"))
+                if attempt == self.executor.fence.attempt:
+                    self.perform(self.executor.unsaved({step}))
             else:
                 good.append(Manifest(attempt, step, f"{attempt}/{step}", ""))
         return tuple(good)

@@ -319,6 +319,29 @@ def test_who_has_no_seat_by_the_zone_rule_does_not_stop_the_others_again_and_aga
     assert fleet.over.outcome is Outcome.COMPLETE
 
 
+def test_who_was_never_asked_does_not_stop_the_others_again_and_again() -> None:
+    """Those who only help with the step at work are no reason not to ask who could have a seat."""
+    job = replace(
+        spec(pipelines=2, stages=3, steps=12), placement=PlacementSpec(Adjacency.ALTERNATE)
+    )
+    fleet = Fleet(job, layers=3, timing=a.Timing(join_grace_s=0.0))
+    for name, zone in (("a0", 0), ("a1", 1), ("a2", 2), ("a3", 1), ("a4", 0), ("a5", 0)):
+        fleet.add(name, f"z{zone}")
+    fleet.tell(a.Goal(2))
+    fleet.until(lambda: committed(fleet, 1))
+    fleet.kill("a2")
+    fleet.until(lambda: committed(fleet, 3))
+    plan, epoch = fleet.arbiter.status().plan, fleet.arbiter.fence.epoch
+    assert plan is not None
+    assert (len(plan.pipelines), len(plan.live)) == (2, 4)  # one has no seat by the zone rule
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: committed(fleet, 6))
+    assert fleet.arbiter.fence.epoch == epoch + 2
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_who_has_handed_over_while_all_are_stopped_is_asked_before_all_counts_as_lost() -> None:
     fleet = running(pipelines=2, stages=1, steps=20)
     fleet.tell(a.Goal(1))

@@ -15,6 +15,7 @@ from bamboo_core.messages import (
     Progress,
     Sealed,
 )
+from bamboo_core.program import Op
 from bamboo_core.spec import RedundancyMode
 from bamboo_core.view import Outcome
 
@@ -143,6 +144,24 @@ def test_a_base_that_turns_out_torn_when_all_have_read_it_repeats_nothing() -> N
     fleet.run()
     durable = fleet.arbiter.durable
     assert (durable.attempt, durable.bad) == (1, ((0, 4),))
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_final_checkpoint_that_a_new_leader_cannot_read_is_written_again() -> None:
+    fleet = running(steps=4, every=0)
+    executors = [agent.executor for agent in fleet.agents.values()]
+    fleet.until(lambda: any(x.running and x.running.op is Op.SEAL for x in executors))
+    fleet.restart()
+    fleet.tell(a.Goal(1))
+    fleet.reconnect()
+    for name in sorted(fleet.agents):  # all of them look at the folder
+        fleet.agents[name].executor.unsaved({4})
+        fleet.receive(name, BadCheckpoint(0, 4, "layer 2 is missing"))
+    assert fleet.arbiter.durable.bad == ((0, 4),)
+    fleet.run()
+    assert [m.step for m in fleet.arbiter.durable.manifests] == [4]
+    assert fleet.arbiter.durable.bad == ()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
 

@@ -200,6 +200,18 @@ def test_a_save_under_way_is_not_begun_again():
     assert effects == []
 
 
+def test_files_of_a_checkpoint_that_cannot_be_read_are_written_again():
+    executor, _ = started("", target=4, last=4)
+    executor.versions[0] = 4
+    kept, torn = (Item(Kind.FILE, step, 0, 1) for step in (3, 4))
+    executor.held.update({kept: False, torn: False})
+    executor.stop(Stop(SECOND))
+    assert executor.unsaved({4}) == [Drop((torn,))]
+    assert set(executor.held) == {kept}
+    effects = executor.install(directive("SAVE[0:1]", fence=SECOND, target=4, last=4))
+    assert runs(effects) == ["SAVE[0:1] @4"]
+
+
 def test_exit_says_left():
     _, effects = started("EXIT")
     assert effects == [Say(Left())]
