@@ -38,6 +38,7 @@ DEEP = Job(1, 2, 4)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
 BACK_AND_FORTH = Job(2, 2, 2, steps=6)
 HEIR = Job(1, 2, 2, spares=1)
+THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,9 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a plan forgets from which commit the one before began", "R4",
             _patch(planner._Planning, "_can_repeat", sabotage.repeat_anything),
             (("heirs", HEIR),)),
+    Planted("who only helps counts as staying", "R5",
+            _patch(Rounds, "_are_newcomers_wanted", sabotage.count_helpers),
+            (("crowds", THREE_ZONES),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", sabotage.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

@@ -7,6 +7,8 @@ import random
 from tests.explore.history import History
 from tests.explore.walks import WHOLE, Branches, Part, aside, branch, walk
 
+from bamboo_core.ids import AgentId
+
 
 def changes(base: History, part: Part = WHOLE) -> Branches:
     """Joins, drains with long and short notice, replaced or not, other grids; with a kill."""
@@ -34,6 +36,23 @@ def changes(base: History, part: Part = WHOLE) -> Branches:
         yield branch(found, (n * 11) % 70, ("kill", other, n % 3))
         if n % 4 == 0:
             yield branch(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
+
+
+def crowds(base: History, part: Part = WHOLE) -> Branches:
+    """More agents than the zone rule can seat, some lost, while the goal goes up and down."""
+    rng, job = random.Random(base.seed + part.phase), base.job
+    for n, at in enumerate(walk(base, part), part.turn):
+        found = at
+        for _ in range(1 + n % 3):
+            name = AgentId(f"c{rng.randrange(1 << 20)}")
+            found = branch(found, rng.randrange(30), ("start", name))
+        for _ in range(n % 4):
+            found = branch(found, rng.randrange(40), ("kill", rng.choice(job.at_start), n % 3))
+        yield aside(found)
+        for _ in range(2):
+            want = 1 + rng.randrange(job.pipelines)
+            found = branch(found, rng.randrange(60), ("want", want))
+        yield found
 
 
 def moves(base: History, part: Part = WHOLE) -> Branches:

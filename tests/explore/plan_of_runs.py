@@ -65,7 +65,7 @@ def runs() -> list[tuple[str, Job, float]]:
     for job in (SMALL, MOVING, LONG):
         out += [("freezes", job, 1.0)]
     for job in (TWO_ZONES, THREE_ZONES):
-        out += [("zones", job, 2.0), ("fuzz", job, 1.0)]
+        out += [("zones", job, 2.0), ("crowds", job, 1.0), ("fuzz", job, 1.0)]
     out += [("moves", MOVING, 1.0), ("islands", MOVING, 1.0)]
     out += [("rushes", MOVING, 0.5), ("handovers", MOVING, 0.5), ("heirs", HEIRS, 0.5)]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]

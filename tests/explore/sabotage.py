@@ -203,6 +203,12 @@ def no_files(self: Any, request: Any) -> None:
     self._files = None
 
 
+def count_helpers(self: Any) -> bool:
+    """Whoever could have a seat is not asked while others are there for this step only."""
+    staying = self.members & self._roster.usable()
+    return len(staying) < self.goal.pipelines * self._spec.pipelines.stages
+
+
 def wanted_only(self: Any, agent: Any, facts: Facts) -> tuple[int, ...]:
     return tuple(layers_of(self._goals.wants.get(agent, ())))
 

@@ -67,6 +67,7 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "operators": losses.operators,
     "partitions": losses.partitions,
     "changes": fleets.changes,
+    "crowds": fleets.crowds,
     "moves": fleets.moves,
     "islands": losses.islands,
     "rushes": fleets.rushes,

@@ -56,6 +56,7 @@ SLICES = [
     ("operators", SMALL),
     ("partitions", SMALL),
     ("changes", SPARE),
+    ("crowds", THREE_ZONES),
     ("moves", MOVING),
     ("heirs", HEIRS),
     ("lessons", LEARNING),
@@ -64,7 +65,7 @@ SLICES = [
     ("suspensions", SLEEPING),
     ("fuzz", SPARE),
 ]
-QUICK = ("S2", "S4", "S11", "C12", "C13", "C18", "H1", "H2", "R1", "R2", "R3", "R4")
+QUICK = ("S2", "S4", "S11", "C12", "C13", "C18", "H1", "H2", "R1", "R2", "R3", "R4", "R5")
 QUICK += ("M1", "M2", "M3")
 
 
