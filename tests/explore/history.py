@@ -34,6 +34,7 @@ def apply(world: World, fault: Fault) -> None:
     """Do it; what follows is random, but the same whenever it is replayed."""
     world.rng.seed(crc32(repr((world.events, fault)).encode()))
     world.burst = 0.8
+    world.causes += 1
     DISTURBANCES[fault[0]](world, *fault[1:])
 
 

@@ -120,6 +120,7 @@ def check_plan(world: World, before: Durable) -> None:
 
 def judge(world: World) -> str:
     """The outcome once nothing happens any more."""
+    _check_stops(world)
     ended = world.operators.arbiter.durable
     if ended.outcome is not None:
         _check_files(world)
@@ -135,6 +136,14 @@ def judge(world: World) -> str:
         return "waiting"
     status = world.operators.arbiter.status()
     raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
+
+
+def _check_stops(world: World) -> None:
+    """Nobody stops without a cause: each loss or change may cost its own plan and one more. Where
+    healthy agents count as lost they are asked again, ever more rarely."""
+    epochs = world.arbiter.fence.epoch
+    if not world.is_misled and epochs > 2 * world.causes + 3:
+        raise Violation(f"{epochs} epochs after {world.causes} faults")
 
 
 def _check_files(world: World) -> None:

@@ -50,14 +50,15 @@ class World:
 
     policy: how the next event is chosen; burst: probability that an agent goes on with its next
     instruction before anything else happens; ready: agents that have something to do; sealed:
-    (attempt, step) -> symbols of a checkpoint; newest: attempt and step of the last commit.
+    (attempt, step) -> symbols of a checkpoint; newest: attempt and step of the last commit;
+    causes: how many faults it has met.
     """
 
     def __init__(self, job: Job, seed: int = 0, policy: str = "random") -> None:
         self.job, self.policy = job, policy
         self.rng = random.Random(seed)
         self.now, self.events, self.burst = 0.0, 0, 0.0
-        self.outcome, self.losses = "", 0
+        self.outcome, self.losses, self.causes = "", 0, 0
         self.has_expelled = self.has_cuts = self.has_given_up = self.is_misled = False
         self.newest = (0, -1)
         self.trace, self.points = 0, Counter[tuple[str, str, str]]()
