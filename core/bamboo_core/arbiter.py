@@ -168,6 +168,8 @@ class Arbiter:
             rounds.unseated.clear()
             if rounds.phase is Phase.HOLDING:
                 self._rounds.begin("the goal has changed", now)
+            elif rounds.phase is Phase.PLANNING:  # for a goal that is not wanted any more
+                rounds.reconsider()
 
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
         agent, job, timing = hello.agent, self._job, self._timing
@@ -325,16 +327,16 @@ class Arbiter:
 
     def _try_start(self, goal: Goal, now: float) -> None:
         """From nothing, or from a checkpoint: with a full grid."""
-        rounds, usable, pipelines = self._rounds, self._roster.usable(), self._spec.pipelines
+        rounds, usable, stages = self._rounds, self._roster.usable(), self._spec.pipelines.stages
         if goal.suspended:
             rounds.end(Outcome.SUSPENDED, Reason.USER_REQUESTED, "nothing was running")
             return
         adjacency = self._spec.placement.adjacency
         zones, most = self._roster.zones(usable), goal.pipelines
-        fit = feasible_pipelines(zones, stages=pipelines.stages, most=most, adjacency=adjacency)
-        if fit < max(1, min(pipelines.min, most)):
+        fit = feasible_pipelines(zones, stages=stages, most=most, adjacency=adjacency)
+        if fit < goal.at_least:
             rounds.detail = (
-                f"{len(usable)} agents are ready; {pipelines.min} x {pipelines.stages} are needed"
+                f"{len(usable)} agents are ready; {goal.at_least} x {stages} are needed"
                 f" at least, ring neighbours in different zones ({adjacency})"
             )
             return

@@ -99,14 +99,21 @@ class Lost:
 class Goal:
     """What the job shall be: set again whenever it changes.
 
-    pipelines: wanted number; drained: agents that shall leave without haste; expected: agents
-    that have a pod on its way, for whom a start may wait a while.
+    pipelines: wanted number; least: so many there must be; drained: agents that shall leave
+    without haste, when others can take their place; expected: agents that have a pod on its way,
+    for whom a start may wait a while.
     """
 
     pipelines: int
     suspended: bool = False
     drained: frozenset[AgentId] = frozenset()
     expected: frozenset[AgentId] = frozenset()
+    least: int = 1
+
+    @property
+    def at_least(self) -> int:
+        """Pipelines without which there is no training."""
+        return max(1, min(self.least, self.pipelines))
 
 
 @dataclass(frozen=True)
@@ -149,14 +156,14 @@ class Participant:
 class PlanRequest:
     """Everything that a plan is computed from.
 
-    layers: of the model; costs: one per layer, or empty; pipelines: wanted; grid, cut, step_cut,
-    target: of the plan in force (grid empty: none); participants: all who have reported; draining:
-    may only help until the target step has ended; rushed: may only send; base: newest commit that
-    holds without any report (a restore: version ``base + 1`` is in a file; -1: nothing yet);
-    manifests: checkpoints that this attempt may read; has_voter: one of the plan in force reports,
-    so that its commits are known; is_full: no seat may stay empty; is_last:
-    suspend after the target step; learn_above_bytes: see :class:`Timing`; memory_bytes: of the
-    smallest device, 0: not known.
+    layers: of the model; costs: one per layer, or empty; pipelines: wanted; least: needed;
+    grid, cut, step_cut, target: of the plan in force (grid empty: none); participants: all who have
+    reported; draining: may only help until the target step has ended; rushed: may only send; base:
+    newest commit that holds without any report (a restore: version ``base + 1`` is in a file; -1:
+    nothing yet); manifests: checkpoints that this attempt may read; has_voter: one of the plan in
+    force reports, so that its commits are known; is_full: no seat may stay empty; is_last: suspend
+    after the target step; learn_above_bytes: see :class:`Timing`; memory_bytes: of the smallest
+    device, 0: not known.
     """
 
     fence: Fence
@@ -179,6 +186,7 @@ class PlanRequest:
     has_voter: bool
     is_full: bool
     is_last: bool
+    least: int = 1
     learn_above_bytes: float = inf
     memory_bytes: int = 0
 

@@ -109,9 +109,9 @@ class Evidence:
         wait_s = max(self.patience.link_s, patience_s)
         for agent, others in self.suspicions.items():
             for by, (since, cause) in others.items():
-                late = now - since >= (wait_s if cause is Cause.LIVENESS_SILENT else 0.0)
-                stuck = now - max(since, progress_at) >= self.patience.link_s
-                if late and stuck and agent in members and by in members:
+                bound_s = wait_s if cause is Cause.LIVENESS_SILENT else self.patience.link_s
+                is_stuck = now - max(since, progress_at) >= bound_s
+                if is_stuck and agent in members and by in members:
                     found.add((min(agent, by), max(agent, by)))
         return sorted(found)
 

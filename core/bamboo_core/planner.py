@@ -216,7 +216,7 @@ class _Planning:
         return held >= set(range(self._request.layers))
 
     def _num_pipelines(self, staying: Collection[AgentId]) -> int:
-        request, pipelines = self._request, self._spec.pipelines
+        request = self._request
         if not request.is_full:
             return pipelines_for(len(staying), stages=self._stages, wanted=request.pipelines)
         zones: dict[str, int] = {}
@@ -229,7 +229,7 @@ class _Planning:
             most=request.pipelines,
             adjacency=self._spec.placement.adjacency,
         )
-        return max(found, min(pipelines.min, request.pipelines))
+        return max(found, request.least)
 
     def _team(self, seats: tuple[Pipeline, ...], learns: dict[AgentId, tuple[Range, ...]]) -> _Team:
         request, live = self._request, _live(seats)

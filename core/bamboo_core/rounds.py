@@ -6,6 +6,7 @@ who has been lost, is the arbiter's business.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from math import inf
 from typing import NamedTuple
 
@@ -151,6 +152,8 @@ class Rounds:
     def resumed(self, step: int, now: float) -> None:
         """A step of the plan in force is committed: what the change has cost, in words. A commit
         that was on its way when the stop went out is no sign that training goes on."""
+        if self.phase is Phase.RUNNING and self.plan is not None and step > self.plan.target:
+            self._retry_s = _RETRY_S
         if self.stopped_at is not None and self.phase is Phase.RUNNING:
             pause_s, self.stopped_at = now - self.stopped_at, None
             text = f"epoch {self._epoch}: step {step} is committed {pause_s:.2f} s after the stop"
@@ -187,8 +190,7 @@ class Rounds:
         """A member that does not count any more. While all are stopped the others' reports hold."""
         self.members.discard(agent)
         self.reports.pop(agent, None)
-        if self.phase in (Phase.PLANNING, Phase.HOLDING):
-            self.phase = Phase.COLLECTING
+        self.reconsider()
 
     # ------------------------------------------------------------ decide
 
@@ -210,14 +212,26 @@ class Rounds:
             self._hold(text, self._voter_by, now)
             return
         self._voter_by = inf
-        staying = {a for a in self.members if not self._roster.is_departing(a)}
-        pipelines = self._spec.pipelines
-        if not admission.is_enough(staying, stages=pipelines.stages, least=pipelines.min):
+        staying = self.members - self._leavers()
+        if not self._is_enough(staying):
             self._hold(f"{len(staying)} agents are too few to go on; their state is kept", inf, now)
             return
         self.request += 1
         self.phase, self.detail = Phase.PLANNING, "computing the plan"
         self._out.at_once(ComputePlan(self.request, self._make_request(now)))
+
+    def _leavers(self) -> set[AgentId]:
+        """Members without a future: all who will go away; but whom only the goal wants to leave
+        has one as long as the others are too few."""
+        going = {a for a in self.members if self._roster.is_departing(a)}
+        if self._is_enough(self.members - going):
+            return going
+        return going - self._roster.present()
+
+    def _is_enough(self, agents: Set[AgentId]) -> bool:
+        assert self.goal is not None
+        stages = self._spec.pipelines.stages
+        return admission.is_enough(agents, stages=stages, least=self.goal.at_least)
 
     def _hold(self, text: str, deadline: float, now: float) -> None:
         assert self.goal is not None
@@ -241,7 +255,7 @@ class Rounds:
     def _make_request(self, now: float) -> PlanRequest:
         assert self.goal is not None
         durable, roster = self.durable, self._roster
-        draining = frozenset(a for a in self.members if roster.is_departing(a))
+        draining = frozenset(self._leavers())
         soon = now + changes.transition_s(self.ledger.step_s)
         leave_at = roster.departures()
         ready = roster.reference(self.members)
@@ -266,6 +280,7 @@ class Rounds:
             has_voter=not self.reports.keys().isdisjoint(durable.voters),
             is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
             is_last=self.goal.suspended,
+            least=self.goal.at_least,
             learn_above_bytes=self._timing.learn_above_bytes if self._lessons < _PATIENCE else inf,
             memory_bytes=roster.smallest_memory(self.members),
         )
@@ -304,8 +319,8 @@ class Rounds:
             self.restore(text, now)
 
     def reconsider(self) -> None:
-        """Somebody who was waited for will not come."""
-        if self.phase is Phase.HOLDING:
+        """Somebody who was waited for will not come, or what is being planned for has changed."""
+        if self.phase in (Phase.PLANNING, Phase.HOLDING):
             self.phase = Phase.COLLECTING
 
     def _direct(self, decision: Decision, now: float) -> None:

@@ -210,6 +210,7 @@ class JobActor:
                 p.agent for p in alive if p.node in nodes and nodes[p.node].departing
             ),
             expected=frozenset(p.agent for p in alive if p.agent not in self._dismissed),
+            least=spec.pipelines.min,
         )
         if goal != self._goal:
             self._goal = goal

@@ -83,6 +83,8 @@ def test_a_silent_link_is_given_the_time_of_a_step() -> None:
     known.suspect(A, B, Cause.LIVENESS_SILENT, 1.0)
     assert known.broken({A, B}, progress_at=0.0, patience_s=4.0, now=4.9) == []
     assert known.broken({A, B}, progress_at=0.0, patience_s=4.0, now=5.0) == [(A, B)]
+    assert known.broken({A, B}, progress_at=4.0, patience_s=4.0, now=7.9) == []
+    assert known.broken({A, B}, progress_at=4.0, patience_s=4.0, now=8.0) == [(A, B)]
 
 
 def test_forgotten_agents_leave_no_trace() -> None:

@@ -14,7 +14,7 @@ from bamboo_core.messages import (
     Stop,
     Suspicion,
 )
-from bamboo_core.spec import Numerics
+from bamboo_core.spec import Numerics, RedundancyMode
 from bamboo_core.view import Outcome
 
 from .fleet import Fleet, committed, running, spec
@@ -308,6 +308,18 @@ def test_a_holder_that_was_given_up_is_asked_again_before_a_restore() -> None:
     fleet.wait(6.0)
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_how_long_a_holder_is_waited_for_does_not_depend_on_how_often_that_has_happened() -> None:
+    fleet = running(pipelines=1, stages=2, steps=200, mode=RedundancyMode.NONE)
+    for _ in range(6):
+        step = max(step for _, step in fleet.commits) if fleet.commits else 0
+        fleet.until(lambda step=step: committed(fleet, step + 3))
+        fleet.tell(a.Lost(A1, confirmed=False, evidence="unreachable"))
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+        fleet.idle(5.5)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
     assert fleet.arbiter.durable.attempt == 0
 
 
