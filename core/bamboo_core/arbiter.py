@@ -193,9 +193,11 @@ class Arbiter:
             self._returned(agent, hello, now)
 
     def _is_back(self, agent: AgentId) -> bool:
-        """Before a start nobody decides without the silent: who is heard again counts again."""
+        """Who has no part decides nothing: heard again, it counts again, so that nobody has to do
+        without it when it is needed."""
         _, known = self._rounds.doubted.get(agent, ("", None))
-        if self._rounds.phase is not Phase.WAITING or known is None or not known.is_connected:
+        is_idle = self._rounds.phase in (Phase.WAITING, Phase.RUNNING)
+        if not is_idle or known is None or not known.is_connected:
             return False
         del self._rounds.doubted[agent]
         self._roster.agents[agent] = known
@@ -365,7 +367,9 @@ class Arbiter:
     def _try_change(self, goal: Goal, now: float) -> None:
         rounds = self._rounds
         assert rounds.plan is not None
-        if rounds.finished and rounds.finished >= rounds.members.intersection(rounds.plan.live):
+        all_have = rounds.finished >= rounds.members.intersection(rounds.plan.live)
+        is_resumed = rounds.is_suspending and not goal.suspended
+        if rounds.finished and all_have and not is_resumed:
             self._complete()
             return
         why = changes.due(
@@ -378,6 +382,7 @@ class Arbiter:
             is_settled=now >= self._roster.ready_at + self._timing.join_grace_s,
             is_suspending=rounds.is_suspending,
             learned=rounds.learned,
+            is_overdue=now >= rounds.lesson_by,
             ledger=rounds.ledger,
             now=now,
         )

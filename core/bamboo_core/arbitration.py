@@ -33,6 +33,7 @@ class Timing:
     before an entry; report_floor_s: least time for a report (else 3 x the longest instruction);
     learn_above_bytes: newcomers that lack more get their copies while the others train on, and
     enter with a stop of its own (0.2 s of a 10 Gbit/s link: about what such a stop costs);
+    lesson_s: how long that may take before all wait for it;
     voter_wait_s: how long to wait for a voter before a restore; return_s: how long a new leader
     waits for the members; heartbeat_s, lease_s: what agents are told.
     """
@@ -41,6 +42,7 @@ class Timing:
     join_grace_s: float = 1.0
     report_floor_s: float = 2.0
     learn_above_bytes: float = 256e6
+    lesson_s: float = 600.0
     voter_wait_s: float = 60.0
     return_s: float = 15.0
     heartbeat_s: float = 0.2

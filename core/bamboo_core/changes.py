@@ -29,6 +29,7 @@ def due(
     is_settled: bool,
     is_suspending: bool,
     learned: Collection[AgentId],
+    is_overdue: bool,
     ledger: Ledger,
     now: float,
 ) -> str:
@@ -37,23 +38,28 @@ def due(
     departures: when agents will be gone by their own notice; standby: ready agents without a part;
     fresh: those of them that the last plan had no chance to seat; is_settled: none of them came
     just now; is_suspending: the plan suspends the job already; learned: those who learn and keep
-    up. Nobody else joins while some have still to learn.
+    up; is_overdue: the others have had their time. Nobody else joins while some have still to
+    learn, nor when all steps of the plan are committed.
     """
+    if is_suspending:
+        return "" if goal.suspended else "the job is to go on"
     leaving = [a for a in (*plan.live, *plan.learns) if a in departures]
     late_s = 2 * transition_s(ledger.step_s)
     late = [a for a in leaving if fresh or departures[a] - now <= late_s]
     if late:
         return f"{', '.join(late)} will go away"
-    if is_suspending:
-        return ""
     running = ledger.committed.step + 1 if ledger.committed is not None else 0
     if goal.suspended and max(plan.target, running) + 1 < plan.last:
         return "the job is to be suspended"
     if len(plan.pipelines) > goal.pipelines:
         return f"{goal.pipelines} pipelines are wanted"
+    if running >= plan.last:
+        return ""
     learning = [a for a in plan.learns if a in members]
     if learning:
-        ready = all(a in learned for a in learning)
+        ready, late = all(a in learned for a in learning), [a for a in learning if a not in learned]
+        if not ready and is_overdue:
+            return f"copies take too long on {', '.join(late)}"
         return f"copies are complete on {', '.join(learning)}" if ready else ""
     if not is_settled or not fresh:
         return ""

@@ -60,7 +60,7 @@ class Rounds:
     """members: who must report; plan: in force since the last decision of this leader; unseated:
     agents to whom the last plan gives nothing lasting; finished: members whose last program has
     run; doubted: lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever;
-    learned: those who learn and keep up with the others by now."""
+    learned: those who learn and keep up with the others by now; lesson_by: until when they may."""
 
     def __init__(
         self, job: ArbiterJob, out: Outbox, roster: Roster, evidence: Evidence, term: int
@@ -80,7 +80,7 @@ class Rounds:
         self.doubted: dict[AgentId, Doubt] = {}
         self.fenced: set[AgentId] = set()
         self.learned: set[AgentId] = set()
-        self._lessons = 0
+        self._lessons, self.lesson_by = 0, inf
         self.deadline = inf
         self.stopped_at: float | None = None
         self.request = 0
@@ -204,7 +204,7 @@ class Rounds:
                 self.phase = Phase.HOLDING
                 self.begin("whoever is left is asked", now)
             else:
-                self.restore("all agents are lost", now)
+                self._mourn("all agents are lost", now)
             return
         if voters and not voters & self.reports.keys() and not voters <= self.dead:
             text = "no voter of the newest plan has reported: it may still be running elsewhere"
@@ -212,7 +212,7 @@ class Rounds:
             self._hold(text, self._voter_by, now)
             return
         self._voter_by = inf
-        staying = self.members - self._leavers()
+        staying = self.members - self._leavers(now)
         if not self._is_enough(staying):
             self._hold(f"{len(staying)} agents are too few to go on; their state is kept", inf, now)
             return
@@ -220,13 +220,22 @@ class Rounds:
         self.phase, self.detail = Phase.PLANNING, "computing the plan"
         self._out.at_once(ComputePlan(self.request, self._make_request(now)))
 
-    def _leavers(self) -> set[AgentId]:
+    def _leavers(self, now: float) -> set[AgentId]:
         """Members without a future: all who will go away; but whom only the goal wants to leave
-        has one as long as the others are too few."""
+        has one as long as the others are too few, and for the last step before a rest everyone
+        who lives as long as that takes."""
+        assert self.goal is not None
         going = {a for a in self.members if self._roster.is_departing(a)}
+        if self.goal.suspended:
+            soon, leave_at = self._soon(now), self._roster.departures()
+            return {a for a in going if leave_at.get(a, inf) < soon}
         if self._is_enough(self.members - going):
             return going
         return going - self._roster.present()
+
+    def _soon(self, now: float) -> float:
+        """Whoever is gone by then cannot hand over in order."""
+        return now + changes.transition_s(self.ledger.step_s)
 
     def _is_enough(self, agents: Set[AgentId]) -> bool:
         assert self.goal is not None
@@ -240,23 +249,25 @@ class Rounds:
             self.end(Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
             return
         self.phase, self.detail, self.deadline = Phase.HOLDING, text, deadline
-        self._retry_at = now + self._retry_s
+        self._retry_at = min(self._retry_at, now + self._retry_s)  # newcomers do not put it off
+        if deadline == inf:
+            self._copy_by = inf
         self.record(Happening.WAITING, text, Severity.WARNING)
 
     def try_again(self, now: float) -> None:
         """Newcomers may help; a voter that stays away is waited for only so long."""
         if now >= self.deadline:
             self.restore(self.detail, now)
+        elif now >= self._retry_at and self._readmit():
+            self._retry_at = inf
+            self.begin("agents that were given up are asked again", now)
         elif self._unasked():
             self.begin("more agents are ready", now)
-        elif now >= self._retry_at and self._readmit():
-            self.begin("agents that were given up are asked again", now)
 
     def _make_request(self, now: float) -> PlanRequest:
         assert self.goal is not None
         durable, roster = self.durable, self._roster
-        draining = frozenset(self._leavers())
-        soon = now + changes.transition_s(self.ledger.step_s)
+        draining, soon = frozenset(self._leavers(now)), self._soon(now)
         leave_at = roster.departures()
         ready = roster.reference(self.members)
         return PlanRequest(
@@ -339,7 +350,8 @@ class Rounds:
         self._lessons = self._lessons + 1 if plan.learns else 0
         self.learned.clear()
         self.phase, self.detail, self.deadline = Phase.RUNNING, "", inf
-        self._voter_by = self._copy_by = inf
+        self._voter_by = self._copy_by = self._retry_at = inf
+        self.lesson_by = now + self._timing.lesson_s if plan.learns else inf
         self.ledger.progress_at = now
         self._out.save(
             plan=plan.fence,
@@ -398,7 +410,7 @@ class Rounds:
         self.members.clear()
         self.plan, self.ledger.committed, self.is_suspending = None, None, False
         self.phase, self.detail, self.deadline = Phase.WAITING, why, inf
-        self._voter_by = self._copy_by = inf
+        self._voter_by = self._copy_by = self._retry_at = inf
         self._roster.ready_at = now
         self.unseated.clear()
         self.fence_off()

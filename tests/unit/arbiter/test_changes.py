@@ -10,7 +10,7 @@ from bamboo_core import arbitration as a
 from bamboo_core import changes
 from bamboo_core.ids import AgentId, Fence
 from bamboo_core.ledger import Ledger
-from bamboo_core.messages import Left, Notice, Release
+from bamboo_core.messages import CommitRecord, Left, Notice, Release
 from bamboo_core.numerics import BatchShape
 from bamboo_core.plan import Plan
 from bamboo_core.spec import Adjacency, PlacementSpec
@@ -274,6 +274,7 @@ def due(**known: object) -> str:
         "is_settled": True,
         "is_suspending": False,
         "learned": set(),
+        "is_overdue": False,
         "ledger": Ledger(9, step_s=2.0),
         "now": 100.0,
     }
@@ -284,13 +285,32 @@ def test_nothing_is_due_in_a_quiet_job() -> None:
     assert due() == ""
 
 
+def test_nobody_joins_when_every_step_is_committed() -> None:
+    newcomer = {"standby": {"n"}, "fresh": {"n"}, "members": {"a"}}
+    assert due(**newcomer) == "1 agents can join"
+    last = CommitRecord(8)
+    assert due(**newcomer, ledger=Ledger(9, step_s=2.0, committed=last)) == ""
+
+
+def test_a_lesson_takes_only_so_long() -> None:
+    n, slow = AgentId("n"), AgentId("slow")
+    learning = {"plan": replace(plan(), learns={n: ((0, 1),), slow: ((1, 2),)})}
+    learning["members"] = {"a", "b", n, slow}
+    assert due(**learning, learned={n}) == ""
+    assert due(**learning, learned={n}, is_overdue=True) == "copies take too long on slow"
+    text = "copies are complete on n, slow"
+    assert due(**learning, learned={n, slow}, is_overdue=True) == text
+
+
 @pytest.mark.parametrize(("departs_at", "is_due"), [(110.0, True), (113.0, True), (115.0, False)])
 def test_a_leaver_is_waited_for_while_there_is_time(departs_at: float, is_due: bool) -> None:
     assert bool(due(departures={AgentId("a"): departs_at})) is is_due
 
 
 def test_a_plan_that_suspends_is_left_alone() -> None:
-    assert due(goal=a.Goal(1, suspended=True), is_suspending=True) == ""
+    leaves = {AgentId("a"): 101.0}
+    assert due(goal=a.Goal(1, suspended=True), is_suspending=True, departures=leaves) == ""
+    assert due(is_suspending=True) == "the job is to go on"
     assert due(goal=a.Goal(1, suspended=True)) == "the job is to be suspended"
 
 

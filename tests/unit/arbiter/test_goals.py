@@ -8,6 +8,7 @@ import pytest
 
 from bamboo_core import arbitration as a
 from bamboo_core.ids import AgentId
+from bamboo_core.messages import Notice
 from bamboo_core.view import Outcome
 
 from .fleet import Fleet, committed, running, spec
@@ -113,3 +114,42 @@ def test_goals_are_compared_without_who_is_awaited() -> None:
     goal = a.Goal(2, expected=frozenset({AgentId("a0")}))
     assert replace(goal, expected=frozenset()) == a.Goal(2)
     assert [a.Goal(2, least=x).at_least for x in (0, 1, 2, 3)] == [1, 1, 2, 2]
+
+
+# ---------------------------------------------------------------- suspend and resume
+
+
+@pytest.mark.parametrize("is_noticed", [False, True])
+def test_agents_that_will_go_away_save_the_job_before(is_noticed: bool) -> None:
+    """They live, and as long as the last step takes: nothing need be lost."""
+    fleet = running(pipelines=2, stages=2, steps=60, every=0)
+    fleet.until(lambda: committed(fleet, 9))
+    drained = frozenset[AgentId]() if is_noticed else frozenset(fleet.agents)
+    for name in fleet.agents if is_noticed else ():
+        fleet.receive(name, Notice(120.0, "spot"))
+    fleet.tell(a.Goal(2, suspended=True, drained=drained))
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.SUSPENDED
+    assert [m.step for m in fleet.arbiter.durable.manifests] == [
+        fleet.arbiter.durable.committed + 1
+    ]
+
+
+@pytest.mark.parametrize("has_finished", [False, True])
+def test_a_job_that_is_resumed_before_it_rests_goes_on(has_finished: bool) -> None:
+    """Without a checkpoint all of it would be lost."""
+    fleet = Fleet(replace(spec(pipelines=2, stages=2, steps=40), checkpoint=None), layers=2)
+    fleet.add_grid(2, 2)
+    fleet.tell(a.Goal(2))
+    fleet.until(lambda: committed(fleet, 9))
+    fleet.tell(a.Goal(2, suspended=True))
+    fleet.until(lambda: phase(fleet) is a.Phase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    if has_finished:
+        fleet.until(lambda: len(fleet.arbiter._rounds.finished) == len(plan.live) - 1)
+    fleet.tell(a.Goal(2))
+    check_complete(fleet)
+    told = [n for (_, step), n in fleet.commits.items() if step < 40]
+    assert set(told) == {4}  # once by each of four agents: nothing was done again

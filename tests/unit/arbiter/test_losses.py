@@ -323,6 +323,59 @@ def test_how_long_a_holder_is_waited_for_does_not_depend_on_how_often_that_has_h
     assert fleet.arbiter.durable.attempt == 0
 
 
+def test_newcomers_do_not_put_off_that_a_holder_is_asked_again() -> None:
+    fleet = running(stages=4, steps=200, mode=RedundancyMode.NONE)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.Lost(AgentId("a3"), confirmed=False, evidence="unreachable"))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    for i in range(4):
+        fleet.idle(3.0)
+        fleet.add(f"n{i}", f"z{i % 2}")
+        fleet.until(lambda: fleet.arbiter.status().phase in (a.Phase.HOLDING, a.Phase.RUNNING))
+    assert fleet.arbiter.status().phase is a.Phase.RUNNING
+    assert fleet.arbiter.durable.attempt == 0
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_leaver_that_was_given_up_is_asked_when_all_others_are_dead(is_first: bool) -> None:
+    fleet = running(pipelines=2, stages=1, steps=200)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: bool(fleet.arbiter.status().leaving))
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    (stays,), (leaves,) = plan.live, plan.leaving
+    mistake = a.Lost(leaves, confirmed=False, evidence="not heard of")
+    if is_first:
+        fleet.tell(mistake)
+    fleet.kill(stays)
+    if not is_first:
+        fleet.tell(mistake)
+    fleet.wait(7.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_a_spare_that_was_silent_counts_again_when_it_is_heard() -> None:
+    fleet = running(pipelines=2, stages=2, steps=200)
+    spare = fleet.add("n1", "z1")
+    for _ in range(16):
+        fleet.now += 0.25
+        for name in fleet.agents:
+            if name != spare.name:
+                fleet.receive(name, fleet.beat)
+        fleet.tell(a.Tick())
+    assert spare.name not in fleet.arbiter.status().standby
+    fleet.receive(spare.name, fleet.beat)
+    assert spare.name in fleet.arbiter.status().standby
+    fleet.kill("a1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert spare.name in plan.live
+
+
 def test_a_holder_that_is_dead_for_certain_is_not_waited_for() -> None:
     fleet = mourning()
     fleet.kill("a0")
