@@ -81,6 +81,14 @@ def _want(world: World, pipelines: int) -> None:
     world.to_arbiter(world.operators.leader, world.operators.goal)
 
 
+def _drain(world: World, *names: AgentId) -> None:
+    """Their nodes are about to be replaced: they may go as soon as they are not needed."""
+    goal = world.operators.goal
+    world.operators.goal = replace(goal, drained=goal.drained | frozenset(names))
+    world.noticed |= frozenset(names)
+    world.to_arbiter(world.operators.leader, world.operators.goal)
+
+
 def _regrid(world: World, pipelines: int, stages: int) -> None:
     """A new leader with a spec of another P, while agents live; D as well."""
     world.operators.regrid(pipelines, stages)
@@ -154,6 +162,7 @@ DISTURBANCES: dict[str, Callable[..., None]] = {
     "start": lambda w, name: w.start(name),
     "notice": _notice,
     "want": _want,
+    "drain": _drain,
     "restart operator": lambda w, lossy: _restart_operator(w, lossy=lossy),
     "second operator": lambda w: _restart_operator(w, split=True),
     "regrid": _regrid,

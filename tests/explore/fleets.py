@@ -39,7 +39,8 @@ def changes(base: History, part: Part = WHOLE) -> Branches:
 
 
 def crowds(base: History, part: Part = WHOLE) -> Branches:
-    """More agents than the zone rule can seat, some lost, while the goal goes up and down."""
+    """More agents than the zone rule can seat, some lost, while the goal goes up and down; some or
+    all are on nodes that are to be replaced."""
     rng, job = random.Random(base.seed + part.phase), base.job
     for n, at in enumerate(walk(base, part), part.turn):
         found = at
@@ -49,6 +50,10 @@ def crowds(base: History, part: Part = WHOLE) -> Branches:
         for _ in range(n % 4):
             found = branch(found, rng.randrange(40), ("kill", rng.choice(job.at_start), n % 3))
         yield aside(found)
+        if n % 3 == 0:
+            count = rng.randrange(1, 1 + len(job.at_start))
+            names = sorted(rng.sample(job.at_start, count))
+            found = branch(found, rng.randrange(30), ("drain", *names))
         for _ in range(2):
             want = 1 + rng.randrange(job.pipelines)
             found = branch(found, rng.randrange(60), ("want", want))
