@@ -2,7 +2,9 @@
 
 Events are handled at once and without waiting; what takes time (writing facts, planning, deleting
 pods) runs in tasks that come back as events. A defect in one job's arbiter restarts that arbiter
-with a higher term and leaves the others alone.
+with a higher term after a pause and leaves the others alone. What is said during the pause, or while
+it is not certain that we lead, is held and said in order afterwards: nothing counts as said that the
+arbiter will not hear.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -71,8 +74,13 @@ RETURN_S = 30.0
 """Members have so long to find a new leader: where the operator has no Service, nodes take a while
 to show them its new address."""
 
+_FIRST_PAUSE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
 _RETRY_S = 1.0
+
+_MOST_HELD = 10_000
+"""Events. An agent says nothing after its Hello until it is welcome, so that only clients that come
+and go all the time get here."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,7 @@ class Ports:
 
     persist: writes facts under the rule of :mod:`bamboo_operator.facts`; dismiss: deletes a pod;
     record: (job, record); wake: asks for a reconcile, wake_later: for one in a while, for the sake
-    of progress; is_leading: false silences everything.
+    of progress; is_leading: false silences everything until it is true again.
     """
 
     persist: Callable[[JobView, Durable, facts.Line], Coroutine[Any, Any, None]]
@@ -124,7 +132,8 @@ class JobActor:
         self._keys: dict[AgentId, bytes] = {}
         self._dismissed: set[AgentId] = set()
         self._reported_lost: set[AgentId] = set()
-        self._noticed: set[AgentId] = set()
+        self._notices: dict[AgentId, tuple[Notice, float]] = {}
+        self._counted: set[AgentId] = set()
         self._goal: Goal | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: Persist | None = None
@@ -134,6 +143,8 @@ class JobActor:
         self._faults = 0
         self._ticks = 0
         self._restart_at = 0.0
+        self._held: deque[tuple[Event, bool]] = deque()
+        self._facts = durable
         self._arbiter = self._make(durable)
 
     def _make(self, durable: Durable) -> Arbiter:
@@ -153,12 +164,17 @@ class JobActor:
         session = self.sessions.open(hello.agent)
         key = self._keys.setdefault(hello.agent, os.urandom(16))
         self.tell(Connected(hello, key))
+        if hello.agent in self._notices:
+            # Said once only, and perhaps to an arbiter that is no more.
+            notice, at = self._notices[hello.agent]
+            left_s = max(0.0, at + notice.lead_s - asyncio.get_running_loop().time())
+            self.tell(Received(hello.agent, replace(notice, lead_s=left_s)))
         return session
 
     def receive(self, session: Session, message: AgentMessage) -> None:
-        """A message has come on a stream; one of a stream that was replaced is dropped."""
+        """A message has come on a stream; the last words on one that was replaced count too."""
         if isinstance(message, Notice):
-            self._noticed.add(session.agent)
+            self._notices[session.agent] = message, asyncio.get_running_loop().time()
         before, durable = self._storage.trouble, self._arbiter.durable
         if isinstance(message, Ready) and session.agent in durable.members:
             message = replace(message, storage_error="")  # what it found when it started
@@ -166,9 +182,7 @@ class JobActor:
         if isinstance(message, Ready) and durable.plan != Fence():
             message = self._admitted(message, is_news=is_news)
         is_failed_write = isinstance(message, BadCheckpoint) and message.cause != ""
-        self._is_old_news = is_failed_write and not is_news
-        self.tell(Received(session.agent, message))
-        self._is_old_news = False
+        self.tell(Received(session.agent, message), is_old_news=is_failed_write and not is_news)
         if self._storage.trouble != before:
             self._ports.wake(self.job)
 
@@ -239,39 +253,63 @@ class JobActor:
 
     def tick(self) -> None:
         """Time has passed."""
-        self.tell(Tick())
         self._ticks += 1
-        if self._ticks % _TICKS_A_LOOK == 0:
-            self._notice_change()
+        self.tell(Tick())
 
-    def tell(self, event: Event) -> None:
-        """Let the arbiter handle an event and perform what it wants."""
-        loop = asyncio.get_running_loop()
-        if self.is_overtaken or not self._ports.is_leading() or loop.time() < self._restart_at:
-            return
-        effects: list[Effect] = []
+    def tell(self, event: Event, *, is_old_news: bool = False) -> None:
+        """Let the arbiter handle an event and perform what it wants: now, or when it may again.
+
+        is_old_news: users have been told of the bad checkpoint's cause.
+        """
+        if self.is_overtaken:
+            return  # who replaces this actor begins from the cluster and from new sessions
+        if self._is_listening() or not _is_routine(event):
+            self._held.append((event, is_old_news))
+        if len(self._held) > _MOST_HELD:
+            log.warning("too much is held back", extra={"job": self.job.name})
+            self._restart()
+        while self._held and self._is_listening():
+            self._handle(*self._held.popleft())
+
+    def _is_listening(self) -> bool:
+        is_paused = asyncio.get_running_loop().time() < self._restart_at
+        return not is_paused and not self.is_overtaken and self._ports.is_leading()
+
+    def _handle(self, event: Event, is_old_news: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        is_due = self._ticks % _TICKS_A_LOOK == 0 if isinstance(event, Tick) else False
+        self._is_old_news = is_old_news
         try:
-            effects = self._arbiter.handle(event, loop.time())
+            effects = self._arbiter.handle(event, now)
+            self._facts = self._arbiter.durable
             for effect in effects:
                 self._perform(effect)
+            if effects or is_due or not _is_routine(event):
+                self._notice_change()
         except Exception:
             # A supervisor: a defect costs this job a pause, and the others nothing.
             log.exception("the arbiter failed", extra={"job": self.job.name, "uid": self.job.uid})
             self._faults += 1
-            self._restart_at = loop.time() + min(_LONGEST_PAUSE_S, 2.0**self._faults)
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (self._faults - 1))
+            self._restart_at = now + pause_s
             self._restart()
-        if effects or not _is_routine(event):
-            self._notice_change()
 
     def _restart(self) -> None:
-        """A new arbiter, as a new leader would make it; agents come back to it."""
-        self._follow(self._arbiter.status())
+        """A new arbiter, as a new leader would make it; agents come back to it.
+
+        It begins from the facts of the last event that was handled to its end: what a failed one
+        changed has had no effect on anybody. What only the cluster says, the reconcile that is
+        woken says again; what agents say once, their next sessions do. What was done outside
+        (pods dismissed, users told, keys given) stays known.
+        """
         self._term += 1
         for session in self.sessions.all():
             self.sessions.close(session.agent)
         self._pending = None
         self._goal = None
-        self._arbiter = self._make(self._arbiter.durable)
+        self._reported_lost.clear()
+        self._held.clear()
+        self._arbiter = self._make(self._facts)
         self._ports.wake(self.job)
 
     def _perform(self, effect: Effect) -> None:
@@ -302,8 +340,16 @@ class JobActor:
                 arbiter = self._arbiter
                 try:
                     await self._ports.persist(self.job, wanted.durable, self._line)
-                except facts.NotWrittenError as error:
-                    log.warning("facts are not durable yet", extra={"error": str(error)})
+                except (facts.JobGoneError, facts.OvertakenError):
+                    raise
+                except Exception as error:
+                    # Whatever it was, the arbiter waits for these facts until they are written.
+                    is_known = isinstance(error, facts.NotWrittenError)
+                    log.warning(
+                        "facts are not durable yet",
+                        extra={"error": str(error)},
+                        exc_info=None if is_known else error,
+                    )
                     await asyncio.sleep(_RETRY_S)
                     continue
                 if self._pending is wanted:
@@ -330,11 +376,14 @@ class JobActor:
             self.tell(Planned(order.id, result))
 
     def _count(self, record: Record) -> None:
-        """Losses are members that went away by no one's wish."""
-        if record.reason is Happening.AGENT_LEAVING:
-            self.losses = Losses(self.losses.total + 1, self.losses.noticed + 1)
-        elif record.reason is Happening.AGENT_LOST and record.agent not in self._noticed:
-            self.losses = Losses(self.losses.total + 1, self.losses.noticed)
+        """Losses are members that went away by no one's wish: each once, whoever leads it."""
+        is_leaving = record.reason is Happening.AGENT_LEAVING
+        is_loss = is_leaving or record.reason is Happening.AGENT_LOST
+        if not is_loss or record.agent is None or record.agent in self._counted:
+            return
+        self._counted.add(record.agent)
+        noticed = is_leaving or record.agent in self._notices
+        self.losses = Losses(self.losses.total + 1, self.losses.noticed + noticed)
 
     def _follow(self, status: ArbiterStatus) -> None:
         self._told = training.follow(self._told, status, self._arbiter.durable)
