@@ -2,9 +2,9 @@
 
 Events are handled at once and without waiting; what takes time (writing facts, planning, deleting
 pods) runs in tasks that come back as events. A defect in one job's arbiter restarts that arbiter
-with a higher term after a pause and leaves the others alone. What is said during the pause, or while
-it is not certain that we lead, is held and said in order afterwards: nothing counts as said that the
-arbiter will not hear.
+with a higher term after a pause and leaves the others alone. What is said during the pause, or
+while it is not certain that we lead, is held and said in order afterwards: nothing counts as said
+that the arbiter will not hear.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class JobActor:
 
     def _handle(self, event: Event, is_old_news: bool) -> None:
         now = asyncio.get_running_loop().time()
-        is_due = self._ticks % _TICKS_A_LOOK == 0 if isinstance(event, Tick) else False
+        is_due = isinstance(event, Tick) and self._ticks % _TICKS_A_LOOK == 0
         self._is_old_news = is_old_news
         try:
             effects = self._arbiter.handle(event, now)
@@ -376,7 +376,7 @@ class JobActor:
             self.tell(Planned(order.id, result))
 
     def _count(self, record: Record) -> None:
-        """Losses are members that went away by no one's wish: each once, whoever leads it."""
+        """Losses are members that went away by no one's wish: each once, however often told."""
         is_leaving = record.reason is Happening.AGENT_LEAVING
         is_loss = is_leaving or record.reason is Happening.AGENT_LOST
         if not is_loss or record.agent is None or record.agent in self._counted:

@@ -26,7 +26,7 @@ from bamboo_core.messages import (
 )
 from bamboo_core.spec import JobSpec, from_manifest
 from bamboo_core.view import ClusterView, Losses, Outcome, PodPhase
-from bamboo_operator import api, facts, training
+from bamboo_operator import api, facts, jobs, training
 from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
@@ -55,6 +55,11 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not condition():  # noqa: ASYNC110 - what is waited for raises no event
             await asyncio.sleep(0.01)
+
+
+def ticked(actor: JobActor) -> JobActor:
+    actor.tick()
+    return actor
 
 
 async def refused(agent: Agent) -> tuple[grpc.StatusCode, str]:
@@ -302,13 +307,16 @@ async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
     def broken(event: object, now: float) -> None:
         raise KeyError("defect")
 
+    monkeypatch.setattr(jobs, "_FIRST_PAUSE_S", 0.2)
     monkeypatch.setattr(actor._arbiter, "handle", broken)
     actor.tick()
     code, _ = await refused(agent)
     assert code is grpc.StatusCode.OK
-    actor._restart_at = 0.0
     again = office.agent(NAMES[0], token=token)
     await again.hello()
+    await until(lambda: len(actor.sessions) == 1)
+    assert actor.view().connected == frozenset()
+    await until(lambda: ticked(actor).view().connected == {NAMES[0]})
     welcome = await again.hear()
     assert isinstance(welcome, Welcome)
     assert welcome.term == 4
@@ -321,6 +329,7 @@ async def test_who_does_not_lead_says_nothing(office: Office) -> None:
     agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
     await agent.hello()
     await until(lambda: len(actor.sessions) == 1)
+    actor.tick()
     assert actor.view().connected == frozenset()
     await agent.close()
 
@@ -423,6 +432,5 @@ async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
 
     assert told(Happening.AGENT_LOST, first) == Losses(1, 0)
     assert told(Happening.WORKER_FAILED, first) == Losses(1, 0)
-    actor._noticed.add(second)
     assert told(Happening.AGENT_LEAVING, second) == Losses(2, 1)
     assert told(Happening.AGENT_LOST, second) == Losses(2, 1)

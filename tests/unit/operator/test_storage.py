@@ -125,3 +125,16 @@ async def test_the_trouble_is_over_with_the_next_checkpoint(office: Office) -> N
     assert actor.view().checkpoint_error == ""
     actor.receive(session, ready(FULL))  # a member says again what it found when it started
     assert actor.view().checkpoint_error == ""
+
+
+async def test_old_news_that_is_held_stays_old(office: Office) -> None:
+    actor, session = lead(office, Durable(plan=Fence(0, 1, 4)))
+    actor.receive(session, ready())
+    actor.receive(session, failed(2))
+    office.is_leading = False
+    actor.receive(session, failed(4))
+    assert (0, 4) not in actor._arbiter.durable.bad
+    office.is_leading = True
+    actor.tick()
+    assert (0, 4) in actor._arbiter.durable.bad
+    assert len(complaints(office)) == 1
