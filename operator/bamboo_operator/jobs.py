@@ -290,7 +290,7 @@ class JobActor:
             # A supervisor: a defect costs this job a pause, and the others nothing.
             log.exception("the arbiter failed", extra={"job": self.job.name, "uid": self.job.uid})
             self._faults += 1
-            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** (self._faults - 1))
+            pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2.0 ** min(self._faults - 1, 10))
             self._restart_at = now + pause_s
             self._restart()
 
