@@ -10,7 +10,7 @@ from tests.explore.clone import clone
 from tests.explore.job import Job, regridded
 from tests.explore.network import OPERATOR
 from tests.explore.plans import Plans
-from tests.explore.seats import Seats
+from tests.explore.seats import Seats, as_durable, facts_of
 from tests.explore.verdict import Violation
 
 from bamboo_core.arbiter import Arbiter
@@ -91,8 +91,9 @@ class Operators:
             raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
         self.seats.written(write.durable)
         self.durable = write.durable
-        for plan in self._plans:  # a loss while planning: two plans of a fence, one is directed
-            if plan.fence == write.durable.plan and plan.members == write.durable.members:
+        for plan in self._plans:  # a loss or another goal while planning: one of them is directed
+            is_it = plan.fence == write.durable.plan
+            if is_it and facts_of(as_durable(plan)) == facts_of(write.durable):
                 self.plan, self._plans = plan, ()
         return True
 

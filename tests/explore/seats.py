@@ -40,7 +40,7 @@ class Seats:
         agents = [a for pipeline in durable.pipelines for a in pipeline if a is not None]
         if len(agents) > len(set(agents)):
             raise Violation(f"plan {durable.plan} gives one agent two seats: {durable.pipelines}")
-        facts = _facts_of(durable)
+        facts = facts_of(durable)
         before = self._facts.setdefault(durable.plan, facts)
         if before != facts:
             raise Violation(f"two plans of {durable.plan}: {before} and {facts}")
@@ -51,7 +51,7 @@ class Seats:
         of = [d.plan for d in self._made[fence] if d.directives.get(agent) is directive]
         if not of:
             raise Violation(f"{agent} follows a directive of {fence} that nobody has planned")
-        if self._facts.get(fence) != _facts_of(_as_durable(of[0])):
+        if self._facts.get(fence) != facts_of(as_durable(of[0])):
             raise Violation(f"{agent} follows a plan of {fence} that is not the durable one")
         seat = of[0].seats.get(agent)
         if seat is not None and self._taken.setdefault((fence, seat), agent) != agent:
@@ -59,7 +59,8 @@ class Seats:
             raise Violation(f"{agent} and {other} both sit on {seat} in {fence}")
 
 
-def _facts_of(durable: Durable) -> tuple[Any, ...]:
+def facts_of(durable: Durable) -> tuple[Any, ...]:
+    """What tells plans of one fence apart."""
     return (
         durable.members,
         durable.voters,
@@ -70,7 +71,8 @@ def _facts_of(durable: Durable) -> tuple[Any, ...]:
     )
 
 
-def _as_durable(plan: Any) -> Durable:
+def as_durable(plan: Any) -> Durable:
+    """The facts that it becomes."""
     return Durable(
         members=plan.members,
         voters=plan.live,

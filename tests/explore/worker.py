@@ -166,8 +166,10 @@ class Worker:
         directive = executor.directive
         if directive is None or executor.ended <= directive.target:
             return False
-        self.settled = frozenset(layers_of(directive.wanted))
-        return any(executor.versions.get(x, -1) < executor.ended for x in self.settled)
+        wanted = frozenset(layers_of(directive.wanted))
+        if self.name in directive.voters:  # who learns may be behind when the others die
+            self.settled = wanted
+        return any(executor.versions.get(x, -1) < executor.ended for x in wanted)
 
     # ------------------------------------------------------------ effects
 
