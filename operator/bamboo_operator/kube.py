@@ -155,7 +155,13 @@ def _resource(path: str) -> str:
 
 
 def _parsed(text: str) -> Object:
-    parsed: Object = json.loads(text)
+    """ApiError if it is no object: something between us and the API server has answered."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ApiError(0, "Unreachable", f"the answer is not the API server's: {text[:500]}")
     return parsed
 
 
