@@ -283,10 +283,9 @@ class Arbiter:
         manifest, durable = sealed.manifest, self.durable
         if manifest.attempt != durable.attempt:
             return
-        known, bad, mark = durable.manifests, durable.bad, (manifest.attempt, manifest.step)
-        known = with_manifest(known, manifest)
-        if mark in bad and self._rounds.writes_anew(manifest.step):
-            bad = tuple(x for x in bad if x != mark)
+        known, bad = with_manifest(durable.manifests, manifest), durable.bad
+        if self._rounds.writes_anew(manifest.step):
+            bad = tuple(mark for mark in bad if mark != (manifest.attempt, manifest.step))
         if (known, bad) != (durable.manifests, durable.bad):
             self._out.save(manifests=known, bad=bad)
             text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"

@@ -57,10 +57,10 @@ def due(
         return ""
     learning = [a for a in plan.learns if a in members]
     if learning:
-        ready, late = all(a in learned for a in learning), [a for a in learning if a not in learned]
-        if not ready and is_overdue:
-            return f"copies take too long on {', '.join(late)}"
-        return f"copies are complete on {', '.join(learning)}" if ready else ""
+        behind = [a for a in learning if a not in learned]
+        if not behind:
+            return f"copies are complete on {', '.join(learning)}"
+        return f"copies take too long on {', '.join(behind)}" if is_overdue else ""
     if not is_settled or not fresh:
         return ""
     drained = [a for a in plan.live if a in goal.drained]

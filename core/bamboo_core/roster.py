@@ -93,10 +93,6 @@ class Roster:
             if x.is_connected and x.ready is not None and not self.is_departing(a)
         }
 
-    def present(self) -> set[AgentId]:
-        """Those who are known and have not said that they will go away."""
-        return {a for a, x in self.agents.items() if x.departs_at == inf}
-
     def departures(self) -> dict[AgentId, float]:
         """When agents will be gone, of those that said so."""
         return {a: x.departs_at for a, x in self.agents.items() if x.departs_at < inf}

@@ -226,12 +226,12 @@ class Rounds:
         who lives as long as that takes."""
         assert self.goal is not None
         going = {a for a in self.members if self._roster.is_departing(a)}
+        leave_at = self._roster.departures()
         if self.goal.suspended:
-            soon, leave_at = self._soon(now), self._roster.departures()
-            return {a for a in going if leave_at.get(a, inf) < soon}
+            return {a for a in going if leave_at.get(a, inf) < self._soon(now)}
         if self._is_enough(self.members - going):
             return going
-        return going - self._roster.present()
+        return going & leave_at.keys()
 
     def _soon(self, now: float) -> float:
         """Whoever is gone by then cannot hand over in order."""

@@ -24,6 +24,16 @@ from .fleet import Fleet, committed, running
 A1 = AgentId("a1")
 
 
+def replaced() -> Fleet:
+    """Steps up to 5 are committed, version 4 is saved; then all agents are lost and others come."""
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 3, "b")
+    return fleet
+
+
 def check_repeated(fleet: Fleet) -> None:
     """A new attempt began with version 4, though steps 4 and 5 had been committed."""
     durable = fleet.arbiter.durable
@@ -34,11 +44,7 @@ def check_repeated(fleet: Fleet) -> None:
 
 
 def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
+    fleet = replaced()
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -78,11 +84,7 @@ def test_a_newcomer_with_a_seat_and_nothing_else_does_not_begin_again_in_silence
 
 def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
     """Kept by an agent that nobody reached, and said when it is back."""
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
+    fleet = replaced()
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().members)
     late = next(iter(fleet.agents.values()))
     fleet.tell(a.Connected(replace(late.hello, fence=Fence(0, 1, 1)), b"key"))
@@ -91,11 +93,7 @@ def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
 
 
 def test_a_bad_checkpoint_is_passed_over() -> None:
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
+    fleet = replaced()
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
     fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "hash of layer 2 differs"))
     fleet.run()
@@ -134,11 +132,7 @@ def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known:
 
 def test_a_base_that_turns_out_torn_when_all_have_read_it_repeats_nothing() -> None:
     """A new leader looks at the files again: what was read from them lives on."""
-    fleet = running(steps=8, every=2)
-    fleet.until(lambda: committed(fleet, 5))
-    for name in list(fleet.agents):
-        fleet.kill(name)
-    fleet.add_grid(1, 3, "b")
+    fleet = replaced()
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 6))
     fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "layer 2 is missing"))
     fleet.run()
