@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 from bamboo_cli.job import Manifest
 
@@ -22,8 +22,8 @@ _EPOCH = re.compile(r"epoch (\d+): (.*)", re.DOTALL)
 @dataclass(frozen=True)
 class Recovery:
     """why: what stopped training, or how the loss was told while it was stopped; plan: with whom it
-    went on; stopped_at, resumed_at: Unix time in seconds of that and of the first commit after it,
-    None if it never came."""
+    went on; stopped_at, resumed_at: Unix time in seconds of the stop, which may have begun before
+    the loss, and of the first commit after it, None if it never came."""
 
     why: str
     plan: str
@@ -64,7 +64,7 @@ def _stop(pods: Sequence[str], told: Sequence[_Told]) -> _Told | None:
 def _loss_while_stopped(
     pods: Sequence[str], told: Sequence[_Told], events: Iterable[Manifest]
 ) -> _Told | None:
-    """The first event about one of the pods itself, as if it had begun the epoch of its time."""
+    """The stop of that time, in the words of the first event about one of the pods itself."""
     names = tuple(f"{pod}{end}" for pod in pods for end in (": ", " "))
     about = [e for e in events if e.get("reason") in _GONE and e["message"].startswith(names)]
     first = min(
@@ -73,8 +73,11 @@ def _loss_while_stopped(
     if first is None:
         return None
     at, event = first
-    epochs = [t.epoch for t in told if t.reason == "Stopped" and t.at <= at]
-    return _Told(event["reason"], max(epochs), event["message"], at) if epochs else None
+    stop = max(
+        (t for t in told if t.reason == "Stopped" and t.at <= at),
+        key=attrgetter("epoch"), default=None,
+    )  # fmt: skip
+    return stop and replace(stop, text=event["message"])
 
 
 def _first(told: Sequence[_Told], reason: str, epoch: int) -> _Told | None:

@@ -137,9 +137,12 @@ def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, str]:
     found = recovery(hit.pods, events)
     if found is None:
         return "no event tells", "-", "-"
-    began_at = found.stopped_at if hit.blow is Blow.NOTICED else hit.at_s
+    if found.resumed_at is not None and found.resumed_at <= hit.at_s:
+        return found.plan, "no stop", "-"  # nobody waited for it: it learned, or had only to leave
+    stopped_at = max(found.stopped_at, hit.at_s)  # the blow may fall on agents that stand still
+    began_at = stopped_at if hit.blow is Blow.NOTICED else hit.at_s
     pause = "-" if found.resumed_at is None else f"{found.resumed_at - began_at:.2f} s"
-    return found.plan, f"{found.stopped_at - hit.at_s:.2f} s", pause
+    return found.plan, f"{stopped_at - hit.at_s:.2f} s", pause
 
 
 def verdict(comparison: Comparison) -> Text:

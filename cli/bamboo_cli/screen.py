@@ -25,6 +25,7 @@ _PHASE_STYLES = {
 _SEAT_STYLES = {"Running": "green", "Succeeded": "cyan", "Failed": "red", "Terminating": "yellow"}
 _ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow", "bright_green")
 _BAR_WIDTH = 40
+_MOST_NEWS = 6
 _MOST_ROWS, _MOST_COLUMNS = 16, 12
 
 
@@ -51,7 +52,7 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
     if snapshot.nodes:
         parts.append(nodes_line(snapshot.nodes))
     parts.append(grid(snapshot))
-    parts += [Text(line, style="dim") for line in snapshot.news]
+    parts += [Text(line, style="dim") for line in snapshot.news[-_MOST_NEWS:]]
     title = f"{snapshot.job.namespace}/{snapshot.job.name}"
     return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED)
 

@@ -10,7 +10,8 @@ from bamboo_cli.job import Job, Manifest, read_job, ready_by_zone, seats, zones_
 from bamboo_cli.kube import Kube, event_time
 from bamboo_cli.screen import Snapshot
 
-_NEWS = 6
+_NEWS = 30
+"""More than an operator says between two looks."""
 _POLL_S = 0.7
 
 

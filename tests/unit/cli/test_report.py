@@ -149,7 +149,7 @@ def test_who_is_lost_while_all_are_stopped_is_named_by_its_own_event() -> None:
     found = recovery(["gpt-p0-s2-i0", "gpt-p0-s1-i0"], [*while_stopped, *EVENTS])
     assert found is not None
     assert found.why == "gpt-p0-s2-i0 has handed over what it held"
-    assert (found.stopped_at, found.resumed_at) == (41.6, 42.34)
+    assert (found.stopped_at, found.resumed_at) == (41.5, 42.34)
     assert recovery(["gpt-p0-s0-i0"], [*while_stopped, *EVENTS]) is None
     assert recovery(["gpt-p0-s1-i0"], while_stopped) is None
 
@@ -186,6 +186,24 @@ def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None
 def test_what_a_blow_took(blow: Blow, times: str) -> None:
     assert times in rendered(report.blows([replace(SILENT, blow=blow)], EVENTS))
     assert "-            -" in rendered(report.blows([replace(SILENT, blow=blow)], []))
+
+
+@pytest.mark.parametrize(
+    ("hit", "times"),
+    [
+        # On its way out since second 40, and taken out by the stop for another's loss.
+        (Hit(Blow.NOTICED, ("gpt-p1-s1-i0",), 20, 40.0), "1.50 s       0.84 s"),
+        # Noticed, or gone, while all stand still for another's loss.
+        (Hit(Blow.NOTICED, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
+        (Hit(Blow.SILENT, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
+        # Nobody waited for it any more.
+        (Hit(Blow.SILENT, ("gpt-p1-s1-i0",), 34, 42.345), "no stop      -"),
+    ],
+)
+def test_a_blow_that_another_stop_absorbs(hit: Hit, times: str) -> None:
+    """The operator tells that an agent has left when training goes on already."""
+    left = told(42.35, "AgentLeft", "gpt-p1-s1-i0 has handed over what it held")
+    assert times in rendered(report.blows([hit], [*EVENTS, left]))
 
 
 MISSED = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
@@ -42,6 +43,13 @@ def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
         "pipeline 1", "zone-b Failed", "AgentLost",
     ):  # fmt: skip
         assert part in shown
+
+
+def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:
+    shown = text_of(screen.job_screen(replace(snapshot, news=[f"news {n}" for n in range(30)])))
+    assert "news 24" in shown
+    assert "news 29" in shown
+    assert "news 23" not in shown
 
 
 def test_a_wide_grid_is_summed_up(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
