@@ -146,16 +146,22 @@ def _is_ready(node: Manifest) -> bool:
 
 
 def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:
-    """The newest pod of every slot of the job."""
+    """The pod of every slot of the job: the newest that runs, else the newest."""
     found: dict[Slot, Seat] = {}
     for pod in pods:
         parsed = parse_pod_name(job, pod["metadata"]["name"])
         if parsed is None:
             continue
         slot, incarnation = parsed
-        if slot not in found or found[slot].incarnation < incarnation:
-            found[slot] = _seat(pod, incarnation, zones)
+        seat = _seat(pod, incarnation, zones)
+        if slot not in found or _order(found[slot]) < _order(seat):
+            found[slot] = seat
     return found
+
+
+def _order(seat: Seat) -> tuple[bool, int]:
+    """Beside one that will go away its replacement waits to run."""
+    return seat.phase == "Running", seat.incarnation
 
 
 def _seat(pod: Manifest, incarnation: int, zones: Mapping[str, str]) -> Seat:

@@ -5,8 +5,9 @@ The shell (bamboo_agent.supervisor, or the explorer) turns what happens into eve
 seconds, the same in all calls. The machine never sleeps: the shell sends a ``Tick`` several times
 per heartbeat. After ``Exit`` nothing follows.
 
-Messages that must not be lost (sealed checkpoints, failures, notices, the end) wait here while the
-operator is away; heartbeats and reports do not, since a new session asks again.
+Messages that must not be lost (sealed checkpoints, failures, the end) wait here while the operator
+is away; heartbeats and reports do not, since a new session asks again. That this agent will go away
+is said in every session: the operator may be another process, which was never told.
 """
 
 from __future__ import annotations
@@ -198,7 +199,7 @@ class Exit:
 
 Effect = SendOperator | CloseSession | SpawnWorker | ToWorker | KillWorker | ConnectLiveness | Exit
 
-_KEPT = (Sealed, BadCheckpoint, Failure, Notice, Progress)
+_KEPT = (Sealed, BadCheckpoint, Failure, Progress)
 _MAX_KEPT = 1024
 _NEVER = Fence()
 
@@ -231,6 +232,8 @@ class Member:
     _overdue_at: float | None = None
     _is_loading: bool = False
     _departs_at: float | None = None
+    _gone_at: float | None = None
+    _why_gone: str = ""
     _is_signalled: bool = False
     _contact_at: float | None = None
     _progress_at: float = 0.0
@@ -312,6 +315,8 @@ class Member:
         self.welcome = welcome
         if self._ready is not None:
             effects.append(SendOperator(self._ready))
+        if self._gone_at is not None:
+            effects.append(SendOperator(self._notice(self._gone_at, now)))
         effects += [SendOperator(m) for m in self._kept]
         self._kept.clear()
         if self._end is not None:
@@ -425,6 +430,9 @@ class Member:
     def _departing(self, event: Departing, now: float) -> list[Effect]:
         """An agent of the plan hands over before it goes; one without a part goes at once."""
         self._is_signalled = self._is_signalled or event.is_signal
+        gone_at = now + event.lead_s
+        if self._gone_at is None or gone_at < self._gone_at:
+            self._gone_at, self._why_gone = gone_at, event.reason
         if self.installed == _NEVER or isinstance(self._end, Left):
             told = self._tell(Notice(event.lead_s, event.reason))
             return told + self._exit(ExitCode.DRAINED, event.reason) if event.is_signal else told
@@ -432,6 +440,9 @@ class Member:
             lead_s = max(0.0, event.lead_s - self.timing.departure_margin_s)
             self._departs_at = now + lead_s
         return self._tell(Notice(event.lead_s, event.reason))
+
+    def _notice(self, gone_at: float, now: float) -> Notice:
+        return Notice(max(0.0, gone_at - now), self._why_gone)
 
     def _tick(self, now: float) -> list[Effect]:
         if self._departs_at is not None and now >= self._departs_at:

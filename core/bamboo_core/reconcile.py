@@ -166,11 +166,11 @@ def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
 
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
     """More agents than seats: those go that no plan needs, first those beyond the grid."""
-    usable = _usable(view.pods, training)
+    staying = _staying(view, training)
     seats = set(_seats(spec))
-    idle = [pod for pod in usable if pod.agent not in training.members]
+    idle = [pod for pod in staying if pod.agent not in training.members]
     idle.sort(key=lambda pod: (pod.slot in seats, pod.slot, pod.incarnation))
-    for pod in idle[: max(0, len(usable) - len(seats))]:
+    for pod in idle[: max(0, len(staying) - len(seats))]:
         yield DeletePod(pod.name, pod.uid, force=False, reason="it has no seat")
 
 
@@ -184,15 +184,15 @@ def _fill(
     now: float,
 ) -> tuple[list[Action], Memory]:
     """New agents for empty seats; each round gets a number of its own, so names never recur."""
-    usable = _usable(view.pods, training)
-    taken = {pod.slot for pod in usable}
+    staying = _staying(view, training)
+    taken = {pod.slot for pod in staying}
     seats = _seats(spec)
-    holes = [slot for slot in seats if slot not in taken][: max(0, len(seats) - len(usable))]
+    holes = [slot for slot in seats if slot not in taken][: max(0, len(seats) - len(staying))]
     if not holes or now < memory.not_before or job.deleting:
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1
-    zones = siting.choose(spec, view.nodes, usable, holes)
+    zones = siting.choose(spec, view.nodes, staying, holes)
     if not zones:
         return [], memory
     actions: list[Action] = [
@@ -206,19 +206,23 @@ def _moved(
     spec: JobSpec, view: ClusterView, training: TrainingView, now: float
 ) -> Iterable[Action]:
     """One at a time: where the next one goes depends on where this one has gone."""
-    usable = _usable(view.pods, training)
-    for pod in usable:
+    staying = _staying(view, training)
+    for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
-        zone = siting.better_zone(spec, view.nodes, usable, pod)
+        zone = siting.better_zone(spec, view.nodes, staying, pod)
         if zone is not None:
             reason = f"zone {pod.zone} has no room, {zone} has"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
 
 
-def _usable(pods: Iterable[PodView], training: TrainingView) -> list[PodView]:
-    return [pod for pod in pods if pod.is_alive and pod.agent not in training.dismissed]
+def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
+    """Pods that hold their seats. Who will go away works on, and another is made for its seat now:
+    with a notice that is long enough it takes over before the seat is empty."""
+    leaving = {node.name for node in view.nodes if node.departing}
+    gone = training.dismissed | training.departing
+    return [p for p in view.pods if p.is_alive and p.agent not in gone and p.node not in leaving]
 
 
 def _seats(spec: JobSpec) -> list[Slot]:

@@ -366,6 +366,8 @@ class Rounds:
         for agent in plan.members:
             self._out.after_facts(Send(agent, decision.directives[agent]))
         for agent in sorted(idle & self._roster.departures().keys()):
+            text = f"{agent} holds nothing that is needed"
+            self.record(Happening.AGENT_LEFT, text, agent=agent)
             self.let_go(agent)
         self.fence_off()
         self.record(Happening.PLANNED, _describe(decision, repeated))

@@ -144,7 +144,8 @@ class TrainingView:
     """What the arbiter knows of the training.
 
     planned: a plan is in force; recovering: agents are stopped or being rewired, with ``detail``;
-    dismissed: agents that the plan has left out for ever; copies: for each layer, how many live
+    dismissed: agents that the plan has left out for ever; departing: those that have said that they
+    will go away; copies: for each layer, how many live
     agents hold it by plan; committed: newest committed step, -1 for none, with its loss, if that
     is known; checkpoint_step: -1 for none; checkpoint_error: why no newer one can be written, with
     the agent.
@@ -159,6 +160,7 @@ class TrainingView:
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()
+    departing: frozenset[AgentId] = frozenset()
     copies: tuple[int, ...] = ()
     committed: int = -1
     loss: float | None = None

@@ -132,7 +132,7 @@ class JobActor:
         self._keys: dict[AgentId, bytes] = {}
         self._dismissed: set[AgentId] = set()
         self._reported_lost: set[AgentId] = set()
-        self._notices: dict[AgentId, tuple[Notice, float]] = {}
+        self._departing: set[AgentId] = set()
         self._counted: set[AgentId] = set()
         self._goal: Goal | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -164,17 +164,13 @@ class JobActor:
         session = self.sessions.open(hello.agent)
         key = self._keys.setdefault(hello.agent, os.urandom(16))
         self.tell(Connected(hello, key))
-        if hello.agent in self._notices:
-            # Said once only, and perhaps to an arbiter that is no more.
-            notice, at = self._notices[hello.agent]
-            left_s = max(0.0, at + notice.lead_s - asyncio.get_running_loop().time())
-            self.tell(Received(hello.agent, replace(notice, lead_s=left_s)))
         return session
 
     def receive(self, session: Session, message: AgentMessage) -> None:
         """A message has come on a stream; the last words on one that was replaced count too."""
         if isinstance(message, Notice):
-            self._notices[session.agent] = message, asyncio.get_running_loop().time()
+            self._departing.add(session.agent)
+            self._ports.wake(self.job)  # for a pod in its place
         before, durable = self._storage.trouble, self._arbiter.durable
         if isinstance(message, Ready) and session.agent in durable.members:
             message = replace(message, storage_error="")  # what it found when it started
@@ -243,6 +239,7 @@ class JobActor:
             self._arbiter.status(),
             self._arbiter.durable,
             dismissed=frozenset(self._dismissed),
+            departing=frozenset(self._departing),
             losses=self.losses,
             told=self._told,
             checkpoint_error=self._storage.trouble,
@@ -376,14 +373,18 @@ class JobActor:
             self.tell(Planned(order.id, result))
 
     def _count(self, record: Record) -> None:
-        """Losses are members that went away by no one's wish: each once, however often told."""
-        is_leaving = record.reason is Happening.AGENT_LEAVING
-        is_loss = is_leaving or record.reason is Happening.AGENT_LOST
-        if not is_loss or record.agent is None or record.agent in self._counted:
+        """Losses are members that went away by no one's wish: each once, however often told, and
+        only when it has gone, since a notice is repeated to every operator."""
+        agent = record.agent
+        drained = self._goal.drained if self._goal is not None else frozenset()
+        is_noticed = agent in self._departing or agent in drained
+        is_loss = record.reason is Happening.AGENT_LOST or (
+            record.reason is Happening.AGENT_LEFT and is_noticed
+        )
+        if not is_loss or agent is None or agent in self._counted:
             return
-        self._counted.add(record.agent)
-        noticed = is_leaving or record.agent in self._notices
-        self.losses = Losses(self.losses.total + 1, self.losses.noticed + noticed)
+        self._counted.add(agent)
+        self.losses = Losses(self.losses.total + 1, self.losses.noticed + is_noticed)
 
     def _follow(self, status: ArbiterStatus) -> None:
         self._told = training.follow(self._told, status, self._arbiter.durable)

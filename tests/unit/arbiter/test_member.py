@@ -267,6 +267,31 @@ def test_a_cloud_notice_alone_does_not_end_the_pod() -> None:
     assert effects == [m.SendOperator(Notice(30.0, "spot"))]
 
 
+def test_every_operator_hears_of_the_departure() -> None:
+    """The next one may be another process, and was never told."""
+    member = connected()
+    member.handle(m.SessionClosed(), 1.0)
+    assert member.handle(m.Departing(120.0, "spot", is_signal=False), 2.0) == []
+    for now, left_s in ((3.0, 119.0), (60.0, 62.0)):
+        member.handle(m.SessionOpened(), now)
+        told = sent(member.handle(m.FromOperator(welcome()), now))
+        assert told == [READY, Notice(left_s, "spot")]
+        member.handle(m.SessionClosed(), now)
+
+
+def test_the_earliest_departure_counts() -> None:
+    member = planned()
+    member.handle(m.Departing(30.0, "spot", is_signal=False), 0.0)
+    member.handle(m.Departing(15.0, "SIGTERM"), 2.0)
+    member.handle(m.Departing(100.0, "maintenance", is_signal=False), 3.0)
+    member.handle(m.SessionClosed(), 4.0)
+    member.handle(m.SessionOpened(), 5.0)
+    assert Notice(12.0, "SIGTERM") in sent(member.handle(m.FromOperator(welcome()), 5.0))
+    member.handle(m.SessionClosed(), 6.0)
+    member.handle(m.SessionOpened(), 15.5)
+    assert Notice(1.5, "SIGTERM") in sent(member.handle(m.FromOperator(welcome()), 15.5))
+
+
 def test_the_lease_runs_only_without_operator_and_without_progress() -> None:
     member = planned()
     assert not any(isinstance(e, m.Exit) for e in member.handle(m.Tick(), 5000.0))

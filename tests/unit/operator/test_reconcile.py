@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -103,6 +104,33 @@ def test_a_dismissed_agent_is_deleted_and_replaced() -> None:
     result = run(*pods, training=TrainingView(dismissed=frozenset({AgentId(pods[1].name)})))
     assert list(deleted(result)) == [pods[1].name]
     assert [p.slot for p in created(result)] == [Slot(0, 1)]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_who_will_go_away_is_replaced_before_it_goes(is_noticed: bool) -> None:
+    """By its own word, or as its node's taint says; it works on, and its pod stays meanwhile."""
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    members = frozenset(p.agent for p in pods)
+    leaver = pods[1].agent
+    there = nodes(a=8, c=8)
+    if is_noticed:
+        training = TrainingView(planned=True, members=members, departing=frozenset({leaver}))
+        there = (*there, *nodes(b=1))
+    else:
+        training = TrainingView(planned=True, members=members)
+        there = (*there, replace(nodes(b=1)[0], departing=True))
+    first = run(*pods, training=training, nodes_=there)
+    (new,) = created(first)
+    assert (new.slot, new.zone) == (Slot(0, 1), "c")
+    assert deleted(first) == {}
+    both = [*pods, pod(0, 1, new.incarnation, zone=new.zone)]
+    assert run(*both, training=training, memory=first.memory, nodes_=there).actions == ()
+
+
+def test_a_departure_that_is_called_off_leaves_no_surplus() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    training = TrainingView(planned=True, members=frozenset(p.agent for p in pods[:2]))
+    assert list(deleted(run(*pods, training=training))) == [pods[2].name]
 
 
 def test_fewer_pipelines_delete_who_has_no_part_in_the_plan() -> None:

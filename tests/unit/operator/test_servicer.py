@@ -18,6 +18,8 @@ from bamboo_core.messages import (
     CommitRecord,
     Directive,
     Heartbeat,
+    Hello,
+    Notice,
     Progress,
     Reconnect,
     Release,
@@ -25,7 +27,7 @@ from bamboo_core.messages import (
     Welcome,
 )
 from bamboo_core.spec import JobSpec, from_manifest
-from bamboo_core.view import ClusterView, Losses, Outcome, PodPhase
+from bamboo_core.view import ClusterView, JobView, Losses, Outcome, PodPhase
 from bamboo_operator import api, facts, jobs, training
 from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
@@ -432,5 +434,22 @@ async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
 
     assert told(Happening.AGENT_LOST, first) == Losses(1, 0)
     assert told(Happening.WORKER_FAILED, first) == Losses(1, 0)
-    assert told(Happening.AGENT_LEAVING, second) == Losses(2, 1)
-    assert told(Happening.AGENT_LOST, second) == Losses(2, 1)
+    assert told(Happening.AGENT_LEFT, second) == Losses(1, 0)  # the plan has no use for it
+
+
+async def test_who_goes_with_notice_is_counted_when_it_goes(office: Office) -> None:
+    """Its notice is repeated to every operator, its end is not."""
+    actor = lead(office)
+    first, second = (AgentId(name) for name in NAMES)
+    session = actor.connect(Hello(first, JOB.uid, "node", "a", "machine", "x:1", "x:2"))
+    told: list[JobView] = []
+    actor._ports = replace(actor._ports, wake=told.append)
+    actor.receive(session, Notice(120.0, "spot"))
+    assert told == [actor.job]
+    assert actor.view().departing == {first}
+    assert actor.losses == Losses()
+    actor._goal = Goal(1, drained=frozenset({second}))
+    for agent, reason in ((first, Happening.AGENT_LEFT), (second, Happening.AGENT_LOST)):
+        for _ in range(2):
+            actor._perform(Record(Severity.NORMAL, reason, "", agent))
+    assert actor.losses == Losses(2, 2)
