@@ -56,7 +56,7 @@ from bamboo_core.outbox import Outbox
 from bamboo_core.plan import layers_of
 from bamboo_core.reasons import Reason
 from bamboo_core.roster import Roster
-from bamboo_core.rounds import Rounds
+from bamboo_core.rounds import Doubt, Rounds
 from bamboo_core.view import Outcome
 from bamboo_core.zones import feasible_pipelines
 
@@ -137,6 +137,7 @@ class Arbiter:
         match event:
             case Received(agent, message):
                 if agent not in self._roster.agents and not self._is_back(agent):
+                    self._overhear(agent, message, now)
                     return
                 self._evidence.hear(agent, now)
                 if isinstance(message, Heartbeat):
@@ -203,6 +204,19 @@ class Arbiter:
         self._roster.agents[agent] = known
         return True
 
+    def _overhear(self, agent: AgentId, message: AgentMessage, now: float) -> None:
+        """What is said once counts as soon as the agent does again."""
+        rounds = self._rounds
+        _, known = rounds.doubted.get(agent, ("", None))
+        if known is None:
+            return
+        if isinstance(message, Notice):
+            known.departs_at = min(known.departs_at, now + message.lead_s)
+        elif isinstance(message, Ready):
+            refusal = self._roster.admit(agent, known, message, rounds.members, now)
+            if refusal is not None:
+                rounds.doubted[agent] = Doubt(refusal.message, None)
+
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
         """A member's new session: what it may have missed is said again."""
         rounds = self._rounds
@@ -253,7 +267,8 @@ class Arbiter:
 
     def _admit(self, agent: AgentId, ready: Ready, now: float) -> None:
         rounds = self._rounds
-        refusal = self._roster.admit(agent, ready, rounds.members, now)
+        known = self._roster.agents[agent]
+        refusal = self._roster.admit(agent, known, ready, rounds.members, now)
         if refusal is None:
             return
         if self.durable.plan == Fence():

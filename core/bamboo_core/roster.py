@@ -43,10 +43,14 @@ class Roster:
         known.attempt = hello.fence.attempt
 
     def admit(
-        self, agent: AgentId, ready: Ready, members: Collection[AgentId], now: float
+        self,
+        agent: AgentId,
+        known: Known,
+        ready: Ready,
+        members: Collection[AgentId],
+        now: float,
     ) -> Refusal | None:
-        """The agent is ready; why it cannot be used, if so."""
-        known = self.agents[agent]
+        """The agent is ready, which is noted in ``known``; why it cannot be used, if so."""
         refusal = admission.check(self._spec, ready) or self._compare(agent, ready, members)
         if refusal is not None:
             known.ready = None
@@ -85,13 +89,13 @@ class Roster:
         """Agents that can be used, sorted."""
         return tuple(sorted(a for a, x in self.agents.items() if x.ready is not None))
 
+    def reachable(self) -> set[AgentId]:
+        """Connected agents that can be asked for what they hold, leavers included."""
+        return {a for a, x in self.agents.items() if x.is_connected and x.ready is not None}
+
     def usable(self) -> set[AgentId]:
-        """Connected agents that can be given work and will stay."""
-        return {
-            a
-            for a, x in self.agents.items()
-            if x.is_connected and x.ready is not None and not self.is_departing(a)
-        }
+        """Those of them that can be given work and will stay."""
+        return {a for a in self.reachable() if not self.is_departing(a)}
 
     def departures(self) -> dict[AgentId, float]:
         """When agents will be gone, of those that said so."""

@@ -111,8 +111,9 @@ class Rounds:
         return self._roster.usable() - self.members
 
     def _unasked(self) -> set[AgentId]:
-        """Those of them whose facts are not known: they may hold what is missing."""
-        return self.standby() - self.reports.keys()
+        """Others whose facts are not known: they may hold what is missing, and hand it over even if
+        they will not stay."""
+        return self._roster.reachable() - self.members - self.reports.keys()
 
     def record(
         self,
@@ -140,7 +141,9 @@ class Rounds:
         self._out.withdraw(
             lambda e: isinstance(e, Send) and isinstance(e.message, Stop | Directive)
         )
-        if is_held or self._are_newcomers_wanted():
+        if is_held:
+            self.members |= self._roster.reachable()
+        elif self._are_newcomers_wanted():
             self.members |= self.standby()
         self.deadline = now + self._report_patience_s()
         self.record(Happening.STOPPED, f"epoch {self._epoch}: {why}")

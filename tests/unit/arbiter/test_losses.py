@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core import arbitration as a
@@ -10,6 +12,7 @@ from bamboo_core.messages import (
     Cause,
     Failure,
     Heartbeat,
+    Notice,
     Release,
     Stop,
     Suspicion,
@@ -309,6 +312,65 @@ def test_a_holder_that_was_given_up_is_asked_again_before_a_restore() -> None:
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
     assert fleet.arbiter.durable.attempt == 0
+
+
+def given_up_before_ready() -> Fleet:
+    """Two of three live, and a new leader gives one of them up before it has said what it is."""
+    fleet = running(stages=3, steps=20)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.kill("a1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.run_wire()
+    fleet.restart()
+    early = fleet.agents[AgentId("a0")]
+    fleet.tell(a.Goal(1))
+    fleet.tell(a.Connected(replace(early.hello, fence=early.executor.fence), b"a0"))
+    fleet.tell(a.Lost(early.name, confirmed=False, evidence="unreachable"))
+    return fleet
+
+
+def test_what_is_said_once_by_one_that_was_given_up_counts_when_it_is_asked_again() -> None:
+    fleet = given_up_before_ready()
+    fleet.receive(AgentId("a0"), fleet.agents[AgentId("a0")].ready)
+    fleet.connect(fleet.agents[AgentId("a2")])
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.wait(6.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+@pytest.mark.parametrize("when", ["as it is given up", "when it is asked again"])
+def test_one_that_was_given_up_and_will_go_away_hands_over(when: str) -> None:
+    """It alone holds what is missing; its notice is not forgotten."""
+    fleet = running(stages=3, steps=20, mode=RedundancyMode.NONE)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.Lost(A1, confirmed=False, evidence="unreachable"))
+    if when == "as it is given up":
+        fleet.receive(A1, Notice(600.0, "spot"))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.add("n1", "z1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.idle(5.5)
+    if when == "when it is asked again":
+        fleet.receive(A1, Notice(600.0, "spot"))
+    fleet.run()
+    assert A1 in fleet.dismissed
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_one_that_was_given_up_and_does_not_fit_is_not_asked_again() -> None:
+    fleet = given_up_before_ready()
+    fleet.receive(AgentId("a0"), replace(fleet.agents[AgentId("a0")].ready, layers=1))
+    fleet.connect(fleet.agents[AgentId("a2")])
+    fleet.wait(6.0)
+    assert fleet.arbiter.status().ready == ("a2",)
+    fleet.add("n1", "z1")
+    fleet.add("n2", "z0")
+    fleet.wait(2.0)
+    assert AgentId("a0") in fleet.dismissed
 
 
 def test_how_long_a_holder_is_waited_for_does_not_depend_on_how_often_that_has_happened() -> None:
