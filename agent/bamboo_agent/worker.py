@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch
-import torch._dynamo  # every optimizer imports it: 1 s that a standby pays in advance
 
 from bamboo_agent.backend import Setting
 from bamboo_agent.checkpoint import CheckpointError, Checkpoints
@@ -31,6 +30,7 @@ from bamboo_agent.model import FactoryError, build_model, code_hash
 from bamboo_agent.optim import optimizer_factory
 from bamboo_agent.page import Page
 from bamboo_agent.pipe import Pipe, PipeClosedError
+from bamboo_agent.postponed import postpone
 from bamboo_agent.profile import Profile, measure
 from bamboo_agent.shell import Worker
 from bamboo_agent.transport.tcp import TcpTransport
@@ -75,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, page: Page) -> int:
     """Be the worker until the supervisor closes the pipe or training fails; the exit code."""
     make_deterministic()
+    postpone()
     process = _Process(agent, Pipe(control), listening, page)
     try:
         process.run()

@@ -38,7 +38,7 @@ DEADLINE_S = 60.0
 
 def context() -> Any:
     found = multiprocessing.get_context("forkserver")
-    found.set_forkserver_preload(["torch", "torch._dynamo", "bamboo_agent.worker"])
+    found.set_forkserver_preload(["torch", "bamboo_agent.worker"])
     return found
 
 

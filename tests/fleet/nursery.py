@@ -101,7 +101,6 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
 
 def main() -> None:
     import torch
-    import torch._dynamo
     from tests.fleet import doom, samples  # noqa: F401
 
     from bamboo_agent import launch, worker  # noqa: F401
