@@ -2,52 +2,88 @@
 
 Every torch optimizer imports it for two markers: this function shall not be compiled, here a graph
 ends. While nothing is compiled both say nothing, but the import is almost half of an agent's start
-(some 900 modules). The markers are answered here; whatever else is asked of the module loads it, as
-:class:`importlib.util.LazyLoader` would, which the first marker would set off.
+(some 900 modules). A placeholder answers the markers; whatever else is asked of it, and the import
+of any submodule, loads the module, which takes its place.
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import sys
-from threading import RLock
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 import torch
 
 _NAME = "torch._dynamo"
-_LOCK = RLock()
 
 
-class _Postponed(ModuleType):
-    """The module's place in sys.modules; becomes the module itself."""
+class _Placeholder(ModuleType):
+    """In sys.modules until the module itself is there. Who keeps it gets the module's names."""
 
     @staticmethod
     def graph_break(*_: Any, **__: Any) -> None:
         """Nothing is being traced."""
 
     @staticmethod
-    def disable(function: Any, *_: Any, **__: Any) -> Any:
-        """It is not compiled anyway. (Called with a function by torch's own decorators; what user
-        code calls is ``torch.compiler.disable``, which asks for more and so loads the module.)"""
-        return function
+    def disable(
+        function: Any = None, *arguments: Any, wrapping: bool = True, **options: Any
+    ) -> Any:
+        """Torch's own marker (not ``wrapping``) is of no use yet; anybody else's counts."""
+        if function is not None and not wrapping:
+            return function
+        return _load().disable(function, *arguments, wrapping=wrapping, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__path__":  # for that a submodule's import asks
+        if name.startswith("__"):
             raise AttributeError(name)
-        with _LOCK:
-            if self.__class__ is _Postponed:
-                self._load()
-        return getattr(self, name)
+        return getattr(_load(), name)
 
-    def _load(self) -> None:
-        spec = self.__spec__
-        assert spec is not None
-        assert spec.loader is not None
-        self.__class__ = ModuleType  # type: ignore[assignment]
-        self.__path__ = list(spec.submodule_search_locations or ())
-        spec.loader.exec_module(self)
+
+class _Submodules(MetaPathFinder):
+    """Loads the package before any of its submodules, as the import system would."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        is_ours = fullname.startswith(f"{_NAME}.")
+        if not is_ours or not isinstance(sys.modules.get(_NAME), _Placeholder):
+            return None
+        _load()
+        found = sys.modules.pop(fullname, None)  # if it stayed, it would be run once more
+        return None if found is None else ModuleSpec(fullname, _Found(found))
+
+
+class _Found(Loader):
+    """Hands over a submodule that the package has imported itself."""
+
+    def __init__(self, module: ModuleType) -> None:
+        self._module, self._spec = module, module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        with contextlib.suppress(AttributeError):  # torch's config modules guard their names
+            module.__spec__ = self._spec
+
+
+def _load() -> ModuleType:
+    """The module. If it cannot be imported, whoever wants it next gets the same error."""
+    placeholder = sys.modules.get(_NAME)
+    if not isinstance(placeholder, _Placeholder):
+        return importlib.import_module(_NAME)
+    del sys.modules[_NAME]
+    try:
+        return importlib.import_module(_NAME)
+    except BaseException:
+        sys.modules[_NAME] = placeholder
+        raise
 
 
 def postpone() -> None:
@@ -56,7 +92,7 @@ def postpone() -> None:
     if spec is None:
         return
     module = importlib.util.module_from_spec(spec)
-    del module.__path__
-    module.__class__ = _Postponed
+    module.__class__ = _Placeholder
     sys.modules[_NAME] = module
-    torch._dynamo = module  # the import system sets it after a load only
+    torch._dynamo = module  # the import system does that only after a load
+    sys.meta_path.insert(0, _Submodules())

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import inf
 from operator import attrgetter, itemgetter
 
 from bamboo_cli.job import Manifest
@@ -39,11 +40,19 @@ class _Told:
     at: float
 
 
-def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None:
-    """What followed upon the loss of these agents; None if no event speaks of it."""
+def recovery(
+    pods: Sequence[str], events: Iterable[Manifest], *, lost_at: float = -inf
+) -> Recovery | None:
+    """What followed upon the loss of these agents; None if no event speaks of it.
+
+    lost_at: Unix time in seconds: a stop that was over by then was for something else, and stands
+    here only if nothing later stopped for them.
+    """
     events = list(events)
     told = sorted(filter(None, map(_read, events)), key=lambda t: t.epoch)
-    stop = _stop(pods, told) or _loss_while_stopped(pods, told, events)
+    stops = _stops(pods, told)
+    later = (t for t in stops if not _is_over(t, told, lost_at))
+    stop = next(later, None) or _loss_while_stopped(pods, told, events) or next(iter(stops), None)
     if stop is None:
         return None
     resumed = _first(told, "Resumed", stop.epoch)
@@ -56,9 +65,15 @@ def recovery(pods: Sequence[str], events: Iterable[Manifest]) -> Recovery | None
     )
 
 
-def _stop(pods: Sequence[str], told: Sequence[_Told]) -> _Told | None:
-    stops = (t for t in told if t.reason == "Stopped")
-    return next((t for t in stops if any(pod in t.text for pod in pods)), None)
+def _stops(pods: Sequence[str], told: Sequence[_Told]) -> list[_Told]:
+    """Those that name one of the pods."""
+    names = re.compile("|".join(rf"(?<![\w-]){re.escape(pod)}(?!\w)" for pod in pods))
+    return [t for t in told if t.reason == "Stopped" and names.search(t.text)]
+
+
+def _is_over(stop: _Told, told: Sequence[_Told], at: float) -> bool:
+    resumed = _first(told, "Resumed", stop.epoch)
+    return resumed is not None and resumed.at <= at
 
 
 def _loss_while_stopped(

@@ -76,7 +76,7 @@ def _missed(strike: Strike, job: Job) -> str:
 
 
 def _is_absorbed(hit: Hit, events: Sequence[Manifest]) -> bool:
-    found = recovery(hit.pods, events)
+    found = recovery(hit.pods, events, lost_at=hit.at_s)
     return found is not None and found.resumed_at is not None
 
 
@@ -134,7 +134,7 @@ _LEGEND = Text(
 
 def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, str]:
     """Plan, seconds until the STOP, seconds of the pause."""
-    found = recovery(hit.pods, events)
+    found = recovery(hit.pods, events, lost_at=hit.at_s)
     if found is None:
         return "no event tells", "-", "-"
     if found.resumed_at is not None and found.resumed_at <= hit.at_s:

@@ -26,19 +26,41 @@ print(is_loaded, model.weight.sum().item().hex())
 """
 
 _WANTED = {
-    "compile": """
+    # What was asked not to be compiled before the compiler was there is not compiled.
+    "marks": """
+def marked(x):
+    return x + torch.compiler.is_compiling()
+plain = torch.compiler.disable
+for mark in (plain, plain(), torch._dynamo.disable(recursive=True)):
+    compiled = torch.compile(lambda x, f=mark(marked): f(x) * 2, backend="eager")
+    assert compiled(torch.ones(1)).item() == 2
 compiled = torch.compile(model, backend="eager")
 assert torch.equal(compiled(torch.ones(1, 4)), model(torch.ones(1, 4)))
 torch.optim.SGD(model.parameters(), lr=0.1).step()
-@torch.compiler.disable
-def plain(x):
-    return x + 1
-assert torch.compile(plain, backend="eager")(torch.ones(1)).item() == 2
-assert torch._dynamo.config.verbose is False
 """,
-    "submodule": """
-from torch._dynamo.backends.registry import list_backends
-assert list_backends()
+    # One object, whichever way it is found.
+    "submodules": """
+import torch._dynamo.config
+torch._dynamo.config.recompile_limit = 3
+from torch._dynamo.exc import Unsupported
+from torch._dynamo import eval_frame, exc
+assert sys.modules["torch._dynamo.convert_frame"].config.recompile_limit == 3
+assert exc.Unsupported is Unsupported is sys.modules["torch._dynamo.symbolic_convert"].Unsupported
+assert torch._dynamo.config.__spec__.origin.endswith("config.py")
+""",
+    # An import that fails fails again, with its own words, and what works without it goes on.
+    "failure": """
+sys.modules["torch._dynamo.convert_frame"] = None
+for _ in range(2):
+    try:
+        torch._dynamo.explain
+    except ImportError as error:
+        assert "convert_frame" in str(error), error
+    else:
+        raise AssertionError("it was imported")
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+del sys.modules["torch._dynamo.convert_frame"]
+torch._dynamo.explain
 """,
 }
 

@@ -188,6 +188,15 @@ def test_what_a_blow_took(blow: Blow, times: str) -> None:
     assert "-            -" in rendered(report.blows([replace(SILENT, blow=blow)], []))
 
 
+def test_an_earlier_stop_for_another_reason_is_not_taken_for_the_losss() -> None:
+    entered = [
+        told(10.0, "Stopped", "epoch 2: copies are complete on gpt-p1-s3-i0"),
+        told(10.3, "Resumed", "epoch 2: step 9 is committed 0.30 s after the stop"),
+        told(41.2, "Stopped", "epoch 2: gpt-p1-s3-i01 is lost"),
+    ]
+    assert "1.50 s       2.34 s" in rendered(report.blows([SILENT], [*entered, *EVENTS]))
+
+
 @pytest.mark.parametrize(
     ("hit", "times"),
     [
