@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from math import inf
 
 from bamboo_core import admission
 from bamboo_core.arbitration import Goal
@@ -16,6 +17,11 @@ _MARGIN_S = 2.0
 def transition_s(step_s: float) -> float:
     """Lead time that an orderly hand-over needs: the rest of this step, the next, some slack."""
     return 2.5 * step_s + _MARGIN_S
+
+
+def late_s(step_s: float) -> float:
+    """Who has no more time than this hands over now."""
+    return 2 * transition_s(step_s)
 
 
 def due(
@@ -43,9 +49,10 @@ def due(
     """
     if is_suspending:
         return "" if goal.suspended else "the job is to go on"
-    leaving = [a for a in (*plan.live, *plan.learns) if a in departures]
-    late_s = 2 * transition_s(ledger.step_s)
-    late = [a for a in leaving if fresh or departures[a] - now <= late_s]
+    going = [a for a in (*plan.live, *plan.learns) if a in departures or a in goal.drained]
+    are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
+    last = inf if are_replaced else now + late_s(ledger.step_s)
+    late = [a for a in going if a in departures and departures[a] <= last]
     if late:
         return f"{', '.join(late)} will go away"
     running = ledger.committed.step + 1 if ledger.committed is not None else 0
@@ -63,9 +70,8 @@ def due(
         return f"copies take too long on {', '.join(behind)}" if is_overdue else ""
     if not is_settled or not fresh:
         return ""
-    drained = [a for a in plan.live if a in goal.drained]
-    if drained:
-        return f"{', '.join(drained)} are replaced"
+    if going and are_replaced:
+        return f"{', '.join(going)} are replaced"
     seated = sum(a in members for p in plan.pipelines for a in p if a is not None)
     stages = len(plan.cut)
     both = seated + len(standby)

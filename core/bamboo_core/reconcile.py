@@ -85,6 +85,7 @@ def step(
     now: float,
 ) -> Step:
     """Decide about the job's pods. ``now``: seconds since 1970."""
+    view = replace(view, nodes=_told(view, training))
     memory = endings.settle(view.pods, training, memory, now=now)
     memory = endings.conclude(spec, training, memory, job=job, now=now, pods=view.pods)
     actions: list[Action] = [*_bury(view, now)]
@@ -165,12 +166,19 @@ def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
 
 
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
-    """More agents than seats: those go that no plan needs, first those beyond the grid."""
+    """More agents than seats: those go that no plan needs, first those beyond the grid. Not while
+    agents are stopped: who has a part is not known then, nor, to a new operator, who will leave."""
+    if training.recovering:
+        return
     staying = _staying(view, training)
     seats = set(_seats(spec))
     idle = [pod for pod in staying if pod.agent not in training.members]
     idle.sort(key=lambda pod: (pod.slot in seats, pod.slot, pod.incarnation))
-    for pod in idle[: max(0, len(staying) - len(seats))]:
+    surplus = idle[: max(0, len(staying) - len(seats))]
+    if len(staying) - len(idle) >= len(seats):
+        needed = training.members | training.dismissed | {pod.agent for pod in staying}
+        surplus += [pod for pod in view.pods if pod.is_alive and pod.agent not in needed]
+    for pod in surplus:
         yield DeletePod(pod.name, pod.uid, force=False, reason="it has no seat")
 
 
@@ -183,11 +191,16 @@ def _fill(
     job: JobView,
     now: float,
 ) -> tuple[list[Action], Memory]:
-    """New agents for empty seats; each round gets a number of its own, so names never recur."""
+    """New agents for empty seats; each round gets a number of its own, so names never recur.
+
+    A replacement may have to leave, too, before the one that it is for: two pods a seat at most.
+    """
     staying = _staying(view, training)
     taken = {pod.slot for pod in staying}
     seats = _seats(spec)
-    holes = [slot for slot in seats if slot not in taken][: max(0, len(seats) - len(staying))]
+    most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
+    count = max(0, min(most, len(seats) - len(staying)))
+    holes = [slot for slot in seats if slot not in taken][:count]
     if not holes or now < memory.not_before or job.deleting:
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
@@ -223,6 +236,14 @@ def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
     leaving = {node.name for node in view.nodes if node.departing}
     gone = training.dismissed | training.departing
     return [p for p in view.pods if p.is_alive and p.agent not in gone and p.node not in leaving]
+
+
+def _told(view: ClusterView, training: TrainingView) -> tuple[NodeView, ...]:
+    """The nodes, with what agents were told about theirs by the cloud: no taint says it."""
+    leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
+    return tuple(
+        replace(node, departing=True) if node.name in leaving else node for node in view.nodes
+    )
 
 
 def _seats(spec: JobSpec) -> list[Slot]:

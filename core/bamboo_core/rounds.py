@@ -224,9 +224,9 @@ class Rounds:
         self._out.at_once(ComputePlan(self.request, self._make_request(now)))
 
     def _leavers(self, now: float) -> set[AgentId]:
-        """Members without a future: all who will go away; but whom only the goal wants to leave
-        has one as long as the others are too few, and for the last step before a rest everyone
-        who lives as long as that takes."""
+        """Members without a future: all who will go away; but who has time has one as long as the
+        others are too few, and for the last step before a rest everyone who lives as long as that
+        takes."""
         assert self.goal is not None
         going = {a for a in self.members if self._roster.is_departing(a)}
         leave_at = self._roster.departures()
@@ -234,7 +234,8 @@ class Rounds:
             return {a for a in going if leave_at.get(a, inf) < self._soon(now)}
         if self._is_enough(self.members - going):
             return going
-        return going & leave_at.keys()
+        last = now + changes.late_s(self.ledger.step_s)
+        return {a for a in going if leave_at.get(a, inf) <= last}
 
     def _soon(self, now: float) -> float:
         """Whoever is gone by then cannot hand over in order."""
@@ -344,6 +345,7 @@ class Rounds:
         if repeated:  # only the dead knew that these steps were committed
             self.ledger.committed = None
         idle = self.members - set(plan.members)
+        before = set(self.durable.members)
         # whoever only hands over has had its chance, too, and is no newcomer when it is done
         self.unseated = self.members - {*plan.live, *plan.learns}
         self.members = set(plan.members)
@@ -369,8 +371,9 @@ class Rounds:
         for agent in plan.members:
             self._out.after_facts(Send(agent, decision.directives[agent]))
         for agent in sorted(idle & self._roster.departures().keys()):
-            text = f"{agent} holds nothing that is needed"
-            self.record(Happening.AGENT_LEFT, text, agent=agent)
+            if agent in before:
+                text = f"{agent} holds nothing that is needed"
+                self.record(Happening.AGENT_LEFT, text, agent=agent)
             self.let_go(agent)
         self.fence_off()
         self.record(Happening.PLANNED, _describe(decision, repeated))

@@ -111,9 +111,64 @@ def test_a_long_notice_waits_for_the_replacement() -> None:
     fleet.receive(A1, Notice(120.0, "spot"))
     assert fleet.arbiter.fence == fence
     fleet.add("n1", "z1")
+    fleet.idle(1.5)
     fleet.until(lambda: N1 in {x for p in grid(fleet) for x in p})
     assert A1 not in {x for p in grid(fleet) for x in p}
     fleet.until(lambda: (A1, Release(143, "drained")) in fleet.wire)
+
+
+def pass_time(fleet: Fleet, seconds: float) -> None:
+    """Messages arrive, and nobody gets anything done."""
+    for _ in range(round(4 * seconds)):
+        fleet.idle(0.25)
+        fleet.run_wire()
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_no_seat_is_given_up_for_nothing(is_noticed: bool) -> None:
+    """Three who have time are replaced once three others are there, in one stop."""
+    fleet = running(pipelines=1, stages=4, steps=4000)
+    leavers = frozenset(AgentId(f"a{i}") for i in range(3))
+    fleet.tell(a.Goal(1, drained=frozenset() if is_noticed else leavers))
+    for agent in sorted(leavers) if is_noticed else ():
+        fleet.receive(agent, Notice(600.0, "spot"))
+    fence = fleet.arbiter.fence
+    for name, zone in (("n0", "z0"), ("n1", "z1")):
+        fleet.add(name, zone)
+        pass_time(fleet, 5.0)
+        assert fleet.arbiter.fence == fence
+    fleet.add("n2", "z0")
+    pass_time(fleet, 1.5)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert {x for p in grid(fleet) for x in p} == {"n0", "n1", "n2", "a3"}
+    assert fleet.arbiter.fence.epoch == fence.epoch + 1
+
+
+def test_who_has_time_is_kept_while_the_others_are_too_few() -> None:
+    fleet = running(pipelines=1, stages=4, steps=4000)
+    for agent in ("a0", "a1", "a2"):
+        fleet.receive(AgentId(agent), Notice(600.0, "spot"))
+    fleet.kill("a3")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    assert {x for p in grid(fleet) for x in p} == {"a0", "a1", "a2", None}
+
+
+def test_who_has_no_time_left_goes_without_a_replacement() -> None:
+    fleet = running(pipelines=1, stages=4, steps=40000)
+    fleet.receive(A1, Notice(30.0, "spot"))
+    pass_time(fleet, 20.0)
+    assert A1 in {x for p in grid(fleet) for x in p}
+    pass_time(fleet, 5.75)
+    fleet.until(lambda: A1 in fleet.dismissed)
+    assert fleet.arbiter.durable.attempt == 0
+
+
+def test_a_smaller_grid_is_one_without_those_who_will_go_away() -> None:
+    fleet = running(pipelines=2, stages=2, steps=4000)
+    fleet.receive(A1, Notice(600.0, "spot"))
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: len(grid(fleet)) == 1)
+    assert A1 not in grid(fleet)[0]
 
 
 def test_agents_drained_by_the_goal_leave_once_they_can_be_replaced() -> None:

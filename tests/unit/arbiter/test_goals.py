@@ -101,13 +101,20 @@ def test_agents_that_are_to_leave_go_on_while_nobody_else_is_there(is_restart: b
     check_complete(fleet)
 
 
-def test_agents_that_have_said_that_they_go_are_not_kept() -> None:
+@pytest.mark.parametrize("departs_at", [2.0, 1000.0])
+def test_agents_that_have_said_that_they_go_are_kept_while_they_have_time(
+    departs_at: float,
+) -> None:
     fleet = running(pipelines=1, stages=2, steps=60)
     for known in fleet.arbiter._roster.agents.values():
-        known.departs_at = 1000.0
+        known.departs_at = departs_at
     fleet.kill("a0")
-    fleet.until(lambda: phase(fleet) is a.Phase.HOLDING)
-    assert "0 agents are too few" in fleet.arbiter.status().detail
+    if departs_at < 10.0:
+        fleet.until(lambda: phase(fleet) is a.Phase.HOLDING)
+        assert "0 agents are too few" in fleet.arbiter.status().detail
+    else:
+        fleet.run()
+        check_complete(fleet)
 
 
 def test_goals_are_compared_without_who_is_awaited() -> None:

@@ -133,6 +133,49 @@ def test_a_departure_that_is_called_off_leaves_no_surplus() -> None:
     assert list(deleted(run(*pods, training=training))) == [pods[2].name]
 
 
+def test_replacements_that_will_go_away_too_are_not_replaced_without_end() -> None:
+    """A node that is about to go, and takes pods all the same."""
+    there = (*nodes(a=8), replace(nodes(b=8)[0], departing=True))
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    training = TrainingView(planned=True, members=frozenset(p.agent for p in pods))
+    memory = Memory()
+    for _ in range(9):
+        result = run(*pods, training=training, nodes_=there, memory=memory)
+        memory = result.memory
+        pods += [pod(*p.slot, p.incarnation, zone="b") for p in created(result)]
+        assert not deleted(result)
+    assert len(pods) == 4
+
+
+def test_a_new_operator_keeps_replacements_until_agents_have_said_who_goes() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    members = frozenset(p.agent for p in pods[:2])
+    returning = TrainingView(planned=True, recovering=True, members=members)
+    assert run(*pods, training=returning).actions == ()
+
+
+def test_the_place_of_who_will_go_away_is_not_free() -> None:
+    """No taint says it, and the node may be there for a while."""
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    members = frozenset(p.agent for p in pods)
+    training = TrainingView(planned=True, members=members, departing=frozenset({pods[1].agent}))
+    (new,) = created(run(*pods, training=training, nodes_=nodes(a=1, b=1, c=1)))
+    assert new.zone == "c"
+
+
+def test_who_will_go_away_and_has_no_part_any_more_does_not_keep_its_place() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    leaver = pods[1].agent
+    for seated in (pods[:1], [pods[0], pods[2]]):
+        training = TrainingView(
+            planned=True,
+            members=frozenset(p.agent for p in seated),
+            departing=frozenset({leaver}),
+        )
+        gone = [leaver] if len(seated) == 2 else []
+        assert list(deleted(run(*pods, training=training))) == gone
+
+
 def test_fewer_pipelines_delete_who_has_no_part_in_the_plan() -> None:
     pods = [pod(d, s, zone="ab"[s]) for d in range(2) for s in range(2)]
     kept = frozenset(AgentId(p.name) for p in pods[2:])
