@@ -9,6 +9,7 @@ from bamboo_core import planner
 from bamboo_core.arbitration import ComputePlan, Decision, PlanRequest, PlanResult
 from bamboo_core.ids import Fence
 from bamboo_core.plan import Plan
+from bamboo_core.spec import JobSpec
 
 _MOST = 20_000
 _PLAIN = [
@@ -30,10 +31,12 @@ class Plans:
     def __init__(self) -> None:
         self._known: dict[int, tuple[tuple[Any, ...], PlanResult]] = {}
         self._undisturbed: dict[tuple[Any, ...], Any] = {}
+        self._specs: dict[int, JobSpec] = {}
 
     def answer(self, wanted: ComputePlan) -> PlanResult:
         """What ``planner.compute`` says."""
         request = wanted.request
+        self._specs[id(request.spec)] = request.spec  # none of these numbers is given again
         facts = _facts(request)
         key = hash(facts)
         known = self._known.get(key)
@@ -71,7 +74,7 @@ class _Remembering(planner._Planning):
 
 
 def _facts(request: PlanRequest) -> tuple[Any, ...]:
-    """Everything but the fence; the spec by identity, since jobs live as long as the memory."""
+    """Everything but the fence; the spec by identity."""
     reports = tuple(
         (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
         for a, r in request.reports.items()

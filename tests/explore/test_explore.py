@@ -7,7 +7,7 @@ from time import time
 
 import pytest
 from benchmarks import results_file
-from tests.explore import full
+from tests.explore import full, operators
 from tests.explore.exhaustive import Unit, every_second, every_single, fates, run, units
 from tests.explore.faults import FAULTS
 from tests.explore.history import History, advance, apply, explain, replay, shrink, violation
@@ -33,6 +33,7 @@ from tests.explore.plan_of_runs import (
     grids,
     runs,
 )
+from tests.explore.plans import Plans
 from tests.explore.scenarios import FAMILIES
 from tests.explore.tally import Tally
 from tests.explore.walks import POLICIES, Part, branch, parts, walk
@@ -83,6 +84,21 @@ def test_every_policy_spreads_the_work_in_its_own_way_to_the_same_end():
         programs = world.arbiter._rounds.directives.values()
         maps.add(tuple(sum(x.op is Op.F for x in d.steady) for d in programs))
     assert len(maps) == len(RecoveryPolicy)
+
+
+def test_plans_of_a_job_that_is_no_more_are_not_anothers(monkeypatch):
+    """Specs are told apart by their numbers, which Python gives again."""
+    numbers = []
+
+    class Recording(Plans):
+        def answer(self, wanted):
+            numbers.append(id(wanted.request.spec))
+            return super().answer(wanted)
+
+    monkeypatch.setattr(operators, "PLANS", Recording())
+    for policy in [*RecoveryPolicy] * 4:
+        assert replay(History(Job(2, 2, 2, policy=policy), 1, "fifo")).outcome == "complete"
+    assert len(set(numbers)) == len(numbers) == 4 * len(RecoveryPolicy)
 
 
 @pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
