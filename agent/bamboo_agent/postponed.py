@@ -1,8 +1,8 @@
 """torch._dynamo, loaded when something is compiled, and not because an optimizer mentions it.
 
 Every torch optimizer imports it for two markers: this function shall not be compiled, here a graph
-ends. While nothing is compiled both say nothing, but the import is almost half of an agent's start
-(some 900 modules). A placeholder answers the markers; whatever else is asked of it, and the import
+ends. While nothing is compiled both say nothing, but the import of hundreds of modules is much of
+an agent's start. A placeholder answers the markers; whatever else is asked of it, and the import
 of any submodule, loads the module, which takes its place.
 """
 

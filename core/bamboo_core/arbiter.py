@@ -211,7 +211,7 @@ class Arbiter:
         if known is None:
             return
         if isinstance(message, Notice):
-            known.departs_at = min(known.departs_at, now + message.lead_s)
+            known.will_leave(now + message.lead_s)
         elif isinstance(message, Ready):
             refusal = self._roster.admit(agent, known, message, rounds.members, now)
             if refusal is not None:

@@ -40,7 +40,7 @@ class Losses:
         """It will go away."""
         known = self._roster.agents[agent]
         is_news = not self._roster.is_departing(agent)
-        known.departs_at = min(known.departs_at, now + notice.lead_s)
+        known.will_leave(now + notice.lead_s)
         if is_news and agent in self._rounds.members:
             text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
             self._rounds.record(Happening.AGENT_LEAVING, text, agent=agent)

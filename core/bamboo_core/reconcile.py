@@ -85,7 +85,7 @@ def step(
     now: float,
 ) -> Step:
     """Decide about the job's pods. ``now``: seconds since 1970."""
-    view = replace(view, nodes=_told(view, training))
+    view = replace(view, nodes=_with_notices(view, training))
     memory = endings.settle(view.pods, training, memory, now=now)
     memory = endings.conclude(spec, training, memory, job=job, now=now, pods=view.pods)
     actions: list[Action] = [*_bury(view, now)]
@@ -238,7 +238,7 @@ def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
     return [p for p in view.pods if p.is_alive and p.agent not in gone and p.node not in leaving]
 
 
-def _told(view: ClusterView, training: TrainingView) -> tuple[NodeView, ...]:
+def _with_notices(view: ClusterView, training: TrainingView) -> tuple[NodeView, ...]:
     """The nodes, with what agents were told about theirs by the cloud: no taint says it."""
     leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
     return tuple(

@@ -26,6 +26,10 @@ class Known:
     departs_at: float = inf
     attempt: int = 0
 
+    def will_leave(self, at: float) -> None:
+        """It has said so; of several instants the earliest counts."""
+        self.departs_at = min(self.departs_at, at)
+
 
 class Roster:
     """``drained``: agents that the goal wants to leave; ready_at: when one last became ready."""
