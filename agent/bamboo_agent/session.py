@@ -59,6 +59,7 @@ class Session:
         self._backoff = Backoff()
         self._outgoing: asyncio.Queue[AgentMessage] | None = None
         self._closing: asyncio.Future[float] | None = None
+        self._call: Any = None
         self._last_problem = ""
 
     @property
@@ -77,12 +78,16 @@ class Session:
             self._closing.set_result(after_s)
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until all that was sent has been handed to the network, but not for long."""
+        """Wait until the operator has read all that was sent and has ended the stream, but not for
+        long. (A stream that is cancelled takes with it what is sent and not read yet.)"""
         if self._outgoing is not None:
             try:
-                await asyncio.wait_for(self._outgoing.join(), timeout_s)
+                async with asyncio.timeout(timeout_s):
+                    await self._outgoing.join()
+                    await self._call.done_writing()
+                    await self._call.code()
             except TimeoutError:
-                log.warning("messages to the operator were still unsent after %.1f s", timeout_s)
+                log.warning("the operator has not taken all messages after %.1f s", timeout_s)
 
     async def run(self) -> None:
         """Keep a session open until cancelled."""
@@ -110,6 +115,7 @@ class Session:
             return await self._converse(call)
 
     async def _converse(self, call: Any) -> float | None:
+        self._call = call
         self._outgoing, self._closing = asyncio.Queue(), asyncio.get_running_loop().create_future()
         self._sink(SessionOpened())
         reader = asyncio.create_task(self._read(call))

@@ -96,7 +96,7 @@ class FakeOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             stream.said.append(message)
             if isinstance(message, Hello) and self.welcome is not None:
                 stream.say(self.welcome)
-        stream.is_closed = True
+        stream.end()  # as the operator does
 
     async def stream(self, number: int = 0) -> Stream:
         """The session with that number, once it has been opened and has said Hello."""
