@@ -17,18 +17,19 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import options
-import results_file
 
-from bamboo_core import graph, schedule, verify, workmap
-from bamboo_core.costs import Costs
-from bamboo_core.facts import Facts
-from bamboo_core.graph import Holdings
-from bamboo_core.ids import AgentId
-from bamboo_core.items import Item, Kind
-from bamboo_core.numerics import BatchShape, choose
-from bamboo_core.remaining import remaining
-from bamboo_core.spec import RecoveryPolicy
-from bamboo_core.stepshape import StepShape
+from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.graph import closure
+from bamboo_core.graph.closure import Holdings
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape, choose
+from bamboo_core.planning.step_shape import StepShape
+from bamboo_core.scheduling import dry_run, schedule, workmap
+from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.remaining import remaining
+from bamboo_sim import results_file
 
 D, P, M = 4, 8, 32
 FLOOR = P - 1 + 3 * M
@@ -85,7 +86,7 @@ def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
     Detection, decision and rewiring cost nothing here; everyone finishes what it computes.
     """
     programs = shape.build().programs
-    held, elapsed = verify.stopped(
+    held, elapsed = dry_run.stopped(
         programs,
         until=fraction * slots(shape),
         batch=shape.batch,
@@ -113,7 +114,7 @@ def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
         pinned=left.pinned,
         base={},
     )
-    goals = graph.Goals(
+    goals = closure.Goals(
         batch=shape.batch,
         cut=shape.cut,
         wants=shape.wants(),
@@ -123,8 +124,8 @@ def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
         last=9,
         split=shape.split,
     )
-    made = shape.build(graph.missing(goals, holdings))
-    report = verify.dry_run(
+    made = shape.build(closure.missing(goals, holdings))
+    report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,
         layers=P,

@@ -17,7 +17,6 @@ import json
 import math
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -26,19 +25,17 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent.parent))
-
 import options
-import results_file
-from tests.fleet.campaign import Campaign
-from tests.fleet.jobs import tiny_gpt
-from tests.fleet.local import LocalFleet, NurseryProcess
 
-from bamboo_core.arbitration import Happening
-from bamboo_core.ids import AgentId
-from bamboo_core.messages import Progress, Ready, Report
-from bamboo_core.plan import layers_of
-from bamboo_core.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.arbiter.events import Happening
+from bamboo_core.model.ids import AgentId
+from bamboo_core.placement.plan import layers_of
+from bamboo_core.protocol.messages import Progress, Ready, Report
+from bamboo_sim import results_file
+from bamboo_sim.protocol.fleet.campaign import Campaign
+from bamboo_sim.protocol.fleet.jobs import tiny_gpt
+from bamboo_sim.protocol.fleet.local import LocalFleet, NurseryProcess
 
 PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
 PER_FLEET = 25
@@ -51,8 +48,8 @@ NOTE = (
     " the last report; decide until the plan; direct until the last supervisor has its directive;"
     " resume until the last worker has its program; recompute until the commit. noticed_p50_s:"
     " SIGTERM while a newcomer stands by, longest step less a normal one; redone_tasks: tasks done"
-    f" twice after notices, goal 0. GPT of tests/fleet/jobs.py, {MICROBATCHES} micro-batches of 2;"
-    " all agents share the cores named above"
+    f" twice after notices, goal 0. GPT of bamboo_sim/protocol/fleet/jobs.py, {MICROBATCHES}"
+    " micro-batches of 2; all agents share the cores named above"
 )
 Sample = dict[str, Any]
 

@@ -15,10 +15,10 @@ import statistics
 from itertools import combinations, product
 
 import options
-import results_file
 
-from bamboo_core.numerics import BatchShape, choose
-from bamboo_core.stepshape import StepShape
+from bamboo_core.model.numerics import BatchShape, choose
+from bamboo_core.planning.step_shape import StepShape
+from bamboo_sim import results_file
 
 _MOST = 40
 Seats = tuple[tuple[int, int], ...]

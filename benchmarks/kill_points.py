@@ -2,11 +2,12 @@
 
     python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29] [--doubles 60]
 
-The strikes of tests/fleet/survival.py: every instruction of one pipeline of four stages with
-replicas, what commits of two pipelines of three without, and a sample of two deaths in one step.
-Each before, after, and after the results were sent. A slice is one job that is struck again and
-again, with a newcomer after each death; it is compared with a job of as many steps without any.
-The result is written after each slice. A run goes on where the last one of the same code was ended.
+The strikes of sim/bamboo_sim/protocol/fleet/survival.py: every instruction of one pipeline of four
+stages with replicas, what commits of two pipelines of three without, and a sample of two deaths in
+one step. Each before, after, and after the results were sent. A slice is one job that is struck
+again and again, with a newcomer after each death; it is compared with a job of as many steps
+without any. The result is written after each slice. A run goes on where the last one of the same
+code was ended.
 """
 
 from __future__ import annotations
@@ -25,14 +26,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parent.parent
-sys.path.insert(0, str(ROOT))
-
 import options
-import results_file
-from tests.fleet.campaign import COMMIT
-from tests.fleet.local import NurseryProcess
-from tests.fleet.survival import (
+
+from bamboo_sim import results_file
+from bamboo_sim.protocol.fleet.campaign import COMMIT
+from bamboo_sim.protocol.fleet.local import NurseryProcess
+from bamboo_sim.protocol.fleet.survival import (
     COMMITTING,
     ONE_PIPELINE,
     TWO_DEATHS,
@@ -42,7 +41,7 @@ from tests.fleet.survival import (
 )
 
 NAME = "kill_points"
-CODE = ("agent", "core", "tests/fleet")
+CODE = ("agent", "core", "sim")
 """What must be the same in all slices of one result."""
 
 NOTE = (
@@ -53,7 +52,8 @@ NOTE = (
     " wishes every instruction is compared with what each victim ran in a whole step. deaths:"
     " processes killed at their points; commits: those of coordinators in COMMIT; pairs: strikes in"
     " which both got to their points; failures: slices that were not so; kinds: what the victims"
-    " were at, by moment (counts in the samples). GPT of tests/fleet/jobs.py with dropout and"
+    " were at, by moment (counts in the samples). GPT of bamboo_sim/protocol/fleet/jobs.py with"
+    " dropout and"
     " clipping, 8 micro-batches of 2"
 )
 Sample = dict[str, Any]

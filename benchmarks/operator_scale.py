@@ -22,18 +22,18 @@ from contextlib import contextmanager
 from typing import Any
 
 import options
-import results_file
 
-from bamboo_core.ids import AgentId
-from bamboo_core.messages import Heartbeat, Hello
-from bamboo_core.reconcile import step
-from bamboo_core.spec import JobSpec, from_manifest
-from bamboo_core.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.controller.reconcile import step
+from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Heartbeat, Hello
 from bamboo_operator import api, facts, jobs, observe
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.trust import Trust
 from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_sim import results_file
 from bamboo_wire import decode, encode
 
 PIPELINES, STAGES, ZONES, NODES, GPUS = 2, 4, "abc", 1000, 8

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from functools import partial
 
 import options
-import results_file
 
-from bamboo_core.ids import AgentId
-from bamboo_core.placement import Candidate, Infeasible, Seats, assign
-from bamboo_core.spec import Adjacency
+from bamboo_core.api.spec import Adjacency
+from bamboo_core.model.ids import AgentId
+from bamboo_core.placement.seats import Candidate, Infeasible, Seats, assign
+from bamboo_sim import results_file
 
 STAGES, PIPELINES, ZONES, PER_ZONE = 8, 1250, "abcdefgh", 1400
 

@@ -10,33 +10,35 @@ torch.distributed.pipelining (1F1B, gloo); canonical_over_fast: two pipelines of
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-
-import torch
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "agents"))
 
 import options
-import plans
-import results_file
-from fleet import CPU, Fleet
-from processes import ProcessFleet
+import torch
 from torch_pipeline import TorchPipeline
 
-from bamboo_agent.data import Data
+from bamboo_agent.compute.batches import Data
 from bamboo_agent.model import build_model
-from bamboo_agent.worker import make_deterministic
-from bamboo_core.ids import AgentId, Fence
-from bamboo_core.messages import Progress
-from bamboo_core.numerics import BatchShape, choose_fast
-from bamboo_core.plan import Plan
-from bamboo_core.spec import DataSpec, FactorySpec, JobSpec, PipelinesSpec, TrainingSpec, WorkerSpec
+from bamboo_agent.worker.main import make_deterministic
+from bamboo_core.api.spec import (
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    PipelinesSpec,
+    TrainingSpec,
+    WorkerSpec,
+)
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.numerics import BatchShape, choose_fast
+from bamboo_core.placement.plan import Plan
+from bamboo_core.protocol.messages import Progress
+from bamboo_sim import results_file
+from bamboo_sim.workers import plans
+from bamboo_sim.workers.fleet import CPU, Fleet
+from bamboo_sim.workers.processes import ProcessFleet
 
 STEPS = 3  # of a segment; the first one is not counted
 MODEL = {"layers": 4, "width": 128, "heads": 4, "context": 64, "dropout": 0.1}

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.data import Data
+from bamboo_agent.compute.batches import Data
 from bamboo_agent.model import build_model
-from bamboo_agent.worker import make_deterministic
-from bamboo_core.ids import Range
-from bamboo_core.spec import JobSpec
+from bamboo_agent.worker.main import make_deterministic
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.ids import Range
 
 
 def _stage_main(link: Connection, job: JobSpec, rank: int, cut: tuple[Range, ...], store: str):

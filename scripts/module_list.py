@@ -9,6 +9,7 @@ from pathlib import Path
 BEGIN, END = "<!-- modules -->\n", "<!-- end of modules -->\n"
 PACKAGES = {
     "core/bamboo_core": "decisions and protocol, pure",
+    "sim/bamboo_sim": "simulation",
     "core/bamboo_wire": "core types to messages and back",
     "operator/bamboo_operator": "the operator",
     "agent/bamboo_agent": "supervisor and worker",

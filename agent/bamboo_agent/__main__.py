@@ -11,9 +11,9 @@ import signal
 import sys
 
 from bamboo_agent import logs
-from bamboo_agent.config import Config, ConfigError, from_env
-from bamboo_agent.supervisor import Supervisor
-from bamboo_core.member import ExitCode
+from bamboo_agent.supervisor.config import Config, ConfigError, from_env
+from bamboo_agent.supervisor.supervisor import Supervisor
+from bamboo_core.protocol.exit_codes import ExitCode
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
-from bamboo_core.ids import Fence
+from bamboo_core.model.ids import Fence
 
 
 class JsonFormatter(logging.Formatter):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from bamboo_core.spec import FactorySpec
+from bamboo_core.api.spec import FactorySpec
 
 _MOST_FILES, _MOST_BYTES = 500, 4 * 2**20
 _KNOWN_BY_VERSION = ("torch", "bamboo_agent")

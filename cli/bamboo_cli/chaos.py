@@ -9,7 +9,7 @@ from typing import Protocol
 
 from bamboo_cli.job import Job, Seat
 from bamboo_cli.screen import Snapshot
-from bamboo_core.view import Slot
+from bamboo_core.controller.view import Slot
 
 NOTICE_LEAD_S = 10.0
 

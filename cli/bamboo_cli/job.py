@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bamboo_core.view import Slot, parse_pod_name
+from bamboo_core.controller.view import Slot, parse_pod_name
 
 Manifest = Mapping[str, Any]
 """An object of the Kubernetes API, as parsed JSON."""

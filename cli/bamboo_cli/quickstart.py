@@ -29,7 +29,7 @@ from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
 from bamboo_cli.weights import differing_layers, final_hashes
-from bamboo_core.spec import Adjacency, JobSpec, from_manifest
+from bamboo_core.api.spec import Adjacency, JobSpec, from_manifest
 
 _EXAMPLE = grounds.CHECKOUT / "examples/quickstart.yaml"
 _PHASES = {

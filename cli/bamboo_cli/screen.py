@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.job import Job, Seat
-from bamboo_core.view import Slot
+from bamboo_core.controller.view import Slot
 
 _PHASE_STYLES = {
     "Running": "green",

@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from bamboo_core import messages as m
-from bamboo_core.ids import AgentId, Fence, Range
-from bamboo_core.items import Item, parse_item
-from bamboo_core.numerics import BatchShape
-from bamboo_core.program import Program, parse
+from bamboo_core.model.ids import AgentId, Fence, Range
+from bamboo_core.model.items import Item, parse_item
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Program, parse
+from bamboo_core.protocol import messages as m
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.encode import CAUSES
 from bamboo_wire.errors import WireError

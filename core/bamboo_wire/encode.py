@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from bamboo_core import messages as m
-from bamboo_core.ids import Fence, Range
-from bamboo_core.numerics import BatchShape
-from bamboo_core.program import to_text
+from bamboo_core.model.ids import Fence, Range
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import to_text
+from bamboo_core.protocol import messages as m
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.errors import WireError
 

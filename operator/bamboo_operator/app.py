@@ -14,10 +14,10 @@ from typing import Any
 
 from prometheus_client import start_http_server
 
-from bamboo_core.arbitration import Record
-from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId
-from bamboo_core.view import JobView
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Record
+from bamboo_core.controller.view import JobView
+from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, servicer, tls
 from bamboo_operator.api import Api, ApiError
 from bamboo_operator.config import Config

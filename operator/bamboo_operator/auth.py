@@ -10,7 +10,7 @@ import base64
 import json
 from dataclasses import dataclass
 
-from bamboo_core.siting import ZONE_LABEL
+from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_operator import api, observe
 from bamboo_operator.api import Api, Object
 from bamboo_operator.config import AUDIENCE

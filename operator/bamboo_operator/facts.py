@@ -10,9 +10,9 @@ from __future__ import annotations
 import uuid
 from dataclasses import dataclass, field
 
-from bamboo_core import durable as codec
-from bamboo_core.durable import Durable
-from bamboo_core.view import JobView
+from bamboo_core.arbiter import durable as codec
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
 

@@ -17,10 +17,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bamboo_core import planner
-from bamboo_core import spec as specs
-from bamboo_core.arbiter import Arbiter
-from bamboo_core.arbitration import (
+from bamboo_core.api import spec as specs
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import (
     ArbiterJob,
     ArbiterStatus,
     ComputePlan,
@@ -36,9 +37,6 @@ from bamboo_core.arbitration import (
     Persist,
     Persisted,
     Planned,
-    PlannerFault,
-    PlanRequest,
-    PlanResult,
     Received,
     Record,
     Send,
@@ -46,9 +44,12 @@ from bamboo_core.arbitration import (
     Tick,
     Timing,
 )
-from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId, Fence
-from bamboo_core.messages import (
+from bamboo_core.controller.storage import Storage
+from bamboo_core.controller.view import ClusterView, JobView, Losses, TrainingView
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.planning import planner
+from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
+from bamboo_core.protocol.messages import (
     AgentMessage,
     BadCheckpoint,
     CommitRecord,
@@ -58,9 +59,6 @@ from bamboo_core.messages import (
     Ready,
     Reconnect,
 )
-from bamboo_core.spec import JobSpec
-from bamboo_core.storage import Storage
-from bamboo_core.view import ClusterView, JobView, Losses, TrainingView
 from bamboo_operator import facts, training
 from bamboo_operator.sessions import Session, Sessions
 

@@ -1,6 +1,6 @@
 """The objects that the operator writes, as plain dicts: pods, config map, events.
 
-Names of environment variables are those that bamboo_agent.config reads.
+Names of environment variables are those that bamboo_agent.supervisor.config reads.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import copy
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from bamboo_core.podtemplate import AGENT_CONTAINER
-from bamboo_core.reconcile import CreatePod
-from bamboo_core.siting import ZONE_LABEL
-from bamboo_core.spec import JobSpec, WorkerSpec
-from bamboo_core.view import JobView
+from bamboo_core.api.pod_template import AGENT_CONTAINER
+from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.controller.reconcile import CreatePod
+from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME

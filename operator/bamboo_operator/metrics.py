@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bamboo_core.lifecycle import JobStatus
-from bamboo_core.reasons import Phase
-from bamboo_core.view import JobView
+from bamboo_core.api.reasons import Phase
+from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.view import JobView
 
 _JOB = ["job_namespace", "training_job"]
 

@@ -7,8 +7,8 @@ import json
 import time
 from collections.abc import Callable
 
-from bamboo_core.spec import JobSpec
-from bamboo_core.view import NodeView
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.view import NodeView
 from bamboo_operator import api, observe
 from bamboo_operator.api import Api, Object
 

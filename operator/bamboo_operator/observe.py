@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from bamboo_core import podtemplate
-from bamboo_core import spec as specs
-from bamboo_core.records import Problem
-from bamboo_core.siting import ZONE_LABEL
-from bamboo_core.spec import JobSpec
-from bamboo_core.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
+from bamboo_core.api import pod_template
+from bamboo_core.api import spec as specs
+from bamboo_core.api.records import Problem
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_operator import quantities
 from bamboo_operator.api import Object
 
@@ -115,7 +115,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
 
 def _agent_state(status: Object) -> Object:
     for container in status.get("containerStatuses") or []:
-        if container.get("name") == podtemplate.AGENT_CONTAINER:
+        if container.get("name") == pod_template.AGENT_CONTAINER:
             state: Object = container.get("state") or {}
             return state
     return {}

@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bamboo_core import lifecycle
-from bamboo_core.durable import eligible
-from bamboo_core.lifecycle import JobStatus
-from bamboo_core.reasons import Reason
-from bamboo_core.reconcile import Action, CreatePod, DeletePod, Step, step
-from bamboo_core.records import Problem
-from bamboo_core.spec import JobSpec
-from bamboo_core.view import ClusterView, Condition, JobView, Memory, Outcome, TrainingView
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.records import Problem
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter.durable import eligible
+from bamboo_core.controller import lifecycle
+from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
+from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_operator import api, facts, manifests, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object

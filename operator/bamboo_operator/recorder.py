@@ -12,7 +12,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from bamboo_core.view import JobView
+from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.manifests import instant, precise_instant

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bamboo_core.messages import AgentMessage, Hello
+from bamboo_core.protocol.messages import AgentMessage, Hello
 from bamboo_operator import sessions
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError

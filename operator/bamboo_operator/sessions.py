@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from bamboo_core.ids import AgentId
-from bamboo_core.messages import OperatorMessage
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import OperatorMessage
 
 
 class Session:

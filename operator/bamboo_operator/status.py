@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from bamboo_core import spec as specs
-from bamboo_core.lifecycle import JobStatus, ZoneCount
-from bamboo_core.reasons import ConditionType, Phase
-from bamboo_core.spec import JobSpec
-from bamboo_core.view import Condition, JobView, Losses, Memory, Outcome
+from bamboo_core.api import spec as specs
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import ConditionType, Phase
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
+from bamboo_core.controller.view import Condition, JobView, Losses, Memory
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant

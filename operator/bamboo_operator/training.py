@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from bamboo_core.arbitration import ArbiterStatus, Phase
-from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId
-from bamboo_core.spec import JobSpec, PipelinesSpec, RunPolicy
-from bamboo_core.view import ClusterView, Losses, TrainingView
+from bamboo_core.api.spec import JobSpec, PipelinesSpec, RunPolicy
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import ArbiterStatus, Phase
+from bamboo_core.controller.view import ClusterView, Losses, TrainingView
+from bamboo_core.model.ids import AgentId
 
 _STOPPED = frozenset({Phase.COLLECTING, Phase.PLANNING, Phase.HOLDING, Phase.RETURNING})
 

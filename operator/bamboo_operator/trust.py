@@ -9,7 +9,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-from bamboo_core.view import JobView
+from bamboo_core.controller.view import JobView
 from bamboo_operator import api, manifests
 from bamboo_operator.api import Api
 

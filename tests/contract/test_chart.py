@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core.podtemplate import AGENT_CONTAINER
+from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_operator import app, config, manifests, tls
 
 from .chart import CHART, helm, of_kind, render

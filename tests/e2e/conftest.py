@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace_validation.logs import begun, divergences
 
 from bamboo_cli import playground as grounds
 from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_sim.protocol.fleet.logs import begun, divergences
 
 from .jobs import STEPS, User, tiny_job
 

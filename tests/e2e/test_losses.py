@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.trace_validation.logs import begun, directives, divergences, whole_lines
 
 from bamboo_cli import playground as grounds
 from bamboo_cli.absorbed import recovery
 from bamboo_cli.job import Job, Seat, seats
 from bamboo_cli.playground import Playground
 from bamboo_cli.weights import final_hashes
-from bamboo_core.view import Slot
+from bamboo_core.controller.view import Slot
+from bamboo_sim.protocol.fleet.logs import begun, directives, divergences, whole_lines
 
 from .jobs import STEPS, Object, User, eventually, tiny_job
 from .operators import Operator

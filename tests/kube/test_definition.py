@@ -11,20 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core import durable as codec
-from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId, Fence
-from bamboo_core.reconcile import CreatePod, step
-from bamboo_core.spec import JobSpec, from_manifest, to_json
-from bamboo_core.view import (
-    ClusterView,
-    JobView,
-    Memory,
-    Outcome,
-    Slot,
-    TrainingView,
-    pod_name,
-)
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import JobSpec, from_manifest, to_json
+from bamboo_core.arbiter import durable as codec
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.controller.reconcile import CreatePod, step
+from bamboo_core.controller.view import ClusterView, JobView, Memory, Slot, TrainingView, pod_name
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi

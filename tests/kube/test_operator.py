@@ -16,8 +16,8 @@ import pytest_asyncio
 import yaml
 from prometheus_client import generate_latest
 
-from bamboo_core.durable import Durable
-from bamboo_core.ids import AgentId, Fence
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_operator import api, auth, config, facts, manifests, observe

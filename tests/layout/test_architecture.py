@@ -36,8 +36,8 @@ def test_links_lead_somewhere(root: Path) -> None:
 def test_files_of_the_journey_exist(root: Path, page: str) -> None:
     journey = page[page.index("## A job's journey") : page.index("## Who owns")]
     folders = {"core": "core/bamboo_core"}
-    for name in re.findall(r"`(core/\w+\.py)`", journey):
+    for name in re.findall(r"`(core/[\w/]+\.py)`", journey):
         first, _, rest = name.partition("/")
         assert (root / folders[first] / rest).exists(), name
-    for name in re.findall(r"`(\w+\.py)`", journey):
+    for name in re.findall(r"`((?!core/)[\w/]+\.py)`", journey):
         assert (root / "agent/bamboo_agent" / name).exists(), name

@@ -88,7 +88,7 @@ def test_a_program_without_arguments_takes_none(monkeypatch: pytest.MonkeyPatch)
 def test_the_explorer_refuses_what_it_cannot_do(
     root: Path, arguments: list[str], words: str
 ) -> None:
-    command = [sys.executable, "-m", "tests.explore", *arguments]
+    command = [sys.executable, "-m", "bamboo_sim.protocol", *arguments]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert words in done.stderr

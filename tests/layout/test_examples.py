@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core.spec import JobSpec, from_manifest
+from bamboo_core.api.spec import JobSpec, from_manifest
 
 EXAMPLES = ["quickstart.yaml", "gke-spot.yaml", "eks-spot.yaml"]
 

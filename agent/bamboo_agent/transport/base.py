@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import torch
 
-from bamboo_agent.sums import Buffer
-from bamboo_core.ids import AgentId, Fence
-from bamboo_core.items import Item, Kind
-from bamboo_core.messages import CommitRecord, Peer
+from bamboo_agent.compute.sums import Buffer
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.protocol.messages import CommitRecord, Peer
 
 
 class Lane(IntEnum):

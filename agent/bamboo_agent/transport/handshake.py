@@ -17,7 +17,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from bamboo_core.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId, Fence
 
 MAX_LINE_BYTES = 4096
 VERSION = 1

@@ -14,7 +14,7 @@ from bamboo_agent.transport import handshake
 from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError
 from bamboo_agent.transport.wire import BYE, SEGMENT, LaneReader, WireError, segments
-from bamboo_core.ids import AgentId, Fence
+from bamboo_core.model.ids import AgentId, Fence
 
 WINDOW_BYTES = 256 << 20
 _SCRATCH_BYTES = 1 << 16

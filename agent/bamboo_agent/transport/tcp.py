@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from bamboo_agent.config import split_address
+from bamboo_agent.addresses import split_address
+from bamboo_agent.ipc.wakeup import Mailbox
 from bamboo_agent.transport.base import Arrived, Broken, Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
 from bamboo_agent.transport.links import Incoming, Outgoing, tune
-from bamboo_agent.transport.wakeup import Mailbox
 from bamboo_agent.transport.wire import WireError
-from bamboo_core.ids import AgentId, Fence
-from bamboo_core.messages import Peer
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import Peer
 
 HANDSHAKE_S = 10.0
 FLUSH_S = 2.0

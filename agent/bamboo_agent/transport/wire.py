@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from bamboo_agent.transport.base import Frame, Lane
-from bamboo_core.ids import Fence
-from bamboo_core.items import parse_item
-from bamboo_core.messages import CommitRecord
+from bamboo_core.model.ids import Fence
+from bamboo_core.model.items import parse_item
+from bamboo_core.protocol.messages import CommitRecord
 
 SEGMENT = struct.Struct(">BI")
 BYE = 255

@@ -1,0 +1,419 @@
+"""The `torch` compute back end: performs the executor's instructions on tensors.
+
+The executor decides what runs; this module knows what it means. Payloads are kept by item name in
+``store``; weights and optimizer state, which change in place, in ``layers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute import copies, optim, stage, sums
+from bamboo_agent.compute import votes as ballots
+from bamboo_agent.compute.batches import Data
+from bamboo_agent.compute.copies import Witness
+from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
+from bamboo_agent.compute.random_state import seed_forward
+from bamboo_agent.compute.stage import Halves
+from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
+from bamboo_agent.compute.votes import Ballot
+from bamboo_agent.model import Model
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.messages import CommitRecord
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is fixed for the life of a worker. sizes: trainable numbers of every layer; halves: how
+    its backward is done in two."""
+
+    agent: AgentId
+    model: Model
+    data: Data
+    builder: LayerBuilder
+    sizes: Sequence[int]
+    halves: Sequence[Halves]
+    seed: int
+    clip_norm: float
+    device: torch.device
+
+
+class Backend:
+    """Layers and payloads of one agent.
+
+    ``read_layer(layer, step)`` gives a layer's state from the checkpoint of the attempt;
+    ``commits``: the executor's records by step.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        read_layer: Callable[[int, int], LayerRecord],
+        commits: Mapping[int, CommitRecord],
+    ) -> None:
+        self.layers: dict[int, Layer] = {}
+        self.store: dict[Item, Any] = {}
+        self._setting, self._read_layer, self._commits = setting, read_layer, commits
+        self._pool = Pool(setting.device)
+        self._reduced: dict[tuple[int, int, int], Buffer] = {}
+        self._batch = BatchShape(1, 1, 1)
+        self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
+            Op.INIT: self._init,
+            Op.LOAD: self._load,
+            Op.F: self._forward,
+            Op.B: self._backward,
+            Op.I: self._backward_input,
+            Op.W: self._backward_weight,
+            Op.V: self._validate,
+            Op.FOLD: self._fold,
+            Op.REDUCE: self._reduce,
+            Op.VOTE: self._vote,
+            Op.COMMIT: self._commit,
+            Op.UPDATE: self._update,
+        }
+
+    def adopt_batch(self, batch: BatchShape) -> None:
+        """How the global batch is summed from now on."""
+        self._batch = batch
+
+    def can_run(self, op: Op) -> bool:
+        """Whether the instruction is this module's (else the worker performs it)."""
+        return op in self._perform
+
+    def run(self, instruction: Instruction) -> CommitRecord | None:
+        """Perform it to completion on the device. COMMIT returns its record."""
+        record = self._perform[instruction.op](instruction)
+        if self._setting.device.type == "cuda":
+            torch.cuda.current_stream(self._setting.device).synchronize()
+        return record
+
+    # ------------------------------------------------------------ items from and to others
+
+    def accept(self, item: Item, payload: Any) -> None:
+        """Keep what a peer has sent."""
+        if item.kind is Kind.VER:
+            self._restore(item.lo, payload, item.step)
+        elif item.kind is Kind.RED:
+            self._keep_reduced(item, payload)
+        else:
+            self.store[item] = payload
+
+    def payload(self, item: Item) -> Any:
+        """What is to be sent for an item; sums that may still change are copied."""
+        if item.kind is Kind.VER:
+            return self.layers[item.lo].record()
+        payload = self.store[item]
+        if item.kind is Kind.ACT:
+            return _inputs_of(payload) if item.lo else ()
+        if item.kind not in (Kind.PART, Kind.LEAF, Kind.FOLDED):
+            return payload
+        if payload.buffer is None:
+            sums.flatten(self._pool, payload, self._parameters(item.lo, item.hi))
+        buffer: Buffer = payload.buffer
+        if item.kind is not Kind.LEAF:
+            still_growing, buffer = buffer, self._pool.take(buffer.tensor.numel())
+            buffer.tensor.copy_(still_growing.tensor)
+        return Sum(dict(payload.losses), buffer)
+
+    def drop(self, item: Item) -> None:
+        """Forget a payload (VER: the layer); nothing if it is not here."""
+        if item.kind is Kind.VER:
+            self.layers.pop(item.lo, None)
+            return
+        self.store.pop(item, None)
+        if item.kind is Kind.RED and not self._has_slice(item):
+            self._reduced.pop((item.step, item.lo, item.hi), None)
+
+    def _has_slice(self, item: Item) -> bool:
+        """Whether any slice of this reduced gradient is here: they lie in one buffer."""
+        slices = range(self._batch.chunks)
+        return any(item._replace(part=part) in self.store for part in slices)
+
+    def _restore(self, layer: int, record: LayerRecord, version: int) -> None:
+        if layer not in self.layers:
+            self.layers[layer] = self._setting.builder.build(layer)
+        self.layers[layer].restore(record)
+        self.layers[layer].version = version
+
+    def _keep_reduced(self, item: Item, piece: Slice) -> None:
+        target = self._reduced_slice(item)
+        target.tensor.copy_(piece.tensor)
+        self.store[item] = Slice(target.tensor, piece.losses, target.buffer, piece.witness)
+
+    def _reduced_slice(self, item: Item) -> Slice:
+        layout = self._layout(item.lo, item.hi)
+        buffer = self._reduced.get((item.step, item.lo, item.hi))
+        if buffer is None:
+            buffer = self._pool.take(layout.size)
+            self._reduced[item.step, item.lo, item.hi] = buffer
+        return Slice(buffer.tensor[layout.slice_of(item.part, self._batch.chunks)], {}, buffer)
+
+    def _layout(self, lo: int, hi: int) -> Layout:
+        return Layout(self._setting.sizes, lo, hi)
+
+    def _held(self, lo: int, hi: int) -> list[Layer]:
+        return [self.layers[layer] for layer in range(lo, hi)]
+
+    # ------------------------------------------------------------ versions
+
+    def _init(self, task: Instruction) -> None:
+        for layer in range(task.lo, task.hi):
+            self.layers[layer] = self._setting.builder.build(layer)
+
+    def _load(self, task: Instruction) -> None:
+        for layer in range(task.lo, task.hi):
+            self._restore(layer, self._read_layer(layer, task.step), task.step)
+
+    def _update(self, task: Instruction) -> None:
+        record = self._commits[task.step]
+        for layer in range(task.lo, task.hi):
+            self.layers[layer].version = task.step + 1
+        if not record.finite:
+            return
+        cut = task.ranges[0]
+        buffer, layout = self._gradient(cut, task.step), self._layout(*cut)
+        scale = optim.clip_scale(record.grad_norm, self._setting.clip_norm)
+        for layer in range(task.lo, task.hi):
+            flat = buffer.tensor[layout.layers[layer]]
+            optim.update(self.layers[layer], flat, scale=scale, step=task.step)
+
+    def _gradient(self, cut: Range, step: int) -> Buffer:
+        """The reduced gradient of a range as one flat buffer."""
+        return self._reduced[(step, *cut)]
+
+    # ------------------------------------------------------------ forward and backward
+
+    def _forward(self, task: Instruction) -> None:
+        activation = self._activate(task, self._input(task, Kind.OUT))
+        self.store[Item(Kind.ACT, task.step, task.lo, task.hi, task.index)] = activation
+        if activation.loss is None:
+            out = Item(Kind.OUT, task.step, task.hi, 0, task.index)
+            self.store[out] = tuple(value.detach() for value in activation.outputs)
+
+    def _activate(self, task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
+        inputs = stage.detached(values, first=task.lo == 0)
+        outputs = self._run(self._held(task.lo, task.hi), task, inputs, training=True)
+        if task.hi < len(self._setting.sizes):
+            return stage.Activation(inputs, outputs)
+        loss = self._loss(outputs, task)
+        # divided here, the sum over the global batch is the mean's gradient
+        scaled = loss / self._batch.microbatches
+        return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
+
+    def _input(self, task: Instruction, kind: Kind) -> tuple[torch.Tensor, ...]:
+        if task.lo:
+            value: tuple[torch.Tensor, ...] = self.store[
+                Item(kind, task.step, task.lo, 0, task.index)
+            ]
+            return value
+        return stage.as_tuple(self._sample(task)[0])
+
+    def _sample(self, task: Instruction) -> tuple[Any, Any]:
+        data = self._setting.data
+        if task.op is Op.V:
+            return data.validation(task.index)
+        return data.training(task.step, task.index)
+
+    def _run(
+        self,
+        layers: Sequence[Layer],
+        task: Instruction,
+        inputs: tuple[torch.Tensor, ...],
+        *,
+        training: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        seed, device = self._setting.seed, self._setting.device
+        for layer in layers:
+            layer.set_training(training)
+        return stage.run_layers(
+            layers,
+            inputs,
+            lambda index: seed_forward(seed, task.step, task.index, task.lo + index, device),
+        )
+
+    def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
+        output = outputs[0] if len(outputs) == 1 else outputs
+        return self._setting.model.loss(output, self._sample(task)[1])
+
+    def _activation(self, task: Instruction) -> stage.Activation:
+        """ACT; one that a leaver has handed over is only its inputs: the forward is run again."""
+        item = Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
+        found: stage.Activation | tuple[torch.Tensor, ...] = self.store[item]
+        if isinstance(found, tuple):
+            values = found or self._input(task, Kind.OUT)
+            found = self.store[item] = self._activate(task, values)
+        return found
+
+    def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
+        if task.hi == len(self._setting.sizes):
+            return None
+        found: stage.Gradients = self.store[Item(Kind.INGRAD, task.step, task.hi, 0, task.index)]
+        return found
+
+    def _keep_input_gradient(self, task: Instruction, gradients: stage.Gradients) -> None:
+        if task.lo:
+            self.store[Item(Kind.INGRAD, task.step, task.lo, 0, task.index)] = gradients
+
+    def _backward(self, task: Instruction) -> None:
+        parameters = self._parameters(task.lo, task.hi)
+        total = self._open_sum(task, parameters)
+        given = stage.backward(self._activation(task), self._output_gradient(task))
+        self._keep_input_gradient(task, given)
+        self._close_sum(task, parameters, total)
+
+    def _backward_input(self, task: Instruction) -> None:
+        parameters = self._parameters(task.lo, task.hi)
+        activation, gradient = self._activation(task), self._output_gradient(task)
+        given = stage.backward_input(activation, gradient, parameters, self._halves(task))
+        self._keep_input_gradient(task, given)
+
+    def _backward_weight(self, task: Instruction) -> None:
+        parameters = self._parameters(task.lo, task.hi)
+        total = self._open_sum(task, parameters)
+        activation, gradient = self._activation(task), self._output_gradient(task)
+        stage.backward_weight(activation, gradient, parameters, self._halves(task))
+        self._close_sum(task, parameters, total)
+        # torch's helper hands out gradients that may be somebody else's memory
+        sums.flatten(self._pool, total, parameters)
+
+    def _halves(self, task: Instruction) -> Halves:
+        return min(self._setting.halves[task.lo : task.hi])
+
+    def _parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
+        return sums.trainable(self._held(lo, hi))
+
+    # ------------------------------------------------------------ sums
+
+    def _open_sum(self, task: Instruction, parameters: list[torch.Tensor]) -> Sum:
+        """Let autograd add to the leaf's sum, or begin one with the gradients it makes."""
+        done = task.index % self._batch.leaf_size
+        if not done:
+            return Sum(parts=[])
+        leaf = self._batch.leaf_of(task.index)
+        total: Sum = self.store[Item(Kind.PART, task.step, task.lo, task.hi, leaf, done)]
+        if total.buffer is not None:
+            grown: Sequence[torch.Tensor | None] = sums.parameter_views(total.buffer, parameters)
+        else:
+            grown = total.parts or ()
+        for parameter, part in zip(parameters, grown, strict=True):
+            if part is None or part.dtype == parameter.dtype:
+                parameter.grad = part
+        return total
+
+    def _close_sum(self, task: Instruction, parameters: list[torch.Tensor], total: Sum) -> None:
+        gradients = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        sums.grow(self._pool, total, gradients, parameters)
+        loss = self._activation(task).loss
+        if loss is not None:
+            total.losses[task.index] = loss
+        size = self._batch.leaf_size
+        leaf, into = self._batch.leaf_of(task.index), task.index % size + 1
+        kind, part = (Kind.LEAF, 0) if into == size else (Kind.PART, into)
+        self.store[Item(kind, task.step, task.lo, task.hi, leaf, part)] = total
+
+    def _fold(self, task: Instruction) -> None:
+        batch, (lo, hi) = self._batch, (task.lo, task.hi)
+        chunk = batch.chunk_of(task.index)
+        leaves = batch.leaves_of(chunk)
+        done = task.index - leaves.start
+        total: Sum = self.store[Item(Kind.LEAF, task.step, lo, hi, task.index)]
+        parameters = self._parameters(lo, hi)
+        if done:
+            before = self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done)]
+            total = sums.fold(self._pool, before, total, parameters)
+        buffer = sums.flatten(self._pool, total, parameters)
+        if done + 1 < len(leaves):
+            self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done + 1)] = total
+            return
+        layout = self._layout(lo, hi)
+        for z in range(batch.chunks):
+            piece = buffer.tensor[layout.slice_of(z, batch.chunks)]
+            losses = total.losses if z == 0 else {}
+            self.store[Item(Kind.CHUNK, task.step, lo, hi, chunk, z)] = Slice(piece, losses, buffer)
+
+    def _reduce(self, task: Instruction) -> None:
+        chunks = range(self._batch.chunks)
+        names = [Item(Kind.CHUNK, task.step, task.lo, task.hi, c, task.index) for c in chunks]
+        pieces: list[Slice] = [self.store[name] for name in names]
+        losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
+        item = Item(Kind.RED, task.step, task.lo, task.hi, 0, task.index)
+        target = self._reduced_slice(item)
+        sums.add_tree([piece.tensor for piece in pieces], out=target.tensor)
+        witness = self._witness(item) if copies.is_due(task.step) else None
+        self.store[item] = Slice(target.tensor, losses, target.buffer, witness)
+
+    def _witness(self, item: Item) -> Witness | None:
+        """What this agent holds of the gradient's layers; None if it has said so already."""
+        agent = self._setting.agent
+        if any(witness.agent == agent for witness in self._witnesses(item)):
+            return None
+        held = {layer: self.layers.get(layer) for layer in range(item.lo, item.hi)}
+        return Witness(
+            agent,
+            {n: x.checksum() for n, x in held.items() if x is not None and x.version == item.step},
+        )
+
+    def _witnesses(self, item: Item) -> list[Witness]:
+        """What came with any slice of this reduced gradient."""
+        slices = (item._replace(part=part) for part in range(self._batch.chunks))
+        pieces: list[Slice] = [self.store[name] for name in slices if name in self.store]
+        return [piece.witness for piece in pieces if piece.witness is not None]
+
+    # ------------------------------------------------------------ vote and commit
+
+    def _vote(self, task: Instruction) -> None:
+        norms: dict[int, float] = {}
+        losses: Losses = {}
+        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
+            buffer, layout = self._gradient(cut, task.step), self._layout(*cut)
+            for layer in range(*held):
+                flat = buffer.tensor[layout.layers[layer]]
+                norms[layer] = float(torch.linalg.vector_norm(flat))
+            losses |= self.store[Item(Kind.RED, task.step, *cut)].losses
+        if copies.is_due(task.step):
+            self._compare_copies(task)
+        vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
+        self.store[vote] = Ballot(norms, losses)
+
+    def _compare_copies(self, task: Instruction) -> None:
+        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
+            witnesses = self._witnesses(Item(Kind.RED, task.step, *cut))
+            if witnesses:
+                own = {layer: self.layers[layer].checksum() for layer in range(*held)}
+                copies.compare(task.step, self._setting.agent, own, witnesses)
+
+    def _commit(self, task: Instruction) -> CommitRecord:
+        votes: dict[AgentId, Ballot] = {
+            agent: self.store[Item(Kind.VOTE, task.step, agent=agent)] for agent in task.agents
+        }
+        ballots.compare(task.step, votes)
+        scores = {
+            item.index: score
+            for item, score in self.store.items()
+            if item.kind is Kind.SCORE and item.step == task.step
+        }
+        return ballots.count(task.step, list(votes.values()), scores)
+
+    def _validate(self, task: Instruction) -> None:
+        layers = self._held(task.lo, task.hi)
+        with torch.no_grad():
+            outputs = self._run(layers, task, self._input(task, Kind.EVAL), training=False)
+            if task.hi == len(self._setting.sizes):
+                item = Item(Kind.SCORE, task.step, 0, 0, task.index)
+                self.store[item] = float(self._loss(outputs, task))
+                return
+        self.store[Item(Kind.EVAL, task.step, task.hi, 0, task.index)] = outputs
+
+
+def _inputs_of(payload: Any) -> tuple[torch.Tensor, ...]:
+    values: tuple[torch.Tensor, ...] = payload if isinstance(payload, tuple) else payload.inputs
+    return tuple(value.detach() for value in values)

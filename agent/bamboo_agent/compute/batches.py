@@ -1,0 +1,170 @@
+"""Micro-batches: fetched by index, the same on every agent, remembered while they are in use."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute.order import sample_indices
+from bamboo_agent.model import Dataset, FactoryError, call_factory
+from bamboo_core.api.spec import JobSpec
+
+_REMEMBERED = 64
+_FINGERPRINT_SAMPLES = 8
+
+
+class DataTooSmallError(Exception):
+    """The data set has fewer samples than the job needs."""
+
+
+class SampleError(Exception):
+    """A data set's own code has failed, or its samples do not fit together; says which and how."""
+
+
+def _collate(values: list[Any]) -> Any:
+    first = values[0]
+    if isinstance(first, torch.Tensor):
+        return torch.stack(values)
+    if isinstance(first, tuple | list):
+        return tuple(_collate([value[i] for value in values]) for i in range(len(first)))
+    return torch.tensor(values)
+
+
+def _to_device(value: Any, device: torch.device) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_to_device(part, device) for part in value)
+    return value.to(device)
+
+
+def _build(spec: Any) -> Dataset:
+    dataset = call_factory(spec)
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        kind = type(dataset).__name__
+        raise FactoryError(f"{spec.factory} returned a {kind}, not a data set with len() and []")
+    try:
+        len(dataset)
+    except Exception as error:
+        text = f"len() of what {spec.factory} returned: {type(error).__name__}: {error}"
+        raise FactoryError(text) from error
+    return dataset  # type: ignore[no-any-return]
+
+
+@contextmanager
+def _blaming(factory: str, indices: Sequence[int]) -> Iterator[None]:
+    """Whatever the data set's code raises in the block becomes a SampleError."""
+    try:
+        yield
+    except Exception as error:
+        which = f"sample {indices[0]}" if len(indices) == 1 else f"samples {list(indices)}"
+        text = f"{factory}, {which}: {type(error).__name__}: {error}"
+        raise SampleError(text) from error
+
+
+class Data:
+    """The training and validation sets of a job, cut into micro-batches."""
+
+    def __init__(self, spec: JobSpec, device: torch.device) -> None:
+        """Builds both sets. FactoryError, DataTooSmallError; later, SampleError."""
+        self._device, self._seed = device, spec.seed
+        self._size = spec.training.micro_batch_size
+        self._microbatches = spec.training.microbatches
+        self._training = _build(spec.data)
+        validation = spec.data.validation
+        self._validation = None if validation is None else _build(validation)
+        self._names = [spec.data.factory, "" if validation is None else validation.factory]
+        self._cache: OrderedDict[tuple[bool, int, int], tuple[Any, Any]] = OrderedDict()
+        self._check(spec)
+
+    def _check(self, spec: JobSpec) -> None:
+        need = spec.training.global_batch_size
+        if self.training_samples < need:
+            raise DataTooSmallError(
+                f"{spec.data.factory} gives {self.training_samples} samples, fewer than"
+                f" globalBatchSize {need}; use more data or a smaller batch"
+            )
+        if self._validation is not None and self.validation_samples < self._size:
+            raise DataTooSmallError(
+                f"the validation set has {self.validation_samples} samples, fewer than"
+                f" microBatchSize {self._size}; use more data or leave data.validation out"
+            )
+
+    @property
+    def training_samples(self) -> int:
+        """Samples in the training set."""
+        return len(self._training)
+
+    @property
+    def validation_samples(self) -> int:
+        """Samples in the validation set; 0 if there is none."""
+        return 0 if self._validation is None else len(self._validation)
+
+    def training(self, step: int, microbatch: int) -> tuple[Any, Any]:
+        """(input, target) of a micro-batch of a step, on the device."""
+        return self._fetch(False, step, microbatch)
+
+    def validation(self, microbatch: int) -> tuple[Any, Any]:
+        """(input, target) of a validation micro-batch: the set in order, on the device."""
+        return self._fetch(True, 0, microbatch)
+
+    def _fetch(self, validating: bool, step: int, microbatch: int) -> tuple[Any, Any]:
+        name = (validating, step, microbatch)
+        found = self._cache.get(name)
+        if found is None:
+            found = self._load(validating, step, microbatch)
+            self._cache[name] = found
+            if len(self._cache) > _REMEMBERED:
+                self._cache.popitem(last=False)
+        return found
+
+    def _load(self, validating: bool, step: int, microbatch: int) -> tuple[Any, Any]:
+        dataset = self._validation if validating else self._training
+        assert dataset is not None
+        if validating:
+            first = microbatch * self._size
+            indices = list(range(first, min(first + self._size, len(dataset))))
+        else:
+            indices = self.indices(step, microbatch)
+        with _blaming(self._names[validating], indices):
+            pairs = [dataset[i] for i in indices]
+            whole = [_collate([pair[i] for pair in pairs]) for i in (0, 1)]
+        return _to_device(whole[0], self._device), _to_device(whole[1], self._device)
+
+    def indices(self, step: int, microbatch: int) -> list[int]:
+        """Samples of a training micro-batch."""
+        return sample_indices(
+            seed=self._seed,
+            step=step,
+            microbatch=microbatch,
+            microbatches=self._microbatches,
+            size=self._size,
+            samples=self.training_samples,
+        )
+
+    def fingerprint(self) -> str:
+        """Hash over the lengths and some samples of both sets."""
+        digest = hashlib.sha256()
+        for name, dataset in zip(self._names, (self._training, self._validation), strict=True):
+            count = 0 if dataset is None else len(dataset)
+            digest.update(f"{count};".encode())
+            for i in range(min(count, _FINGERPRINT_SAMPLES)):
+                assert dataset is not None
+                index = i * count // min(count, _FINGERPRINT_SAMPLES)
+                with _blaming(name, [index]):
+                    _digest(dataset[index], digest)
+        return digest.hexdigest()
+
+
+def _digest(value: Any, digest: hashlib._Hash) -> None:
+    if isinstance(value, tuple | list):
+        for part in value:
+            _digest(part, digest)
+    elif isinstance(value, torch.Tensor):
+        digest.update(f"{value.dtype}{tuple(value.shape)}".encode())
+        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    else:
+        digest.update(repr(value).encode())

@@ -1,0 +1,145 @@
+"""The state of one layer: module, optimizer and buffers, and its form as named tensors.
+
+That form is what goes into checkpoint files and to other agents: ``param/<name>``,
+``buffer/<name>``, ``optim/<parameter>/<key>``; what an optimizer keeps that is no tensor stands in
+a JSON object beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from bamboo_agent.compute.random_state import seed_weights
+from bamboo_agent.model import FactoryError, Model
+
+OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
+"""Parameters of one layer -> torch optimizer (its state is per parameter)."""
+
+
+_CHECKSUM_MASK = (1 << 52) - 1  # JSON numbers keep it whole
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """A layer's state as plain data. ``extra``: what of the optimizer's state is no tensor."""
+
+    tensors: dict[str, torch.Tensor]
+    extra: str = "{}"
+
+
+class Layer:
+    """One layer that this agent holds. ``optimizer`` is None if it has no parameters; ``version``:
+    the step that may be computed with it, kept by the back end."""
+
+    def __init__(self, module: nn.Module, make_optimizer: OptimizerFactory) -> None:
+        self.module = module
+        self.names = [name for name, p in module.named_parameters() if p.requires_grad]
+        self.parameters = [p for _, p in module.named_parameters() if p.requires_grad]
+        self.size = sum(p.numel() for p in self.parameters)
+        self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.version = 0
+
+    def set_training(self, training: bool) -> None:
+        """Switch dropout and the like; only when it changes, since it walks all submodules."""
+        if self.module.training != training:
+            self.module.train(training)
+
+    def checksum(self) -> int:
+        """Equal for equal bits of weights, buffers and optimizer state; one pass over them."""
+        state = self._state()
+        total = zlib.crc32(state.extra.encode())
+        for _, tensor in sorted(state.tensors.items()):
+            words = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+            if words.numel() % 4 == 0:
+                words = words.view(torch.int32)
+            total = (total * 31 + int(words.sum(dtype=torch.int64))) & _CHECKSUM_MASK
+        return total
+
+    def record(self) -> LayerRecord:
+        """A copy of the whole state, on the CPU; later updates do not reach it."""
+        state = self._state()
+        copied = {
+            name: tensor.detach().to("cpu", copy=True).contiguous()
+            for name, tensor in state.tensors.items()
+        }
+        return replace(state, tensors=copied)
+
+    def _state(self) -> LayerRecord:
+        """The tensors themselves."""
+        tensors: dict[str, torch.Tensor] = {}
+        tensors |= {f"param/{n}": p for n, p in self.module.named_parameters()}
+        tensors |= {f"buffer/{n}": b for n, b in self.module.named_buffers()}
+        extra: dict[str, dict[str, Any]] = {}
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            state = {} if self.optimizer is None else self.optimizer.state.get(parameter, {})
+            for key, value in state.items():
+                if isinstance(value, torch.Tensor):
+                    tensors[f"optim/{name}/{key}"] = value
+                else:
+                    extra.setdefault(name, {})[key] = value
+        return LayerRecord(tensors, json.dumps(extra, sort_keys=True))
+
+    def restore(self, record: LayerRecord) -> None:
+        """Take the whole state over. ValueError if it is the state of another layer."""
+        own = dict(self.module.named_parameters(remove_duplicate=False))
+        buffers = dict(self.module.named_buffers())
+        self._copy("param/", own, record.tensors)
+        self._copy("buffer/", buffers, record.tensors)
+        if self.optimizer is not None:
+            self._restore_optimizer(record)
+
+    @staticmethod
+    def _copy(
+        prefix: str, targets: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]
+    ) -> None:
+        for name, target in targets.items():
+            source = tensors.get(prefix + name)
+            if source is None or source.shape != target.shape or source.dtype != target.dtype:
+                found = "nothing" if source is None else f"{source.dtype}{tuple(source.shape)}"
+                want = f"{target.dtype}{tuple(target.shape)}"
+                raise ValueError(f"{prefix}{name} should be {want}, the record has {found}")
+            with torch.no_grad():
+                target.copy_(source)
+
+    def _restore_optimizer(self, record: LayerRecord) -> None:
+        assert self.optimizer is not None
+        self.optimizer.state.clear()
+        extra = json.loads(record.extra)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            state = dict(extra.get(name, {}))
+            prefix = f"optim/{name}/"
+            for key, tensor in record.tensors.items():
+                if key.startswith(prefix):
+                    where = tensor if tensor.dim() == 0 else tensor.to(parameter.device)
+                    state[key.removeprefix(prefix)] = where.clone()
+            if state:
+                self.optimizer.state[parameter] = state
+
+
+class LayerBuilder:
+    """Builds any layer of the model in its initial state."""
+
+    def __init__(
+        self, model: Model, make_optimizer: OptimizerFactory, *, seed: int, device: torch.device
+    ) -> None:
+        self._model, self._make = model, make_optimizer
+        self._seed, self._device = seed, device
+
+    def build(self, layer: int) -> Layer:
+        """The layer with its initial weights. FactoryError if its factory fails."""
+        seed_weights(self._seed, layer, torch.device("cpu"))
+        try:
+            module = self._model.layers[layer]()
+        except Exception as error:
+            raise FactoryError(f"layer {layer}: {type(error).__name__}: {error}") from error
+        if not isinstance(module, nn.Module):
+            raise FactoryError(f"layer {layer} is a {type(module).__name__}, not an nn.Module")
+        # built on the CPU whatever the device, so that all kinds of device begin alike
+        return Layer(module.to(self._device).train(), self._make)

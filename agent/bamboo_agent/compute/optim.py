@@ -1,0 +1,90 @@
+"""Optimizers: any torch optimizer whose state is per parameter, one instance per layer.
+
+``spec.training.optimizer.factory`` names a class or function that is called with the layer's
+parameters and ``args``. It may also return ``(optimizer, rate)`` where ``rate(step)`` is the
+learning rate of a step: a pure function, so that it needs no state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute.layers import Layer, OptimizerFactory
+from bamboo_agent.model import FactoryError, load_factory
+from bamboo_core.api.spec import FactorySpec
+
+_RATE = "bamboo_rate"
+
+
+def optimizer_factory(spec: FactorySpec) -> OptimizerFactory:
+    """How a layer's optimizer is made. FactoryError if the factory does not exist."""
+    factory = load_factory(spec.factory)
+
+    def make(parameters: Sequence[torch.Tensor]) -> Any:
+        try:
+            made = factory(parameters, **spec.args)
+        except Exception as error:
+            raise FactoryError(f"{spec.factory} raised {type(error).__name__}: {error}") from error
+        optimizer, rate = made if isinstance(made, tuple) else (made, None)
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            kind = type(optimizer).__name__
+            raise FactoryError(f"{spec.factory} returned a {kind}, not a torch optimizer")
+        setattr(optimizer, _RATE, rate)
+        return optimizer
+
+    return make
+
+
+def clip_scale(grad_norm: float, clip_norm: float) -> float:
+    """The factor that bounds the global gradient norm; 1.0 when it is within the bound.
+
+    clip_norm 0: no clipping. The same numbers give the same bits everywhere.
+    """
+    if clip_norm <= 0 or grad_norm <= clip_norm:
+        return 1.0
+    return clip_norm / (grad_norm + 1e-6)
+
+
+def update(layer: Layer, gradient: torch.Tensor, *, scale: float, step: int) -> None:
+    """One optimizer step of a layer. gradient: flat, not changed; scale: see clip_scale."""
+    if layer.optimizer is None:
+        return
+    scaled = gradient * scale
+    at = 0
+    for parameter in layer.parameters:
+        end = at + parameter.numel()
+        parameter.grad = scaled[at:end].view(parameter.shape).to(parameter.dtype)
+        at = end
+    rate: Callable[[int], float] | None = getattr(layer.optimizer, _RATE)
+    if rate is not None:
+        for group in layer.optimizer.param_groups:
+            group["lr"] = rate(step)
+    layer.optimizer.step()
+    layer.optimizer.zero_grad(set_to_none=True)
+
+
+def adamw(
+    parameters: Sequence[torch.Tensor],
+    *,
+    lr: float = 1e-3,
+    betas: tuple[float, float] = (0.9, 0.999),
+    weight_decay: float = 0.01,
+    warmup_steps: int = 0,
+    total_steps: int = 0,
+) -> tuple[torch.optim.Optimizer, Callable[[int], float]]:
+    """AdamW with linear warm-up and, if ``total_steps`` is given, linear decay to zero."""
+    optimizer = torch.optim.AdamW(
+        parameters, lr=lr, betas=(betas[0], betas[1]), weight_decay=weight_decay
+    )
+
+    def rate(step: int) -> float:
+        if step < warmup_steps:
+            return lr * (step + 1) / warmup_steps
+        if total_steps > warmup_steps:
+            return lr * max(0.0, (total_steps - step) / (total_steps - warmup_steps))
+        return lr
+
+    return optimizer, rate

@@ -1,0 +1,111 @@
+"""Payloads as plain tensors and JSON, for transports: ``pack`` and ``unpack`` by item kind."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute.copies import Witness
+from bamboo_agent.compute.layers import LayerRecord
+from bamboo_agent.compute.sums import Buffer, Slice, Sum
+from bamboo_agent.compute.votes import Ballot
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Kind
+
+
+@dataclass(frozen=True)
+class FileRecord:
+    """FILE: a layer's file of a checkpoint; ``error`` says why there is none."""
+
+    path: str = ""
+    sha256: str = ""
+    num_bytes: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """A payload under way; see :class:`bamboo_agent.transport.base.Frame`."""
+
+    meta: dict[str, Any]
+    tensors: tuple[torch.Tensor | None, ...] = ()
+    owner: Buffer | None = None
+
+
+class ParcelError(ValueError):
+    """What has come cannot be the payload of its item."""
+
+
+def pack(payload: Any) -> Parcel:
+    """A payload as tensors and JSON."""
+    if isinstance(payload, tuple):
+        return Parcel({}, tuple(None if t is None else _plain(t) for t in payload))
+    if isinstance(payload, Sum):
+        assert payload.buffer is not None
+        return Parcel({"losses": payload.losses}, (_plain(payload.buffer.tensor),), payload.buffer)
+    if isinstance(payload, Slice):
+        witness = None if payload.witness is None else asdict(payload.witness)
+        told = {"losses": payload.losses, "witness": witness}
+        return Parcel(told, (_plain(payload.tensor),), payload.buffer)
+    if isinstance(payload, LayerRecord):
+        meta = {"names": list(payload.tensors), "extra": payload.extra}
+        return Parcel(meta, tuple(payload.tensors.values()))
+    if isinstance(payload, float):
+        return Parcel({"value": payload})
+    return Parcel(asdict(payload))
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().contiguous()
+
+
+def unpack(
+    kind: Kind,
+    meta: dict[str, Any],
+    tensors: tuple[torch.Tensor | None, ...],
+    device: torch.device,
+) -> Any:
+    """Inverse of :func:`pack`. ParcelError if the parts do not fit the kind."""
+    try:
+        return _unpack(kind, meta, tensors, device)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise ParcelError(f"a payload of kind {kind.name} is malformed: {error!r}") from error
+
+
+def _unpack(
+    kind: Kind, meta: dict[str, Any], tensors: tuple[torch.Tensor | None, ...], device: torch.device
+) -> Any:
+    if kind in (Kind.ACT, Kind.OUT, Kind.EVAL, Kind.INGRAD):
+        return tuple(None if t is None else t.to(device) for t in tensors)
+    if kind in (Kind.PART, Kind.LEAF, Kind.FOLDED):
+        (flat,) = tensors
+        assert flat is not None
+        return Sum(_by_number(meta["losses"]), Buffer(flat.to(device)))
+    if kind in (Kind.CHUNK, Kind.RED):
+        (flat,) = tensors
+        assert flat is not None
+        witness = _witness(meta["witness"])
+        return Slice(flat.to(device), _by_number(meta["losses"]), witness=witness)
+    if kind is Kind.VER:
+        named = dict(zip(meta["names"], tensors, strict=True))
+        return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
+    if kind is Kind.VOTE:
+        return Ballot(_by_number(meta["norms"]), _by_number(meta["losses"]))
+    if kind is Kind.FILE:
+        return FileRecord(**meta)
+    if kind is Kind.SCORE:
+        return float(meta["value"])
+    raise ValueError("never sent")
+
+
+def _witness(meta: dict[str, Any] | None) -> Witness | None:
+    if meta is None:
+        return None
+    checksums = {int(layer): int(x) for layer, x in meta["checksums"].items()}
+    return Witness(AgentId(meta["agent"]), checksums)
+
+
+def _by_number(values: dict[Any, Any]) -> dict[int, float]:
+    return {int(key): float(value) for key, value in values.items()}

@@ -1,0 +1,179 @@
+"""Forward and backward of a range of layers, as the instructions F, B, I, W and V want them.
+
+The input of a range is cut off from whatever made it; its gradient is what the range before gets.
+B is one autograd pass; I and W are its halves. All ways of making them give the same bits, or are
+not used (see :mod:`bamboo_agent.compute.profile`). So do all cuts: what passes from layer to layer,
+and its gradient, is contiguous as if it had been sent.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import torch
+
+from bamboo_agent.compute.layers import Layer
+from bamboo_agent.model import Value
+
+try:  # private to torch: detected, never required
+    _torch_split: Any = importlib.import_module("torch.distributed.pipelining._backward")
+    _torch_split = _torch_split if hasattr(_torch_split, "stage_backward_weight") else None
+except ImportError:
+    _torch_split = None
+
+
+class Halves(IntEnum):
+    """How I and W are made of a layer's backward; of several layers, the least."""
+
+    NONE = 0  # the whole backward is run, and half of what it gives is forgotten
+    TWICE = 1  # two passes of autograd over the same graph
+    HELPER = 2  # torch's own helper
+
+
+BEST_HALVES = Halves.TWICE if _torch_split is None else Halves.HELPER
+
+Gradients = tuple[torch.Tensor | None, ...]
+"""One gradient per tensor of a value; None where it takes none (integers, masks)."""
+
+
+@dataclass
+class Activation:
+    """ACT: what backward needs of one forward. ``weight_groups``: left by I for W."""
+
+    inputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor, ...]
+    loss: float | None = None
+    weight_groups: list[dict[str, Any]] | None = None
+
+
+def as_tuple(value: Value) -> tuple[torch.Tensor, ...]:
+    """A value's tensors."""
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def run_layers(
+    layers: Sequence[Layer], inputs: tuple[torch.Tensor, ...], seed_layer: Callable[[int], None]
+) -> tuple[torch.Tensor, ...]:
+    """Call the layers in order; ``seed_layer(i)`` before the i-th sets its random state."""
+    values = inputs
+    for index, layer in enumerate(layers):
+        seed_layer(index)
+        values = tuple(_as_if_sent(value) for value in as_tuple(layer.module(*values)))
+    return values
+
+
+def _as_if_sent(value: torch.Tensor) -> torch.Tensor:
+    """Other strides would be other bits in the next layer's products, or this one's backward."""
+    if value.layout is not torch.strided or value.is_nested:  # cannot be sent
+        return value
+    value = value.contiguous()
+    if value.requires_grad and not value.is_leaf:  # a leaf's gradient has the leaf's strides
+        value.register_hook(torch.Tensor.contiguous)  # type: ignore[no-untyped-call]
+    return value
+
+
+def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Tensor, ...]:
+    """Leaves of a new graph; the first range's input (data) takes no gradient."""
+    leaves = tuple(value.detach() for value in values)
+    if not first:
+        for leaf in leaves:
+            leaf.requires_grad_(leaf.is_floating_point())
+    return leaves
+
+
+def backward(activation: Activation, gradients: Gradients | None) -> Gradients:
+    """B: weight gradients are added to ``.grad``; returns the gradients of the inputs.
+
+    gradients: of the outputs; None for the last range, whose output is the loss.
+    """
+    roots, seeds = _roots(activation, gradients)
+    if roots:
+        torch.autograd.backward(roots, seeds)
+    return _take_input_gradients(activation)
+
+
+def backward_input(
+    activation: Activation,
+    gradients: Gradients | None,
+    parameters: Sequence[torch.Tensor],
+    way: Halves,
+) -> Gradients:
+    """I: only the gradients of the inputs; what W needs stays in the activation."""
+    if way is Halves.NONE:
+        return _input_by_whole(activation, gradients, parameters)
+    if way is Halves.TWICE or not _needs_input_gradient(activation):
+        return _input_by_autograd(activation, gradients)
+    roots, seeds = _roots(activation, gradients)
+    # the helper fills in ones when no gradients are given: the loss has been scaled before
+    _, groups = _torch_split.stage_backward_input(
+        roots, None if gradients is None else seeds, list(activation.inputs), iter(parameters)
+    )
+    activation.weight_groups = groups
+    return _take_input_gradients(activation)
+
+
+def backward_weight(
+    activation: Activation,
+    gradients: Gradients | None,
+    parameters: Sequence[torch.Tensor],
+    way: Halves,
+) -> None:
+    """W: weight gradients are added to ``.grad``; works after I and without it."""
+    if way is Halves.NONE:
+        backward(activation, gradients)
+        return
+    if activation.weight_groups is not None:
+        _torch_split.stage_backward_weight(iter(parameters), activation.weight_groups)
+        activation.weight_groups = None
+        return
+    roots, seeds = _roots(activation, gradients)
+    if roots and parameters:
+        torch.autograd.backward(roots, seeds, inputs=parameters)
+
+
+def _needs_input_gradient(activation: Activation) -> bool:
+    return any(value.requires_grad for value in activation.inputs)
+
+
+def _input_by_autograd(activation: Activation, gradients: Gradients | None) -> Gradients:
+    wanted = [value for value in activation.inputs if value.requires_grad]
+    roots, seeds = _roots(activation, gradients)
+    if roots and wanted:
+        torch.autograd.backward(roots, seeds, inputs=wanted, retain_graph=True)
+    return _take_input_gradients(activation)
+
+
+def _input_by_whole(
+    activation: Activation, gradients: Gradients | None, parameters: Sequence[torch.Tensor]
+) -> Gradients:
+    roots, seeds = _roots(activation, gradients)
+    if roots:
+        torch.autograd.backward(roots, seeds, retain_graph=True)
+    for parameter in parameters:
+        parameter.grad = None
+    return _take_input_gradients(activation)
+
+
+def _roots(
+    activation: Activation, gradients: Gradients | None
+) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
+    """Outputs that take a gradient, and their gradients."""
+    given: Gradients = (None,) * len(activation.outputs) if gradients is None else gradients
+    pairs = [
+        (output, gradient)
+        for output, gradient in zip(activation.outputs, given, strict=True)
+        if output.requires_grad and (gradient is not None or gradients is None)
+    ]
+    return [output for output, _ in pairs], [gradient for _, gradient in pairs]
+
+
+def _take_input_gradients(activation: Activation) -> Gradients:
+    found = (value.grad for value in activation.inputs)
+    taken = tuple(None if gradient is None else gradient.contiguous() for gradient in found)
+    for value in activation.inputs:
+        value.grad = None
+    return taken

@@ -1,0 +1,66 @@
+"""Votes and what is counted from them: the global scalars of a step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bamboo_agent.compute.copies import DivergenceError
+from bamboo_agent.compute.sums import Losses
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import CommitRecord
+
+
+@dataclass(frozen=True)
+class Ballot:
+    """VOTE: what an agent contributes to the commit.
+
+    norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss.
+    """
+
+    norms: dict[int, float] = field(default_factory=dict)
+    losses: dict[int, float] = field(default_factory=dict)
+
+
+def compare(step: int, ballots: Mapping[AgentId, Ballot]) -> None:
+    """DivergenceError if two agents hold different reduced gradients of a layer."""
+    known: dict[int, tuple[AgentId, float]] = {}
+    for agent, ballot in ballots.items():
+        for layer, norm in ballot.norms.items():
+            first, other = known.setdefault(layer, (agent, norm))
+            if norm != other and not (math.isnan(norm) and math.isnan(other)):
+                raise DivergenceError(
+                    f"reduced gradients of layer {layer} differ between {first} and {agent} in"
+                    f" step {step};"
+                    " look for a faulty device or for layers that are not deterministic"
+                )
+
+
+def count(step: int, ballots: Sequence[Ballot], scores: Losses) -> CommitRecord:
+    """The step's global scalars: norms folded in layer order, losses in batch order.
+
+    scores: losses of the validation micro-batches; without ballots (the epilogue) nothing else.
+    """
+    norms: dict[int, float] = {}
+    losses: Losses = {}
+    for ballot in ballots:
+        norms |= ballot.norms
+        losses |= ballot.losses
+    grad_norm = math.sqrt(sum(norms[layer] ** 2 for layer in sorted(norms)))
+    return CommitRecord(
+        step=step,
+        loss=_mean(losses) or 0.0,
+        grad_norm=grad_norm,
+        finite=math.isfinite(grad_norm),
+        validation_loss=_mean(scores),
+    )
+
+
+def _mean(values: Losses) -> float | None:
+    if not values:
+        return None
+    total = 0.0
+    for index in sorted(values):
+        total += values[index]
+    return total / len(values)

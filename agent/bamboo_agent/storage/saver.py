@@ -1,0 +1,85 @@
+"""Writes layers of checkpoints in the background, from snapshots, while training goes on."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from bamboo_agent.compute.layers import LayerRecord
+from bamboo_agent.compute.serialization import FileRecord
+from bamboo_agent.ipc.wakeup import Mailbox
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Job:
+    attempt: int
+    step: int
+    layer: int
+    record: LayerRecord
+
+
+class Saver:
+    """One writing thread. Results come out of :meth:`poll` as FILE items with their records.
+
+    agent: whose files they are, for errors that others read.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, agent: AgentId) -> None:
+        self._checkpoints, self._agent = checkpoints, agent
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._results: Mailbox[tuple[Item, FileRecord, int]] = Mailbox()
+        self._unseen = 0
+        self._complained = (-1, -1)
+        self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
+        self._thread.start()
+
+    def save(self, *, attempt: int, step: int, layer: int, record: LayerRecord) -> None:
+        """Queue a snapshot."""
+        self._unseen += 1
+        self._jobs.put(_Job(attempt, step, layer, record))
+
+    def poll(self) -> list[tuple[Item, FileRecord, int]]:
+        """Finished files: item, record (with ``error`` if it failed) and attempt."""
+        results = self._results.take_all()
+        self._unseen -= len(results)
+        return results
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether files are still to come out of :meth:`poll`."""
+        return self._unseen > 0
+
+    def fileno(self) -> int:
+        """Readable while :meth:`poll` has something."""
+        return self._results.fileno()
+
+    def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._results.close()
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                record = self._checkpoints.write_layer(
+                    attempt=job.attempt, step=job.step, layer=job.layer, record=job.record
+                )
+            except CheckpointError as error:
+                self._complain(job, error)
+                record = FileRecord(error=f"agent {self._agent}: {error.cause}")
+            item = Item(Kind.FILE, job.step, job.layer, job.layer + 1)
+            self._results.put((item, record, job.attempt))
+
+    def _complain(self, job: _Job, error: CheckpointError) -> None:
+        """Into the agent's own log: once for each step, not for each of its layers."""
+        if self._complained != (job.attempt, job.step):
+            self._complained = (job.attempt, job.step)
+            log.error("layer %d of step %d is not saved: %s", job.layer, job.step, error)

@@ -1,0 +1,161 @@
+"""The supervisor's configuration, from the environment that the operator gave the pod."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bamboo_agent.addresses import split_address
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_T = TypeVar("_T")
+
+NOTICE_SOURCES = ("gce", "ec2")
+"""Names that BAMBOO_NOTICE_SOURCES may list."""
+
+
+class ConfigError(Exception):
+    """A variable is missing or wrong; the text is one sentence that names it."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What an agent's supervisor must know before it can ask the operator.
+
+    address_file: holds a newer operator_address, if there is one. operator_name: name in the
+    operator's certificate, where it is not the host of operator_address. machine: node UID + boot
+    ID, as far as they are known. grace_s: seconds between SIGTERM and SIGKILL. health_port: 0 for
+    any free one.
+    """
+
+    operator_address: str
+    address_file: Path | None
+    operator_name: str
+    job: str
+    agent: str
+    pod_uid: str
+    pod_ip: str
+    node: str
+    zone: str
+    machine: str
+    token_file: Path
+    ca_file: Path
+    grace_s: float
+    health_port: int
+    notice_sources: tuple[str, ...]
+    log_level: str
+    termination_file: Path
+    event_log: Path | None
+
+
+def from_env(env: Mapping[str, str]) -> Config:
+    """Read the configuration. ConfigError names the first variable that is missing or wrong."""
+    operator_address = _address(env, "BAMBOO_OPERATOR_ADDRESS")
+    return Config(
+        operator_address=operator_address,
+        address_file=Path(env["BAMBOO_ADDRESS_FILE"]) if env.get("BAMBOO_ADDRESS_FILE") else None,
+        operator_name=env.get("BAMBOO_OPERATOR_NAME", ""),
+        job=_job(env, "BAMBOO_JOB"),
+        agent=_required(env, "BAMBOO_AGENT"),
+        pod_uid=_required(env, "BAMBOO_POD_UID"),
+        pod_ip=_required(env, "BAMBOO_POD_IP"),
+        node=_required(env, "BAMBOO_NODE"),
+        zone=env.get("BAMBOO_ZONE", ""),
+        machine=f"{env.get('BAMBOO_NODE_UID', '')}/{_boot_id()}",
+        token_file=_file(env, "BAMBOO_TOKEN_FILE"),
+        ca_file=_file(env, "BAMBOO_CA_FILE"),
+        grace_s=_number(env, "BAMBOO_GRACE_S", 15.0, float, 3600),
+        health_port=_number(env, "BAMBOO_HEALTH_PORT", 8080, int, 65535),
+        notice_sources=_names(env, "BAMBOO_NOTICE_SOURCES", NOTICE_SOURCES),
+        log_level=_choice(env, "BAMBOO_LOG_LEVEL", ("info", "debug", "warning", "error")),
+        termination_file=Path(env.get("BAMBOO_TERMINATION_FILE", "/dev/termination-log")),
+        event_log=_event_log(env, "BAMBOO_EVENT_LOG"),
+    )
+
+
+def _required(env: Mapping[str, str], name: str) -> str:
+    value = env.get(name, "")
+    if not value:
+        raise ConfigError(f"{name} is not set; the operator sets it in the agent's pod.")
+    return value
+
+
+def _address(env: Mapping[str, str], name: str) -> str:
+    value = _required(env, name)
+    try:
+        split_address(value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}; set it to the operator's gRPC endpoint.") from error
+    return value
+
+
+def _job(env: Mapping[str, str], name: str) -> str:
+    value = _required(env, name)
+    namespace, slash, job = value.partition("/")
+    if not (namespace and slash and job) or "/" in job:
+        raise ConfigError(f"{name}: {value!r} is not NAMESPACE/NAME of a BambooJob.")
+    return value
+
+
+def _file(env: Mapping[str, str], name: str) -> Path:
+    path = Path(_required(env, name))
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot read {path}: {error.strerror}.") from error
+    return path
+
+
+def _event_log(env: Mapping[str, str], name: str) -> Path | None:
+    if not env.get(name):
+        return None
+    path = Path(env[name])
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise ConfigError(
+            f"{name}: cannot write below {path}: {error.strerror}; mount a volume there with"
+            " spec.worker.podTemplate, or empty the chart's agents.eventLogDirectory."
+        ) from error
+    return path
+
+
+def _number(
+    env: Mapping[str, str], name: str, default: _T, kind: Callable[[str], _T], most: float
+) -> _T:
+    text = env.get(name, "")
+    if not text:
+        return default
+    try:
+        value = kind(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, int | float) or not 0 <= value <= most:
+        raise ConfigError(f"{name}: {text!r} is not a number from 0 to {most:g}.")
+    return value
+
+
+def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
+    value = env.get(name, allowed[0]) or allowed[0]
+    if value not in allowed:
+        raise ConfigError(f"{name}: {value!r} is none of {', '.join(allowed)}.")
+    return value
+
+
+def _names(env: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(n.strip() for n in env.get(name, "").split(",") if n.strip())
+    for one in names:
+        if one not in allowed:
+            raise ConfigError(f"{name}: {one!r} is none of {', '.join(allowed)}.")
+    return names
+
+
+def _boot_id() -> str:
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,107 @@
+"""The agent's small HTTP server: /healthz, /readyz and /metrics.
+
+Metrics are live diagnostics only: whatever must outlive the pod goes to the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+from bamboo_core.protocol.messages import AgentMessage, Progress, Suspicion
+
+_READ_S = 5.0
+
+
+class Metrics:
+    """What one agent exports; every series carries job_namespace, training_job and agent."""
+
+    def __init__(self, *, job: str, agent: str) -> None:
+        self.registry = CollectorRegistry()
+        namespace, _, name = job.partition("/")
+        self._labels = {"job_namespace": namespace, "training_job": name, "agent": agent}
+        self.connected = self._gauge("session_connected", "1 while a session stands")
+        self.worker_ready = self._gauge("worker_ready", "1 once the worker can be given work")
+        self.peers = self._gauge("peers_connected", "supervisors with a proven liveness socket")
+        self.epoch = self._gauge("epoch", "number of the newest plan adopted")
+        self.step = self._gauge("step", "optimizer step in which the worker is")
+        self.instructions = self._gauge("instructions_finished", "since the worker's start")
+        self.compute = self._counter("compute_seconds", "computing time of committed steps")
+        self.sent = self._counter("sent_bytes", "bytes sent to other agents in committed steps")
+        self.redone = self._counter("tasks_redone", "tasks computed again after a loss")
+        self.suspicions = Counter(
+            "bamboo_agent_suspicions_total",
+            "evidence against other agents, by cause",
+            [*self._labels, "cause"],
+            registry=self.registry,
+        )
+
+    def sent_to_operator(self, message: AgentMessage) -> None:
+        """Count what the agent says."""
+        if isinstance(message, Progress):
+            self.compute.inc(max(0.0, message.busy_s))
+            self.sent.inc(message.sent_bytes)
+            self.redone.inc(message.redone_tasks)
+        elif isinstance(message, Suspicion):
+            self.suspicions.labels(**self._labels, cause=message.cause.value).inc()
+
+    def _gauge(self, name: str, text: str) -> Gauge:
+        gauge = Gauge(f"bamboo_agent_{name}", text, list(self._labels), registry=self.registry)
+        return gauge.labels(**self._labels)
+
+    def _counter(self, name: str, text: str) -> Counter:
+        counter = Counter(
+            f"bamboo_agent_{name}_total", text, list(self._labels), registry=self.registry
+        )
+        return counter.labels(**self._labels)
+
+
+class HealthServer:
+    """Serves on one address. ``is_ready``: whether the agent can be given work."""
+
+    def __init__(self, metrics: Metrics, *, is_ready: Callable[[], bool]) -> None:
+        self._metrics = metrics
+        self._is_ready = is_ready
+        self._server: asyncio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; returns the port. OSError if it is taken."""
+        self._server = await asyncio.start_server(self._serve, host, port)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def close(self) -> None:
+        """Stop listening."""
+        if self._server is not None:
+            self._server.close()
+            await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+            async with asyncio.timeout(_READ_S):
+                line = (await reader.readline()).decode("ascii", "replace").split()
+                while (await reader.readline()).strip():
+                    pass
+                status, kind, body = self._answer(line)
+                head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
+                writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                await writer.drain()
+        writer.close()
+
+    def _answer(self, line: list[str]) -> tuple[str, str, bytes]:
+        text = "text/plain; charset=utf-8"
+        if len(line) != 3 or line[0] != "GET":
+            return "405 Method Not Allowed", text, b"only GET is served here\n"
+        match line[1].partition("?")[0]:
+            case "/healthz":
+                return "200 OK", text, b"ok\n"
+            case "/readyz" if self._is_ready():
+                return "200 OK", text, b"ready\n"
+            case "/readyz":
+                return "503 Service Unavailable", text, b"the worker is not ready\n"
+            case "/metrics":
+                return "200 OK", text + "; version=0.0.4", generate_latest(self._metrics.registry)
+        return "404 Not Found", text, b"there are /healthz, /readyz and /metrics\n"

@@ -1,0 +1,205 @@
+"""The session with the operator: one stream at a time, opened again whenever it ends.
+
+Token and CA bundle are read from their files at every opening, since both rotate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bamboo_agent.supervisor.config import Config
+from bamboo_core.protocol.messages import AgentMessage
+from bamboo_core.protocol.supervisor import FromOperator, SessionClosed, SessionOpened
+from bamboo_proto.v1 import agent_pb2_grpc
+from bamboo_wire import decode, encode
+from bamboo_wire.errors import WireError
+from bamboo_wire.options import AGENT_OPTIONS
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 5.0
+"""Seconds for connection, TLS handshake and the stream's opening."""
+
+Sink = Callable[[SessionOpened | SessionClosed | FromOperator], None]
+
+
+class Backoff:
+    """Pauses that double from ``first_s`` to ``most_s``, each shortened by up to a half at random,
+    so that the agents of a job do not come back all at once."""
+
+    def __init__(self, first_s: float = 0.1, most_s: float = 3.0) -> None:
+        self._first_s = first_s
+        self._most_s = most_s
+        self._next_s = first_s
+
+    def reset(self) -> None:
+        """Begin anew with the shortest pause."""
+        self._next_s = self._first_s
+
+    def next_s(self) -> float:
+        """Seconds to wait now."""
+        pause, self._next_s = self._next_s, min(2 * self._next_s, self._most_s)
+        return pause * random.uniform(0.5, 1.0)
+
+
+class Session:
+    """Delivers SessionOpened, FromOperator... and SessionClosed to ``sink``, again and again."""
+
+    def __init__(self, config: Config, sink: Sink) -> None:
+        self._config = config
+        self._sink = sink
+        self._backoff = Backoff()
+        self._outgoing: asyncio.Queue[AgentMessage] | None = None
+        self._closing: asyncio.Future[float] | None = None
+        self._call: Any = None
+        self._last_problem = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a stream stands."""
+        return self._outgoing is not None
+
+    def send(self, message: AgentMessage) -> None:
+        """Queue a message for the stream that stands; without one it is dropped."""
+        if self._outgoing is not None:
+            self._outgoing.put_nowait(message)
+
+    def close(self, after_s: float) -> None:
+        """End the stream and open the next one after ``after_s`` seconds."""
+        if self._closing is not None and not self._closing.done():
+            self._closing.set_result(after_s)
+
+    async def flush(self, timeout_s: float) -> None:
+        """Wait until the operator has read all that was sent and has ended the stream, but not for
+        long. (A stream that is cancelled takes with it what is sent and not read yet.)"""
+        if self._outgoing is not None:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._outgoing.join()
+                    await self._call.done_writing()
+                    await self._call.code()
+            except TimeoutError:
+                log.warning("the operator has not taken all messages after %.1f s", timeout_s)
+
+    async def run(self) -> None:
+        """Keep a session open until cancelled."""
+        while True:
+            after_s = None
+            try:
+                after_s = await self._once()
+                self._last_problem = ""
+            except (OSError, grpc.aio.AioRpcError, WireError, TimeoutError) as error:
+                self._complain(self._describe(error))
+            await asyncio.sleep(self._backoff.next_s() if after_s is None else after_s)
+
+    async def _once(self) -> float | None:
+        """One session; the pause after it if somebody chose one."""
+        credentials = grpc.ssl_channel_credentials(self._config.ca_file.read_bytes())
+        metadata = (("authorization", f"Bearer {_token(self._config.token_file)}"),)
+        options = list(AGENT_OPTIONS)
+        if self._config.operator_name:
+            options.append(("grpc.ssl_target_name_override", self._config.operator_name))  # type: ignore[arg-type]
+        async with grpc.aio.secure_channel(
+            _newest_address(self._config), credentials, options=options
+        ) as channel:
+            call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=metadata)
+            await asyncio.wait_for(call.wait_for_connection(), CONNECT_S)
+            return await self._converse(call)
+
+    async def _converse(self, call: Any) -> float | None:
+        self._call = call
+        self._outgoing, self._closing = asyncio.Queue(), asyncio.get_running_loop().create_future()
+        self._sink(SessionOpened())
+        reader = asyncio.create_task(self._read(call))
+        writer = asyncio.create_task(self._write(call, self._outgoing))
+        try:
+            ends: set[asyncio.Future[Any]] = {reader, writer, self._closing}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self._closing.done():
+                return self._closing.result()
+            for task in (reader, writer):
+                if task.done():
+                    await task
+            return None
+        finally:
+            self._outgoing = None
+            await _cancel(reader, writer)
+            call.cancel()
+            self._sink(SessionClosed())
+
+    async def _read(self, call: Any) -> None:
+        while True:
+            message = await call.read()
+            if message is grpc.aio.EOF:
+                if await call.code() is not grpc.StatusCode.OK:
+                    raise _status(call, await call.code(), await call.details())
+                return
+            self._backoff.reset()
+            self._sink(FromOperator(decode.operator_message(message)))
+
+    @staticmethod
+    async def _write(call: Any, outgoing: asyncio.Queue[AgentMessage]) -> None:
+        while True:
+            message = await outgoing.get()
+            await call.write(encode.agent_message(message))
+            outgoing.task_done()
+
+    def _complain(self, problem: str) -> None:
+        """Say what is wrong once, not at every attempt."""
+        if problem != self._last_problem:
+            log.warning("no session with the operator: %s", problem)
+        self._last_problem = problem
+
+    def _describe(self, error: Exception) -> str:
+        config = self._config
+        if isinstance(error, WireError):
+            return f"it does not speak our protocol ({error}); are both of the same version?"
+        if isinstance(error, TimeoutError):
+            return f"{config.operator_address} did not answer within {CONNECT_S:g} s"
+        if not isinstance(error, grpc.aio.AioRpcError):
+            return str(error)
+        details = error.details() or ""
+        if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+            return f"it refuses the token in {config.token_file}: {details}"
+        if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
+            return (
+                f"the certificate of {config.operator_address} is not vouched for by"
+                f" {config.ca_file} (BAMBOO_CA_FILE) or names another host: {details}"
+            )
+        return f"{config.operator_address}: {error.code().name}: {details}"
+
+
+def _newest_address(config: Config) -> str:
+    """The operator's address; a file tells where its next pod is, where there is no Service."""
+    if config.address_file is None:
+        return config.operator_address
+    try:
+        return config.address_file.read_text(encoding="ascii").strip() or config.operator_address
+    except (OSError, UnicodeError):
+        return config.operator_address
+
+
+def _token(path: Path) -> str:
+    token = path.read_text(encoding="ascii").strip()
+    if not token:
+        raise OSError(f"the token file {path} is empty")
+    return token
+
+
+def _status(call: Any, code: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:
+    none = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, none, none, details)
+
+
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,247 @@
+"""The supervisor: feeds what happens to bamboo_core.protocol.supervisor and performs what it
+answers.
+
+A small process without torch, since a training process stalls for seconds and, when it dies, takes
+0.1 s per GiB to look dead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Coroutine
+from dataclasses import dataclass
+
+from bamboo_agent.addresses import join_address
+from bamboo_agent.supervisor.config import Config
+from bamboo_agent.supervisor.health import HealthServer, Metrics
+from bamboo_agent.supervisor.liveness import Liveness
+from bamboo_agent.supervisor.notices import SOURCES
+from bamboo_agent.supervisor.session import Session
+from bamboo_agent.supervisor.trace import Trace
+from bamboo_agent.supervisor.worker_process import WorkerProcess
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol import supervisor as core
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    Directive,
+    Hello,
+    Ready,
+    Stop,
+    Welcome,
+)
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.05
+BEAT_S = 0.2
+FLUSH_S = 0.5
+WORKER_MODULE = "bamboo_agent.worker.main"
+
+
+@dataclass
+class _Sockets:
+    """Bound before the Hello, which tells their addresses."""
+
+    data: socket.socket
+    liveness: socket.socket
+
+    @classmethod
+    def bind(cls, host: str) -> _Sockets:
+        return cls(_listening(host), _listening(host))
+
+
+class Supervisor:
+    """One agent. :meth:`run` returns its exit code."""
+
+    def __init__(self, config: Config) -> None:
+        """Bind the sockets. OSError if the pod's address is not ours."""
+        self._config = config
+        self._sockets = _Sockets.bind(config.pod_ip)
+        self.member = core.Member(_identity(config, self._sockets))
+        self._agent = self.member.identity.agent
+        self._metrics = Metrics(job=config.job, agent=config.agent)
+        self._session = Session(config, self._happened)
+        self._liveness = Liveness(
+            self._agent,
+            on_heard=lambda agent: self._happened(core.PeerHeard(agent)),
+            on_closed=lambda agent: self._happened(core.PeerClosed(agent)),
+        )
+        self._worker = WorkerProcess(on_message=self._worker_says, on_exit=self._worker_ended)
+        self._trace = None if config.event_log is None else Trace(config.event_log, self.member)
+        self._verdict: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
+        self._progress = core.Progressed(0, 0)
+        self._early_exit: core.WorkerExited | None = None
+        self._is_awaited = False
+        self._is_ready = False
+
+    async def run(self) -> int:
+        """Serve until the member says Exit."""
+        health = HealthServer(self._metrics, is_ready=lambda: self._is_ready)
+        self._catch_signals()
+        await health.start(self._config.pod_ip, self._config.health_port)
+        await self._worker.start(
+            module=WORKER_MODULE, agent=self._agent, data_socket=self._sockets.data
+        )
+        await self._liveness.start(self._sockets.liveness)
+        tasks = [asyncio.create_task(work) for work in self._endless()]
+        for task in tasks:
+            task.add_done_callback(self._must_not_fail)
+        verdict = await self._verdict
+        await self._finish(verdict, tasks)
+        await health.close()
+        return verdict.code
+
+    async def _finish(self, verdict: core.Exit, tasks: list[asyncio.Task[None]]) -> None:
+        log.info("exit %d: %s", verdict.code, verdict.reason)
+        self._write_termination(verdict)
+        await self._session.flush(FLUSH_S)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._liveness.close()
+        await self._worker.close()
+        if self._trace is not None:
+            self._trace.close()
+
+    # ------------------------------------------------------------ events
+
+    def _happened(self, event: core.Event) -> None:
+        now = asyncio.get_running_loop().time()
+        effects = self.member.handle(event, now)
+        if self._trace is not None:
+            self._trace.record(event, now, effects)
+        for effect in effects:
+            self._perform(effect)
+
+    def _worker_says(self, message: AgentMessage) -> None:
+        if isinstance(message, Ready):
+            self._is_ready = True
+            log.info("ready: %d layers, %d samples", message.layers, message.training_samples)
+        self._happened(core.FromWorker(message))
+
+    def _worker_ended(self, code: int, text: str) -> None:
+        """The member hears of it once it has asked for the worker."""
+        self._is_ready = False
+        exited = core.WorkerExited(code, text)
+        if self._is_awaited:
+            self._happened(exited)
+        else:
+            self._early_exit = exited
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            event = core.Departing(self._config.grace_s, number.name)
+            loop.add_signal_handler(number, self._happened, event)
+
+    def _endless(self) -> list[Coroutine[None, None, None]]:
+        sources = [SOURCES[name]() for name in self._config.notice_sources]
+        return [self._session.run(), self._tick(), *(s.watch(self._happened) for s in sources)]
+
+    def _must_not_fail(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the supervisor is broken", exc_info=error)
+            self._decide(core.Exit(int(ExitCode.FAILED), f"supervisor: {error!r}"))
+
+    async def _tick(self) -> None:
+        beat_at = 0.0
+        while True:
+            self._look_at_progress()
+            self._happened(core.Tick())
+            self._measure()
+            if (now := asyncio.get_running_loop().time()) >= beat_at:
+                beat_at = now + BEAT_S
+                self._liveness.beat()
+            await asyncio.sleep(TICK_S)
+
+    def _look_at_progress(self) -> None:
+        page = self._worker.page
+        progress = core.Progressed(page.progress, page.step, page.longest_s)
+        if progress != self._progress:
+            self._progress = progress
+            self._happened(progress)
+
+    def _measure(self) -> None:
+        metrics = self._metrics
+        metrics.connected.set(self._session.is_open)
+        metrics.worker_ready.set(self._is_ready)
+        metrics.peers.set(len(self._liveness.connected))
+        metrics.epoch.set(self.member.fence.epoch)
+        metrics.step.set(self._progress.step)
+        metrics.instructions.set(self._progress.word)
+
+    # ------------------------------------------------------------ effects
+
+    def _perform(self, effect: core.Effect) -> None:
+        match effect:
+            case core.SendOperator(message):
+                self._metrics.sent_to_operator(message)
+                self._session.send(message)
+            case core.CloseSession(after_s, reason):
+                log.info("closing the session: %s", reason)
+                self._session.close(after_s)
+            case core.SpawnWorker(welcome):
+                self._employ(welcome)
+            case core.ToWorker(message):
+                self._note(message)
+                self._worker.send(message)
+            case core.KillWorker(reason):
+                self._worker.kill(reason)
+            case core.ConnectLiveness(peers, key):
+                self._liveness.watch(peers, key)
+            case core.Exit():
+                self._decide(effect)
+
+    def _note(self, message: Stop | Directive) -> None:
+        """What an agent is told, in its log: rare, and what people look for."""
+        match message:
+            case Stop():
+                log.info("stopped by %s", message.fence)
+            case Directive():
+                log.info("plan %s from step %d", message.fence, message.target)
+
+    def _employ(self, welcome: Welcome) -> None:
+        """The worker has been started long ago, so that it could import torch meanwhile."""
+        self._is_awaited = True
+        log.info("admitted to %s; the worker builds model and data", welcome.job)
+        self._worker.send(welcome)
+        if self._early_exit is not None:
+            asyncio.get_running_loop().call_soon(self._happened, self._early_exit)
+
+    def _decide(self, verdict: core.Exit) -> None:
+        if not self._verdict.done():
+            self._verdict.set_result(verdict)
+
+    def _write_termination(self, verdict: core.Exit) -> None:
+        """Kubernetes shows this file's text as the container's termination message."""
+        path = self._config.termination_file
+        if path.exists():
+            with contextlib.suppress(OSError):
+                path.write_text(verdict.reason[:4096], encoding="utf-8")
+
+
+def _identity(config: Config, sockets: _Sockets) -> Hello:
+    return Hello(
+        agent=AgentId(config.agent),
+        pod_uid=config.pod_uid,
+        node=config.node,
+        zone=config.zone,
+        machine=config.machine,
+        data_address=_address(sockets.data),
+        liveness_address=_address(sockets.liveness),
+    )
+
+
+def _address(sock: socket.socket) -> str:
+    host, port = sock.getsockname()[:2]
+    return join_address(host, port)
+
+
+def _listening(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, 0), family=family, backlog=128)

@@ -1,0 +1,127 @@
+"""A log of everything that a supervisor's state machine was told and answered, to be replayed.
+
+Off unless ``BAMBOO_EVENT_LOG`` names a folder (the worker's log lies in it, too). One JSON object a
+line: first the identity and the timing, then for each event its time, the event,
+and the effects. Messages stand in it as base64 of their proto bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args
+
+from bamboo_core.protocol import messages as m
+from bamboo_core.protocol import supervisor as core
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
+
+Json = dict[str, Any]
+
+
+class Trace:
+    """Writes one file, named after the agent."""
+
+    def __init__(self, folder: Path, member: core.Member) -> None:
+        """Begin the file. OSError if it cannot be written."""
+        self.path = folder / "members" / f"{member.identity.agent}.jsonl"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = self.path.open("w", encoding="utf-8", buffering=1)
+        self._write({"identity": _agent(member.identity), "timing": _plain(member.timing)})
+
+    def record(self, event: core.Event, now: float, effects: Iterable[core.Effect]) -> None:
+        """Note one call of ``Member.handle``. Ticks that do nothing are left out."""
+        answers = [_plain(effect) for effect in effects]
+        if answers or not isinstance(event, core.Tick):
+            self._write({"now": now, "event": _plain(event), "effects": answers})
+
+    def close(self) -> None:
+        """End the file."""
+        self._file.close()
+
+    def _write(self, line: Json) -> None:
+        self._file.write(json.dumps(line) + "\n")
+
+
+def divergences(path: Path) -> list[str]:
+    """Replay a file through a fresh Member; one sentence for each answer that differs.
+
+    A last line that was cut short by the process's death is ignored.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    first, *rest = (json.loads(line) for line in lines if line.endswith("\n"))
+    member = core.Member(_hello(first["identity"]), core.Timing(**_values(first["timing"])))
+    out = []
+    for number, line in enumerate(rest, start=2):
+        effects = [_plain(e) for e in member.handle(_event(line["event"]), line["now"])]
+        if effects != line["effects"]:
+            out.append(f"{path}:{number}: recorded {line['effects']}, replayed {effects}")
+    return out
+
+
+# ---------------------------------------------------------------- conversion
+
+
+def _plain(value: Any) -> Json:
+    """A dataclass of core.member: its name, its fields, messages as base64."""
+    return {"is": type(value).__name__} | {
+        field.name: _field(getattr(value, field.name)) for field in fields(value)
+    }
+
+
+def _field(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, tuple):
+        return [_plain(peer) for peer in value]
+    if type(value) in _OPERATOR:
+        return _operator(value)
+    if type(value) in _AGENT:
+        return _agent(value)
+    return value
+
+
+_OPERATOR: frozenset[type] = frozenset(get_args(m.OperatorMessage))
+_AGENT: frozenset[type] = frozenset(get_args(m.AgentMessage))
+
+
+def _agent(message: m.AgentMessage) -> str:
+    return _base64(encode.agent_message(message))
+
+
+def _operator(message: m.OperatorMessage) -> str:
+    return _base64(encode.operator_message(message))
+
+
+def _base64(message: Any) -> str:
+    return base64.b64encode(message.SerializeToString(deterministic=True)).decode()
+
+
+def _said_by_agent(text: str) -> m.AgentMessage:
+    return decode.agent_message(decode.parse_bytes(pb.AgentMessage, base64.b64decode(text)))
+
+
+def _said_by_operator(text: str) -> m.OperatorMessage:
+    return decode.operator_message(decode.parse_bytes(pb.OperatorMessage, base64.b64decode(text)))
+
+
+def _hello(text: str) -> m.Hello:
+    message = _said_by_agent(text)
+    assert isinstance(message, m.Hello)
+    return message
+
+
+def _values(line: Json) -> Json:
+    return {name: value for name, value in line.items() if name != "is"}
+
+
+def _event(line: Json) -> core.Event:
+    if line["is"] == "FromOperator":
+        return core.FromOperator(_said_by_operator(line["message"]))
+    if line["is"] == "FromWorker":
+        return core.FromWorker(_said_by_agent(line["message"]))
+    event: core.Event = getattr(core, line["is"])(**_values(line))
+    return event

@@ -1,0 +1,177 @@
+"""The worker's process as the supervisor sees it: started, spoken with, watched, killed.
+
+Its standard output is ours; its standard error passes through us, so that the line which says why
+it ended can be told to the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
+from bamboo_agent.ipc.shared_progress import Page
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import AgentMessage, OperatorMessage
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
+from bamboo_wire.errors import WireError
+
+log = logging.getLogger(__name__)
+
+_MAX_LINE = 1000
+_KEPT = 8192
+
+
+class WorkerProcess:
+    """One worker. ``on_exit`` gets the exit code (128 + n after signal n) and the last line."""
+
+    def __init__(
+        self,
+        *,
+        on_message: Callable[[AgentMessage], None],
+        on_exit: Callable[[int, str], None],
+    ) -> None:
+        ours, self._theirs = socket.socketpair()
+        self.page = Page.create()
+        self._pipe = Pipe(ours)
+        self._on_message = on_message
+        self._on_exit = on_exit
+        self._process: asyncio.subprocess.Process | None = None
+        self._watcher: asyncio.Task[None] | None = None
+        self._errors = bytearray()
+        self._stderr = -1
+        self._is_reading = False
+
+    @property
+    def pid(self) -> int | None:
+        """The process, once it is started."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self, *, module: str, agent: AgentId, data_socket: socket.socket) -> None:
+        """Start ``python -m module``; takes ``data_socket`` (bound, listening) with it."""
+        fds = (self._theirs.fileno(), data_socket.fileno(), self.page.fd)
+        arguments = zip(("--fd", "--data-fd", "--page-fd"), fds, strict=True)
+        self._stderr, errors = os.pipe()
+        os.set_blocking(self._stderr, False)
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "bamboo_agent.supervisor.launch", str(os.getpid()), module, "--agent", agent),
+            *(str(word) for pair in arguments for word in pair),
+            stdin=asyncio.subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=fds,
+        )
+        os.close(errors)
+        self._theirs.close()
+        data_socket.close()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._pipe.fileno(), self._read)
+        loop.add_reader(self._stderr, self._pass_on)
+        self._is_reading = True
+        self._watcher = asyncio.create_task(self._watch(self._process))
+
+    def send(self, message: OperatorMessage) -> None:
+        """Hand a message over; what the worker does not read at once waits here."""
+        try:
+            self._pipe.send(encode.to_worker(message).SerializeToString())
+        except PipeClosedError:
+            return  # its exit is seen elsewhere
+        if self._pipe.wants_write:
+            asyncio.get_running_loop().add_writer(self._pipe.fileno(), self._flush)
+
+    def kill(self, reason: str) -> None:
+        """SIGKILL. No-op once the process has ended."""
+        log.warning("killing the worker: %s", reason)
+        self._end()
+
+    async def close(self) -> None:
+        """End the process, wait for it, and free what belongs to it."""
+        self._end()
+        if self._watcher is not None:
+            await self._watcher
+        self._stop_reading()
+        self._close_stderr()
+        self._pipe.close()
+        self.page.close()
+
+    def _end(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
+    # ------------------------------------------------------------ pipe
+
+    def _read(self) -> None:
+        try:
+            for body in self._pipe.receive():
+                self._on_message(decode.from_worker(decode.parse_bytes(pb.FromWorker, body)))
+        except PipeClosedError:
+            self._stop_reading()
+        except WireError as error:
+            self._stop_reading()
+            self.kill(f"it says what is not in the protocol: {error}")
+
+    def _flush(self) -> None:
+        try:
+            self._pipe.flush()
+        except PipeClosedError:
+            self._stop_reading()
+            return
+        if not self._pipe.wants_write:
+            asyncio.get_running_loop().remove_writer(self._pipe.fileno())
+
+    def _stop_reading(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._is_reading:
+            self._is_reading = False
+            loop.remove_reader(self._pipe.fileno())
+            loop.remove_writer(self._pipe.fileno())
+
+    # ------------------------------------------------------------ end
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        if self._stderr >= 0:
+            self._pass_on()
+        if self._is_reading:
+            self._read()  # what it said before it ended
+        self._on_exit(*self._verdict(code))
+
+    def _verdict(self, code: int) -> tuple[int, str]:
+        line = _essential_line(self._errors.decode("utf-8", "replace"))
+        if code >= 0:
+            return code, line
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return 128 - code, line or f"the worker was ended by {name}"
+
+    def _pass_on(self) -> None:
+        """Copy to our standard error; keep the end of it. Others may hold it open for long."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._stderr, 1 << 16):
+                sys.stderr.buffer.write(data)
+                sys.stderr.buffer.flush()
+                self._errors += data
+                del self._errors[:-_KEPT]
+            self._close_stderr()
+
+    def _close_stderr(self) -> None:
+        if self._stderr >= 0:
+            asyncio.get_running_loop().remove_reader(self._stderr)
+            os.close(self._stderr)
+            self._stderr = -1
+
+
+def _essential_line(text: str) -> str:
+    """The last line that is not indented: of a traceback, the one that names the error."""
+    lines = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
+    return lines[-1].strip()[:_MAX_LINE] if lines else ""

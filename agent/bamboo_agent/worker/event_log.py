@@ -1,0 +1,107 @@
+"""A log of everything that reaches a worker's executor, and of what it answers.
+
+One JSON object a line, in order, so that tests can replay a real run through the same state machine
+(trace validation); "at" is time.monotonic(). Off unless ``BAMBOO_EVENT_LOG`` names a folder.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Set
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TextIO
+
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item
+from bamboo_core.protocol.executor import Drop, Effect, Executor, Run, Say, StepEnded, Transmit
+from bamboo_core.protocol.messages import CommitRecord, Directive, Stop
+from bamboo_wire import encode
+
+VARIABLE = "BAMBOO_EVENT_LOG"
+
+
+def describe(effect: Effect) -> str:
+    """One effect as one line, exact enough to compare two runs."""
+    if isinstance(effect, Run):
+        return f"run {effect.instruction}"
+    if isinstance(effect, Transmit):
+        return f"send {effect.item} to {effect.peer} in {effect.fence}"
+    if isinstance(effect, Drop):
+        return "drop " + ", ".join(str(item) for item in effect.items)
+    if isinstance(effect, StepEnded):
+        return f"ended {effect.commit}"
+    assert isinstance(effect, Say)
+    return f"say {type(effect.message).__name__}"
+
+
+class LoggedExecutor:
+    """The executor's events; each call is written to ``file`` before its effects are returned."""
+
+    def __init__(self, executor: Executor, file: TextIO | None) -> None:
+        self._executor, self._file = executor, file
+
+    def stop(self, stop: Stop) -> list[Effect]:
+        """See :meth:`Executor.stop`."""
+        return self._log({"stop": _packed(stop)}, self._executor.stop(stop))
+
+    def install(self, directive: Directive) -> list[Effect]:
+        """See :meth:`Executor.install`."""
+        return self._log({"install": _packed(directive)}, self._executor.install(directive))
+
+    def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None) -> list[Effect]:
+        """See :meth:`Executor.arrive`."""
+        effects = self._executor.arrive(item, fence, commit)
+        return self._log({"arrive": str(item), "fence": fence, "commit": _record(commit)}, effects)
+
+    def done(self, commit: CommitRecord | None) -> list[Effect]:
+        """See :meth:`Executor.done`."""
+        return self._log({"done": _record(commit)}, self._executor.done(commit))
+
+    def abandon(self) -> list[Effect]:
+        """See :meth:`Executor.abandon`."""
+        return self._log({"abandon": None}, self._executor.abandon())
+
+    def saved(self, item: Item) -> list[Effect]:
+        """See :meth:`Executor.saved`."""
+        return self._log({"saved": str(item)}, self._executor.saved(item))
+
+    def unsaved(self, steps: Set[int]) -> list[Effect]:
+        """See :meth:`Executor.unsaved`."""
+        return self._log({"unsaved": sorted(steps)}, self._executor.unsaved(steps))
+
+    def close(self) -> None:
+        """End the log."""
+        if self._file is not None:
+            self._file.close()
+
+    def _log(self, event: dict[str, Any], effects: list[Effect]) -> list[Effect]:
+        if self._file is not None:
+            event["at"] = time.monotonic()
+            event["effects"] = [describe(effect) for effect in effects]
+            self._file.write(json.dumps(event) + "\n")
+            self._file.flush()
+        return effects
+
+
+def _packed(message: Stop | Directive) -> str:
+    return base64.b64encode(encode.to_worker(message).SerializeToString()).decode()
+
+
+def _record(commit: CommitRecord | None) -> dict[str, Any] | None:
+    return None if commit is None else asdict(commit)
+
+
+def open_log(agent: AgentId, layers: int) -> TextIO | None:
+    """The agent's log file in the folder that the environment names; None if it names none."""
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return None
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    file = (path / f"{agent}.jsonl").open("w", encoding="utf-8")
+    file.write(json.dumps({"agent": agent, "layers": layers}) + "\n")
+    return file

@@ -1,0 +1,290 @@
+"""The worker process: reads the operator's messages from its supervisor, trains, reports.
+
+    python -m bamboo_agent.worker.main --agent NAME --fd N --data-fd N --page-fd N
+
+It imports torch before it is needed, so that a standby joins in milliseconds. It ends with the exit
+codes of bamboo_core.protocol.supervisor; why it ends has been said to the supervisor before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import selectors
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from bamboo_agent.compute.backend import Setting
+from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
+from bamboo_agent.compute.copies import DivergenceError
+from bamboo_agent.compute.layers import LayerBuilder
+from bamboo_agent.compute.optim import optimizer_factory
+from bamboo_agent.compute.profile import Profile, measure
+from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
+from bamboo_agent.ipc.shared_progress import Page
+from bamboo_agent.model import FactoryError, build_model, code_hash
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.transport.tcp import TcpTransport
+from bamboo_agent.worker.lazy_dynamo import postpone
+from bamboo_agent.worker.shell import Worker
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import JobSpec, from_json
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    Directive,
+    Failure,
+    Fingerprint,
+    OperatorMessage,
+    Ready,
+    Stop,
+    Welcome,
+)
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
+
+log = logging.getLogger(__name__)
+
+THREADS_VARIABLE = "BAMBOO_THREADS"
+_LEAVING_POLL_S = 0.01
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="bamboo_agent.worker.main")
+    parser.add_argument("--agent", required=True)
+    for name in ("--fd", "--data-fd", "--page-fd"):
+        parser.add_argument(name, type=int, required=True)
+    given = parser.parse_args(arguments)
+    return serve(
+        AgentId(given.agent),
+        control=socket.socket(fileno=given.fd),
+        listening=socket.socket(fileno=given.data_fd),
+        page=Page(given.page_fd),
+    )
+
+
+def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, page: Page) -> int:
+    """Be the worker until the supervisor closes the pipe or training fails; the exit code."""
+    make_deterministic()
+    postpone()
+    process = _Process(agent, Pipe(control), listening, page)
+    try:
+        process.run()
+    except PipeClosedError:
+        return ExitCode.FENCED  # nobody is left to work for
+    except (FactoryError, DataTooSmallError) as error:
+        too_small = isinstance(error, DataTooSmallError)
+        reason = Reason.DATA_TOO_SMALL if too_small else Reason.USER_CODE_FAILED
+        return process.fail(reason, error, ExitCode.USER)
+    except CheckpointError as error:
+        return process.fail(Reason.CHECKPOINT_FAILED, error, ExitCode.USER)
+    except DivergenceError as error:
+        return process.fail("ReplicaDiffers", error, ExitCode.FAILED)
+    except Exception as error:  # the worker ends with its first broken instruction
+        return process.fail("TaskFailed", error, ExitCode.FAILED)
+
+
+def make_deterministic() -> None:
+    """Settings without which equal inputs need not give equal bits."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
+    torch.use_deterministic_algorithms(True)
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    # filling fresh memory costs a pass and changes nothing that is read
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+
+
+def device_kind(device: torch.device) -> str:
+    """Kind of device in the fingerprint: equal kinds, equal bits."""
+    if device.type == "cuda":
+        return f"cuda:{torch.cuda.get_device_name(device)}"
+    return f"cpu:{torch.backends.cpu.get_cpu_capability()}"
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes of the device that nobody uses; 0 on a CPU, where the planner bounds nothing."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
+
+
+def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[Setting, Profile]:
+    """Model, data and optimizer as the spec names them. FactoryError, DataTooSmallError."""
+    model = build_model(spec.model)
+    data = Data(spec, device)
+    make = optimizer_factory(spec.training.optimizer)
+    builder = LayerBuilder(model, make, seed=spec.seed, device=device)
+    profile = measure(model, builder, _try_data(data), device)
+    setting = Setting(
+        agent=agent,
+        model=model,
+        data=data,
+        builder=builder,
+        sizes=profile.sizes,
+        halves=profile.halves,
+        seed=spec.seed,
+        clip_norm=spec.training.clip_norm,
+        device=device,
+    )
+    return setting, profile
+
+
+def _try_data(data: Data) -> tuple[Any, Any]:
+    """The first micro-batch. What fails now fails on every agent, so it is the user's; a sample
+    that cannot be read in the middle of the training may be the fault of this node alone."""
+    try:
+        if data.validation_samples:
+            data.validation(0)
+        return data.training(0, 0)
+    except SampleError as error:
+        raise FactoryError(str(error)) from error
+
+
+def essential_line(error: Exception, *, is_users: bool) -> str:
+    """What the operator is told of an error. A user's error is told by us, in words that stand
+    alone; of any other one the kind belongs to it (``KeyError: 'x'``)."""
+    said = str(error) if is_users else f"{type(error).__name__}: {error}"
+    return next(iter(said.strip().splitlines()), type(error).__name__)
+
+
+def fingerprint(spec: JobSpec, setting: Setting) -> Fingerprint:
+    """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
+    factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
+    if spec.data.validation is not None:
+        factories.append(spec.data.validation.factory)
+    try:
+        data = setting.data.fingerprint()
+    except SampleError as error:
+        raise FactoryError(str(error)) from error
+    return Fingerprint(
+        code=code_hash(*factories),
+        data=data,
+        torch=torch.__version__,
+        device=device_kind(setting.device),
+        threads=torch.get_num_threads(),
+    )
+
+
+class _Process:
+    """The loop around the pipe, the worker and its descriptors."""
+
+    def __init__(self, agent: AgentId, pipe: Pipe, listening: socket.socket, page: Page) -> None:
+        self._agent, self._pipe, self._page = agent, pipe, page
+        self._listening = listening
+        self._worker: Worker | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(pipe, selectors.EVENT_READ)
+
+    def run(self) -> NoReturn:
+        """Serve for ever; PipeClosedError when the supervisor has gone."""
+        while True:
+            for data in self._pipe.receive():
+                self._handle(decode.to_worker(decode.parse_bytes(pb.ToWorker, data)))
+            self._pipe.flush()
+            if self._worker is None:
+                self._wait()
+            elif not self._turn(self._worker):
+                self._wait(_LEAVING_POLL_S if self._worker.is_leaving else None)
+
+    def fail(self, reason: str, error: Exception, code: ExitCode) -> int:
+        """Say why the worker ends: the traceback to the log, the essential line to the operator."""
+        traceback.print_exception(error)
+        is_users = code is ExitCode.USER
+        line = essential_line(error, is_users=is_users)
+        try:
+            self._say(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
+            self._flush_all()
+        except PipeClosedError:
+            return int(code)
+        return int(code)
+
+    def _flush_all(self) -> None:
+        deadline = time.monotonic() + 2.0
+        while self._pipe.wants_write and time.monotonic() < deadline:
+            self._wait(0.1)
+            self._pipe.flush()
+
+    def _turn(self, worker: Worker) -> bool:
+        did = worker.turn()
+        self._page.progress = worker.executor.completed
+        self._page.step = worker.executor.step
+        self._page.longest_s = worker.longest_s
+        return did
+
+    def _wait(self, timeout_s: float | None = None) -> None:
+        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._pipe.wants_write else 0)
+        self._selector.modify(self._pipe, mask)
+        self._selector.select(timeout_s)
+
+    def _handle(self, message: OperatorMessage) -> None:
+        if isinstance(message, Welcome):
+            if self._worker is None:
+                self._set_up(message)
+        elif self._worker is None:
+            return
+        elif isinstance(message, Stop):
+            self._worker.stop(message)
+        elif isinstance(message, Directive):
+            self._worker.install(message)
+
+    def _say(self, message: AgentMessage) -> None:
+        self._pipe.send(encode.from_worker(message).SerializeToString())
+
+    def _set_up(self, welcome: Welcome) -> None:
+        spec = from_json(welcome.spec_json)
+        device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+        memory_bytes = free_memory(device)
+        setting, profile = build_setting(self._agent, spec, device)
+        checkpoints = None
+        if spec.checkpoint is not None:
+            checkpoints = Checkpoints(spec.checkpoint.uri, welcome.job_uid)
+        job = welcome.job_uid or welcome.job
+        transport = TcpTransport(job=job, agent=self._agent, listening=self._listening)
+        worker = Worker(
+            setting=setting,
+            spec=spec,
+            transport=transport,
+            checkpoints=checkpoints,
+            say=self._say,
+        )
+        for source in worker.sources:
+            self._selector.register(source, selectors.EVENT_READ)
+        self._worker = worker
+        storage_error = "" if checkpoints is None else _try_storage(self._agent, checkpoints)
+        self._say(
+            Ready(
+                fingerprint=fingerprint(spec, setting),
+                layers=len(profile.sizes),
+                training_samples=setting.data.training_samples,
+                validation_samples=setting.data.validation_samples,
+                costs=profile.costs,
+                storage_error=storage_error,
+                memory_bytes=memory_bytes,
+            )
+        )
+
+
+def _try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
+    """Why checkpoints cannot be written here, better known now than hours later; empty: they can.
+
+    What follows from it is the operator's business.
+    """
+    try:
+        checkpoints.probe()
+    except CheckpointError as error:
+        log.error("checkpoints cannot be written: %s", error)
+        return f"agent {agent}: {error.cause}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

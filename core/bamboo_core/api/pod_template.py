@@ -1,0 +1,127 @@
+"""What ``worker.podTemplate`` may say: the API server does not look into it, so we do.
+
+A user who may create BambooJobs but no pods must not gain the node through us; and some fields
+belong to the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from bamboo_core.api.records import Problem
+
+AGENT_CONTAINER = "agent"
+"""Name of the container that runs the agent; a template may add to it and put others beside it."""
+
+_OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
+_HOST = ("hostNetwork", "hostPID", "hostIPC")
+_LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")
+_SHOWN = 80
+
+
+def problems(template: dict[str, Any], *, path: str) -> list[Problem]:
+    """What is wrong with a pod template; empty if nothing."""
+    found = [
+        Problem(f"{path}.{key}", "is not supported; only metadata and spec are")
+        for key in template
+        if key not in ("metadata", "spec")
+    ]
+    found += _no_objects(template, ("metadata", "spec"), path)
+    if found:
+        return found
+    metadata, spec = template.get("metadata", {}), template.get("spec", {})
+    found = _no_texts(metadata, ("labels", "annotations"), f"{path}.metadata")
+    return found + _spec_problems(spec, f"{path}.spec")
+
+
+def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
+    found = [
+        Problem(f"{path}.{key}", "is set by the operator; remove it")
+        for key in _OWNED
+        if key in spec
+    ]
+    found += [
+        Problem(f"{path}.{key}", "would open the node to the job; remove it")
+        for key in _HOST
+        if spec.get(key)
+    ]
+    found += _no_texts(spec, ("nodeSelector",), path)
+    found += _no_objects(spec, ("securityContext", "affinity"), path)
+    for key in _LISTS:
+        found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
+    return found
+
+
+def _list_problems(spec: dict[str, Any], key: str, path: str) -> list[Problem]:
+    found = []
+    for index, entry in enumerate(spec.get(key, [])):
+        where = f"{path}.{key}[{index}]"
+        if key == "volumes" and "hostPath" in entry:
+            found.append(Problem(f"{where}.hostPath", "would open the node to the job; remove it"))
+        if key != "tolerations":
+            found += _name_problems(entry, where)
+        if key in ("containers", "initContainers"):
+            found += _container_problems(entry, where)
+    return found
+
+
+def _name_problems(entry: dict[str, Any], path: str) -> list[Problem]:
+    name = entry.get("name")
+    if not name:
+        return [Problem(f"{path}.name", "is required; set it")]
+    return [] if isinstance(name, str) else [_wrong(f"{path}.name", name, "a text")]
+
+
+def _container_problems(container: dict[str, Any], path: str) -> list[Problem]:
+    found = _no_objects(container, ("securityContext", "resources"), path)
+    found += _no_lists(container, ("env", "volumeMounts"), path)
+    if found:
+        return found
+    if container.get("securityContext", {}).get("privileged"):
+        where = f"{path}.securityContext.privileged"
+        found.append(Problem(where, "would open the node to the job; remove it"))
+    for index, variable in enumerate(container.get("env", [])):
+        where = f"{path}.env[{index}]"
+        found += _name_problems(variable, where)
+        if str(variable.get("name")).startswith("BAMBOO_"):
+            text = f"{variable['name']!r} is reserved; choose one without BAMBOO_"
+            found.append(Problem(f"{where}.name", text))
+    return found
+
+
+def _no_objects(given: dict[str, Any], keys: Iterable[str], path: str) -> list[Problem]:
+    return [
+        _wrong(f"{path}.{key}", given[key], "an object")
+        for key in keys
+        if not isinstance(given.get(key, {}), dict)
+    ]
+
+
+def _no_texts(given: dict[str, Any], keys: Iterable[str], path: str) -> list[Problem]:
+    """Labels and their like: objects whose values are texts."""
+    found = _no_objects(given, keys, path)
+    return found or [
+        _wrong(f"{path}.{key}.{name}", value, "a text (in quotes)")
+        for key in keys
+        for name, value in given.get(key, {}).items()
+        if not isinstance(value, str)
+    ]
+
+
+def _no_lists(given: dict[str, Any], keys: Iterable[str], path: str) -> list[Problem]:
+    def is_wrong(value: Any) -> bool:
+        return not isinstance(value, list) or not all(isinstance(e, dict) for e in value)
+
+    return [
+        _wrong(f"{path}.{key}", given[key], "a list of objects")
+        for key in keys
+        if is_wrong(given.get(key, []))
+    ]
+
+
+def _wrong(path: str, value: Any, wanted: str) -> Problem:
+    shown = repr(value)
+    if len(shown) > _SHOWN:
+        shown = shown[:_SHOWN] + "..."
+    return Problem(path, f"is {shown}; it must be {wanted}, or be left out")

@@ -1,0 +1,66 @@
+"""Which agents a job can use: checked when an agent says that it is ready."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import NamedTuple
+
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Fingerprint, Ready
+
+
+class Refusal(NamedTuple):
+    """Why an agent, or the whole job, cannot take part."""
+
+    reason: Reason
+    message: str
+
+
+def check(spec: JobSpec, ready: Ready) -> Refusal | None:
+    """What the agent found, against the spec; None if it fits."""
+    stages, training = spec.pipelines.stages, spec.training
+    if ready.layers < stages:
+        text = (
+            f"spec.model.factory {spec.model.factory} gives {ready.layers} layers, fewer than"
+            f" spec.pipelines.stages {stages}: lower stages or give the model more layers"
+        )
+        return Refusal(Reason.TOO_FEW_LAYERS, text)
+    if ready.training_samples < training.global_batch_size:
+        text = (
+            f"spec.data.factory {spec.data.factory} gives {ready.training_samples} samples, fewer"
+            f" than spec.training.globalBatchSize {training.global_batch_size}: lower it or use"
+            " more data"
+        )
+        return Refusal(Reason.DATA_TOO_SMALL, text)
+    if spec.data.validation is not None and ready.validation_samples < training.micro_batch_size:
+        text = (
+            f"spec.data.validation.factory {spec.data.validation.factory} gives"
+            f" {ready.validation_samples} samples, fewer than spec.training.microBatchSize"
+            f" {training.micro_batch_size}: lower it or use more data"
+        )
+        return Refusal(Reason.DATA_TOO_SMALL, text)
+    if ready.storage_error and spec.checkpoint is not None:
+        text = (
+            f"spec.checkpoint.uri {spec.checkpoint.uri} cannot be written: {ready.storage_error}:"
+            " nothing could be saved; mount a folder there that all agents can write, with space"
+            " left (spec.worker.podTemplate), and create the job again"
+        )
+        return Refusal(Reason.CHECKPOINT_FAILED, text)
+    return None
+
+
+def compare(
+    agent: AgentId, found: Fingerprint, other: AgentId, wanted: Fingerprint
+) -> Refusal | None:
+    """Two agents of one job must run the same code on the same data, torch and device kind."""
+    for field in fields(Fingerprint):
+        mine, theirs = getattr(found, field.name), getattr(wanted, field.name)
+        if mine != theirs:
+            text = (
+                f"{field.name} of agent {agent} is {mine!r}, of agent {other} {theirs!r}: all"
+                " agents of a job need the same image, data and kind of device"
+            )
+            return Refusal(Reason.FINGERPRINT_MISMATCH, text)
+    return None

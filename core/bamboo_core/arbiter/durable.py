@@ -1,0 +1,205 @@
+"""What an arbiter must not forget: the durable facts, kept in the BambooJob's status as JSON.
+
+Everything else is rebuilt from the agents' reports. Lists of agents are packed,
+since status must stay small: a seat grid of 1,024 agents takes about 4 KB.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.placement.plan import Cut, Pipeline
+from bamboo_core.protocol.messages import Manifest
+
+_MAX_PLAIN = 2048
+_MAX_MANIFESTS = 6
+_MAX_BAD = 8
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Attempt ``attempt`` began with version ``step``: older attempts' later files do not count."""
+
+    attempt: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Durable:
+    """Written before the first message that depends on it leaves.
+
+    term: of the newest leader; attempt, with the manifest that it loads (None: from the start) and
+    all forks; plan: fence of the newest plan, members: those who must report, voters: without one
+    of whom nobody goes on; pipelines, cut, step_cut, target: of that plan (see
+    :class:`bamboo_core.placement.plan.Plan`); manifests: sealed ones, oldest first; bad: (attempt,
+    step) of those that turned out torn or could not be written (the newest few, and all that
+    ``manifests`` names); committed: newest commit known when this was written.
+    """
+
+    term: int = 0
+    attempt: int = 0
+    manifest: Manifest | None = None
+    forks: tuple[Fork, ...] = ()
+    plan: Fence = Fence()  # a NamedTuple is immutable
+    members: tuple[AgentId, ...] = ()
+    voters: tuple[AgentId, ...] = ()
+    pipelines: tuple[Pipeline, ...] = ()
+    cut: Cut = ()
+    step_cut: Cut = ()
+    target: int = 0
+    batch: BatchShape | None = None
+    manifests: tuple[Manifest, ...] = ()
+    bad: tuple[tuple[int, int], ...] = ()
+    committed: int = -1
+    outcome: Outcome | None = None
+    reason: str = ""
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        """A folder that cannot be written makes one bad checkpoint after the other."""
+        if len(self.bad) > _MAX_BAD:
+            known = {(m.attempt, m.step) for m in self.manifests}
+            newest = self.bad[-_MAX_BAD:]
+            kept = tuple(mark for mark in self.bad[:-_MAX_BAD] if mark in known)
+            object.__setattr__(self, "bad", kept + newest)
+
+
+def eligible(durable: Durable) -> tuple[Manifest, ...]:
+    """Checkpoints that may be read, oldest first: good, and not beyond a later attempt's fork."""
+    bad = set(durable.bad)
+    good = [
+        m
+        for m in durable.manifests
+        if (m.attempt, m.step) not in bad
+        and all(m.step <= f.step for f in durable.forks if f.attempt > m.attempt)
+    ]
+    return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
+
+
+def with_manifest(manifests: tuple[Manifest, ...], new: Manifest) -> tuple[Manifest, ...]:
+    """The list with one more, oldest first; only the newest few are worth remembering."""
+    kept = {(m.attempt, m.step): m for m in (*manifests, new)}
+    return tuple(kept[key] for key in sorted(kept))[-_MAX_MANIFESTS:]
+
+
+# ---------------------------------------------------------------- JSON
+
+
+def to_json(durable: Durable) -> dict[str, Any]:
+    """JSON object for the status. Inverse of :func:`from_json`."""
+    d = durable
+    out: dict[str, Any] = {
+        "term": d.term,
+        "attempt": d.attempt,
+        "plan": list(d.plan),
+        "target": d.target,
+        "committed": d.committed,
+        "agents": _pack(_roster(d)),
+        "cut": [list(r) for r in d.cut],
+        "forks": [[f.attempt, f.step] for f in d.forks],
+        "manifests": [_manifest(m) for m in d.manifests],
+        "bad": [list(b) for b in d.bad],
+    }
+    if d.step_cut != d.cut:
+        out["stepCut"] = [list(r) for r in d.step_cut]
+    if d.manifest is not None:
+        out["manifest"] = _manifest(d.manifest)
+    if d.batch is not None:
+        out["batch"] = [d.batch.microbatches, d.batch.leaf_size, d.batch.chunks]
+    if d.outcome is not None:
+        out |= {"outcome": d.outcome.value, "reason": d.reason, "message": d.message}
+    return {key: value for key, value in out.items() if value not in ([], "")}
+
+
+def from_json(value: dict[str, Any]) -> Durable:
+    """ValueError names the field that cannot be read; an empty object is a fresh job."""
+    try:
+        return _read(value)
+    except (LookupError, TypeError, ValueError, zlib.error) as error:
+        raise ValueError(f"durable state of the job is unreadable: {error!r}") from error
+
+
+def _read(value: dict[str, Any]) -> Durable:
+    pipelines, members, voters = _from_roster(_unpack(value.get("agents", "")))
+    cut = _cut(value.get("cut", ()))
+    batch = value.get("batch")
+    manifest = value.get("manifest")
+    outcome = value.get("outcome")
+    return Durable(
+        term=int(value.get("term", 0)),
+        attempt=int(value.get("attempt", 0)),
+        manifest=None if manifest is None else Manifest(*manifest),
+        forks=tuple(Fork(*f) for f in value.get("forks", ())),
+        plan=Fence(*value.get("plan", ())),
+        members=members,
+        voters=voters,
+        pipelines=pipelines,
+        cut=cut,
+        step_cut=_cut(value["stepCut"]) if "stepCut" in value else cut,
+        target=int(value.get("target", 0)),
+        batch=None if batch is None else BatchShape(*batch),
+        manifests=tuple(Manifest(*m) for m in value.get("manifests", ())),
+        bad=tuple((int(a), int(s)) for a, s in value.get("bad", ())),
+        committed=int(value.get("committed", -1)),
+        outcome=None if outcome is None else Outcome(outcome),
+        reason=str(value.get("reason", "")),
+        message=str(value.get("message", "")),
+    )
+
+
+def _cut(value: Any) -> Cut:
+    return tuple((int(lo), int(hi)) for lo, hi in value)
+
+
+def _manifest(m: Manifest) -> list[Any]:
+    return [m.attempt, m.step, m.path, m.digest]
+
+
+def _roster(d: Durable) -> str:
+    """One line a pipeline (``-``: a hole), then members without a seat; ``!`` marks non-voters."""
+    voters, seated = set(d.voters), set[AgentId]()
+    members = set(d.members)
+
+    def word(agent: AgentId | None) -> str:
+        if agent is None or agent not in members:
+            return "-"
+        seated.add(agent)
+        return agent + ("" if agent in voters else "!")
+
+    rows = [" ".join(word(a) for a in pipeline) for pipeline in d.pipelines]
+    rest = [a for a in d.members if a not in seated]
+    return "\n".join([*rows, "+ " + " ".join(word(a) for a in rest)]) if rows or rest else ""
+
+
+def _from_roster(
+    text: str,
+) -> tuple[tuple[Pipeline, ...], tuple[AgentId, ...], tuple[AgentId, ...]]:
+    pipelines: list[Pipeline] = []
+    members: set[AgentId] = set()
+    voters: set[AgentId] = set()
+    for line in text.splitlines():
+        words = line.removeprefix("+").split()
+        agents = [None if w == "-" else AgentId(w.removesuffix("!")) for w in words]
+        members.update(a for a in agents if a is not None)
+        voters.update(AgentId(w) for w in words if w != "-" and not w.endswith("!"))
+        if not line.startswith("+"):
+            pipelines.append(tuple(agents))
+    return tuple(pipelines), tuple(sorted(members)), tuple(sorted(voters))
+
+
+def _pack(text: str) -> str:
+    if len(text) <= _MAX_PLAIN:
+        return text
+    return "z:" + base64.b85encode(zlib.compress(text.encode(), 9)).decode()
+
+
+def _unpack(text: str) -> str:
+    if not text.startswith("z:"):
+        return text
+    return zlib.decompress(base64.b85decode(text[2:])).decode()

@@ -1,0 +1,416 @@
+"""Conditions and phase of a job: what a user reads about it, computed from the same view.
+
+Every condition answers one question and is written each time. Terminal conditions stay.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, replace
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import ConditionType as Type
+from bamboo_core.api.reasons import Phase, Reason
+from bamboo_core.api.records import Problem
+from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
+from bamboo_core.controller import pod_zones
+from bamboo_core.controller.view import (
+    ClusterView,
+    Condition,
+    JobView,
+    Losses,
+    Memory,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
+
+_NO_IMAGE = frozenset(
+    {
+        "ErrImagePull",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "ImagePullBackOff",
+        "InvalidImageName",
+    }
+)
+_CANNOT_START = _NO_IMAGE | {
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+}
+_MAX_LISTED = 3
+_MAX_RUNS = 8
+_MAX_COUNTS = 8
+
+
+@dataclass(frozen=True)
+class ZoneCount:
+    """Agents in one zone."""
+
+    zone: str
+    wanted: int = 0
+    running: int = 0
+    connected: int = 0
+    spot: int = 0
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What goes into the BambooJob's status, but for the arbiter's own part.
+
+    copies: (live copies, layers that have so many), fewest first; nothing while not training.
+    """
+
+    phase: Phase
+    conditions: tuple[Condition, ...]
+    pipelines: int = 0
+    pipelines_wanted: int = 0
+    feasible_pipelines: int = 0
+    agents_connected: int = 0
+    agents_wanted: int = 0
+    zones: tuple[ZoneCount, ...] = ()
+    epoch: int = 0
+    attempt: int = 0
+    steps: int = 0
+    committed: int = -1
+    loss: float | None = None
+    validation_loss: float | None = None
+    samples_per_s: float = 0.0
+    checkpoint_step: int = -1
+    checkpoint_path: str = ""
+    checkpoint_error: str = ""
+    copies: tuple[tuple[int, str], ...] = ()
+    losses: Losses = Losses()  # noqa: RUF009 - frozen
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """Everything that the conditions depend on."""
+
+    spec: JobSpec
+    view: ClusterView
+    training: TrainingView
+    memory: Memory
+
+    @property
+    def alive(self) -> list[PodView]:
+        return [pod for pod in self.view.pods if pod.is_alive]
+
+    @property
+    def unplaced(self) -> list[PodView]:
+        """Pods that wait for a node."""
+        return [pod for pod in self.alive if not pod.node]
+
+    @property
+    def is_resting(self) -> bool:
+        """Nothing is wanted of it."""
+        return self.spec.suspend or self.memory.terminal is not None
+
+    @property
+    def wanted(self) -> int:
+        return 0 if self.is_resting else self.spec.pipelines.count * self.spec.pipelines.stages
+
+
+def describe(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> JobStatus:
+    """The status of an accepted job."""
+    seen = _Seen(spec, view, training, memory)
+    makers = (_accepted, _capacity, _zone_spread, _running, _degraded, _recovering, _stalled,
+              _checkpointed, _suspended, _complete, _failed)  # fmt: skip
+    conditions = dated((make(seen) for make in makers), memory.conditions, now)
+    return JobStatus(
+        phase=_phase(seen),
+        conditions=conditions,
+        pipelines=training.pipelines if _is_training(seen) else 0,
+        pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
+        feasible_pipelines=pod_zones.feasible_pipelines(spec, view.nodes),
+        agents_connected=len(training.connected),
+        agents_wanted=seen.wanted,
+        zones=_zone_counts(seen),
+        epoch=training.epoch,
+        attempt=training.attempt,
+        steps=spec.training.steps,
+        committed=training.committed,
+        loss=training.loss,
+        validation_loss=training.validation_loss,
+        samples_per_s=training.samples_per_s if _is_training(seen) else 0.0,
+        checkpoint_step=training.checkpoint_step,
+        checkpoint_path=training.checkpoint_path,
+        checkpoint_error=training.checkpoint_error,
+        copies=_layers_by_copies(training.copies) if _is_training(seen) else (),
+        losses=memory.losses,
+    )
+
+
+def refuse(
+    problems: Iterable[Problem], before: Iterable[Condition], *, now: float, reason: Reason
+) -> tuple[Condition, ...]:
+    """Conditions of a job whose spec cannot be used; the others stay as they were."""
+    text = "; ".join(str(problem) for problem in problems)
+    refused = Condition(Type.ACCEPTED, False, reason, text)
+    kept = [c for c in before if c.type != Type.ACCEPTED and c.reason != Reason.RECONCILE_ERROR]
+    if not kept:
+        kept = [Condition(Type.RUNNING, False, Reason.NOT_ACCEPTED, "see condition Accepted")]
+    return dated([refused, *kept], before, now)
+
+
+def stalled(before: Iterable[Condition], error: str, *, now: float) -> tuple[Condition, ...]:
+    """Conditions of a job that the operator cannot get on with, perhaps from the beginning."""
+    before = tuple(before)
+    text = f"the operator cannot get on: {error}"
+    fault = Condition(Type.STALLED, True, Reason.RECONCILE_ERROR, text)
+    kept = [c for c in before if c.type != Type.STALLED]
+    if not kept:
+        unknown = Condition(Type.ACCEPTED, None, Reason.RECONCILE_ERROR, text)
+        kept = [unknown, Condition(Type.RUNNING, False, Reason.NOT_ACCEPTED, "see Accepted")]
+    return dated([*kept, fault], before, now)
+
+
+def dated(
+    conditions: Iterable[Condition], before: Iterable[Condition], now: float
+) -> tuple[Condition, ...]:
+    """With the instant of their last transition: when the status, not the reason, changed."""
+    old = {condition.type: condition for condition in before}
+
+    def since(condition: Condition) -> float:
+        previous = old.get(condition.type)
+        return previous.since if previous and previous.status == condition.status else now
+
+    return tuple(replace(condition, since=since(condition)) for condition in conditions)
+
+
+def _phase(seen: _Seen) -> Phase:
+    memory, training = seen.memory, seen.training
+    if memory.terminal is not None:
+        return Phase.COMPLETE if memory.terminal is Outcome.COMPLETE else Phase.FAILED
+    if seen.spec.suspend:
+        return Phase.SUSPENDING if seen.alive else Phase.SUSPENDED
+    if _is_training(seen):
+        return Phase.RECOVERING if training.recovering else Phase.RUNNING
+    if memory.trained:
+        return Phase.RECOVERING
+    started = any(pod.phase is PodPhase.RUNNING for pod in seen.alive)
+    return Phase.STARTING if started else Phase.PENDING
+
+
+def _is_training(seen: _Seen) -> bool:
+    resting = seen.memory.terminal is not None or seen.training.outcome is not None
+    return seen.training.planned and not resting
+
+
+def _accepted(seen: _Seen) -> Condition:
+    return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
+
+
+def _capacity(seen: _Seen) -> Condition:
+    if seen.is_resting:
+        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
+    waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
+    missing = seen.wanted - len(seen.alive)
+    if not waiting and missing <= 0:
+        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "every agent has a node")
+    listed = ", ".join(f"{n} in {zone}" for zone, n in sorted(waiting.items())[:_MAX_LISTED])
+    text = f"{waiting.total()} of {seen.wanted} agents wait for a node" + (
+        f" ({listed})" if listed else ""
+    )
+    if missing > 0:
+        text += f", {missing} have no pod yet"
+    if seen.view.nodes and not any(node.agents for node in seen.view.nodes):
+        asked = ", ".join(f"{k} {v}" for k, v in sorted(seen.spec.worker.asks.items()))
+        text += f"; no node is big enough for one agent: spec.worker.resources asks for {asked}"
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
+    if problem := pod_zones.problem(seen.spec, seen.view.nodes):
+        text += f"; {problem}"
+    return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
+
+
+def _zone_spread(seen: _Seen) -> Condition:
+    kind, spec = Type.ZONE_SPREAD_SATISFIED, seen.spec
+    if spec.placement.adjacency is Adjacency.CLUSTER:
+        return Condition(kind, True, Reason.NOT_WANTED, "spec.placement.adjacency is Cluster")
+    if spec.pipelines.stages == 1:
+        return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
+    is_whole = len(seen.alive) >= seen.wanted and not seen.unplaced
+    if not is_whole and (problem := pod_zones.problem(spec, seen.view.nodes)):
+        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
+    if pairs := pod_zones.shared_neighbours(spec, seen.alive):
+        listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
+        text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"
+        return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
+    text = "ring neighbours lie in different zones"
+    return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, text)
+
+
+def _running(seen: _Seen) -> Condition:
+    kind, training = Type.RUNNING, seen.training
+    if seen.memory.terminal is not None:
+        return Condition(kind, False, Reason.FINISHED, "the job has ended")
+    if seen.spec.suspend:
+        return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
+    if _is_training(seen):
+        step = training.committed + 1
+        text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
+        return Condition(kind, True, Reason.TRAINING_STEP, text)
+    connected = len(training.connected)
+    text = training.detail or f"{connected} of {seen.wanted} agents are connected"
+    if connected < seen.wanted:
+        text += _waiting_for_containers(seen)
+        return Condition(kind, False, Reason.WAITING_FOR_AGENTS, text)
+    return Condition(kind, False, Reason.INITIALIZING, text)
+
+
+def _waiting_for_containers(seen: _Seen) -> str:
+    """Pods that have a node but no container: only their events say what they wait for, such as
+    an image that is being pulled, or a volume's secret that does not exist."""
+    waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
+    if not waiting:
+        return ""
+    return (
+        f"; {len(waiting)} have a node but no running container yet: kubectl describe pod"
+        f" {waiting[0]} says what it waits for"
+    )
+
+
+def _degraded(seen: _Seen) -> Condition:
+    kind, training, wanted = Type.DEGRADED, seen.training, seen.spec.pipelines
+    if seen.memory.terminal is not None:
+        return Condition(kind, False, Reason.FINISHED, "the job has ended")
+    if not _is_training(seen) or not training.copies:
+        text = "no plan is in force, so there is nothing yet that could be protected"
+        return Condition(kind, None, Reason.NO_PLAN, text)
+    if min(training.copies) < 2 <= _promised_copies(seen.spec):
+        (_, thin), *_ = _layers_by_copies(training.copies)
+        text = f"a loss would cost a restore: only one live copy of layers {thin}"
+        return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
+    if training.pipelines < wanted.count:
+        text = f"{training.pipelines} of {wanted.count} pipelines train"
+        return Condition(kind, True, Reason.FEWER_PIPELINES, text)
+    if len(training.members) < seen.wanted:
+        text = f"{len(training.members)} agents do the work of {seen.wanted}"
+        return Condition(kind, True, Reason.FEWER_AGENTS, text)
+    if min(training.copies) < 2:
+        return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
+    text = f"every seat is taken, every layer has at least {min(training.copies)} live copies"
+    return Condition(kind, False, Reason.FULLY_PROTECTED, text)
+
+
+def _unprotected(spec: JobSpec) -> str:
+    """Of a job that promises no second copy of anything."""
+    mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
+    source = "the start" if spec.checkpoint is None else "the newest checkpoint"
+    return (
+        "every seat is taken, but each layer has one live copy only: a loss costs a restore from"
+        f" {source}; spec.pipelines.count 2{mode} would keep a second one"
+    )
+
+
+def _promised_copies(spec: JobSpec) -> int:
+    """Live copies of every layer when every seat is taken."""
+    replicas = spec.redundancy is RedundancyMode.REPLICA and spec.pipelines.stages > 1
+    return spec.pipelines.count * (2 if replicas else 1)
+
+
+def _layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
+    """Fewest copies first; of those that have most, beyond a few numbers, nothing is said."""
+    counts = sorted(set(copies))[:_MAX_COUNTS]
+    return tuple(
+        (count, _runs({layer for layer, x in enumerate(copies) if x == count})) for count in counts
+    )
+
+
+def _runs(layers: Set[int]) -> str:
+    """As ``0-3, 7``."""
+    starts = sorted(layer for layer in layers if layer - 1 not in layers)
+    ends = sorted(layer for layer in layers if layer + 1 not in layers)
+    runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
+    return ", ".join(runs[:_MAX_RUNS]) + (", ..." if len(runs) > _MAX_RUNS else "")
+
+
+def _recovering(seen: _Seen) -> Condition:
+    kind, training = Type.RECOVERING, seen.training
+    if seen.memory.terminal is None and not seen.spec.suspend:
+        if training.recovering:
+            text = training.detail or "the agents are getting a new plan"
+            return Condition(kind, True, Reason.REPLANNING, text)
+        if not training.planned and seen.memory.trained:
+            text = training.detail or "too few agents; the state is kept"
+            return Condition(kind, True, Reason.WAITING_FOR_CAPACITY, text)
+    return Condition(kind, False, Reason.IDLE, "no change of plan is under way")
+
+
+def _stalled(seen: _Seen) -> Condition:
+    stuck = [pod for pod in seen.alive if pod.waiting in _CANNOT_START]
+    if stuck and seen.memory.terminal is None:
+        pod = min(stuck, key=lambda pod: pod.name)
+        text = f"{len(stuck)} agents cannot start; {pod.name}: {pod.waiting}: {pod.trouble}"
+        reason = Reason.CONTAINER_CANNOT_START
+        if pod.waiting in _NO_IMAGE:
+            reason = Reason.IMAGE_PULL_FAILED
+        return Condition(Type.STALLED, True, reason, text)
+    return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
+
+
+def _checkpointed(seen: _Seen) -> Condition:
+    kind, training = Type.CHECKPOINTED, seen.training
+    if training.checkpoint_error and seen.spec.checkpoint is not None:
+        newest = f"the newest complete one is step {training.checkpoint_step}"
+        if training.checkpoint_step < 0:
+            newest = "none is complete yet"
+        uri = seen.spec.checkpoint.uri
+        text = f"spec.checkpoint.uri {uri} cannot be written: {training.checkpoint_error}; {newest}"
+        return Condition(kind, False, Reason.WRITE_FAILED, text)
+    if training.checkpoint_step < 0:
+        text = "no checkpoint is complete yet"
+        if seen.spec.checkpoint is None:
+            text = "spec.checkpoint is not set"
+        return Condition(kind, False, Reason.NONE_YET, text)
+    text = f"step {training.checkpoint_step} in {training.checkpoint_path}"
+    return Condition(kind, True, Reason.SEALED, text)
+
+
+def _suspended(seen: _Seen) -> Condition:
+    if seen.memory.terminal is not None:
+        return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
+    if seen.spec.suspend and not seen.alive:
+        text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
+        return Condition(
+            Type.SUSPENDED, True, Reason.USER_REQUESTED, text or "spec.suspend is true"
+        )
+    text = "the agents are leaving" if seen.spec.suspend else "spec.suspend is false"
+    return Condition(Type.SUSPENDED, False, Reason.RESUMED, text)
+
+
+def _complete(seen: _Seen) -> Condition:
+    done = seen.memory.terminal is Outcome.COMPLETE
+    reason = Reason.STEPS_REACHED if done else Reason.NOT_YET
+    return Condition(Type.COMPLETE, done, reason, seen.memory.message if done else "")
+
+
+def _failed(seen: _Seen) -> Condition:
+    failed = seen.memory.terminal is Outcome.FAILED
+    reason = seen.memory.reason if failed else Reason.NOT_YET
+    return Condition(Type.FAILED, failed, reason, seen.memory.message if failed else "")
+
+
+def _zone_counts(seen: _Seen) -> tuple[ZoneCount, ...]:
+    spot = {node.name for node in seen.view.nodes if node.spot}
+    found: dict[str, ZoneCount] = {}
+    for pod in seen.alive:
+        old = found.get(pod.zone, ZoneCount(pod.zone))
+        found[pod.zone] = ZoneCount(
+            pod.zone,
+            wanted=old.wanted + 1,
+            running=old.running + (pod.phase is PodPhase.RUNNING),
+            connected=old.connected + (pod.agent in seen.training.connected),
+            spot=old.spot + (pod.node in spot),
+        )
+    return tuple(found[zone] for zone in sorted(found))

@@ -1,0 +1,281 @@
+"""What the operator does about a job's pods: one pure step from what is seen to what is to be done.
+
+Called by the operator's reconciler (and the simulator) whenever something may have changed; calling
+it again with the same view gives the same actions. Who computes what is the arbiter's business;
+this module only sees to it that as many agents exist as the grid has seats, in the right zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import endings, lifecycle, pod_zones
+from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.view import (
+    ClusterView,
+    JobView,
+    Memory,
+    NodeView,
+    PodView,
+    Slot,
+    TrainingView,
+    pod_name,
+)
+
+UNREACHABLE_GRACE_S = 10.0
+"""A deleted pod on a node that does not answer is gone for us after so long."""
+STUCK_GRACE_S = 60.0
+"""And on any node so long after its own grace period."""
+MOVE_AFTER_S = 20.0
+"""A pod that waits so long in a zone without room is sent to one that has some."""
+FAREWELL_S = 30.0
+"""Agents of a complete job leave by themselves; after so long they are deleted."""
+FAILED_FAREWELL_S = 10.0
+"""The same for a failed job."""
+
+
+@dataclass(frozen=True)
+class CreatePod:
+    """A new agent. zone empty: anywhere."""
+
+    name: str
+    slot: Slot
+    incarnation: int
+    zone: str
+
+
+@dataclass(frozen=True)
+class DeletePod:
+    """force: without grace and without a word from the node."""
+
+    name: str
+    uid: str
+    force: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class DeleteJob:
+    """The job has been finished for as long as it was to be kept."""
+
+
+Action = CreatePod | DeletePod | DeleteJob
+
+
+@dataclass(frozen=True)
+class Step:
+    """actions in order; memory for the next call; wake_at: call again then, whatever happens."""
+
+    actions: tuple[Action, ...]
+    memory: Memory
+    wake_at: float | None
+    status: JobStatus
+
+
+def step(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> Step:
+    """Decide about the job's pods. ``now``: seconds since 1970."""
+    view = replace(view, nodes=_with_notices(view, training))
+    memory = endings.settle(view.pods, training, memory, now=now)
+    memory = endings.conclude(spec, training, memory, job=job, now=now, pods=view.pods)
+    actions: list[Action] = [*_bury(view, now)]
+    if memory.terminal is not None:
+        actions += _after_the_end(spec, view, memory, now)
+    elif spec.suspend:
+        actions += _at_rest(view, training)
+    else:
+        creations, memory = _fill(spec, view, training, memory, job=job, now=now)
+        actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
+        actions += _moved(spec, view, training, now)
+    actions += [] if memory.terminal else _tidy(view, memory)
+    status = lifecycle.describe(spec, view, training, memory, job=job, now=now)
+    memory = replace(memory, conditions=status.conditions)
+    wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
+    return Step(_once(actions), memory, wake_at, status)
+
+
+def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
+    """One action for each pod: the first, which is the sternest."""
+    found: dict[str, Action] = {}
+    for action in actions:
+        found.setdefault("" if isinstance(action, DeleteJob) else action.name, action)
+    return tuple(found.values())
+
+
+def _bury(view: ClusterView, now: float) -> Iterable[Action]:
+    """Pods that nobody can report on any more."""
+    nodes = {node.name: node for node in view.nodes}
+    for pod in view.pods:
+        at = _burial_at(pod, nodes)
+        if at is not None and at <= now:
+            yield DeletePod(pod.name, pod.uid, force=True, reason=f"node {pod.node} is gone")
+
+
+def _burial_at(pod: PodView, nodes: dict[str, NodeView]) -> float | None:
+    if pod.has_ended or not pod.node:
+        return None
+    if pod.node not in nodes:
+        return 0.0
+    if pod.deleting_at is None:
+        return None
+    # deleting_at is the end of the grace period, not its beginning.
+    grace = STUCK_GRACE_S if nodes[pod.node].ready else UNREACHABLE_GRACE_S
+    return pod.deleting_at + grace
+
+
+def _after_the_end(
+    spec: JobSpec, view: ClusterView, memory: Memory, now: float
+) -> Iterable[Action]:
+    finished_at = memory.finished_at or now
+    for pod in view.pods:
+        if pod.is_alive and now >= finished_at + _farewell_s(memory):
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the job has ended")
+    ttl_s = spec.run_policy.ttl_s
+    if ttl_s is not None and now >= finished_at + ttl_s:
+        yield DeleteJob()
+
+
+def _farewell_s(memory: Memory) -> float:
+    """Agents leave by themselves; a pod that is deleted takes its log with it."""
+    return FAREWELL_S if memory.terminal is Outcome.COMPLETE else FAILED_FAREWELL_S
+
+
+def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    """A suspended job keeps its agents until the arbiter has seen the state to safety."""
+    if training.planned and training.outcome is not Outcome.SUSPENDED:
+        return
+    for pod in view.pods:
+        if pod.deleting_at is None:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the job is suspended")
+
+
+def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    for pod in view.pods:
+        if pod.is_alive and pod.agent in training.dismissed:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the plan has left it out")
+
+
+def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
+    """More agents than seats: those go that no plan needs, first those beyond the grid. Not while
+    agents are stopped: who has a part is not known then, nor, to a new operator, who will leave."""
+    if training.recovering:
+        return
+    staying = _staying(view, training)
+    seats = set(_seats(spec))
+    idle = [pod for pod in staying if pod.agent not in training.members]
+    idle.sort(key=lambda pod: (pod.slot in seats, pod.slot, pod.incarnation))
+    surplus = idle[: max(0, len(staying) - len(seats))]
+    if len(staying) - len(idle) >= len(seats):
+        needed = training.members | training.dismissed | {pod.agent for pod in staying}
+        surplus += [pod for pod in view.pods if pod.is_alive and pod.agent not in needed]
+    for pod in surplus:
+        yield DeletePod(pod.name, pod.uid, force=False, reason="it has no seat")
+
+
+def _fill(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> tuple[list[Action], Memory]:
+    """New agents for empty seats; each round gets a number of its own, so names never recur.
+
+    A replacement may have to leave, too, before the one that it is for: two pods a seat at most.
+    """
+    staying = _staying(view, training)
+    taken = {pod.slot for pod in staying}
+    seats = _seats(spec)
+    most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
+    count = max(0, min(most, len(seats) - len(staying)))
+    holes = [slot for slot in seats if slot not in taken][:count]
+    if not holes or now < memory.not_before or job.deleting:
+        return [], memory
+    seen = max((pod.incarnation for pod in view.pods), default=-1)
+    number = max(memory.incarnation, seen) + 1
+    zones = pod_zones.choose(spec, view.nodes, staying, holes)
+    if not zones:
+        return [], memory
+    actions: list[Action] = [
+        CreatePod(pod_name(job.name, slot, number), slot, number, zone)
+        for slot, zone in sorted(zones.items())
+    ]
+    return actions, replace(memory, incarnation=number)
+
+
+def _moved(
+    spec: JobSpec, view: ClusterView, training: TrainingView, now: float
+) -> Iterable[Action]:
+    """One at a time: where the next one goes depends on where this one has gone."""
+    staying = _staying(view, training)
+    for pod in staying:
+        if pod.node or now < pod.created_at + MOVE_AFTER_S:
+            continue
+        zone = pod_zones.better_zone(spec, view.nodes, staying, pod)
+        if zone is not None:
+            reason = f"zone {pod.zone} has no room, {zone} has"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+            return
+
+
+def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
+    """Pods that hold their seats. Who will go away works on, and another is made for its seat now:
+    with a notice that is long enough it takes over before the seat is empty."""
+    leaving = {node.name for node in view.nodes if node.departing}
+    gone = training.dismissed | training.departing
+    return [p for p in view.pods if p.is_alive and p.agent not in gone and p.node not in leaving]
+
+
+def _with_notices(view: ClusterView, training: TrainingView) -> tuple[NodeView, ...]:
+    """The nodes, with what agents were told about theirs by the cloud: no taint says it."""
+    leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
+    return tuple(
+        replace(node, departing=True) if node.name in leaving else node for node in view.nodes
+    )
+
+
+def _seats(spec: JobSpec) -> list[Slot]:
+    grid = spec.pipelines
+    return [Slot(d, s) for d in range(grid.count) for s in range(grid.stages)]
+
+
+def _tidy(view: ClusterView, memory: Memory) -> Iterable[Action]:
+    """Ended pods stay for their logs, but not all of them."""
+    ended = [pod for pod in view.pods if pod.has_ended and pod.name in memory.settled]
+    ended.sort(key=lambda pod: (pod.incarnation, pod.slot))
+    for pod in ended[: max(0, len(ended) - endings.KEPT)]:
+        if pod.deleting_at is None:
+            yield DeletePod(pod.name, pod.uid, force=False, reason="newer logs are kept")
+
+
+def _wake_times(
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    *,
+    job: JobView,
+    now: float,
+) -> Iterable[float]:
+    times = list(endings.deadlines(spec, training, memory, job=job))
+    if memory.terminal is not None and memory.finished_at is not None:
+        times.append(memory.finished_at + _farewell_s(memory))
+        if spec.run_policy.ttl_s is not None:
+            times.append(memory.finished_at + spec.run_policy.ttl_s)
+    nodes = {node.name: node for node in view.nodes}
+    burials = (_burial_at(pod, nodes) for pod in view.pods)
+    times += [memory.not_before, *(at for at in burials if at is not None)]
+    times += [pod.created_at + MOVE_AFTER_S for pod in view.pods if not pod.node]
+    return [at for at in times if at > now]

@@ -1,0 +1,290 @@
+"""The closure: which tasks are still missing so that the goals of a step hold.
+
+Goals: every wanted layer, and every layer that somebody still holds, reaches the version after the
+target step on each of its agents; every member that computes ends the target step. From facts
+only: where an agent was when it stopped does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+
+from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.gradients import Gradients
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.periodic import Extras
+from bamboo_core.graph.periodic import Periodic as Periodic
+from bamboo_core.graph.tasks import Dependency
+from bamboo_core.graph.tasks import Holdings as Holdings
+from bamboo_core.graph.tasks import Infeasible as Infeasible
+from bamboo_core.graph.tasks import TaskGraph as TaskGraph
+from bamboo_core.graph.tasks import TaskId as TaskId
+from bamboo_core.graph.tasks import Transfer as Transfer
+from bamboo_core.graph.versions import Lineage, run_around
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Instruction, Op
+
+
+@dataclass(frozen=True)
+class Goals:
+    """What a plan asks of the target step.
+
+    cut: ranges under which the step is computed (all layers of the model, in order);
+    wants: live agent -> ranges that it shall hold after the step; assignment: (stage, leaf) ->
+    agent, where nobody has begun the leaf; coordinator: one of the live; rushed: members that
+    compute nothing and only send; last: index of the epilogue; target: the step, <= last.
+    learns: agent -> ranges that it gets copies of, and updates, without a vote: nobody waits for
+    it. Members that are neither live nor learn leave after the target step.
+    """
+
+    batch: BatchShape
+    cut: tuple[Range, ...]
+    wants: Mapping[AgentId, tuple[Range, ...]]
+    assignment: Mapping[tuple[int, int], AgentId]
+    coordinator: AgentId
+    target: int
+    last: int
+    rushed: Set[AgentId] = frozenset()
+    split: bool = False
+    periodic: Periodic = field(default_factory=Periodic)
+    learns: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
+
+
+def missing(
+    goals: Goals,
+    holdings: Mapping[AgentId, Holdings],
+    *,
+    files: Set[int] = frozenset(),
+) -> TaskGraph:
+    """Tasks that are still needed, given what every member holds.
+
+    holdings: facts of all members, live or leaving; files: layers for which a complete file of
+    exactly version ``target`` can be read. Infeasible if a layer is lost.
+    """
+    closure = _Closure(goals, holdings, frozenset(files), steady=False)
+    return closure.graph()
+
+
+def steady(goals: Goals) -> TaskGraph:
+    """The tasks of an undisturbed step: everyone holds what it wants.
+
+    goals.target is any step that is neither 0 nor last. Validation and checkpoints carry ``every``.
+    """
+    return _Closure(goals, settled(goals), frozenset(), steady=True).graph()
+
+
+def epilogue(goals: Goals) -> TaskGraph:
+    """The tasks of the epilogue after an undisturbed last step; goals.target == goals.last."""
+    return _Closure(goals, settled(goals), frozenset(), steady=False).graph()
+
+
+def settled(goals: Goals) -> dict[AgentId, Holdings]:
+    """Holdings at the beginning of the target step, if nothing ever failed."""
+    done = goals.target - 1
+    return {
+        agent: Holdings(
+            {x: goals.target for lo, hi in ranges for x in range(lo, hi)},
+            commits=frozenset({done}),
+            ended=done,
+        )
+        for agent, ranges in {**goals.wants, **goals.learns}.items()
+    }
+
+
+class _Closure:
+    """One computation of missing tasks; ``graph`` is called once."""
+
+    def __init__(
+        self,
+        goals: Goals,
+        holdings: Mapping[AgentId, Holdings],
+        files: frozenset[int],
+        *,
+        steady: bool,
+    ) -> None:
+        self._goals, self._holdings = goals, holdings
+        idle = goals.rushed | goals.learns.keys()
+        facts = Facts(holdings, batch=goals.batch, target=goals.target, rushed=idle)
+        computing = tuple(sorted(a for a in holdings if a not in idle))
+        self._updating = (*computing, *sorted(goals.learns))
+        self._work = Workspace(
+            batch=goals.batch,
+            cut=goals.cut,
+            facts=facts,
+            computing=computing,
+            takes_part={a: self._layers(a, facts) for a in self._updating},
+            files=files,
+            initial=goals.target == 0,
+            # in the epilogue only END of the step before waits for copies
+            prefers_files=goals.target == goals.last and Item(Kind.COMMIT, -1) not in facts.where,
+        )
+        self._refuse_lost_layers()
+        self._lineage = Lineage(self._work)
+        self._extras = Extras(
+            self._work,
+            self._lineage,
+            goals.periodic,
+            assignment=goals.assignment,
+            coordinator=goals.coordinator,
+            step=None if steady else goals.target,
+            final=goals.target == goals.last,
+        )
+        self._gradients = Gradients(self._work, self._lineage, goals.assignment, split=goals.split)
+        self._votes: dict[AgentId, TaskId] = {}
+        self._commit: TaskId | None = None
+        self._told: dict[AgentId, Dependency | None] = {}
+        self._updates: dict[AgentId, list[TaskId]] = {}
+        self._older: dict[AgentId, TaskId] = {}
+
+    def _layers(self, agent: AgentId, facts: Facts) -> tuple[int, ...]:
+        wanted = self._goals.wants.get(agent) or self._goals.learns.get(agent, ())
+        return tuple(sorted({x for r in wanted for x in range(*r)}.union(facts.have[agent])))
+
+    def _refuse_lost_layers(self) -> None:
+        work = self._work
+        lost = tuple(
+            x
+            for x in range(work.layers)
+            if not work.initial and x not in work.facts.sources and x not in work.files
+        )
+        if lost:
+            raise Infeasible(lost)
+
+    def graph(self) -> TaskGraph:
+        """Everything that is missing."""
+        self._hold()
+        self._extras.save()
+        if self._goals.target < self._goals.last:
+            self._train()
+        else:
+            self._extras.close()
+        self._end_older()
+        if self._goals.target < self._goals.last:
+            self._end()
+        self._leave()
+        return TaskGraph(tuple(sorted(self._holdings)), self._work.tasks)
+
+    def _hold(self) -> None:
+        """Bring every layer to the target's version on everyone who takes part."""
+        for agent in self._updating:
+            for layer in self._work.takes_part[agent]:
+                self._lineage.at(agent, layer)
+
+    def _train(self) -> None:
+        commit = Item(Kind.COMMIT, 0)
+        if not self._work.exists(commit):
+            self._gradients.build()
+            for agent in self._work.computing:
+                self._vote(agent)
+            self._make_commit()
+        for agent in self._updating:
+            self._update(agent)
+
+    def _spans(self, agent: AgentId) -> list[tuple[int, Range]]:
+        """(stage, layers of it that the agent has at the target's version), the longest runs."""
+        part = set(self._work.takes_part[agent])
+        spans: list[tuple[int, Range]] = []
+        for stage, (lo, hi) in enumerate(self._goals.cut):
+            layer = lo
+            while layer < hi:
+                if layer in part:
+                    span = run_around(layer, (lo, hi), part.__contains__)
+                    spans.append((stage, span))
+                    layer = span[1]
+                else:
+                    layer += 1
+        return spans
+
+    def _vote(self, agent: AgentId) -> None:
+        gradients: list[Dependency] = []
+        versions: dict[Dependency, None] = {}
+        ranges: list[Range] = []
+        spans = self._spans(agent)
+        for stage in dict.fromkeys(stage for stage, _ in spans):
+            gradients += self._gradients.reduced(agent, stage)
+        for stage, span in spans:
+            ranges += [self._goals.cut[stage], span]
+            versions |= dict.fromkeys(self._lineage.over(agent, span))
+        vote = Instruction(Op.VOTE, ranges=tuple(ranges))
+        self._votes[agent] = self._work.add(agent, vote, [*gradients, *versions])
+
+    def _make_commit(self) -> None:
+        coordinator = self._goals.coordinator
+        waits: list[Dependency | None] = [
+            self._work.deliver(Item(Kind.VOTE, 0, agent=agent), vote, coordinator)
+            for agent, vote in self._votes.items()
+        ]
+        waits += self._extras.validate()
+        commit = Instruction(Op.COMMIT, agents=tuple(self._votes))
+        self._commit = self._work.add(coordinator, commit, waits)
+
+    def _committed(self, agent: AgentId) -> Dependency | None:
+        """How the agent learns that the target step is committed."""
+        if agent not in self._told:
+            item = Item(Kind.COMMIT, 0)
+            made = self._commit
+            told = self._work.deliver(item, made, agent) if made else self._work.fetch(item, agent)
+            self._told[agent] = told
+        return self._told[agent]
+
+    def _update(self, agent: AgentId) -> None:
+        """UPDATE of every layer that the agent has.
+
+        Every F, B, I and V with the old version precedes the commit, so that only SAVE is named
+        here; a COPY of the old version is sent as soon as that version exists.
+        """
+        committed = self._committed(agent)
+        waits: list[Dependency | None] = []
+        for stage, (lo, hi) in self._spans(agent):
+            vote = self._votes.get(agent)  # it waits for the gradients; so they need not be named
+            waits = [committed, *([vote] if vote else self._gradients.reduced(agent, stage))]
+            waits += [*self._lineage.over(agent, (lo, hi)), *self._extras.saves(agent, (lo, hi))]
+            update = Instruction(Op.UPDATE, 0, lo, hi, ranges=(self._goals.cut[stage],))
+            self._updates.setdefault(agent, []).append(self._work.add(agent, update, waits))
+
+    def _end_older(self) -> None:
+        """END of the step before, for laggards; not if nobody knows its commit (state of files).
+
+        In the epilogue, where nobody votes, it also proves that the agent has all its layers.
+        """
+        before = Item(Kind.COMMIT, -1)
+        if before not in self._work.facts.where:
+            return
+        for agent in self._updating:
+            waits = [self._work.fetch(before, agent), *self._lineage.updates(agent, -1)]
+            copies = self._copies(agent) if self._goals.target == self._goals.last else []
+            if copies or self._holdings[agent].ended < self._goals.target - 1:
+                end = Instruction(Op.END, -1)
+                self._older[agent] = self._work.add(agent, end, [*waits, *copies])
+
+    def _copies(self, agent: AgentId) -> list[Dependency | None]:
+        layers = self._work.takes_part[agent]
+        return [w for x in layers if isinstance(w := self._lineage.at(agent, x), Transfer)]
+
+    def _end(self) -> None:
+        for agent in self._updating:
+            waits: list[Dependency | None] = [self._committed(agent), self._older.get(agent)]
+            waits += self._updates.get(agent, ())
+            if agent == self._goals.coordinator:
+                waits.append(self._extras.seal)
+            self._work.add(agent, Instruction(Op.END), waits)
+
+    def _leave(self) -> None:
+        """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
+
+        Until then even a rushed leaver stays a member and a source: what it has sent may be cut
+        off, or fenced by another STOP. In the epilogue, where nothing is committed, leavers stay
+        until all have finished, or as long as they can.
+        """
+        if self._goals.target >= self._goals.last:
+            return
+        for agent in self._holdings:
+            if agent in self._goals.wants or agent in self._goals.learns:
+                continue
+            own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
+            if agent in self._goals.rushed:
+                own.append(self._committed(agent))
+            self._work.add(agent, Instruction(Op.EXIT), own)

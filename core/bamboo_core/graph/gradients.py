@@ -1,0 +1,260 @@
+"""The part of the closure that makes the target step's reduced gradients.
+
+Demand goes from the end to the beginning: slices that nobody has, chunks, leaf sums, weight
+gradients, input gradients, forwards; then the tasks are made in the order in which they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.tasks import Dependency, TaskId
+from bamboo_core.graph.versions import Lineage
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction, Op
+
+
+class Gradients:
+    """Tasks up to REDUCE. ``split``: I and W apart, but for stage 0, which has no I."""
+
+    def __init__(
+        self,
+        work: Workspace,
+        lineage: Lineage,
+        assignment: Mapping[tuple[int, int], AgentId],
+        *,
+        split: bool,
+    ) -> None:
+        self._work, self._lineage, self._assignment, self._split = work, lineage, assignment, split
+        self._batch, self._cut = work.batch, work.cut
+        shape = len(work.cut), work.batch.microbatches
+        self._w, self._i, self._f = (_flags(*shape) for _ in range(3))
+        self._forward: dict[tuple[int, int], TaskId] = {}
+        self._backward: dict[tuple[int, int], TaskId] = {}
+        self._weight: dict[tuple[int, int], TaskId] = {}
+        self._folds: dict[tuple[int, int], tuple[AgentId, int]] = {}
+        self._folded: dict[tuple[int, int], TaskId] = {}
+        self._reduce: dict[tuple[int, int], TaskId] = {}
+        self._runs: dict[tuple[int, int], AgentId] = {}
+        self._red: dict[tuple[AgentId, int], list[Dependency]] = {}
+
+    def build(self) -> None:
+        """Make every task whose result is missing."""
+        stages = range(len(self._cut))
+        for s in stages:
+            self._demand_sums(s)
+        for s in stages:
+            self._demand_input_gradients(s)
+        for s in reversed(stages):
+            self._demand_forwards(s)
+        for s in stages:
+            self._make_forwards(s)
+        for s in reversed(stages):
+            self._make_backwards(s)
+        for s in stages:
+            self._make_folds(s)
+
+    def runs(self, stage: int, leaf: int) -> AgentId:
+        """Who computes the leaf: who has most of it already, else whom the work map names."""
+        key = (stage, leaf)
+        if key not in self._runs:
+            self._runs[key] = self._choose(stage, leaf)
+        return self._runs[key]
+
+    def _choose(self, stage: int, leaf: int) -> AgentId:
+        lo, hi = self._cut[stage]
+        done = self._work.facts.done.get((lo, hi, leaf), {})
+        able = [a for a in done if all(x in self._work.facts.have[a] for x in range(lo, hi))]
+        if able:
+            return max(sorted(able), key=lambda a: done[a])
+        return self._assignment[stage, leaf]
+
+    def reduced(self, agent: AgentId, stage: int) -> list[Dependency]:
+        """What the agent waits for until it has the stage's whole reduced gradient."""
+        key = (agent, stage)
+        if key not in self._red:
+            slices = range(self._batch.chunks)
+            waits = (self._slice(agent, stage, z) for z in slices)
+            self._red[key] = [w for w in waits if w is not None]
+        return self._red[key]
+
+    def _slice(self, agent: AgentId, stage: int, z: int) -> Dependency | None:
+        item = Item(Kind.RED, 0, *self._cut[stage], 0, z)
+        if self._work.exists(item):
+            return self._work.fetch(item, agent)
+        if (stage, z) not in self._reduce:
+            self._make_reduce(stage, z)
+        return self._work.deliver(item, self._reduce[stage, z], agent)
+
+    # ------------------------------------------------------------ demand
+
+    def _demand_sums(self, stage: int) -> None:
+        """Which chunks must be folded, from which leaf on, and which leaves are missing."""
+        lo, hi = self._cut[stage]
+        slices = range(self._batch.chunks)
+        lacking = [z for z in slices if not self._work.exists(Item(Kind.RED, 0, lo, hi, 0, z))]
+        for c in slices:
+            if all(self._work.exists(Item(Kind.CHUNK, 0, lo, hi, c, z)) for z in lacking):
+                continue
+            _, done = self._folds[stage, c] = self._collector(stage, c)
+            for leaf in self._batch.leaves_of(c)[done:]:
+                if not self._work.exists(Item(Kind.LEAF, 0, lo, hi, leaf)):
+                    part, _ = self._summed(stage, leaf)
+                    for m in self._batch.microbatches_of(leaf)[part:]:
+                        self._w[stage][m] = True
+
+    def _collector(self, stage: int, chunk: int) -> tuple[AgentId, int]:
+        """Who folds the chunk, and how many of its leaves are folded already."""
+        cut, facts = self._cut[stage], self._work.facts
+        begun = (
+            [(facts.count(a, Kind.FOLDED, cut, chunk), a) for a in self._work.computing]
+            if facts.where
+            else []
+        )
+        done, first = max(begun, key=lambda x: x[0], default=(0, AgentId("")))
+        rushed, _ = facts.rushed_count(Kind.FOLDED, cut, chunk)
+        if done:
+            return first, max(done, rushed)
+        leaves: dict[AgentId, int] = {}
+        for leaf in self._batch.leaves_of(chunk):
+            agent = self._maker(stage, leaf)
+            leaves[agent] = leaves.get(agent, 0) + 1
+        return min(leaves, key=lambda a: (-leaves[a], a)), rushed
+
+    def _maker(self, stage: int, leaf: int) -> AgentId:
+        holders = self._work.facts.where.get(Item(Kind.LEAF, 0, *self._cut[stage], leaf), ())
+        staying = [a for a in holders if a not in self._work.facts.rushed]
+        return staying[0] if staying else self.runs(stage, leaf)
+
+    def _summed(self, stage: int, leaf: int) -> tuple[int, AgentId]:
+        """Micro-batches in the unfinished sum from which the leaf goes on, and who holds it."""
+        agent, cut = self.runs(stage, leaf), self._cut[stage]
+        own = self._work.facts.count(agent, Kind.PART, cut, leaf)
+        rushed = self._work.facts.rushed_count(Kind.PART, cut, leaf)
+        return max((own, agent), rushed, key=lambda x: x[0])
+
+    def _demand_input_gradients(self, stage: int) -> None:
+        if stage == 0:
+            return
+        lo, _ = self._cut[stage]
+        below = zip(self._w[stage - 1], self._i[stage - 1], strict=True)
+        for m, (w, i) in enumerate(below):
+            if (w or i) and not self._work.exists(Item(Kind.INGRAD, 0, lo, 0, m)):
+                self._i[stage][m] = True
+
+    def _demand_forwards(self, stage: int) -> None:
+        _, hi = self._cut[stage]
+        last = hi == self._work.layers
+        for m in range(self._batch.microbatches):
+            if self._w[stage][m] or self._i[stage][m]:
+                self._f[stage][m] = not self._act_exists(stage, m)
+            if not last and self._f[stage + 1][m] and not self._f[stage][m]:
+                self._f[stage][m] = not self._work.exists(Item(Kind.OUT, 0, hi, 0, m))
+
+    def _act_exists(self, stage: int, m: int) -> bool:
+        act = Item(Kind.ACT, 0, *self._cut[stage], m)
+        agent = self.runs(stage, self._batch.leaf_of(m))
+        return self._work.held(agent, act) or self._work.exists(act)
+
+    # ------------------------------------------------------------ tasks
+
+    def _make_forwards(self, stage: int) -> None:
+        lo, hi = self._cut[stage]
+        for m in _set(self._f[stage]):
+            agent = self.runs(stage, self._batch.leaf_of(m))
+            waits: list[Dependency | None] = [*self._lineage.over(agent, (lo, hi))]
+            if stage:
+                item = Item(Kind.OUT, 0, lo, 0, m)
+                waits.append(self._get(item, agent, self._forward.get((stage - 1, m))))
+            forward = Instruction(Op.F, 0, lo, hi, m)
+            self._forward[stage, m] = self._work.add(agent, forward, waits)
+
+    def _get(self, item: Item, agent: AgentId, maker: TaskId | None) -> Dependency | None:
+        """The item from whoever has it, else from the task that makes it."""
+        if self._work.held(agent, item) or self._work.exists(item):
+            return self._work.fetch(item, agent)
+        assert maker is not None, f"nobody has or makes {item}"
+        return self._work.deliver(item, maker, agent)
+
+    def _make_backwards(self, stage: int) -> None:
+        for m, (w, i) in enumerate(zip(self._w[stage], self._i[stage], strict=True)):
+            if w or i:
+                self._make_backward(stage, m, w=w, i=i)
+
+    def _make_backward(self, stage: int, m: int, *, w: bool, i: bool) -> None:
+        agent, (lo, hi) = self.runs(stage, self._batch.leaf_of(m)), self._cut[stage]
+        waits = self._backward_waits(stage, m, agent)
+        versions = self._lineage.over(agent, (lo, hi))
+        if i and (self._split or not w):
+            task = self._work.add(agent, Instruction(Op.I, 0, lo, hi, m), (*versions, *waits))
+            self._backward[stage, m] = task
+            waits.append(task)
+        if not w:
+            return
+        waits.append(self._partial_sum(stage, m, agent))
+        alone = stage and (self._split or not i)
+        if not alone:
+            waits += versions
+        weight = Instruction(Op.W if alone else Op.B, 0, lo, hi, m)
+        self._weight[stage, m] = self._work.add(agent, weight, waits)
+        self._backward.setdefault((stage, m), self._weight[stage, m])
+
+    def _backward_waits(self, stage: int, m: int, agent: AgentId) -> list[Dependency | None]:
+        lo, hi = self._cut[stage]
+        forward = self._forward.get((stage, m))
+        act = Item(Kind.ACT, 0, lo, hi, m)
+        waits: list[Dependency | None] = [forward or self._work.fetch(act, agent)]
+        if hi < self._work.layers:
+            item = Item(Kind.INGRAD, 0, hi, 0, m)
+            waits.append(self._get(item, agent, self._backward.get((stage + 1, m))))
+        return waits
+
+    def _partial_sum(self, stage: int, m: int, agent: AgentId) -> Dependency | None:
+        before = m % self._batch.leaf_size
+        if not before:
+            return None
+        if self._w[stage][m - 1]:
+            return self._weight[stage, m - 1]
+        leaf = self._batch.leaf_of(m)
+        return self._work.fetch(Item(Kind.PART, 0, *self._cut[stage], leaf, before), agent)
+
+    def _make_folds(self, stage: int) -> None:
+        for c in range(self._batch.chunks):
+            if (stage, c) in self._folds:
+                self._make_fold(stage, c)
+
+    def _make_fold(self, stage: int, chunk: int) -> None:
+        collector, done = self._folds[stage, chunk]
+        lo, hi = self._cut[stage]
+        before: Dependency | None = None
+        if done:
+            folded = Item(Kind.FOLDED, 0, lo, hi, chunk, done)
+            before = self._work.fetch(folded, collector)
+        for leaf in self._batch.leaves_of(chunk)[done:]:
+            maker = self._weight.get((stage, self._batch.microbatches_of(leaf)[-1]))
+            item = Item(Kind.LEAF, 0, lo, hi, leaf)
+            waits = (before, self._get(item, collector, maker))
+            before = self._work.add(collector, Instruction(Op.FOLD, 0, lo, hi, leaf), waits)
+        assert isinstance(before, TaskId)
+        self._folded[stage, chunk] = before
+
+    def _make_reduce(self, stage: int, z: int) -> None:
+        lo, hi = self._cut[stage]
+        owners = list(dict.fromkeys(self.runs(stage, x) for x in range(self._batch.leaves)))
+        owner = owners[z % len(owners)]
+        waits = []
+        for c in range(self._batch.chunks):
+            item = Item(Kind.CHUNK, 0, lo, hi, c, z)
+            waits.append(self._get(item, owner, self._folded.get((stage, c))))
+        reduce = Instruction(Op.REDUCE, 0, lo, hi, z)
+        self._reduce[stage, z] = self._work.add(owner, reduce, waits)
+
+
+def _flags(stages: int, microbatches: int) -> list[list[bool]]:
+    return [[False] * microbatches for _ in range(stages)]
+
+
+def _set(flags: list[bool]) -> list[int]:
+    return [i for i, flag in enumerate(flags) if flag]

@@ -1,0 +1,110 @@
+"""What a set of reports amounts to: who can send which item, which versions are usable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from bamboo_core.graph.tasks import Holdings
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+
+_BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED})
+"""Not sent by an agent that goes on: it may still be writing them, or use them itself."""
+
+
+class Facts:
+    """Index over the members' holdings; steps of items are relative to the target from here on."""
+
+    def __init__(
+        self,
+        holdings: Mapping[AgentId, Holdings],
+        *,
+        batch: BatchShape,
+        target: int,
+        rushed: Set[AgentId],
+    ) -> None:
+        self._batch = batch
+        self.target, self.rushed = target, rushed
+        self.held: dict[AgentId, set[Item]] = {}
+        self.where: dict[Item, list[AgentId]] = {}
+        self.commits: dict[int, list[AgentId]] = {}
+        self._counts: dict[tuple[AgentId, Kind, int, int, int], int] = {}
+        self._slices: dict[tuple[int, int, int], set[int]] = {}
+        self.is_begun = False
+        self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
+        for agent in sorted(holdings, key=lambda a: (a in rushed, a)):
+            self._read(agent, holdings[agent])
+        self.reduced_in = self._reduced_ranges()
+        self.have = {a: self._usable(h.versions) for a, h in holdings.items()}
+        self.sources = self._sources()
+
+    def _read(self, agent: AgentId, facts: Holdings) -> None:
+        items = {i._replace(step=i.step - self.target) for i in facts.items}
+        self.held[agent] = items
+        for step in facts.commits:
+            self.commits.setdefault(step - self.target, []).append(agent)
+            items.add(Item(Kind.COMMIT, step - self.target))
+        for item in items:
+            if item.step >= 0:
+                self.is_begun = True
+            if item.kind in _BOUND:
+                self._read_unfinished(agent, item)
+                if agent not in self.rushed:
+                    continue
+            if item.kind is not Kind.VOTE:
+                self.where.setdefault(item, []).append(agent)
+            if item.kind is Kind.RED:
+                self._slices.setdefault(item[1:4], set()).add(item.part)
+
+    def _read_unfinished(self, agent: AgentId, item: Item) -> None:
+        if item.step != 0:
+            return
+        if item.part:
+            key = (agent, item.kind, item.lo, item.hi, item.index)
+            self._counts[key] = max(item.part, self._counts.get(key, 0))
+        if item.kind is not Kind.FOLDED and agent not in self.rushed:
+            leaf = item.index if item.part else self._batch.leaf_of(item.index)
+            done = self.done.setdefault((item.lo, item.hi, leaf), {})
+            done[agent] = done.get(agent, 0) + (2 * item.part or 1)
+
+    def _reduced_ranges(self) -> dict[tuple[int, int], Range]:
+        """(relative step, layer) -> layer range whose whole reduced gradient is somewhere."""
+        found: dict[tuple[int, int], Range] = {}
+        for (step, lo, hi), slices in sorted(self._slices.items()):
+            if len(slices) == self._batch.chunks:
+                for layer in range(lo, hi):
+                    found.setdefault((step, layer), (lo, hi))
+        return found
+
+    def _usable(self, versions: Mapping[int, int]) -> dict[int, int]:
+        """layer -> relative version, of those that can be brought to the target."""
+        return {
+            layer: version - self.target
+            for layer, version in versions.items()
+            if version <= self.target
+            and all(
+                (step, layer) in self.reduced_in and step in self.commits
+                for step in range(version - self.target, 0)
+            )
+        }
+
+    def _sources(self) -> dict[int, tuple[AgentId, ...]]:
+        """layer -> its best holders: those that stay, then those that need no update first."""
+        ranked: dict[int, dict[tuple[bool, int], list[AgentId]]] = {}
+        for agent, have in self.have.items():
+            for layer, version in have.items():
+                rank = (agent in self.rushed, -version)
+                ranked.setdefault(layer, {}).setdefault(rank, []).append(agent)
+        return {layer: tuple(by[min(by)]) for layer, by in ranked.items()}
+
+    def count(self, agent: AgentId, kind: Kind, where: Range, index: int) -> int:
+        """``part`` of the agent's unfinished sum (PART, FOLDED) of that name, 0 if it has none."""
+        return self._counts.get((agent, kind, *where, index), 0)
+
+    def rushed_count(self, kind: Kind, where: Range, index: int) -> tuple[int, AgentId]:
+        """The furthest unfinished sum that a rushed leaver can hand over: (``part``, who)."""
+        if not self._counts:
+            return 0, AgentId("")
+        best = ((self.count(a, kind, where, index), a) for a in sorted(self.rushed))
+        return max(best, default=(0, AgentId("")))

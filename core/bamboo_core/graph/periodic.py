@@ -1,0 +1,154 @@
+"""The part of the closure that trains nothing: validation and checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.tasks import Dependency, TaskId
+from bamboo_core.graph.versions import Lineage
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction, Op
+
+
+@dataclass(frozen=True)
+class Periodic:
+    """What a job does beside training.
+
+    evals: micro-batches of the validation set (0: none); validate_every: steps between two
+    validations (0: only in the epilogue); saves: whether checkpoints are written at all;
+    save_every: steps between two (0: only in the epilogue).
+    """
+
+    evals: int = 0
+    validate_every: int = 0
+    saves: bool = False
+    save_every: int = 0
+
+
+class Extras:
+    """Tasks of one step. ``step``: the absolute step, None if it must serve every step."""
+
+    def __init__(
+        self,
+        work: Workspace,
+        lineage: Lineage,
+        periodic: Periodic,
+        *,
+        assignment: Mapping[tuple[int, int], AgentId],
+        coordinator: AgentId,
+        step: int | None,
+        final: bool,
+    ) -> None:
+        self._work, self._lineage, self._periodic = work, lineage, periodic
+        self._assignment, self._coordinator = assignment, coordinator
+        self._step, self._final = step, final
+        self._saves: dict[AgentId, list[tuple[Range, TaskId]]] = {}
+        self.seal: TaskId | None = None
+
+    def _due(self, every: int, first: int) -> bool:
+        if self._final:
+            return True
+        if not every or self._step is None:
+            return every > 0
+        return self._step >= first and self._step % every == 0
+
+    def _every(self, every: int) -> int:
+        return every if self._step is None and every > 1 else 0
+
+    # ------------------------------------------------------------ validation
+
+    def validate(self) -> list[Dependency]:
+        """What the coordinator waits for until it has all scores of the validation set."""
+        if not self._periodic.evals or not self._due(self._periodic.validate_every, 0):
+            return []
+        return [w for m in range(self._periodic.evals) if (w := self._score(m)) is not None]
+
+    def _score(self, m: int) -> Dependency | None:
+        score = Item(Kind.SCORE, 0, 0, 0, m)
+        if self._work.exists(score):
+            return self._work.fetch(score, self._coordinator)
+        first = len(self._work.cut) - 1
+        while first and not self._work.exists(Item(Kind.EVAL, 0, self._work.cut[first][0], 0, m)):
+            first -= 1
+        task: TaskId | None = None
+        for stage in range(first, len(self._work.cut)):
+            task = self._forward(stage, m, task)
+        assert task is not None
+        return self._work.deliver(score, task, self._coordinator)
+
+    def _forward(self, stage: int, m: int, before: TaskId | None) -> TaskId:
+        lo, hi = self._work.cut[stage]
+        agent = self._assignment[stage, m % self._work.batch.leaves]
+        waits: list[Dependency | None] = [*self._lineage.over(agent, (lo, hi))]
+        if stage:
+            entering = Item(Kind.EVAL, 0, lo, 0, m)
+            if before is None:
+                waits.append(self._work.fetch(entering, agent))
+            else:
+                waits.append(self._work.deliver(entering, before, agent))
+        every = self._every(self._periodic.validate_every)
+        return self._work.add(agent, Instruction(Op.V, 0, lo, hi, m, every=every), waits)
+
+    def close(self) -> None:
+        """The epilogue's own COMMIT, by nobody's votes: it folds the scores."""
+        if self._periodic.evals:
+            waits = [*self.validate(), self.seal]
+            self._work.add(self._coordinator, Instruction(Op.COMMIT), waits)
+
+    # ------------------------------------------------------------ checkpoints
+
+    def save(self) -> None:
+        """SAVE of every layer by one of its holders, and SEAL where the records come together.
+
+        Version 0 is never saved: it can be built anywhere.
+        """
+        every = self._periodic.save_every
+        if not self._periodic.saves or not self._due(every, 1):
+            return
+        waits = dict.fromkeys(w for stage in self._work.cut for w in self._save_stage(stage))
+        seal = Instruction(Op.SEAL, every=self._every(every))
+        self.seal = self._work.add(self._coordinator, seal, waits)
+
+    def saves(self, agent: AgentId, span: Range) -> list[TaskId]:
+        """SAVEs of the agent that read layers of the span."""
+        lo, hi = span
+        own = self._saves.get(agent, ())
+        return [task for (a, b), task in own if a < hi and lo < b]
+
+    def _save_stage(self, stage: Range) -> list[Dependency | None]:
+        waits: list[Dependency | None] = []
+        for lo, hi in self._parts(stage):
+            file = Item(Kind.FILE, 0, lo, lo + 1)
+            if self._work.exists(file):
+                waits.append(self._work.fetch(file, self._coordinator))
+                continue
+            task = self._save(lo, hi)
+            for layer in range(lo, hi):
+                record = Item(Kind.FILE, 0, layer, layer + 1)
+                waits.append(self._work.deliver(record, task, self._coordinator))
+        return waits
+
+    def _parts(self, stage: Range) -> list[Range]:
+        """The stage whole if one agent can save it and none of it is saved, else by layers."""
+        layers = range(*stage)
+        saved = any(self._work.exists(Item(Kind.FILE, 0, x, x + 1)) for x in layers)
+        if not saved and self._able(stage):
+            return [stage]
+        return [(x, x + 1) for x in layers]
+
+    def _able(self, span: Range) -> list[AgentId]:
+        part = self._work.takes_part
+        return [a for a in self._work.computing if all(x in part[a] for x in range(*span))]
+
+    def _save(self, lo: int, hi: int) -> TaskId:
+        """By the agent that saves least so far."""
+        able = self._able((lo, hi))
+        agent = min(able, key=lambda a: sum(y - x for (x, y), _ in self._saves.get(a, ())))
+        every = self._every(self._periodic.save_every)
+        save = Instruction(Op.SAVE, 0, lo, hi, every=every)
+        task = self._work.add(agent, save, self._lineage.over(agent, (lo, hi)))
+        self._saves.setdefault(agent, []).append(((lo, hi), task))
+        return task

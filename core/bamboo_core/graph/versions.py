@@ -1,0 +1,106 @@
+"""How a layer comes to the target's version on an agent: it is there, UPDATE, COPY, LOAD, INIT."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction, Op
+
+
+class Lineage:
+    """Producers of weights. A COPY is the transfer of a VER item, of the target's version.
+
+    A newcomer is thus complete before the target step is committed, and updates with the others.
+    """
+
+    def __init__(self, work: Workspace) -> None:
+        self._work, self._facts = work, work.facts
+        self._at: dict[tuple[AgentId, int], Dependency | None] = {}
+        self._updates: dict[tuple[AgentId, int, int], TaskId] = {}
+        self._fresh: dict[tuple[AgentId, int], TaskId] = {}
+        self._spans: dict[tuple[AgentId, Range], tuple[Dependency, ...]] = {}
+
+    def over(self, agent: AgentId, span: Range) -> tuple[Dependency, ...]:
+        """What the agent waits for until it has all layers of a range at the target's version."""
+        key = (agent, span)
+        if key not in self._spans:
+            waits = (self.at(agent, layer) for layer in range(*span))
+            self._spans[key] = tuple(w for w in dict.fromkeys(waits) if w is not None)
+        return self._spans[key]
+
+    def at(self, agent: AgentId, layer: int) -> Dependency | None:
+        """What the agent waits for until it has the layer at the target's version."""
+        key = (agent, layer)
+        if key not in self._at:
+            self._at[key] = self._produce(agent, layer)
+        return self._at[key]
+
+    def _produce(self, agent: AgentId, layer: int) -> Dependency | None:
+        if layer in self._facts.have[agent]:
+            return self._version(agent, layer, 0)
+        if self._is_fresh(agent, layer):
+            return self._make(agent, layer)
+        source = self._work.nearest(self._facts.sources[layer], agent)
+        made = self.at(source, layer)
+        assert not isinstance(made, Transfer)
+        return Transfer(Item(Kind.VER, 0, layer, layer + 1), source, agent, made)
+
+    def _version(self, agent: AgentId, layer: int, step: int) -> TaskId | None:
+        if self._facts.have[agent][layer] == step:
+            return None
+        return self._update(agent, layer, step - 1)
+
+    def _update(self, agent: AgentId, layer: int, step: int) -> TaskId:
+        """Roll a laggard forward, with all layers of its range that lag as well."""
+        cut = self._facts.reduced_in[step, layer]
+        have = self._facts.have[agent]
+        lo, hi = run_around(layer, cut, lambda x: have.get(x, 0) <= step and x in have)
+        key = (agent, lo, step)
+        if key not in self._updates:
+            older = (self._version(agent, x, step) for x in range(lo, hi))
+            waits: list[Dependency | None] = [*dict.fromkeys(older)]
+            for z in range(self._work.batch.chunks):
+                waits.append(self._work.fetch(Item(Kind.RED, step, *cut, 0, z), agent))
+            waits.append(self._work.fetch(Item(Kind.COMMIT, step), agent))
+            update = Instruction(Op.UPDATE, step, lo, hi, ranges=(cut,))
+            self._updates[key] = self._work.add(agent, update, waits)
+        return self._updates[key]
+
+    def updates(self, agent: AgentId, step: int) -> list[TaskId]:
+        """The agent's updates of an older step."""
+        return [t for (a, _, k), t in self._updates.items() if a == agent and k == step]
+
+    def _is_fresh(self, agent: AgentId, layer: int) -> bool:
+        """Whether the layer is built or read on the agent, since nobody (need) send it."""
+        if layer in self._facts.have[agent]:
+            return False
+        if self._work.initial or layer not in self._facts.sources:
+            return True
+        return self._work.prefers_files and layer in self._work.files
+
+    def _make(self, agent: AgentId, layer: int) -> TaskId:
+        part = self._work.takes_part.get(agent, ())
+        lo, hi = run_around(
+            layer,
+            (0, self._work.layers),
+            lambda x: x == layer or (x in part and self._is_fresh(agent, x)),
+        )
+        key = (agent, lo)
+        if key not in self._fresh:
+            op = Op.INIT if self._work.initial else Op.LOAD
+            self._fresh[key] = self._work.add(agent, Instruction(op, 0, lo, hi), ())
+        return self._fresh[key]
+
+
+def run_around(layer: int, within: Range, belongs: Callable[[int], bool]) -> Range:
+    """The longest range around the layer, all of whose layers belong."""
+    lo, hi = layer, layer + 1
+    while lo > within[0] and belongs(lo - 1):
+        lo -= 1
+    while hi < within[1] and belongs(hi):
+        hi += 1
+    return lo, hi

@@ -1,0 +1,130 @@
+"""Instructions and programs: what an agent does in one step, in order, as data with a text form.
+
+Steps are relative to the step for which the program is run (0 = that step, -1 = the one before),
+so that one program serves every step. A program is a tuple of instructions; its text has one
+instruction a line, round-trips, and is what travels on the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, parse_item
+
+
+class Op(StrEnum):
+    """What an instruction does. [lo:hi] is a layer range, m/l/c/z its index."""
+
+    INIT = "INIT"  # [lo:hi]: build the layers' initial weights: version 0
+    LOAD = "LOAD"  # [lo:hi]: read version `step` of the layers from the checkpoint of the attempt
+    F = "F"  # [lo:hi] m: forward
+    B = "B"  # [lo:hi] m: I and W in one
+    I = "I"  # noqa: E741  [lo:hi] m: input gradient
+    W = "W"  # [lo:hi] m: weight gradient, added to the leaf sum
+    FOLD = "FOLD"  # [lo:hi] l: add the leaf sum to its chunk
+    REDUCE = "REDUCE"  # [lo:hi] z: add slice z of all chunks, in the tree's order
+    V = "V"  # [lo:hi] m: forward of a validation micro-batch
+    VOTE = "VOTE"  # ranges: I hold the reduced gradients and the versions of these layers
+    COMMIT = "COMMIT"  # agents: all of these have voted
+    UPDATE = "UPDATE"  # [lo:hi]: optimizer step
+    SAVE = "SAVE"  # [lo:hi]: write version `step` of these layers (in the background)
+    SEAL = "SEAL"  # write the manifest of version `step` when every layer's file is recorded
+    END = "END"  # free what the step retained
+    SEND = "SEND"  # item, peer
+    RECV = "RECV"  # item, peer: wait until it has come
+    EXIT = "EXIT"  # leave the job
+
+    __hash__ = str.__hash__  # Enum's own is a slow Python function
+
+
+COMPUTE = frozenset({Op.F, Op.B, Op.I, Op.W, Op.V})
+
+
+class Instruction(NamedTuple):
+    """One instruction. ``every`` n > 1: skipped unless n divides its absolute step."""
+
+    op: Op
+    step: int = 0
+    lo: int = 0
+    hi: int = 0
+    index: int = 0  # type: ignore[assignment]
+    item: Item | None = None
+    peer: AgentId = AgentId("")
+    ranges: tuple[Range, ...] = ()
+    agents: tuple[AgentId, ...] = ()
+    every: int = 0
+
+    def __str__(self) -> str:
+        words = [self.op.value + (f"[{self.lo}:{self.hi}]" if self.hi else "")]
+        if self.op in _INDEXED:
+            words.append(f"m{self.index}")
+        if self.item is not None:
+            words.append(f"({self.item})")
+        if self.peer:
+            words.append(("<" if self.op is Op.RECV else ">") + self.peer)
+        words += [f"{lo}:{hi}" for lo, hi in self.ranges]
+        if self.agents:
+            words.append("{" + ",".join(self.agents) + "}")
+        if self.step:
+            words.append(f"@{self.step}")
+        if self.every:
+            words.append(f"/{self.every}")
+        return " ".join(words)
+
+
+Program = tuple[Instruction, ...]
+
+_INDEXED = COMPUTE | {Op.FOLD, Op.REDUCE}
+_HEAD = re.compile(r"([A-Z]+)(?:\[(\d+):(\d+)\])?")
+_WORD = re.compile(
+    r"m(?P<index>\d+)|\((?P<item>[^)]*)\)|[<>](?P<peer>\S+)|(?P<lo>\d+):(?P<hi>\d+)"
+    r"|\{(?P<agents>[^}]*)\}|@(?P<step>-?\d+)|/(?P<every>\d+)"
+)
+
+
+def parse_instruction(line: str) -> Instruction:
+    """Inverse of ``str(instruction)``. ValueError names the line that is none."""
+    head = _HEAD.match(line)
+    if head is None or head[1] not in Op.__members__:
+        raise ValueError(f"not an instruction: {line!r}")
+    out = Instruction(Op(head[1]), lo=int(head[2] or 0), hi=int(head[3] or 0))
+    at = head.end()
+    while at < len(line):
+        word = _WORD.match(line, at + 1) if line[at] == " " else None
+        if word is None:
+            raise ValueError(f"not an instruction: {line!r} at character {at}")
+        out, at = _with_word(out, word), word.end()
+    return out
+
+
+def _with_word(instruction: Instruction, word: re.Match[str]) -> Instruction:
+    if word["lo"] is not None:
+        ranges = (*instruction.ranges, (int(word["lo"]), int(word["hi"])))
+        return instruction._replace(ranges=ranges)
+    if word["item"] is not None:
+        return instruction._replace(item=parse_item(word["item"]))
+    if word["peer"] is not None:
+        return instruction._replace(peer=AgentId(word["peer"]))
+    if word["agents"] is not None:
+        agents = tuple(AgentId(a) for a in word["agents"].split(","))
+        return instruction._replace(agents=agents)
+    if word["index"] is not None:
+        return instruction._replace(index=int(word["index"]))
+    if word["step"] is not None:
+        return instruction._replace(step=int(word["step"]))
+    return instruction._replace(every=int(word["every"]))
+
+
+def to_text(program: Iterable[Instruction]) -> str:
+    """One instruction a line."""
+    return "".join(f"{instruction}\n" for instruction in program)
+
+
+def parse(text: str) -> Program:
+    """Inverse of :func:`to_text`; blank lines and lines that begin with # are skipped."""
+    lines = (line.strip() for line in text.splitlines())
+    return tuple(parse_instruction(line) for line in lines if line and not line.startswith("#"))

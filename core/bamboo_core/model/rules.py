@@ -1,0 +1,201 @@
+"""What each instruction needs, makes, uses up and releases: one set of rules for the executor, the
+dry run and the explorer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Instruction, Op, Program
+
+
+def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items (VER included) that must be held before the instruction may run."""
+    op, k, lo, hi, m = instruction[:5]
+    if op in (Op.F, Op.I, Op.B, Op.V, Op.UPDATE, Op.SAVE):
+        yield from versions(lo, hi, k)
+    if op in (Op.F, Op.V) and lo:
+        yield Item(Kind.OUT if op is Op.F else Kind.EVAL, k, lo, 0, m)
+    elif op in (Op.I, Op.B, Op.W):
+        yield Item(Kind.ACT, k, lo, hi, m)
+        if hi < layers:
+            yield Item(Kind.INGRAD, k, hi, 0, m)
+        if op is not Op.I and m % batch.leaf_size:
+            leaf = batch.leaf_of(m)
+            yield Item(Kind.PART, k, lo, hi, leaf, m % batch.leaf_size)
+    elif op is Op.FOLD:
+        yield Item(Kind.LEAF, k, lo, hi, m)
+        done = m - batch.leaves_of(batch.chunk_of(m)).start
+        if done:
+            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
+    elif op is Op.REDUCE:
+        for c in range(batch.chunks):
+            yield Item(Kind.CHUNK, k, lo, hi, c, m)
+    elif op is Op.VOTE:
+        yield from _vote_needs(instruction, batch)
+    elif op is Op.COMMIT:
+        for agent in instruction.agents:
+            yield Item(Kind.VOTE, k, agent=agent)
+    elif op is Op.UPDATE:
+        yield from reduced(instruction.ranges[0], k, batch)
+        yield Item(Kind.COMMIT, k)
+    elif op is Op.END:
+        yield Item(Kind.COMMIT, k)
+    elif op is Op.SEAL:
+        for layer in range(layers):
+            yield Item(Kind.FILE, k, layer, layer + 1)
+    elif op is Op.EXIT and instruction.item is not None:
+        yield instruction.item
+    elif op in (Op.SEND, Op.RECV):
+        assert instruction.item is not None
+        yield instruction.item
+
+
+def _vote_needs(vote: Instruction, batch: BatchShape) -> Iterator[Item]:
+    """``ranges`` are pairs, flattened: a cut range, and the layers of it that the agent has."""
+    for cut, held in zip(vote.ranges[::2], vote.ranges[1::2], strict=True):
+        yield from reduced(cut, vote.step, batch)
+        yield from versions(*held, vote.step)
+
+
+def versions(lo: int, hi: int, step: int) -> Iterator[Item]:
+    """VER items of the layers lo..hi-1."""
+    for layer in range(lo, hi):
+        yield Item(Kind.VER, step, layer, layer + 1)
+
+
+def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> Iterator[Item]:
+    """All slices of the reduced gradient of one cut range."""
+    for z in range(batch.chunks):
+        yield Item(Kind.RED, step, *cut, 0, z)
+
+
+def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items (VER included) that exist on the agent once the instruction has completed."""
+    op, k, lo, hi, m = instruction[:5]
+    if op is Op.INIT or op is Op.LOAD:
+        yield from versions(lo, hi, k)
+    elif op is Op.F:
+        yield Item(Kind.ACT, k, lo, hi, m)
+        if hi < layers:
+            yield Item(Kind.OUT, k, hi, 0, m)
+    elif op is Op.V:
+        last = hi == layers
+        yield Item(Kind.SCORE, k, 0, 0, m) if last else Item(Kind.EVAL, k, hi, 0, m)
+    elif op in (Op.I, Op.B) and lo:
+        yield Item(Kind.INGRAD, k, lo, 0, m)
+    elif op is Op.REDUCE:
+        yield Item(Kind.RED, k, lo, hi, 0, m)
+    elif op is Op.COMMIT and instruction.agents:
+        yield Item(Kind.COMMIT, k)
+    elif op is Op.UPDATE:
+        yield from versions(lo, hi, k + 1)
+    if op in (Op.B, Op.W):
+        leaf, into = batch.leaf_of(m), m % batch.leaf_size + 1
+        full = into == batch.leaf_size
+        yield Item(Kind.LEAF, k, lo, hi, leaf) if full else Item(Kind.PART, k, lo, hi, leaf, into)
+    elif op is Op.FOLD:
+        c = batch.chunk_of(m)
+        folded = m - batch.leaves_of(c).start + 1
+        if folded < len(batch.leaves_of(c)):
+            yield Item(Kind.FOLDED, k, lo, hi, c, folded)
+        else:
+            for z in range(batch.chunks):
+                yield Item(Kind.CHUNK, k, lo, hi, c, z)
+
+
+def uses_up(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items that are gone afterwards wherever they came from: replaced, or of no further use."""
+    op, k, lo, hi, m = instruction[:5]
+    if op in (Op.B, Op.W):
+        yield Item(Kind.ACT, k, lo, hi, m)
+        if m % batch.leaf_size:
+            yield Item(Kind.PART, k, lo, hi, batch.leaf_of(m), m % batch.leaf_size)
+    elif op is Op.FOLD:
+        yield Item(Kind.LEAF, k, lo, hi, m)
+        done = m - batch.leaves_of(batch.chunk_of(m)).start
+        if done:
+            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
+    elif op is Op.UPDATE:
+        yield from versions(lo, hi, k)
+
+
+def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
+    """Items that are dropped afterwards if they were received: their maker keeps them until END."""
+    op, k, lo, hi, m = instruction[:5]
+    if op is Op.F and lo:
+        yield Item(Kind.OUT, k, lo, 0, m)
+    elif op is Op.V and lo:
+        yield Item(Kind.EVAL, k, lo, 0, m)
+    elif op in (Op.B, Op.W) and hi < layers:
+        yield Item(Kind.INGRAD, k, hi, 0, m)
+
+
+class Prepared(NamedTuple):
+    """An instruction with absolute steps and what the rules say of it.
+
+    versions: (layer, version) that must be here; items: all else that must; gone: what it uses up;
+    releases: dropped if received; versions_made: (layer, version); items_made.
+    """
+
+    instruction: Instruction
+    versions: tuple[tuple[int, int], ...]
+    items: tuple[Item, ...]
+    gone: tuple[Item, ...]
+    releases: tuple[Item, ...]
+    versions_made: tuple[tuple[int, int], ...]
+    items_made: tuple[Item, ...]
+
+
+@lru_cache(maxsize=256)
+def prepare(program: Program, step: int, batch: BatchShape, layers: int) -> tuple[Prepared, ...]:
+    """The program for an absolute step, without the instructions that this step skips."""
+    tasks = [
+        _prepared(x, step, batch, layers)
+        for x in program
+        if x.every <= 1 or (x.step + step) % x.every == 0
+    ]
+    needed = set[Item]()
+    for i in reversed(range(len(tasks))):
+        if tasks[i].instruction.op in (Op.F, Op.I):
+            tasks[i] = _let_go(tasks[i], needed)
+        needed.update(item for item in tasks[i].items if item.kind is Kind.ACT)
+    return tuple(tasks)
+
+
+def _let_go(task: Prepared, needed: Collection[Item]) -> Prepared:
+    """A forward run again for its output only, or for its input's gradient only, since the sum that
+    it belongs to lives elsewhere: no B or W comes to free what it keeps. ``needed``: later."""
+    k, lo, hi, m = task.instruction[1:5]
+    act = Item(Kind.ACT, k, lo, hi, m)
+    if act in needed:
+        return task
+    made = tuple(i for i in task.items_made if i != act)
+    return task._replace(gone=(*task.gone, act), items_made=made)
+
+
+def _absolute(instruction: Instruction, step: int) -> Instruction:
+    item = instruction.item
+    if item is not None:
+        item = item._replace(step=item.step + step)
+    return instruction._replace(step=instruction.step + step, item=item)
+
+
+@lru_cache(maxsize=4096)  # resumed programs differ, their instructions do not
+def _prepared(relative: Instruction, step: int, batch: BatchShape, layers: int) -> Prepared:
+    instruction = _absolute(relative, step)
+    needed = list(needs(instruction, batch, layers))
+    made = list(makes(instruction, batch, layers))
+    return Prepared(
+        instruction,
+        tuple((i.lo, i.step) for i in needed if i.kind is Kind.VER),
+        tuple(i for i in needed if i.kind is not Kind.VER),
+        tuple(i for i in uses_up(instruction, batch, layers) if i.kind is not Kind.VER),
+        tuple(releases(instruction, layers)),
+        tuple((i.lo, i.step) for i in made if i.kind is Kind.VER),
+        tuple(i for i in made if i.kind is not Kind.VER),
+    )

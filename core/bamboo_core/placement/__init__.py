@@ -1,0 +1,1 @@
+"""Which agent sits in which seat and holds which layers. Not: what it computes there."""

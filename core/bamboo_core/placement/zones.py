@@ -1,0 +1,196 @@
+"""Zones: which grids fit, which zone every seat gets, where to buy next.
+
+Ring neighbours never share a zone unless the adjacency is Cluster. D rings of P seats then fit
+iff the sum over the zones of min(agents, D * floor(P/2)) is at least D * P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bamboo_core.api.spec import Adjacency
+
+ZoneGrid = tuple[tuple[str, ...], ...]
+"""zones[pipeline][stage]"""
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """No placement exists; ``reason`` says what is missing and what would help."""
+
+    reason: str
+
+
+def capacity(zones: Mapping[str, int], *, stages: int, pipelines: int, adjacency: Adjacency) -> int:
+    """Seats of the grid that can be taken, zone by zone; at most D * P count."""
+    limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
+    return min(sum(min(n, limit) for n in zones.values()), stages * pipelines)
+
+
+def zone_limit(*, stages: int, pipelines: int, adjacency: Adjacency) -> int:
+    """Most seats of the grid that may lie in one zone."""
+    if stages == 1 or adjacency is Adjacency.CLUSTER:
+        return stages * pipelines
+    return pipelines * (stages // 2)
+
+
+def feasible(
+    zones: Mapping[str, int],
+    *,
+    stages: int,
+    pipelines: int,
+    adjacency: Adjacency = Adjacency.ALTERNATE,
+) -> bool:
+    """Whether D rings of P seats fit; ``zones``: usable agents in each."""
+    able = capacity(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
+    return able == stages * pipelines
+
+
+def feasible_pipelines(
+    zones: Mapping[str, int],
+    *,
+    stages: int,
+    most: int,
+    adjacency: Adjacency = Adjacency.ALTERNATE,
+) -> int:
+    """The largest D <= ``most`` that fits; 0 if none does. (If D fits, so does every smaller.)"""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        if feasible(zones, stages=stages, pipelines=middle, adjacency=adjacency):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def explain(
+    zones: Mapping[str, int],
+    *,
+    stages: int,
+    pipelines: int,
+    adjacency: Adjacency = Adjacency.ALTERNATE,
+) -> Infeasible | None:
+    """Why the grid does not fit; None if it does."""
+    if feasible(zones, stages=stages, pipelines=pipelines, adjacency=adjacency):
+        return None
+    seats, agents = stages * pipelines, sum(zones.values())
+    listed = ", ".join(f"{z}: {n}" for z, n in sorted(zones.items())) or "none"
+    grid = f"{pipelines} x {stages} needs {seats} agents; usable by zone: {listed}"
+    if agents < seats:
+        return Infeasible(f"{grid}: add {seats - agents} agents or ask for fewer pipelines")
+    limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
+    able = capacity(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
+    return Infeasible(
+        f"{grid}; ring neighbours must not share a zone, so one zone fills at most {limit} seats:"
+        f" {seats - able} seats stay empty; add agents in other zones, ask for fewer pipelines"
+        " or set placement.adjacency to Cluster"
+    )
+
+
+def next_zone(
+    zones: Mapping[str, int],
+    *,
+    stages: int,
+    pipelines: int,
+    adjacency: Adjacency = Adjacency.ALTERNATE,
+    preference: Sequence[str] = (),
+) -> str | None:
+    """The zone in which the next agent helps most; None if no known zone can help.
+
+    zones: agents that there are or that are coming, 0 where none; preference: order on ties.
+    Alternate: the emptiest zone that still has room, so that a zone's loss hurts least; Cluster:
+    the fullest. Beyond the grid's needs (standbys): the same, among all zones.
+    """
+    rank = {z: i for i, z in enumerate(preference)}
+    limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
+    full = feasible(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
+    room = [z for z, n in zones.items() if full or n < limit]
+    sign = -1 if adjacency is Adjacency.CLUSTER else 1
+    return min(room, key=lambda z: (sign * zones[z], rank.get(z, len(rank)), z), default=None)
+
+
+def zones_for_slots(
+    zones: Mapping[str, int],
+    *,
+    stages: int,
+    pipelines: int,
+    adjacency: Adjacency = Adjacency.ALTERNATE,
+) -> ZoneGrid | Infeasible:
+    """A zone for every seat, ring neighbours apart and copies of a stage spread.
+
+    zones: how many seats each may get. Cluster: as few zones per ring as possible.
+    """
+    problem = explain(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
+    if problem is not None:
+        return problem
+    if adjacency is Adjacency.CLUSTER:
+        return _clustered(zones, stages, pipelines)
+    limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
+    used = _level({z: min(n, limit) for z, n in zones.items()}, stages * pipelines)
+    pool = [z for z in sorted(used, key=lambda z: (-used[z], z)) for _ in range(used[z])]
+    columns: list[dict[str, int]] = [{} for _ in range(stages)]
+    return tuple(_spread(_arrange(pool[d::pipelines]), columns) for d in range(pipelines))
+
+
+def _level(most: dict[str, int], seats: int) -> dict[str, int]:
+    """Share the seats as evenly as the zones allow (water filling)."""
+    out, left = {}, seats
+    for i, zone in enumerate(sorted(most, key=lambda z: (most[z], z))):
+        out[zone] = min(most[zone], left // (len(most) - i))
+        left -= out[zone]
+    for zone in sorted(out):  # what integer division left over
+        more = min(most[zone] - out[zone], left)
+        out[zone], left = out[zone] + more, left - more
+    return out
+
+
+def _arrange(zones: list[str]) -> list[str]:
+    """A ring without equal neighbours: the commonest first, to even places, then to odd ones."""
+    count = {z: zones.count(z) for z in set(zones)}
+    ordered = sorted(zones, key=lambda z: (-count[z], z))
+    ring = [""] * len(zones)
+    places = (*range(0, len(zones), 2), *range(1, len(zones), 2))
+    for place, zone in zip(places, ordered, strict=True):
+        ring[place] = zone
+    return ring
+
+
+def _spread(ring: list[str], columns: list[dict[str, int]]) -> tuple[str, ...]:
+    """The rotation or reflection that repeats the fewest zones in the columns so far."""
+    turns = [
+        way[k:] + way[:k] for way in (ring, ring[::-1]) for k in range(min(len(ring), _ROTATIONS))
+    ]
+    best = min(
+        turns,
+        key=lambda turn: sum(
+            column.get(zone, 0) for column, zone in zip(columns, turn, strict=True)
+        ),
+    )
+    for column, zone in zip(columns, best, strict=True):
+        column[zone] = column.get(zone, 0) + 1
+    return tuple(best)
+
+
+_ROTATIONS = 16
+
+
+def _clustered(zones: Mapping[str, int], stages: int, pipelines: int) -> ZoneGrid:
+    left = dict(zones)
+    rings = []
+    for _ in range(pipelines):
+        ring: list[str] = []
+        while len(ring) < stages:
+            need = stages - len(ring)
+            whole = [z for z in left if left[z] >= need]
+            zone = (
+                min(whole, key=lambda z: (left[z], z))
+                if whole
+                else max(left, key=lambda z: (left[z], z))
+            )
+            take = min(need, left[zone])
+            ring += [zone] * take
+            left[zone] -= take
+        rings.append(tuple(ring))
+    return tuple(rings)

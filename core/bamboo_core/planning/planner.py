@@ -1,0 +1,501 @@
+"""From the facts of stopped agents to a plan and everyone's programs. Pure and slow.
+
+The operator runs :func:`compute` in a thread, the simulator and the explorer at once. Order: target
+step, cut, seats, wanted layers, closure, work map, schedule, dry run, directives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from bamboo_core.graph import closure
+from bamboo_core.graph.closure import Goals, Holdings, Infeasible, Periodic, TaskGraph
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import COMPUTE, Op, Program
+from bamboo_core.placement import partition
+from bamboo_core.placement import seats as placement
+from bamboo_core.placement.capacity import pipelines_for
+from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
+from bamboo_core.planning.requests import (
+    Decision,
+    Fatal,
+    PlannerFault,
+    PlanRequest,
+    PlanResult,
+    Unplaceable,
+)
+from bamboo_core.protocol.messages import Directive, Peer
+from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
+from bamboo_core.scheduling.inflight import Profile
+from bamboo_core.scheduling.remaining import remaining, stage_weights
+from bamboo_core.scheduling.schedule import Costs
+
+_STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
+_WATCHED = 2  # members whose liveness an agent watches beside those it talks to
+
+Programs = dict[AgentId, Program]
+_Build = Callable[[bool], TaskGraph]
+_Held = Mapping[AgentId, Collection[Item]]
+
+
+class _NoPlanError(Exception):
+    """No plan can be made; ``result`` says why."""
+
+    def __init__(self, result: Fatal | Unplaceable | PlannerFault) -> None:
+        super().__init__(str(result))
+        self.result = result
+
+
+def compute(request: PlanRequest) -> PlanResult:
+    """A plan for these facts; the same request always gives the same plan."""
+    try:
+        return _Planning(request).decide()
+    except _NoPlanError as none:
+        return none.result
+
+
+@dataclass(frozen=True)
+class _Team:
+    """Who takes part: live stay, leaving help until the target step has ended, learns is as in
+    :class:`Plan`."""
+
+    pipelines: tuple[Pipeline, ...]
+    live: tuple[AgentId, ...]
+    leaving: tuple[AgentId, ...]
+    rushed: tuple[AgentId, ...]
+    learns: dict[AgentId, tuple[Range, ...]]
+
+
+class _Planning:
+    """One computation. Steps are absolute here, relative in graphs and programs."""
+
+    def __init__(self, request: PlanRequest) -> None:
+        self._request, self._spec = request, request.spec
+        self._stages = request.spec.pipelines.stages
+        self._holdings = {a: Holdings.of(r) for a, r in request.reports.items()}
+        newest = max((k for h in self._holdings.values() for k in h.commits), default=-1)
+        self._steps = request.spec.training.steps
+        self._go_on_after(max(newest, request.base))
+        planned = -1 if request.is_full else request.target - 1
+        self._spared: Collection[int] = ()  # layers of which copies live, whatever is lost
+        if self._committed < planned and not self._can_repeat(planned):
+            self._spared = self._facts.sources if self._committed == planned - 1 else ()
+            self._go_on_after(planned)
+        self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
+        self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
+        self._profile = Profile(request.costs, request.memory_bytes)
+
+    def _go_on_after(self, committed: int) -> None:
+        """With the step after this commit."""
+        self._committed = committed
+        self._target = min(committed + 1, self._steps)
+        self._files = next((m for m in self._request.manifests if m.step == self._target), None)
+        self._facts = self._read(self._holdings, frozenset())
+
+    def _can_repeat(self, planned: int) -> bool:
+        """Whether the commit from which the plan in force began, and of which only the dead knew,
+        can be made again by those who voted for it."""
+        kept = self._facts.sources
+        is_whole = self._files is not None or all(x in kept for x in range(self._request.layers))
+        return self._committed == planned - 1 and bool(kept) and is_whole
+
+    def _read(self, holdings: Mapping[AgentId, Holdings], rushed: Collection[AgentId]) -> Facts:
+        return Facts(
+            holdings, batch=self._request.batch, target=self._target, rushed=frozenset(rushed)
+        )
+
+    def decide(self) -> Decision:
+        """The plan and its directives; _NoPlanError if there is none."""
+        self._refuse_silent_restart()
+        team = self._seat()
+        plan = self._plan(team)
+        resume = self._resume(plan)
+        steady, final = self._undisturbed(plan)
+        return Decision(
+            plan,
+            self._directives(plan, resume, steady, final),
+            min(self._committed, self._steps - 1),
+            tasks=sum(x.op in COMPUTE for p in resume.values() for x in p),
+            copies=sum(x.op is Op.RECV and _is_version(x.item) for p in resume.values() for x in p),
+            loads=sum(x.op in (Op.LOAD, Op.INIT) for p in resume.values() for x in p),
+        )
+
+    def _refuse_silent_restart(self) -> None:
+        """Version 0 can be built anywhere, and a file be read by anybody, but that is no way to go
+        on once later steps are committed. A voter knows of all that are committed under its plan
+        but perhaps the newest, which is made again. Where none reports, nobody knows how many there
+        were: those who are left go on if they hold all layers, and no file is newer."""
+        request = self._request
+        if request.is_full or request.has_voter:
+            return
+        newest = max((m.step for m in request.manifests), default=0)
+        kept = {*self._facts.sources, *self._spared} if newest <= self._target else ()
+        lost = tuple(x for x in range(request.layers) if x not in kept)
+        if lost:
+            raise _NoPlanError(Fatal(lost, max(self._committed, newest - 1)))
+
+    # ------------------------------------------------------------ the plan
+
+    def _cut(self) -> Cut:
+        """The present one, unless the state is new or another number of stages is wanted."""
+        request = self._request
+        if request.cut and len(request.cut) == self._stages and not request.is_full:
+            return request.cut
+        if request.costs:
+            costs = [c.forward_s + c.backward_s for c in request.costs]
+        else:
+            costs = [1.0] * request.layers
+        return partition.split(costs, self._stages)
+
+    def _step_cut(self, cut: Cut) -> Cut:
+        """The cut with which the target step was begun, or would have been."""
+        request = self._request
+        if not request.grid or request.is_full:
+            return cut
+        return request.step_cut if self._target == request.target else request.cut
+
+    def _seat(self) -> _Team:
+        staying = [a for a in self._request.participants if a not in self._request.draining]
+        seats = self._seats(staying)
+        if isinstance(seats, placement.Infeasible):
+            raise _NoPlanError(Unplaceable(seats.reason))
+        learns = self._lessons(seats)
+        without = self._seats([a for a in staying if a not in learns]) if learns else seats
+        if isinstance(without, placement.Infeasible) or not self._is_whole(without):
+            return self._team(seats, {})
+        return self._team(without, learns)
+
+    def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | placement.Infeasible:
+        request, cut = self._request, self._cut()
+        candidates = [
+            placement.Candidate(
+                agent,
+                request.participants[agent].zone,
+                held=tuple(
+                    sum(x in self._facts.have[agent] for x in range(lo, hi)) for lo, hi in cut
+                ),
+            )
+            for agent in staying
+        ]
+        return placement.assign(
+            candidates,
+            stages=self._stages,
+            pipelines=self._num_pipelines(staying),
+            previous=() if request.is_full else request.grid,
+            adjacency=self._spec.placement.adjacency,
+            holes=not request.is_full,
+        )
+
+    def _lessons(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
+        """Newcomers to whom too much would have to be copied while all others wait -> their
+        layers; none near the end, nor while they are wanted in the place of somebody who leaves."""
+        request = self._request
+        seated = {a for p in request.grid for a in p if a is not None}
+        if request.is_full or self._target + 2 >= self._last or seated & request.draining:
+            return {}
+        live = _live(seats)
+        wanted = self._wants(seats, live)
+        return {
+            a: wanted[a]
+            for a in live
+            if a not in seated and self._lacking_bytes(a, wanted[a]) > request.learn_above_bytes
+        }
+
+    def _lacking_bytes(self, agent: AgentId, ranges: Collection[Range]) -> float:
+        """Weights and optimizer state that would have to be sent; -inf if nothing is lacking."""
+        lacking = set(layers_of(ranges)) - self._facts.have[agent].keys()
+        if not lacking:
+            return -inf
+        costs = self._request.costs
+        return sum(_STATES * costs[x].parameter_bytes for x in lacking) if costs else 0.0
+
+    def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
+        """Whether those who are seated hold every layer."""
+        held = {x for a in _live(seats) for x in self._facts.have[a]}
+        return held >= set(range(self._request.layers))
+
+    def _num_pipelines(self, staying: Collection[AgentId]) -> int:
+        request = self._request
+        if not request.is_full:
+            return pipelines_for(len(staying), stages=self._stages, wanted=request.pipelines)
+        zones: dict[str, int] = {}
+        for agent in staying:
+            zone = request.participants[agent].zone
+            zones[zone] = zones.get(zone, 0) + 1
+        found = placement.feasible_pipelines(
+            zones,
+            stages=self._stages,
+            most=request.pipelines,
+            adjacency=self._spec.placement.adjacency,
+        )
+        return max(found, request.least)
+
+    def _team(self, seats: tuple[Pipeline, ...], learns: dict[AgentId, tuple[Range, ...]]) -> _Team:
+        request, live = self._request, _live(seats)
+        if not live:
+            raise _NoPlanError(Unplaceable("no agent that stays has a seat"))
+        rest = [a for a in sorted(request.participants) if a not in live and a not in learns]
+        leaving = tuple(a for a in rest if self._is_useful(a))
+        rushed = tuple(a for a in leaving if a in request.rushed)
+        return _Team(seats, live, leaving, rushed, learns)
+
+    def _is_useful(self, agent: AgentId) -> bool:
+        """It holds something of the target step's."""
+        kept = self._facts.held[agent]
+        return bool(self._facts.have[agent]) or any(i.step >= 0 for i in kept)
+
+    def _plan(self, team: _Team) -> Plan:
+        request, cut = self._request, self._cut()
+        members = {*team.live, *team.leaving, *team.learns}
+        self._holdings = {a: h for a, h in self._holdings.items() if a in members}
+        self._facts = self._read(self._holdings, (*team.rushed, *team.learns))
+        return Plan(
+            fence=request.fence,
+            pipelines=team.pipelines,
+            cut=cut,
+            step_cut=self._step_cut(cut),
+            target=self._target,
+            last=self._last,
+            live=team.live,
+            leaving=team.leaving,
+            rushed=team.rushed,
+            wants=self._wants(team.pipelines, team.live),
+            coordinator=team.live[0],
+            batch=request.batch,
+            learns=team.learns,
+        )
+
+    def _wants(
+        self, pipelines: tuple[Pipeline, ...], live: tuple[AgentId, ...]
+    ) -> dict[AgentId, tuple[Range, ...]]:
+        return wants(
+            pipelines=pipelines,
+            cut=self._cut(),
+            live=live,
+            mode=self._spec.redundancy,
+            holders=self._facts.sources,
+        )
+
+    # ------------------------------------------------------------ programs
+
+    def _resume(self, plan: Plan) -> Programs:
+        """What is missing of the target step."""
+        holders, extended = self._step_holders(plan)
+        assignment = self._assign(self._step_seats(plan), holders, pinned=True, cut=plan.step_cut)
+        goals = Goals(
+            batch=plan.batch,
+            cut=plan.step_cut,
+            wants=extended,
+            assignment=assignment,
+            coordinator=plan.coordinator,
+            target=plan.target,
+            last=plan.last,
+            rushed=frozenset(plan.rushed),
+            learns=plan.learns,
+            periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
+        )
+        files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
+        try:
+            build = lambda split: closure.missing(  # noqa: E731
+                replace(goals, split=split), self._holdings, files=files
+            )
+            held = {
+                a: [
+                    *self._facts.held[a],
+                    *(Item(Kind.VER, v, x, x + 1) for x, v in self._facts.have[a].items()),
+                ]
+                for a in plan.members
+            }
+            return self._best(plan, build, held, is_degraded=self._is_disturbed(plan))
+        except Infeasible as lost:
+            layers = tuple(x for x in lost.layers if x not in self._spared)
+            raise _NoPlanError(Fatal(layers, self._committed)) from lost
+
+    def _is_disturbed(self, plan: Plan) -> bool:
+        """Whether the target step is not simply run from its beginning by everyone."""
+        begun = any(i.step == 0 for held in self._facts.held.values() for i in held)
+        return bool(plan.holes or plan.leaving or begun)
+
+    def _step_seats(self, plan: Plan) -> tuple[Pipeline, ...]:
+        """Whoever had begun the step's leaves goes on with them."""
+        grid = self._request.grid
+        if not grid or self._request.is_full or len(grid[0]) != len(plan.step_cut):
+            same = len(plan.cut) == len(plan.step_cut)
+            return plan.pipelines if same else ((None,) * len(plan.step_cut),)
+        computing = set(plan.computing)
+        return tuple(tuple(a if a in computing else None for a in p) for p in grid)
+
+    def _step_holders(
+        self, plan: Plan
+    ) -> tuple[list[list[AgentId]], dict[AgentId, tuple[tuple[int, int], ...]]]:
+        """Stage of the step's cut -> agents that may compute it; what live agents need for it.
+
+        Those who have all of it; else the live who get it; else the live one with most of it
+        gets the rest for this step.
+        """
+        need = {a: set(layers_of(r)) for a, r in plan.wants.items()}
+        have = {a: self._facts.have[a].keys() for a in plan.computing}
+        holders = []
+        for lo, hi in plan.step_cut:
+            stage = set(range(lo, hi))
+            able = [a for a in plan.computing if stage <= have[a]]
+            able = able or [a for a in plan.live if stage <= need[a] | have[a]]
+            if not able:
+                best = min(plan.live, key=lambda a: (len(stage - need[a] - have[a]), a))
+                need[best] |= stage
+                able = [best]
+            holders.append(able)
+        return holders, {a: ranges_of(x) for a, x in need.items()}
+
+    def _assign(
+        self,
+        seats: tuple[Pipeline, ...],
+        holders: list[list[AgentId]],
+        *,
+        pinned: bool,
+        cut: Cut,
+    ) -> workmap.WorkMap:
+        batch = self._request.batch
+        if not pinned:
+            weight = stage_weights(batch=batch, cut=cut, costs=self._costs)
+            return workmap.assign(
+                batch=batch,
+                seats=seats,
+                holders=holders,
+                policy=self._spec.recovery,
+                weight=weight,
+            )
+        left = remaining(self._facts, batch=batch, cut=cut, holders=holders, costs=self._costs)
+        return workmap.assign(
+            batch=batch,
+            seats=seats,
+            holders=holders,
+            policy=self._spec.recovery,
+            weight=left.weight,
+            pinned=left.pinned,
+            base={} if left.is_begun else None,
+        )
+
+    def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
+        """Programs of the steps after the target, and of the epilogue."""
+        if plan.target == plan.last:
+            return {}, {}
+        wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
+        holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
+        assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
+        goals = Goals(
+            batch=plan.batch,
+            cut=plan.cut,
+            wants=plan.wants,
+            assignment=assignment,
+            coordinator=plan.coordinator,
+            target=1,
+            last=3,
+            learns=plan.learns,
+            periodic=self._periodic(is_suspending=False),
+        )
+        steady: Programs = {}
+        if plan.target + 1 < plan.last:
+            build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
+            steady = self._best(plan, build, _held(goals), is_degraded=bool(plan.holes))
+        ending = replace(
+            goals,
+            target=3,
+            periodic=self._periodic(is_suspending=plan.last < self._steps),
+        )
+        build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
+        final = self._best(plan, build, _held(ending), is_degraded=False)
+        return steady, final
+
+    def _periodic(self, *, is_suspending: bool) -> Periodic:
+        spec = self._spec
+        evals = self._request.validation_samples // spec.training.micro_batch_size
+        return Periodic(
+            evals=0 if is_suspending or spec.data.validation is None else evals,
+            validate_every=spec.training.validate_every,
+            saves=spec.checkpoint is not None,
+            save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
+        )
+
+    def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
+        """The shortest programs of the ways that may pay."""
+        made = []
+        for way in inflight.variants(plan, self._costs, self._profile, is_degraded=is_degraded):
+            found = schedule.build(
+                build(way.split),
+                batch=plan.batch,
+                costs=self._costs,
+                caps=way.caps,
+                pipelines=len(plan.pipelines),
+            )
+            made.append((found.length * way.price, found))
+        _, best = min(made, key=lambda pair: pair[0])
+        has_periods = any(x.every > 1 for p in best.programs.values() for x in p)
+        for periodic in (True, False) if has_periods else (True,):
+            report = dry_run.dry_run(
+                best.programs,
+                batch=plan.batch,
+                layers=plan.layers,
+                holdings=held,
+                costs=self._costs,
+                periodic=periodic,
+            )
+            if not report.ok:
+                text = f"programs of {plan.fence} for step {plan.target} cannot run: {report}"
+                raise _NoPlanError(PlannerFault(text))
+        return best.programs
+
+    # ------------------------------------------------------------ directives
+
+    def _directives(
+        self, plan: Plan, resume: Programs, steady: Programs, final: Programs
+    ) -> dict[AgentId, Directive]:
+        out: dict[AgentId, Directive] = {}
+        for i, agent in enumerate(plan.members):
+            mine = (resume.get(agent, ()), steady.get(agent, ()), final.get(agent, ()))
+            # Both ends must know of a liveness socket, so each watches before and behind.
+            near = (
+                plan.members[(i + j) % len(plan.members)] for j in range(-_WATCHED, _WATCHED + 1)
+            )
+            peers = {x.peer for p in mine for x in p if x.peer} | set(near)
+            out[agent] = Directive(
+                fence=plan.fence,
+                target=plan.target,
+                last=plan.last,
+                resume=mine[0],
+                steady=mine[1],
+                final=mine[2],
+                wanted=plan.wants.get(agent) or plan.learns.get(agent, ()),
+                batch=plan.batch,
+                coordinator=plan.coordinator,
+                voters=plan.live,
+                peers=tuple(self._peer(a) for a in sorted(peers - {agent})),
+                key=self._request.participants[agent].key,
+                manifest=self._files,
+            )
+        return out
+
+    def _peer(self, agent: AgentId) -> Peer:
+        found = self._request.participants[agent]
+        return Peer(agent, found.data_address, found.liveness_address, found.key)
+
+
+def _live(seats: tuple[Pipeline, ...]) -> tuple[AgentId, ...]:
+    return tuple(sorted({a for p in seats for a in p if a is not None}))
+
+
+def _is_version(item: Item | None) -> bool:
+    return item is not None and item.kind is Kind.VER
+
+
+def _held(goals: Goals) -> dict[AgentId, list[Item]]:
+    """What a settled agent holds, by names relative to the step."""
+    out = {}
+    for agent, ranges in {**goals.wants, **goals.learns}.items():
+        versions = [Item(Kind.VER, 0, x, x + 1) for x in layers_of(ranges)]
+        out[agent] = [*versions, Item(Kind.COMMIT, -1)]
+    return out

@@ -1,0 +1,128 @@
+"""A whole step of a D x P grid, from shape to programs, with nothing begun yet.
+
+For whoever wants to look at schedules: the ``show`` command, benchmarks, tests.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
+from bamboo_core.graph import closure
+from bamboo_core.graph.tasks import TaskGraph
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Program
+from bamboo_core.placement.plan import wants
+from bamboo_core.scheduling import dry_run, schedule, workmap
+from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.remaining import stage_weights
+
+
+@dataclass(frozen=True)
+class StepShape:
+    """An undisturbed step of a grid of D x P, one layer a stage, some of whose seats are empty.
+
+    batch: default by the rule of the job; costs: default F = I = W = 1; extra: of the cap P - s.
+    """
+
+    pipelines: int
+    stages: int
+    batch: BatchShape
+    lost: tuple[tuple[int, int], ...] = ()
+    split: bool = False
+    mode: RedundancyMode = RedundancyMode.REPLICA
+    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    extra: int = 0
+    costs: Costs | None = None
+    periodic: closure.Periodic = field(default_factory=closure.Periodic)
+
+    @property
+    def timing(self) -> Costs:
+        """The costs, or the default."""
+        return self.costs or Costs.even(self.stages)
+
+    @property
+    def cut(self) -> tuple[tuple[int, int], ...]:
+        """One layer a stage."""
+        return tuple((s, s + 1) for s in range(self.stages))
+
+    @property
+    def seats(self) -> tuple[tuple[AgentId | None, ...], ...]:
+        """Agents are named ``pipeline-stage``."""
+        return tuple(
+            tuple(None if (d, s) in self.lost else AgentId(f"{d}-{s}") for s in range(self.stages))
+            for d in range(self.pipelines)
+        )
+
+    @property
+    def live(self) -> list[AgentId]:
+        """Everyone who is seated."""
+        return sorted(a for pipeline in self.seats for a in pipeline if a is not None)
+
+    def wants(self) -> dict[AgentId, tuple[tuple[int, int], ...]]:
+        """Agent -> layers that it holds."""
+        return wants(pipelines=self.seats, cut=self.cut, live=self.live, mode=self.mode, holders={})
+
+    def holders(self) -> list[list[AgentId]]:
+        """Stage -> agents that hold it."""
+        held = self.wants()
+        return [
+            [a for a in self.live if any(lo <= s < hi for lo, hi in held[a])]
+            for s in range(self.stages)
+        ]
+
+    def holdings(self) -> dict[AgentId, set[Item]]:
+        """The versions that agents have at the beginning."""
+        return {
+            agent: {Item(Kind.VER, 0, x, x + 1) for lo, hi in ranges for x in range(lo, hi)}
+            for agent, ranges in self.wants().items()
+        }
+
+    def work(self) -> workmap.WorkMap:
+        """Who computes what."""
+        return workmap.assign(
+            batch=self.batch,
+            seats=self.seats,
+            holders=self.holders(),
+            policy=self.policy,
+            weight=stage_weights(batch=self.batch, cut=self.cut, costs=self.timing),
+        )
+
+    def graph(self, work: workmap.WorkMap) -> TaskGraph:
+        """All tasks of the step."""
+        return closure.steady(
+            closure.Goals(
+                batch=self.batch,
+                cut=self.cut,
+                wants=self.wants(),
+                assignment=work,
+                coordinator=self.live[0],
+                target=1,
+                last=3,
+                split=self.split,
+                periodic=self.periodic,
+            )
+        )
+
+    def build(self, tasks: TaskGraph | None = None) -> schedule.Schedule:
+        """Everyone's program."""
+        return schedule.build(
+            tasks or self.graph(self.work()),
+            batch=self.batch,
+            costs=self.timing,
+            caps=schedule.caps(self.seats, self.extra),
+            pipelines=self.pipelines,
+        )
+
+    def dry_run(self, programs: dict[AgentId, Program], *, periodic: bool = True) -> dry_run.Report:
+        """Execute the programs on names."""
+        return dry_run.dry_run(
+            programs,
+            batch=self.batch,
+            layers=self.stages,
+            holdings=self.holdings(),
+            costs=self.timing,
+            periodic=periodic,
+        )

@@ -1,0 +1,355 @@
+"""The worker's control logic as a pure state machine: which instruction runs next, on what.
+
+The shell (torch worker, or the explorer's symbolic agent) feeds it events and performs its
+effects; the payloads (tensors, symbols) live in the shell, under the same item names. At most one
+instruction runs at a time; sends are handed over and never waited for; everything received is
+taken by name.
+
+Fences: data is taken in the adopted fence only, even before its program has come; a STOP waits for
+the running instruction, then drops program and votes and is answered with facts. Nothing of the new
+fence can come before that answer, since nobody plans without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.model.rules import Prepared, prepare
+from bamboo_core.protocol.effects import Drop as Drop
+from bamboo_core.protocol.effects import Effect as Effect
+from bamboo_core.protocol.effects import ProtocolError as ProtocolError
+from bamboo_core.protocol.effects import Run as Run
+from bamboo_core.protocol.effects import Say as Say
+from bamboo_core.protocol.effects import StepEnded as StepEnded
+from bamboo_core.protocol.effects import Transmit as Transmit
+from bamboo_core.protocol.messages import CommitRecord, Directive, Finished, Left, Report, Stop
+
+
+@dataclass
+class Executor:
+    """State of one agent's worker. ``held``: item -> whether it was received (not made here).
+
+    completed: instructions performed, which only grows.
+    """
+
+    agent: AgentId
+    layers: int
+    fence: Fence = field(default_factory=Fence)
+    installed: Fence = field(default_factory=Fence)
+    directive: Directive | None = None
+    step: int = 0
+    at: int = 0
+    ended: int = -1
+    held: dict[Item, bool] = field(default_factory=dict)
+    versions: dict[int, int] = field(default_factory=dict)
+    commits: dict[int, CommitRecord] = field(default_factory=dict)
+    completed: int = 0
+    _program: tuple[Prepared, ...] | None = None
+    _running: Prepared | None = None
+    _asked: Stop | None = None
+    _over: bool = False
+    _saving: set[Item] = field(default_factory=set)
+    _owed: dict[Item, tuple[AgentId, ...]] = field(default_factory=dict)
+    _seals: tuple[Prepared, ...] = ()
+
+    @property
+    def running(self) -> Instruction | None:
+        """The instruction that the shell is performing."""
+        return None if self._running is None else self._running.instruction
+
+    @property
+    def current(self) -> Instruction | None:
+        """The instruction that runs or is waited for, with its absolute step."""
+        if self._running is not None:
+            return self._running.instruction
+        if self._program is None or self.at >= len(self._program):
+            return None
+        return self._program[self.at].instruction
+
+    # ------------------------------------------------------------ events
+
+    def stop(self, stop: Stop) -> list[Effect]:
+        """A STOP of a fence that is not lower: adopt it, drop program and votes, report."""
+        newest = self._asked.fence if self._asked is not None else self.fence
+        if stop.fence < newest or (stop.fence == self.fence and self._program is not None):
+            return []
+        self._asked = stop
+        return [] if self._running is not None else self._adopt()
+
+    def install(self, directive: Directive) -> list[Effect]:
+        """Programs of the adopted fence; any other directive is ignored."""
+        if directive.fence != self.fence or self.installed == self.fence or self._running:
+            return []
+        self.installed, self.directive = directive.fence, directive
+        self._enter(directive.target, directive.resume)
+        # a newcomer owes no END of steps before the one that the plan resumes, and nobody who
+        # was only told so can have ended that one
+        self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
+        return self._advance()
+
+    def accepts(self, item: Item, fence: Fence) -> bool:
+        """Whether a peer's item would be taken: ask before its payload is stored."""
+        if fence != self.fence or self._is_stale(item):
+            return False
+        if item.kind is Kind.VER:
+            return self.versions.get(item.lo, -1) < item.step
+        return item not in self.held
+
+    def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None = None) -> list[Effect]:
+        """A peer's item, its payload already stored. Never to be used: answered with a Drop.
+
+        Not so an item that is held: what is held under that name is good, whatever came late.
+        """
+        if fence != self.fence or self._is_stale(item):
+            is_here = item.kind is Kind.VER or item in self.held
+            return [] if is_here else [Drop((item,))]
+        if item.kind is Kind.VER:
+            self.versions[item.lo] = max(item.step, self.versions.get(item.lo, -1))
+        else:
+            self.held.setdefault(item, True)
+        if commit is not None:
+            self._learn(commit)
+        return self._advance()
+
+    def done(self, commit: CommitRecord | None = None) -> list[Effect]:
+        """The running instruction has completed on the device (COMMIT: with its record)."""
+        task, self._running = self._running, None
+        if task is None:
+            raise ProtocolError("done without a running instruction")
+        self.completed += 1
+        effects = self._account(task, commit)
+        if task.instruction.op is not Op.SEAL:
+            self.at += 1
+        return effects + (self._adopt() if self._asked is not None else self._advance())
+
+    def abandon(self) -> list[Effect]:
+        """The running instruction cannot be performed (a torn file): no facts, wait for a STOP."""
+        self._running, self._program = None, None
+        return self._adopt() if self._asked is not None else []
+
+    def saved(self, item: Item) -> list[Effect]:
+        """A SAVE in the background has finished: the FILE record exists here, to be sent on."""
+        if item not in self._saving:
+            return [Drop((item,))]
+        self._saving.discard(item)
+        self.held[item] = False
+        effects: list[Effect] = [
+            Transmit(item, peer, self.fence) for peer in self._owed.pop(item, ())
+        ]
+        return effects + self._advance()
+
+    def unsaved(self, steps: Set[int]) -> list[Effect]:
+        """Checkpoints of this attempt that cannot be read: their files are no facts any more."""
+        return self._drop([i for i in self.held if i.kind is Kind.FILE and i.step in steps])
+
+    # ------------------------------------------------------------ stopping
+
+    def _adopt(self) -> list[Effect]:
+        """The pending STOP takes effect; its answer is the facts."""
+        stop, self._asked = self._asked, None
+        assert stop is not None
+        effects: list[Effect] = []
+        if stop.fence.attempt > self.fence.attempt:
+            effects += self._wipe()
+        effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
+        self.fence, self._program, self._over = stop.fence, None, False
+        self._owed, self._seals = {}, ()
+        return [*effects, Say(self._report())]
+
+    def _wipe(self) -> list[Effect]:
+        """A new attempt: nothing of the old one counts."""
+        items = [*self.held, *self._saving]
+        items += [Item(Kind.VER, v, x, x + 1) for x, v in sorted(self.versions.items())]
+        self.versions.clear()
+        self.commits.clear()
+        self._saving.clear()
+        self.ended = -1
+        return self._drop(items)
+
+    def _report(self) -> Report:
+        return Report(
+            fence=self.fence,
+            installed=self.installed,
+            versions=dict(self.versions),
+            items=frozenset(self.held),
+            commits=tuple(self.commits[k] for k in sorted(self.commits)),
+            ended=self.ended,
+        )
+
+    # ------------------------------------------------------------ going on
+
+    def _enter(self, step: int, program: Program) -> None:
+        """Begin a step's program."""
+        assert self.directive is not None
+        self.step, self.at = step, 0
+        self._program = prepare(program, step, self.directive.batch, self.layers)
+
+    def _advance(self) -> list[Effect]:
+        """Pass over everything that needs no shell's work; start what does."""
+        effects: list[Effect] = []
+        while self._running is None and self._program is not None and not self._over:
+            if self._seals and self._may(self._seals[0]):
+                self._running, self._seals = self._seals[0], self._seals[1:]
+                effects.append(Run(self._running.instruction))
+            elif self.at >= len(self._program):
+                if not self._next_program(effects):
+                    break
+            elif not self._start(self._program[self.at], effects):
+                break
+        return effects
+
+    def _may(self, task: Prepared) -> bool:
+        """Whether everything it needs is here."""
+        for layer, version in task.versions:
+            if self.versions.get(layer) != version:
+                return False
+        held = self.held
+        for item in task.items:  # noqa: SIM110 - a generator costs twice as much
+            if item not in held:
+                return False
+        return True
+
+    def _start(self, task: Prepared, effects: list[Effect]) -> bool:
+        """Do or begin the next instruction. False: it must wait."""
+        instruction = task.instruction
+        if self._put_aside(task):
+            self.at += 1
+            return True
+        if not self._may(task):
+            return False
+        if instruction.op is Op.EXIT:
+            if self._are_files_due():
+                return False
+            self._over = True
+            effects.append(Say(Left()))
+        elif instruction.op in _OWN:
+            self.at += 1
+            if instruction.op is Op.SEND:
+                effects.append(self._transmit(instruction))
+            elif instruction.op is Op.END:
+                effects += self._end(instruction.step)
+        else:
+            if instruction.op is Op.SAVE:
+                self._saving.update(_files(instruction))
+            self._running = task
+            effects.append(Run(instruction))
+        return True
+
+    def _put_aside(self, task: Prepared) -> bool:
+        """Files take their time: nobody waits for their records, but the end of the job."""
+        instruction = task.instruction
+        if instruction.op is Op.SEAL:
+            self._seals += (task,)
+            return True
+        if instruction.op is Op.SAVE:
+            return all(f in self.held or f in self._saving for f in _files(instruction))
+        item = instruction.item
+        if item is None or item.kind is not Kind.FILE:
+            return False
+        if instruction.op is Op.SEND and item not in self.held:
+            self._owed[item] = (*self._owed.get(item, ()), instruction.peer)
+        return instruction.op is Op.RECV or item not in self.held
+
+    def _transmit(self, send: Instruction) -> Transmit:
+        item = send.item
+        assert item is not None
+        commit = None
+        if item.kind is Kind.VER:
+            commit = self.commits.get(item.step - 1)
+        elif item.kind is Kind.COMMIT:
+            commit = self.commits[item.step]
+        return Transmit(item, send.peer, self.fence, commit)
+
+    def _next_program(self, effects: list[Effect]) -> bool:
+        directive = self.directive
+        assert directive is not None
+        if self.step >= directive.last:
+            if not self._are_files_due():
+                self._over = True
+                effects.append(Say(Finished(self.fence)))
+            return False
+        last = self.step + 1 == directive.last
+        self._enter(self.step + 1, directive.final if last else directive.steady)
+        return True
+
+    def _are_files_due(self) -> bool:
+        """Whether somebody still waits for files of this agent, or it for theirs."""
+        return bool(self._saving or self._owed or self._seals)
+
+    def has(self, item: Item) -> bool:
+        """Whether the item is here (VER: at exactly this version)."""
+        if item.kind is Kind.VER:
+            return self.versions.get(item.lo) == item.step
+        return item in self.held
+
+    def _is_stale(self, item: Item) -> bool:
+        if item.kind in (Kind.VER, Kind.FILE):
+            return False
+        floor = self.ended + 1
+        if item.kind in (Kind.RED, Kind.COMMIT):
+            floor -= 1  # a laggard may still need the last step's gradients and commit
+        return item.step < floor
+
+    # ------------------------------------------------------------ facts
+
+    def _account(self, task: Prepared, commit: CommitRecord | None) -> list[Effect]:
+        effects = self._drop([*task.gone, *(i for i in task.releases if self.held.get(i))])
+        self.versions.update(task.versions_made)
+        self.held.update(dict.fromkeys(task.items_made, False))
+        instruction = task.instruction
+        if instruction.op is Op.VOTE:
+            self.held[Item(Kind.VOTE, instruction.step, agent=self.agent)] = False
+        elif instruction.op is Op.COMMIT:
+            effects += self._committed(instruction, commit)
+        return effects
+
+    def _committed(self, instruction: Instruction, commit: CommitRecord | None) -> list[Effect]:
+        if commit is None:
+            raise ProtocolError("COMMIT completed without its record")
+        if not instruction.agents:  # the epilogue's: no fact, but the last validation's loss
+            return [StepEnded(commit)]
+        self._learn(commit)
+        return []
+
+    def _learn(self, commit: CommitRecord) -> None:
+        self.commits[commit.step] = commit
+        self.held.setdefault(Item(Kind.COMMIT, commit.step), True)
+
+    def _end(self, step: int) -> list[Effect]:
+        """Free what the step retained; unwanted layers go one step after the plan's entry."""
+        directive = self.directive
+        assert directive is not None
+        self.ended = max(self.ended, step)
+        gone = [i for i in self.held if self._is_spent(i, step)]
+        if step > directive.target:
+            wanted = {x for lo, hi in directive.wanted for x in range(lo, hi)}
+            for layer in sorted(set(self.versions) - wanted):
+                gone.append(Item(Kind.VER, self.versions.pop(layer), layer, layer + 1))
+        effects: list[Effect] = [StepEnded(self.commits[step])]
+        for old in [k for k in self.commits if k < step]:
+            del self.commits[old]
+        return self._drop(gone) + effects
+
+    def _is_spent(self, item: Item, step: int) -> bool:
+        if item.kind is Kind.FILE:  # a slow writer's record must outlive its step
+            return item.step < step and all(s.instruction.step != item.step for s in self._seals)
+        if item.kind in (Kind.COMMIT, Kind.RED):
+            return item.step < step
+        return item.step <= step
+
+    def _drop(self, items: list[Item]) -> list[Effect]:
+        for item in items:
+            self.held.pop(item, None)
+        return [Drop(tuple(items))] if items else []
+
+
+_OWN = frozenset({Op.SEND, Op.RECV, Op.END})
+"""Done by the machine itself, at once."""
+
+
+def _files(save: Instruction) -> list[Item]:
+    return [Item(Kind.FILE, save.step, x, x + 1) for x in range(save.lo, save.hi)]

@@ -1,0 +1,1 @@
+"""Who computes which task, in which order, as checked programs. Not: which tasks there are."""

@@ -1,0 +1,121 @@
+"""What is left of an interrupted step: for the work map, from the facts of the stopped agents.
+
+A leaf that somebody has begun stays there (its forward results and partial sums cannot be sent);
+every other one may go to anybody, and counts with the time that it still costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Op
+from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.workmap import Work
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """weight: (stage, leaf) -> time that it still costs; pinned: -> who goes on with it."""
+
+    weight: dict[Work, float]
+    pinned: dict[Work, AgentId]
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of the step exists."""
+        return len(set(self.weight.values())) > 1 or bool(self.pinned)
+
+
+def remaining(
+    facts: Facts,
+    *,
+    batch: BatchShape,
+    cut: Sequence[Range],
+    holders: Sequence[Collection[AgentId]],
+    costs: Costs,
+) -> Remaining:
+    """What is left of the target step. ``holders``: stage -> agents that may compute it."""
+    left = _Left(facts, batch, costs)
+    weight: dict[Work, float] = {}
+    pinned: dict[Work, AgentId] = {}
+    for stage, span in enumerate(cut):
+        able = frozenset(holders[stage])
+        for leaf in range(batch.leaves):
+            done = facts.done.get((*span, leaf), {})
+            begun = sorted(a for a in done if a in able)
+            if begun:
+                pinned[stage, leaf] = max(begun, key=done.__getitem__)
+            weight[stage, leaf] = left.of(span, leaf, pinned.get((stage, leaf)))
+    return Remaining(weight, pinned)
+
+
+def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
+    """Time that every leaf costs in a step of which nothing has been begun."""
+    durations = costs.durations()
+    of_stage = [
+        sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.I, Op.W)) for lo, hi in cut
+    ]
+    return {
+        (stage, leaf): batch.leaf_size * time
+        for stage, time in enumerate(of_stage)
+        for leaf in range(batch.leaves)
+    }
+
+
+class _Left:
+    """Time that leaves still cost."""
+
+    def __init__(self, facts: Facts, batch: BatchShape, costs: Costs) -> None:
+        self._facts, self._batch = facts, batch
+        self._durations = costs.durations()
+        self._folds: dict[tuple[Range, int], int] = {}
+
+    def of(self, span: Range, leaf: int, agent: AgentId | None) -> float:
+        """Of one leaf of the layers ``span``, if ``agent`` goes on with it."""
+        if self._is_summed(span, leaf):
+            return 0.0
+        part = self._facts.count(agent, Kind.PART, span, leaf) if agent is not None else 0
+        first = leaf * self._batch.leaf_size
+        held = self._facts.held[agent] if agent is not None else frozenset[Item]()
+        return sum(
+            self._microbatch(span, m, held)
+            for m in range(first + part, first + self._batch.leaf_size)
+        )
+
+    def _microbatch(self, span: Range, m: int, held: Collection[Item]) -> float:
+        lo, hi = span
+        total = self._cost(Op.W, span)
+        if Item(Kind.ACT, 0, lo, hi, m) not in held:
+            total += self._cost(Op.F, span)
+        if not lo or Item(Kind.INGRAD, 0, lo, 0, m) not in self._facts.where:
+            total += self._cost(Op.I, span)
+        return total
+
+    def _cost(self, op: Op, span: Range) -> float:
+        sums = self._durations[op]
+        return sums[span[1]] - sums[span[0]]
+
+    def _is_summed(self, span: Range, leaf: int) -> bool:
+        """The leaf's sum, or the chunk with it in, is held by somebody who goes on."""
+        lo, hi = span
+        facts, chunk = self._facts, self._batch.chunk_of(leaf)
+        if Item(Kind.LEAF, 0, lo, hi, leaf) in facts.where:
+            return True
+        if Item(Kind.CHUNK, 0, lo, hi, chunk, 0) in facts.where:
+            return True
+        if Item(Kind.RED, 0, lo, hi) in facts.where:
+            return True
+        return self._folded(span, chunk) > leaf - self._batch.leaves_of(chunk).start
+
+    def _folded(self, span: Range, chunk: int) -> int:
+        """Leaves that are in the chunk's unfinished sum, on whoever has most."""
+        key = (span, chunk)
+        if key not in self._folds:
+            counts = (self._facts.count(a, Kind.FOLDED, span, chunk) for a in self._facts.held)
+            self._folds[key] = max(counts, default=0)
+        return self._folds[key]

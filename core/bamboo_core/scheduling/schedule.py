@@ -1,0 +1,300 @@
+"""The list scheduler: a task graph becomes one program per agent.
+
+Only F, B, I and W take time; every other task costs nothing and runs as soon as it can. An idle
+agent takes the first that is ready of: I or B (earliest in its pipeline, lower stage), F (earliest,
+deeper stage) while its cap of forward results in flight allows, W (earliest). The deepest stage of
+an agent has one slot of its own beyond the cap: without it, agents of two stages lock each other.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from bamboo_core.graph.tasks import TaskGraph
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.scheduling.costs import Costs as Costs
+from bamboo_core.scheduling.lowering import Emission
+from bamboo_core.scheduling.wiring import Wiring
+from bamboo_core.scheduling.workmap import pipeline_of
+
+
+def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[AgentId, int]:
+    """In-flight cap of every seated agent: P - s + extra, with s from 0."""
+    return {
+        agent: len(pipeline) - stage + extra
+        for pipeline in seats
+        for stage, agent in enumerate(pipeline)
+        if agent is not None
+    }
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Programs with what the scheduler saw: ``length`` in the unit of the costs (optimizer and
+    reduction free), ``forced`` releases beyond the cap (0 unless a cap is impossible)."""
+
+    programs: dict[AgentId, Program]
+    length: float
+    forced: int
+
+
+def build(
+    graph: TaskGraph,
+    *,
+    batch: BatchShape,
+    costs: Costs,
+    caps: Mapping[AgentId, int],
+    pipelines: int = 1,
+) -> Schedule:
+    """Programs that run every task of the graph.
+
+    caps: forward results in flight per agent (absent: no limit); pipelines: D of the plan, by
+    which the position of a micro-batch in its pipeline is known. ValueError on a cyclic graph.
+    """
+    wiring = Wiring(graph)
+    index = _Index(wiring, _positions(batch, pipelines), costs)
+    run = _Simulation(index, caps)
+    run.run()
+    programs = Emission(wiring, run.order).programs()
+    return Schedule(programs, run.length, run.forced)
+
+
+_FORWARD, _BACKWARD, _WEIGHT, _EAGER = range(4)
+_CLASS = {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
+
+
+def _class(instruction: Instruction) -> int:
+    """Nobody waits for the backward of the first stage, so that it may wait as W does."""
+    if instruction.op is Op.B and instruction.lo == 0:
+        return _WEIGHT
+    return _CLASS.get(instruction.op, _EAGER)
+
+
+def _positions(batch: BatchShape, pipelines: int) -> list[int]:
+    """Micro-batch -> its number within its pipeline."""
+    out: list[int] = []
+    first, before = 0, -1
+    for m in range(batch.microbatches):
+        d = pipeline_of(batch.leaf_of(m), leaves=batch.leaves, pipelines=pipelines)
+        if d != before:
+            first, before = m, d
+        out.append(m - first)
+    return out
+
+
+class _Index:
+    """What the simulation asks about tasks; lists are by task number.
+
+    frees: whether a forward result goes with it; holds: whether it is a forward that makes one;
+    held: tasks that free what is there already; key: priority within its class, smaller first, the
+    task's number being its last digits; deep: of the deepest stage whose forwards its agent runs.
+    """
+
+    def __init__(self, wiring: Wiring, positions: list[int], costs: Costs) -> None:
+        self.tasks, self.size = wiring.tasks, len(wiring.tasks)
+        self.names, self.latency = wiring.graph.agents, costs.latency
+        self.after, self.far = wiring.after, wiring.far
+        self.opening = [i for readers in wiring.openers.values() for i in readers]
+        self.waits = wiring.waits
+        ordinal = {a: i for i, a in enumerate(self.names)}
+        self.agent = [ordinal[task.agent] for task in self.tasks]
+        self.kind = [_class(task.instruction) for task in self.tasks]
+        durations = costs.durations()
+        self.duration = [
+            durations.of(task.instruction) if kind != _EAGER else 0.0
+            for task, kind in zip(self.tasks, self.kind, strict=True)
+        ]
+        self.key = self._keys(positions)
+        self.deep = self._deep()
+        self.holds, self.frees, self.held = self._acts()
+
+    def _keys(self, positions: list[int]) -> list[int]:
+        layers = 1 + max((task.instruction.hi for task in self.tasks), default=0)
+        microbatches = len(positions)
+        keys = []
+        for i, ((_, x), kind) in enumerate(zip(self.tasks, self.kind, strict=True)):
+            if kind == _EAGER:
+                keys.append(i)
+                continue
+            stage = layers - x.lo if kind == _FORWARD else x.lo
+            order = (positions[x.index] * (layers + 1) + stage) * microbatches + x.index
+            keys.append(order * self.size + i)
+        return keys
+
+    def _deep(self) -> list[bool]:
+        deepest = [-1] * len(self.names)
+        for task, agent, kind in zip(self.tasks, self.agent, self.kind, strict=True):
+            if kind == _FORWARD and task.instruction.lo > deepest[agent]:
+                deepest[agent] = task.instruction.lo
+        return [x.lo == deepest[a] for (_, x), a in zip(self.tasks, self.agent, strict=True)]
+
+    def _acts(self) -> tuple[list[bool], list[bool], list[int]]:
+        users: dict[tuple[int, int, int], int] = {}
+        makers: dict[tuple[int, int, int], int] = {}
+        for i, ((_, x), kind) in enumerate(zip(self.tasks, self.kind, strict=True)):
+            if kind == _EAGER:
+                continue
+            key = (self.agent[i], x.lo, x.index)
+            if kind == _FORWARD:
+                makers[key] = i
+            elif x.op is not Op.I or key not in users:  # W frees if there is one, else I
+                users[key] = i
+        holds, frees = [False] * self.size, [False] * self.size
+        for key, i in users.items():
+            frees[i] = True
+            if key in makers:
+                holds[makers[key]] = True
+        return holds, frees, [i for key, i in users.items() if key not in makers]
+
+
+class _Simulation:
+    """Runs the tasks in simulated time; ``order`` = tasks per agent as they began."""
+
+    def __init__(self, index: _Index, caps: Mapping[AgentId, int]) -> None:
+        self.index = index
+        n = len(index.names)
+        self.cap = [caps.get(a, index.size + 1) for a in index.names]
+        self.waits = index.waits
+        self.order: list[list[int]] = [[] for _ in range(n)]
+        self.busy = [False] * n
+        self.eager: list[deque[int]] = [deque() for _ in range(n)]
+        self.backward: list[list[int]] = [[] for _ in range(n)]
+        self.weight: list[list[int]] = [[] for _ in range(n)]
+        self.forward: list[list[int]] = [[] for _ in range(n)]
+        self.reserved: list[list[int]] = [[] for _ in range(n)]  # F of the deepest stage
+        self.in_flight = [0] * n
+        self.deep_in_flight = [0] * n
+        for i in index.held:
+            self.in_flight[index.agent[i]] += 1
+            self.deep_in_flight[index.agent[i]] += index.deep[i]
+        self.events: list[tuple[float, int]] = []
+        self.now = self.length = 0.0
+        self.forced = 0
+        self.touched: list[int] = []
+
+    def run(self) -> None:
+        """Until every task has run. ValueError if some never can."""
+        for i, waits in enumerate(self.waits):
+            if waits == 0:
+                self._ready(i)
+        if self.index.latency and self.index.opening:
+            heappush(self.events, (self.index.latency, 2 * self.index.size))
+        else:
+            self._release(self.index.opening)
+        while True:
+            self._settle()
+            self._dispatch()
+            if self.events:
+                self._next_moment()
+            elif not self._force():
+                return
+
+    def _next_moment(self) -> None:
+        """Everything that ends or arrives at the next moment at which something does."""
+        events, size = self.events, self.index.size
+        self.now = events[0][0]
+        while events and events[0][0] <= self.now:
+            i = heappop(events)[1]
+            if i < size:
+                agent = self.index.agent[i]
+                self.busy[agent] = False
+                self.touched.append(agent)
+                self._complete(i)
+            else:
+                self._release(self.index.far[i - size] if i < 2 * size else self.index.opening)
+
+    def _ready(self, i: int) -> None:
+        agent, kind = self.index.agent[i], self.index.kind[i]
+        self.touched.append(agent)
+        if kind == _EAGER:
+            self.eager[agent].append(i)
+        elif kind == _BACKWARD:
+            heappush(self.backward[agent], self.index.key[i])
+        elif kind == _WEIGHT:
+            heappush(self.weight[agent], self.index.key[i])
+        elif self.index.deep[i]:
+            heappush(self.reserved[agent], self.index.key[i])
+        else:
+            heappush(self.forward[agent], self.index.key[i])
+
+    def _complete(self, i: int) -> None:
+        index = self.index
+        if index.frees[i]:
+            agent = index.agent[i]
+            self.in_flight[agent] -= 1
+            self.deep_in_flight[agent] -= index.deep[i]
+        self._release(index.after[i])
+        if index.far[i]:
+            if index.latency:
+                heappush(self.events, (self.now + index.latency, i + index.size))
+            else:
+                self._release(index.far[i])
+
+    def _release(self, tasks: list[int]) -> None:
+        """One thing less that these wait for."""
+        waits = self.waits
+        for j in tasks:
+            waits[j] -= 1
+            if not waits[j]:
+                self._ready(j)
+
+    def _settle(self) -> None:
+        """Run all costless tasks of idle agents, and those that they make ready."""
+        for agent in self.touched:  # grows meanwhile
+            queue = self.eager[agent]
+            if queue and not self.busy[agent]:
+                while queue:
+                    i = queue.popleft()
+                    self.order[agent].append(i)
+                    self._complete(i)
+
+    def _dispatch(self) -> None:
+        for agent in self.touched:
+            if not self.busy[agent]:
+                i = self._choose(agent)
+                if i >= 0:
+                    self._begin(agent, i)
+        self.touched = []
+
+    def _choose(self, agent: int) -> int:
+        """Number of the task that the idle agent begins; -1: none."""
+        heap = self.backward[agent]
+        if not heap:
+            forward, reserved = self.forward[agent], self.reserved[agent]
+            if self.in_flight[agent] < self.cap[agent]:
+                heap = forward
+                if reserved and (not forward or reserved[0] < forward[0]):
+                    heap = reserved
+            elif reserved and not self.deep_in_flight[agent]:
+                heap = reserved
+            if not heap:
+                heap = self.weight[agent]
+        return heappop(heap) % self.index.size if heap else -1
+
+    def _begin(self, agent: int, i: int) -> None:
+        if self.index.holds[i]:
+            self.in_flight[agent] += 1
+            self.deep_in_flight[agent] += self.index.deep[i]
+        self.busy[agent] = True
+        self.order[agent].append(i)
+        end = self.now + self.index.duration[i]
+        self.length = max(self.length, end)
+        heappush(self.events, (end, i))
+
+    def _force(self) -> bool:
+        """Nobody may go on: release the first waiting F of all beyond its cap. False at the end."""
+        heaps = [h for h in (*self.forward, *self.reserved) if h]
+        if heaps:
+            i = heappop(min(heaps)) % self.index.size
+            self.forced += 1
+            self._begin(self.index.agent[i], i)
+            return True
+        left = self.index.size - sum(map(len, self.order))
+        if left:
+            raise ValueError(f"{left} tasks of the graph can never run: it is cyclic")
+        return False

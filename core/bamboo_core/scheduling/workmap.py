@@ -1,0 +1,287 @@
+"""The work map: who computes which leaf of which stage.
+
+Survivors keep their own leaves, except what Diffuse takes from the busiest; orphans go where the
+policy says. Deterministic: equal arguments give equal maps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+
+from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.model.ids import AgentId, Coordinate
+from bamboo_core.model.numerics import BatchShape
+
+Work = tuple[int, int]
+"""(stage, leaf)"""
+
+WorkMap = dict[Work, AgentId]
+"""Every (stage, leaf) of a step -> the agent that computes it."""
+
+Seats = Sequence[Sequence[AgentId | None]]
+"""seats[pipeline][stage]; None: nobody sits there."""
+
+_OFFSET = 0.5  # slots by which each stage begins later than the one before, halved (measured)
+_TASKS = 3  # F, I and W of a micro-batch
+_EPSILON = 1e-9
+
+
+def pipeline_of(leaf: int, *, leaves: int, pipelines: int) -> int:
+    """The pipeline to which a leaf belongs; pipelines may get unequal numbers of leaves."""
+    return leaf * pipelines // leaves
+
+
+def assign(
+    *,
+    batch: BatchShape,
+    seats: Seats,
+    holders: Sequence[Collection[AgentId]],
+    policy: RecoveryPolicy,
+    weight: Mapping[Work, float] | None = None,
+    pinned: Mapping[Work, AgentId] | None = None,
+    base: Mapping[AgentId, float] | None = None,
+) -> WorkMap:
+    """Who computes what.
+
+    seats: the grid of the cut whose step is computed; holders: stage -> the live agents that may
+    run it; weight: time that a leaf still costs (default 1; 0: nothing is missing, it stays where
+    it is); pinned: leaves that do not move (results of them survive there); base: other load of
+    the agents in the same unit (default: the start-up offset of the later stages).
+    ValueError if a stage has no holder: such a loss is fatal and no plan exists.
+    """
+    for stage, able in enumerate(holders):
+        if not able:
+            raise ValueError(
+                f"stage {stage} has no live holder: restore it before work is assigned"
+            )
+    task = _Assignment(batch, seats, holders, weight or {}, pinned or {}, base)
+    orphans = task.place_own()
+    for work in sorted(orphans, key=lambda x: (-task.weight.get(x, 1.0), x)):
+        task.put(work, task.heir(work, policy))
+    if policy is RecoveryPolicy.DIFFUSE and orphans:
+        _Relief(task).run()
+    return _spread(task)
+
+
+class _Assignment:
+    """The map while it is made: ``map``, and the load of every agent."""
+
+    def __init__(
+        self,
+        batch: BatchShape,
+        seats: Seats,
+        holders: Sequence[Collection[AgentId]],
+        weight: Mapping[Work, float],
+        pinned: Mapping[Work, AgentId],
+        base: Mapping[AgentId, float] | None,
+    ) -> None:
+        self.batch, self.seats, self.weight, self.pinned = batch, seats, weight, pinned
+        self.holders = [frozenset(x) for x in holders]
+        self.home = {
+            agent: Coordinate(d, s)
+            for d, pipeline in enumerate(seats)
+            for s, agent in enumerate(pipeline)
+            if agent is not None
+        }
+        self.mean = sum(weight.values()) / len(weight) if weight else 1.0
+        agents = sorted(set().union(*self.holders, pinned.values()))
+        start = base if base is not None else {a: self._offset(a) for a in agents}
+        self.load = {a: start.get(a, 0.0) for a in agents}
+        self.map: WorkMap = {}
+
+    def _offset(self, agent: AgentId) -> float:
+        stage = self.home[agent].stage if agent in self.home else 0
+        return self.mean * _OFFSET * stage / (_TASKS * self.batch.leaf_size)
+
+    def pipeline(self, leaf: int) -> int:
+        return pipeline_of(leaf, leaves=self.batch.leaves, pipelines=len(self.seats))
+
+    def put(self, work: Work, agent: AgentId) -> None:
+        self.map[work] = agent
+        self.load[agent] += self.weight.get(work, 1.0)
+
+    def place_own(self) -> list[Work]:
+        """Give every leaf to its own seat or to where it is pinned; the rest is returned."""
+        orphans: list[Work] = []
+        for stage, able in enumerate(self.holders):
+            for leaf in range(self.batch.leaves):
+                own = self.pinned.get((stage, leaf)) or self.seats[self.pipeline(leaf)][stage]
+                if own is not None and (own in able or (stage, leaf) in self.pinned):
+                    self.put((stage, leaf), own)
+                else:
+                    orphans.append((stage, leaf))
+        return orphans
+
+    def heir(self, work: Work, policy: RecoveryPolicy) -> AgentId:
+        """Who gets an orphan: the policy's candidates, any holder where it has none."""
+        stage, leaf = work
+        able, d = self.holders[stage], self.pipeline(leaf)
+        candidates: list[AgentId] = []
+        if policy is RecoveryPolicy.SHADOW:
+            shadow = self.seats[d][(stage - 1) % len(self.holders)]
+            candidates = [shadow] if shadow in able else []
+        elif policy is RecoveryPolicy.PEERS:
+            candidates = [a for p in self.seats if (a := p[stage]) is not None and a in able]
+        return min(candidates or able, key=lambda a: self._rank(a, stage, d))
+
+    def _rank(self, agent: AgentId, stage: int, d: int) -> tuple[float, int, bool, AgentId]:
+        """Least loaded; then of the same or the nearest pipeline; then at home in the stage."""
+        home = self.home.get(agent, Coordinate(len(self.seats), -1))
+        return self.load[agent], abs(home.pipeline - d), home.stage != stage, agent
+
+
+class _Relief:
+    """Relieves the busiest agents along shortest chains of leaf moves.
+
+    Agents that hold the same stages are a class, of which only the least loaded is looked at, so a
+    move costs O(stages), not O(agents).
+    """
+
+    def __init__(self, task: _Assignment) -> None:
+        self.task, self.load = task, task.load
+        self.own: dict[AgentId, dict[int, set[int]]] = {a: {} for a in self.load}
+        for (stage, leaf), agent in task.map.items():
+            work = (stage, leaf)
+            if work not in task.pinned and task.weight.get(work, 1.0) > 0:
+                self.own[agent].setdefault(stage, set()).add(leaf)
+        able: dict[AgentId, list[int]] = {a: [] for a in self.load}
+        for stage, agents in enumerate(task.holders):
+            for agent in agents:
+                able[agent].append(stage)
+        kinds = sorted({tuple(x) for x in able.values()})
+        self.kind = {a: kinds.index(tuple(x)) for a, x in able.items()}
+        self.open_to = [
+            [k for k, x in enumerate(kinds) if s in x] for s in range(len(task.holders))
+        ]
+        self.classes: list[list[tuple[float, AgentId]]] = [[] for _ in kinds]
+        for agent, load in self.load.items():
+            self.classes[self.kind[agent]].append((load, agent))
+        self.tops = [(-load, agent) for agent, load in self.load.items()]
+        for heap in (*self.classes, self.tops):
+            heapify(heap)
+
+    def run(self) -> None:
+        """Until nobody that is busiest can be relieved; one who cannot is set aside."""
+        while self.tops:
+            load, top = heappop(self.tops)
+            if -load == self.load[top]:
+                hops = self._chain(top)
+                if hops and self._gains(top, hops):
+                    self._move(top, hops)
+
+    def _least(self, kind: int, but: AgentId) -> AgentId | None:
+        """The least loaded agent of a class except ``but``; stale entries are dropped."""
+        heap, kept = self.classes[kind], None
+        while heap and (self.load[heap[0][1]] != heap[0][0] or heap[0][1] == but):
+            entry = heappop(heap)
+            if entry == (self.load[but], but):
+                kept = entry
+        found = heap[0][1] if heap else None
+        if kept is not None:
+            heappush(heap, kept)
+        return found
+
+    def _pick(self, giver: AgentId, stage: int, taker: AgentId) -> Work:
+        """The leaf to hand over: of the taker's pipeline if there is one, the latest."""
+        home = self.task.home.get(taker)
+        d = home.pipeline if home else -1
+        leaves = self.own[giver][stage]
+        return stage, max(leaves, key=lambda x: (self.task.pipeline(x) == d, x))
+
+    def _chain(self, top: AgentId) -> list[tuple[AgentId, AgentId, Work]]:
+        """Shortest chain (giver, taker, work) whose last taker stays below the top."""
+        limit = self.load[top] - _EPSILON
+        before: dict[AgentId, tuple[AgentId, Work]] = {}
+        seen: set[int] = set()
+        queue = deque([top])
+        while queue:
+            giver = queue.popleft()
+            for taker, work in self._takers(giver, top, seen):
+                before[taker] = (giver, work)
+                if self.load[taker] + self.task.weight.get(work, 1.0) < limit:
+                    return self._unroll(before, taker, top)
+                queue.append(taker)
+        return []
+
+    def _takers(
+        self, giver: AgentId, top: AgentId, seen: set[int]
+    ) -> Iterator[tuple[AgentId, Work]]:
+        for stage, leaves in self.own[giver].items():
+            if not leaves:
+                continue
+            for kind in self.open_to[stage]:
+                if kind in seen:
+                    continue
+                taker = self._least(kind, top)
+                if taker is not None and taker != giver:
+                    seen.add(kind)
+                    yield taker, self._pick(giver, stage, taker)
+
+    @staticmethod
+    def _unroll(
+        before: dict[AgentId, tuple[AgentId, Work]], end: AgentId, top: AgentId
+    ) -> list[tuple[AgentId, AgentId, Work]]:
+        hops = []
+        while end != top:
+            giver, work = before[end]
+            hops.append((giver, end, work))
+            end = giver
+        return hops
+
+    def _after(self, hops: list[tuple[AgentId, AgentId, Work]]) -> dict[AgentId, float]:
+        new: dict[AgentId, float] = {}
+        for giver, taker, work in hops:
+            weight = self.task.weight.get(work, 1.0)
+            new[giver] = new.get(giver, self.load[giver]) - weight
+            new[taker] = new.get(taker, self.load[taker]) + weight
+        return new
+
+    def _gains(self, top: AgentId, hops: list[tuple[AgentId, AgentId, Work]]) -> bool:
+        """Whether nobody is raised to the top (leaves may have unequal weights)."""
+        limit = self.load[top] - _EPSILON
+        new = self._after(hops)
+        raised = any(x > self.load[a] + _EPSILON and x >= limit for a, x in new.items())
+        return not raised and new[top] < self.load[top]
+
+    def _move(self, top: AgentId, hops: list[tuple[AgentId, AgentId, Work]]) -> None:
+        for agent, load in self._after(hops).items():
+            self.load[agent] = load
+        for giver, taker, (stage, leaf) in hops:
+            self.own[giver][stage].discard(leaf)
+            self.own[taker].setdefault(stage, set()).add(leaf)
+            self.task.map[stage, leaf] = taker
+        for agent in {top, *(taker for _, taker, _ in hops)}:
+            heappush(self.classes[self.kind[agent]], (self.load[agent], agent))
+            heappush(self.tops, (-self.load[agent], agent))
+
+
+def _spread(task: _Assignment) -> WorkMap:
+    """Keep how many leaves of (stage, pipeline) each agent runs, but make them even in time."""
+    out: WorkMap = {}
+    groups: dict[tuple[int, int], list[int]] = {}
+    for work in sorted(task.map):
+        if work in task.pinned or task.weight.get(work, 1.0) <= 0:
+            out[work] = task.map[work]
+        else:
+            groups.setdefault((work[0], task.pipeline(work[1])), []).append(work[1])
+    for (stage, _), leaves in groups.items():
+        agents = [task.map[stage, leaf] for leaf in leaves]
+        for leaf, agent in zip(leaves, _interleave(task, stage, agents), strict=True):
+            out[stage, leaf] = agent
+    return out
+
+
+def _interleave(task: _Assignment, stage: int, agents: list[AgentId]) -> Iterator[AgentId]:
+    """The same agents as often as before, each as evenly as possible (largest remainder)."""
+    counts = {a: agents.count(a) for a in sorted(set(agents))}
+    if len(counts) == 1:
+        yield from agents
+        return
+    used = dict.fromkeys(counts, 0)
+    for i in range(len(agents)):
+        due = {a: n * (i + 0.5) / len(agents) - used[a] for a, n in counts.items() if used[a] < n}
+        chosen = max(due, key=lambda a: (due[a], a in task.home and task.home[a].stage == stage))
+        used[chosen] += 1
+        yield chosen

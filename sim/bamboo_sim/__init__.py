@@ -1,0 +1,1 @@
+"""Simulation of Bamboo: the protocol explorer and fleets of real processes on one machine."""

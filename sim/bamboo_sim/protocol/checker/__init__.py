@@ -1,0 +1,1 @@
+"""What must hold in every history. Not: how histories are chosen."""

@@ -1,0 +1,201 @@
+"""What a history must not do, and what it must have done when nothing happens any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import ComputePlan, Phase
+from bamboo_core.model.items import Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.placement.plan import layers_of
+from bamboo_core.placement.zones import feasible
+from bamboo_core.planning.requests import Fatal
+
+if TYPE_CHECKING:
+    from bamboo_sim.protocol.exploration.history import History
+    from bamboo_sim.protocol.world.node import Node
+    from bamboo_sim.protocol.world.world import World
+
+
+class Violation(Exception):  # noqa: N818 - a finding, not a fault of the explorer
+    """The protocol has broken its promise. history: in which, if that was on the way to a fault."""
+
+    history: History | None = None
+
+
+def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
+    """No layer is called lost of which an agent that reported holds a usable version."""
+    if not world.losses:
+        raise Violation(f"layers {fatal.layers} are lost though nobody died")
+    # a rushed leaver does not vote, so the commit that it waits for may leave it behind
+    lasting = wanted.request.reports.keys() - wanted.request.rushed
+    is_known = wanted.request.has_voter
+    for agent in sorted(lasting) if is_known and not world.has_cuts else ():
+        node = world.nodes.get(agent)
+        kept = (
+            node.worker.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
+        )
+        if kept:
+            raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
+    # where no voter reports, nobody knows how many steps are repeated: a new attempt
+    if is_known and any(m.step == fatal.committed + 1 for m in wanted.request.manifests):
+        raise Violation(f"layers {fatal.layers} are called lost, but a file has what is needed")
+    for layer in fatal.layers:
+        _check_lost(wanted, layer, fatal.committed)
+
+
+def _check_lost(wanted: ComputePlan, layer: int, newest: int) -> None:
+    """No reported version of the layer can be brought up to the newest commit."""
+    reports, batch = wanted.request.reports, wanted.request.batch
+    for agent, report in reports.items():
+        version = report.versions.get(layer)
+        if version is None:
+            continue
+        steps = range(version, newest + 1)
+        if all(_has_gradient(reports, batch, layer, step) for step in steps):
+            raise Violation(f"layer {layer} is called lost, but {agent} holds it")
+
+
+def _has_gradient(reports: dict, batch: BatchShape, layer: int, step: int) -> bool:
+    slices = {
+        i.part
+        for r in reports.values()
+        for i in r.items
+        if i.kind is Kind.RED and i.step == step and i.lo <= layer < i.hi
+    }
+    known = any(c.step == step for r in reports.values() for c in r.commits)
+    return known and len(slices) == batch.chunks
+
+
+def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
+    """Versions and records, with the salt of the attempt in which each step was done for good.
+
+    attempt: as that one had them (None: the newest).
+    """
+    job, operators = world.job, world.operators
+    salts = [0] * job.steps
+    for fork in operators.durable.forks:
+        if attempt is not None and fork.attempt > attempt:
+            break
+        for step in range(fork.step, job.steps):
+            salts[step] = fork.attempt if job.salted else 0
+    assert operators.batch is not None
+    return job.expected(operators.batch, tuple(salts))
+
+
+def check_commit(world: World, node: Node, record: Any) -> None:
+    """It is the right one, and a superseded plan commits at most once more."""
+    fence, durable = node.executor.fence, world.operators.durable
+    if fence.attempt != durable.attempt or record.step >= world.job.steps:
+        return
+    world.newest = max(world.newest, (fence.attempt, record.step))
+    if record.loss != _expected(world)[1][record.step].loss:
+        raise Violation(f"{node.name} commits something else as step {record.step}")
+    decided = durable.plan
+    if fence < decided and fence.attempt == decided.attempt:
+        world.orphans[fence] += 1
+        if world.orphans[fence] > 1:
+            raise Violation(f"plan {fence} goes on committing after {decided}")
+
+
+def check_plan(world: World, before: Durable) -> None:
+    """Within an attempt nothing is done again but the newest step, if only the dead knew that it
+    was committed; and where no voter is left, what leavers and learners do not know of."""
+    facts = world.operators.durable
+    attempt, newest = world.newest
+    if facts.plan == before.plan or not facts.plan.attempt == facts.attempt == attempt:
+        return
+    if facts.target >= newest:
+        return
+    states = [n for n in world.nodes.values() if n.executor.versions]
+    if not states or not world.nodes.keys().isdisjoint(before.voters):
+        raise Violation(
+            f"plan {facts.plan} goes back to step {facts.target} without a word: step {newest} of"
+            " its attempt is committed"
+        )
+    world.newest = (attempt, facts.target - 1)
+
+
+def judge(world: World) -> str:
+    """The outcome once nothing happens any more."""
+    _check_stops(world)
+    ended = world.operators.arbiter.durable
+    if ended.outcome is not None:
+        _check_files(world)
+        if ended.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
+            return "suspended"
+        if ended.outcome is not Outcome.COMPLETE:
+            raise Violation(f"the job ends as {ended.outcome}: {ended.message}")
+        _check_weights(world)
+        if world.has_given_up:
+            return "restored by mistake"
+        return "restored" if world.operators.durable.attempt else "complete"
+    if _is_too_few(world) or _is_somebody_asked_again(world):
+        return "waiting"
+    status = world.operators.arbiter.status()
+    raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
+
+
+def _check_stops(world: World) -> None:
+    """Nobody stops without a cause: each loss or change may cost its own plan and one more. Where
+    healthy agents count as lost they are asked again, ever more rarely."""
+    epochs = world.arbiter.fence.epoch
+    if not world.is_misled and epochs > 2 * world.causes + 3:
+        raise Violation(f"{epochs} epochs after {world.causes} faults")
+
+
+def _check_files(world: World) -> None:
+    """Every sealed checkpoint has the right bits."""
+    for (attempt, step), files in world.sealed.items():
+        if files is not None and files != tuple(_expected(world, attempt)[0][step]):
+            raise Violation(f"the checkpoint of step {step}, attempt {attempt} is wrong")
+
+
+def _is_too_few(world: World) -> bool:
+    """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
+    operators = world.operators
+    deaf = world.noticed | world.network.frozen
+    usable = [a for a in world.nodes if world.network.reaches(a) and a not in deaf]
+    alive = len(usable)
+    if world.has_expelled:  # and is not asked again, but replaced
+        alive = min(alive, len(operators.arbiter.status().members))
+    stages, durable = operators.stages, operators.durable
+    is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
+    if is_new and world.job.zones:
+        zones = Counter(world.job.zone(a) for a in usable)
+        return not feasible(zones, stages=stages, pipelines=1)
+    return alive < stages if is_new else 2 * alive < stages
+
+
+def _is_somebody_asked_again(world: World) -> bool:
+    """Whether the job waits to ask those again whom it gave up by mistake; ever more rarely."""
+    rounds = world.arbiter._rounds
+    given_up = any(d.known and d.known.is_connected for d in rounds.doubted.values())
+    return world.is_misled and rounds.phase is Phase.HOLDING and given_up
+
+
+def _standing(world: World) -> str:
+    return "; ".join(
+        f"{a} {n.executor.fence} step {n.executor.step} at {n.executor.current}"
+        for a, n in sorted(world.nodes.items())
+    )
+
+
+def _check_weights(world: World) -> None:
+    """Every live agent holds the layers that the last plan wants of it, with the right bits."""
+    plan, steps = world.operators.plan, world.job.steps
+    assert plan is not None
+    right = _expected(world)[0][steps]
+    for agent, ranges in plan.wants.items():
+        node = world.nodes.get(agent)
+        if node is None:
+            continue
+        for layer in layers_of(ranges):
+            version = node.executor.versions.get(layer)
+            if version != steps:
+                raise Violation(f"{agent} ends with version {version} of layer {layer}")
+            if node.worker.backend.layers[layer] != right[layer]:
+                raise Violation(f"{agent}: layer {layer} has wrong weights")

@@ -1,0 +1,159 @@
+"""All of it: every single kill on every small grid; on three every pair, at one event and with the
+second during the recovery from the first; the other families whole.
+
+The work is cut into units, a process each; an event of the undisturbed run belongs to one unit.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import combinations, count, islice, product
+from math import inf
+from time import time
+
+from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.protocol.exploration.losses import replaced
+from bamboo_sim.protocol.exploration.plan_of_runs import PAIRS, grids, runs
+from bamboo_sim.protocol.exploration.scenarios import FAMILIES
+from bamboo_sim.protocol.exploration.tally import Tally
+from bamboo_sim.protocol.exploration.walks import Branches, aside, branch, run_on, walk
+from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.world import World
+
+_EVERY = {
+    "every single": tuple(grids()),
+    "every pair": PAIRS,
+    "every second": (*PAIRS, replace(PAIRS[2], spares=1)),
+}
+_WEIGHT = {"every pair": 3, "every second": 10}
+_ENDLESS = {"fuzz": 5000}  # families without an end: how many histories of each job
+
+
+@dataclass(frozen=True)
+class Unit:
+    """``part`` of ``parts``: which events of the undisturbed run."""
+
+    family: str
+    job: Job
+    seed: int
+    part: int = 0
+    parts: int = 1
+
+    def __str__(self) -> str:
+        part = f" {self.part + 1}/{self.parts}" if self.parts > 1 else ""
+        return f"{self.row}{part}"
+
+    @property
+    def row(self) -> str:
+        """Units whose histories are counted together."""
+        return f"{self.family} {self.job}"
+
+    @property
+    def weight(self) -> float:
+        """Roughly how long it takes."""
+        job = self.job
+        work = (job.pipelines * job.stages * job.microbatches) ** 2
+        return work * _WEIGHT.get(self.family, 1) / self.parts
+
+
+def units(seed: int, only: str = "") -> list[Unit]:
+    """Everything, shortest first, so that a run that is ended early has whole rows."""
+    out = []
+    for family, jobs in _EVERY.items():
+        for job in jobs:
+            parts = max(1, len(job.agents) * job.microbatches // 4)
+            out += [Unit(family, job, seed, part, parts) for part in range(parts)]
+    out += [Unit(f, j, seed) for f, j, _ in runs() if f not in ("singles", "pairs")]
+    return sorted((u for u in out if only in str(u)), key=lambda u: u.weight)
+
+
+def fates(world: World, name: AgentId) -> list[int]:
+    """Those that differ: what is under way is delivered, or lost, or each message in turn is lost
+    with what follows it in its stream."""
+    network = world.network
+    under_way = sum(m[0] == name for m in network.messages)
+    tails = [3 + i for i in range(under_way) if len(network.tail(name, i)) < under_way]
+    return [0, *([1] if under_way else []), *tails]
+
+
+def every_single(unit: Unit) -> Branches:
+    """Every event x every agent that lives x every fate."""
+    for at in _events(unit, begun=False):
+        for name in sorted(at[1].nodes):
+            for fate in fates(at[1], name):
+                yield branch(at, 0, ("kill", name, fate))
+
+
+def every_pair(unit: Unit) -> Branches:
+    """Every event x two that live x every fate of both; replaced and not."""
+    for at in _events(unit, begun=True):
+        for a, b in combinations(sorted(at[1].nodes), 2):
+            for x, y in product(fates(at[1], a), fates(at[1], b)):
+                found = branch(branch(at, 0, ("kill", a, x)), 0, ("kill", b, y))
+                yield aside(found)
+                yield replaced(found, 2)
+
+
+def every_second(unit: Unit) -> Branches:
+    """Every event x every agent, and then every event until training goes on x every agent that is
+    left: the second death during the recovery from the first; replaced, and perhaps the first one
+    by somebody who was ready."""
+    for at in _events(unit, begun=True):
+        for a in sorted(at[1].nodes):
+            ready = at
+            for spare in unit.job.agents[len(unit.job.at_start) :]:
+                ready = branch(ready, 0, ("start", spare))
+            history, world = branch(ready, 0, ("kill", a, 0))
+            for gap in count():
+                first = history.then(gap, ()), world
+                for n, b in enumerate(sorted(world.nodes)):
+                    yield replaced(branch(first, 0, ("kill", b, (gap + n) % 2)), 2)
+                if _goes_on(world, at[1]) or not run_on((history, world), 1):
+                    break
+
+
+def _goes_on(world: World, before: World) -> bool:
+    """A step is committed under a newer plan than before."""
+    return world.operators.durable.plan > before.operators.durable.plan and (
+        world.newest > before.newest
+    )
+
+
+def _events(unit: Unit, *, begun: bool) -> Branches:
+    base = History(unit.job, unit.seed)
+    return islice(walk(base, begun=begun), unit.part, None, unit.parts)
+
+
+def _branches(unit: Unit) -> Branches:
+    if unit.family == "every single":
+        return every_single(unit)
+    if unit.family == "every pair":
+        return every_pair(unit)
+    if unit.family == "every second":
+        return every_second(unit)
+    found = FAMILIES[unit.family](History(unit.job, unit.seed))
+    return islice(found, _ENDLESS.get(unit.family))
+
+
+def run(unit: Unit) -> tuple[Unit, Tally]:
+    """Judge all of its histories."""
+    tally = Tally()
+    tally.run(_branches(unit), History(unit.job, unit.seed), until=inf)
+    return unit, tally
+
+
+def run_all(todo: list[Unit], processes: int) -> Iterator[tuple[Unit, Tally]]:
+    """Results as they come, with a line about each."""
+    began, done = time(), 0
+    with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
+        for unit, tally in pool.imap_unordered(run, todo):
+            done += 1
+            print(
+                f"{done}/{len(todo)} after {time() - began:.0f} s: {unit}: {tally.cases} cases,"
+                f" {tally.cpu_s:.0f} s of a core, {len(tally.violations)} violations",
+                flush=True,
+            )
+            yield unit, tally

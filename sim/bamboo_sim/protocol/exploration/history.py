@@ -1,0 +1,111 @@
+"""A history as data: a job, a seed and faults at given events. It replays, shrinks and prints."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.world.disturbances import DISTURBANCES, Fault
+from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.world import World
+
+
+@dataclass(frozen=True)
+class History:
+    """``script``: (events since the fault before, fault)."""
+
+    job: Job
+    seed: int
+    policy: str = "random"
+    script: tuple[tuple[int, Fault], ...] = ()
+
+    def __str__(self) -> str:
+        lines = [f"{self.job} seed {self.seed} {self.policy}"]
+        lines += [f"  after {gap} events: {' '.join(map(str, f))}" for gap, f in self.script]
+        return "\n".join(lines)
+
+    def then(self, gap: int, fault: Fault) -> History:
+        """The same with one more fault."""
+        return replace(self, script=(*self.script, (gap, fault)))
+
+
+def apply(world: World, fault: Fault) -> None:
+    """Do it; what follows is random, but the same whenever it is replayed."""
+    world.rng.seed(crc32(repr((world.events, fault)).encode()))
+    world.burst = 0.8
+    world.causes += 1
+    DISTURBANCES[fault[0]](world, *fault[1:])
+
+
+def advance(world: World, events: int) -> bool:
+    """Run on; False if the end came first."""
+    return all(world.step() for _ in range(events))
+
+
+def replay(history: History) -> World:
+    """The world at the end of the history, judged; a Violation if there is one."""
+    world = World(history.job, history.seed, history.policy)
+    for gap, fault in history.script:
+        advance(world, gap)
+        apply(world, fault)
+    world.finish()
+    return world
+
+
+def violation(history: History) -> str | None:
+    """What goes wrong in it, if anything."""
+    try:
+        replay(history)
+    except Violation as found:
+        return str(found)
+    return None
+
+
+def shrink(history: History) -> History:
+    """A shorter history that goes wrong, too: fewer faults, earlier ones, a simpler order."""
+    best = history
+    for _ in range(8):
+        shorter = next((h for h in _shorter(best) if violation(h) is not None), None)
+        if shorter is None:
+            return best
+        best = shorter
+    return best
+
+
+def _shorter(history: History) -> list[History]:
+    script = history.script
+    out = [replace(history, script=script[:i] + script[i + 1 :]) for i in range(len(script))]
+    if history.policy != "fifo":
+        out.append(replace(history, policy="fifo"))
+    for i, (gap, fault) in enumerate(script):
+        for less in (0, gap // 2, gap - 1):
+            if 0 <= less < gap:
+                out.append(replace(history, script=(*script[:i], (less, fault), *script[i + 1 :])))
+    return out
+
+
+def grid_of(world: World) -> str:
+    """Every agent's program, with a mark where it stands."""
+    lines = []
+    for name, node in sorted(world.nodes.items()):
+        executor = node.executor
+        lines.append(f"{name} {executor.fence} step {executor.step}")
+        for i, task in enumerate(executor._program or ()):
+            lines.append(f"  {'->' if i == executor.at else '  '} {task.instruction}")
+    return "\n".join(lines)
+
+
+def explain(history: History) -> str:
+    """The shortest failing history, what goes wrong, and the grid in which it does."""
+    short = shrink(history)
+    world = World(short.job, short.seed, short.policy)
+    text = ""
+    try:
+        for gap, fault in short.script:
+            advance(world, gap)
+            apply(world, fault)
+        world.finish()
+    except Violation as found:
+        text = str(found)
+    return f"{short}\n{text}\n{grid_of(world)}"

@@ -1,0 +1,120 @@
+"""Which families run on which jobs, in what share of the time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from time import time
+
+from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.protocol.exploration.scenarios import FAMILIES
+from bamboo_sim.protocol.exploration.tally import Tally
+from bamboo_sim.protocol.exploration.walks import POLICIES, parts
+from bamboo_sim.protocol.world.job import Job
+
+SMALL = Job(2, 2, 2, steps=2)
+SPARE = Job(2, 2, 2, spares=1)
+MOVING = Job(1, 2, 2, replica=False, spares=2)
+HEIRS = Job(1, 2, 2, spares=1)
+LONG = Job(2, 2, 2, steps=5)
+SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
+UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
+TURNING = Job(2, 2, 2, layers=4, steps=4)
+SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
+LEARNING = Job(2, 2, 2, steps=8, spares=1, learns=True)
+LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learns=True)
+LARGE = Job(3, 4, 4, steps=2, spares=2)
+WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
+SPLIT = Job(2, 3, 4, spares=1, profiled=True)
+SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
+TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
+THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
+PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
+
+
+def grids() -> Iterator[Job]:
+    """Every grid of the exhaustive single kills."""
+    for stages, pipelines, m in product((2, 3, 4), (1, 2, 3), (2, 4)):
+        for replica in (True, False) if pipelines > 1 else (True,):
+            yield Job(pipelines, stages, m, replica=replica, steps=2)
+    for policy in (SHADOW, PEERS):
+        yield Job(1, 3, 2, steps=2, policy=policy)
+        yield Job(2, 2, 2, steps=2, policy=policy)
+        yield Job(2, 2, 2, replica=False, steps=2, policy=policy)
+    yield Job(1, 3, 2, steps=2, profiled=True)
+    yield Job(2, 2, 2, steps=2, profiled=True)
+
+
+def runs() -> list[tuple[str, Job, float]]:
+    """(family, job, share of the time)."""
+    jobs = sorted(grids(), key=lambda j: j.pipelines * j.stages * j.microbatches)
+    out = [("singles", job, 1.0) for job in jobs]
+    out += [("pairs", job, 1.3) for job in PAIRS]
+    for job in (SMALL, Job(1, 3, 2, steps=2), Job(2, 3, 4)):
+        out += [("seconds", job, 1.5), ("bulks", job, 1.0), ("operators", job, 1.5)]
+    for job in (SPARE, UNEVEN, WIDE):
+        out += [("changes", job, 2.0), ("partitions", job, 1.5), ("fuzz", job, 2.0)]
+    for policy in (SHADOW, PEERS):
+        out += [("bulks", Job(2, 3, 4, policy=policy), 1.0)]
+        out += [("changes", replace(SPARE, policy=policy), 1.0)]
+        out += [("fuzz", replace(WIDE, policy=policy), 1.0)]
+    out += [("fuzz", SPLIT, 1.0), ("bulks", SPLIT, 1.0)]
+    for job in (SMALL, MOVING, LONG):
+        out += [("freezes", job, 1.0)]
+    for job in (TWO_ZONES, THREE_ZONES):
+        out += [("zones", job, 2.0), ("crowds", job, 1.0), ("fuzz", job, 1.0)]
+    out += [("moves", MOVING, 1.0), ("islands", MOVING, 1.0)]
+    out += [("rushes", MOVING, 0.5), ("handovers", MOVING, 0.5), ("heirs", HEIRS, 0.5)]
+    out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
+    out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
+    for job in (LEARNING, LEARNERS):
+        out += [("lessons", job, 2.0), ("fuzz", job, 1.0)]
+    out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
+    out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
+    out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]
+    return out
+
+
+def coarseness(family: str, job: Job) -> int:
+    """Into how many parts a run is cut, so that one fits into the time that CI has for it."""
+    agents = len(job.at_start)
+    per_event = {"singles": agents, "pairs": agents * agents // 2, "seconds": agents * agents * 3}
+    return agents * job.microbatches * per_event.get(family, 1)
+
+
+def explore(
+    seconds: float, seed: int, *, tally: Tally | None = None, only: str = ""
+) -> tuple[Tally, list[str]]:
+    """Give every run its share of the time, part by part: which parts fit depends on the seed.
+
+    Returns the tally and a line per run.
+    """
+    tally = tally or Tally()
+    todo = [r for r in runs() if only in r[0]]
+    todo = todo[seed % len(todo) :] + todo[: seed % len(todo)]
+    lines, end = [], time() + seconds
+    while todo and time() < end:
+        family, job, share = todo.pop(0)
+        rest = share + sum(r[2] for r in todo)
+        until = time() + max(0.3, (end - time()) * share / rest)
+        base = History(job, seed, POLICIES[(seed + len(todo)) % len(POLICIES)])
+        before, count = tally.cases, coarseness(family, job)
+        done = sum(_run_parts(tally, family, base, count, until))
+        lines.append(
+            f"{family} {job} {base.policy}: {tally.cases - before} cases,"
+            f" {done} of {count} parts from part {seed % count}"
+        )
+    return tally, lines
+
+
+def _run_parts(
+    tally: Tally, family: str, base: History, count: int, until: float
+) -> Iterator[bool]:
+    """Part after part, until one is cut short by time."""
+    for part in parts(count, base.seed):
+        is_whole = tally.run(FAMILIES[family](base, part), base, until=until)
+        yield is_whole
+        if not is_whole:
+            return

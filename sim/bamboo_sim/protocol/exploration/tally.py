@@ -1,0 +1,95 @@
+"""What an exploration has seen: outcomes, distinct histories, coverage, violations."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from time import process_time, time
+
+from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.protocol.exploration.walks import Branches
+from bamboo_sim.protocol.world.world import World
+
+_GARBAGE = 100_000  # almost nothing of a history is cyclic, and there are many small objects
+
+Point = tuple[str, str, str]
+"""Where an agent was killed: (instruction or what it waited for, role, phase)."""
+
+
+@dataclass
+class Tally:
+    """``histories``: traces of those that ended well (not restored, not waiting)."""
+
+    histories: set[int] = field(default_factory=set)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    points: Counter[Point] = field(default_factory=Counter)
+    violations: list[tuple[History, str]] = field(default_factory=list)
+    cases: int = 0
+    cpu_s: float = 0.0
+
+    def run(self, branches: Branches, base: History, *, until: float) -> bool:
+        """Judge histories, which begin as base does, until the time is up. True: these are all."""
+        begun, before = process_time(), gc.get_threshold()
+        gc.set_threshold(_GARBAGE)
+        try:
+            for history, world in _guarded(branches, self, base):
+                self.judge(history, world)
+                if time() > until:
+                    return False
+            return True
+        finally:
+            gc.set_threshold(*before)
+            self.cpu_s += process_time() - begun
+
+    def judge(self, history: History, world: World) -> None:
+        """Run one to its end."""
+        self.cases += 1
+        try:
+            outcome = world.finish()
+        except Violation as found:
+            self.violations.append((history, str(found)))
+            outcome = "violation"
+        self.outcomes[outcome] += 1
+        if outcome == "complete":
+            self.histories.add(world.trace)
+        self.points.update(world.points)
+
+    def add(self, other: Tally) -> None:
+        """What another process has seen of the same job."""
+        self.histories |= other.histories
+        self.outcomes += other.outcomes
+        self.points += other.points
+        self.violations += other.violations
+        self.cases += other.cases
+        self.cpu_s += other.cpu_s
+
+    @property
+    def per_second(self) -> float:
+        """Distinct histories that ended well, per second of processor time."""
+        return len(self.histories) / self.cpu_s if self.cpu_s else 0.0
+
+    def coverage(self) -> str:
+        """Kills by instruction and role, and by phase: how many."""
+        ops = sorted({p[0] for p in self.points})
+        roles = sorted({p[1] for p in self.points})
+        lines = ["kills at".ljust(12) + "".join(r.rjust(13) for r in roles)]
+        for op in ops:
+            row = (sum(n for p, n in self.points.items() if p[:2] == (op, r)) for r in roles)
+            lines.append(op.ljust(12) + "".join(str(n).rjust(13) for n in row))
+        phases: Counter[str] = Counter()
+        for (_, _, phase), n in self.points.items():
+            phases[phase] += n
+        lines.append("by phase: " + ", ".join(f"{p} {n}" for p, n in sorted(phases.items())))
+        return "\n".join(lines)
+
+
+def _guarded(branches: Branches, tally: Tally, history: History) -> Iterator[tuple[History, World]]:
+    """A violation met on the way to a fault ends the family."""
+    try:
+        for history, world in branches:
+            yield history, world
+    except Violation as found:
+        tally.violations.append((found.history or history, f"before the next fault: {found}"))

@@ -1,0 +1,1 @@
+"""Real supervisors and workers on this machine, led by an arbiter in this process."""

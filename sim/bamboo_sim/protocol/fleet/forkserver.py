@@ -1,0 +1,115 @@
+"""A process with torch loaded that forks workers, so that twelve start in 0.3 s and not in 16.
+
+A client connects to the socket, sends one line of JSON (arguments, environment) with its standard
+error and the worker's descriptors, and gets the exit status back when the worker ends; if the
+client goes first, the worker is killed.
+
+    python -m bamboo_sim.protocol.fleet.forkserver SOCKET PARENT_PID
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+MAX_REQUEST = 1 << 16
+COMPARE_EVERY = 4
+"""Steps between two comparisons of copies, so that short jobs have many."""
+
+
+class Nursery:
+    """Forks on request; one connection per child."""
+
+    def __init__(self, path: str) -> None:
+        self._listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listening.bind(path)
+        self._listening.listen(64)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listening, selectors.EVENT_READ, None)
+
+    def serve(self) -> NoReturn:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is None:
+                    self._adopt(self._listening.accept()[0])
+                else:
+                    self._ended(key, key.data)
+
+    def _adopt(self, client: socket.socket) -> None:
+        data, fds, _, _ = socket.recv_fds(client, MAX_REQUEST, 8)
+        request = json.loads(data)
+        pid = os.fork()
+        if pid == 0:
+            self._listening.close()
+            _be_worker(request, fds)
+        for fd in fds:
+            os.close(fd)
+        with contextlib.suppress(OSError):  # gone already: seen again when it is read from
+            client.send(json.dumps({"pid": pid}).encode())
+        child = (pid, client, os.pidfd_open(pid))
+        self._selector.register(client, selectors.EVENT_READ, child)
+        self._selector.register(child[2], selectors.EVENT_READ, child)
+
+    def _ended(self, key: selectors.SelectorKey, child: tuple[int, socket.socket, int]) -> None:
+        """The client or the child; both are done with."""
+        pid, client, pidfd = child
+        if pidfd not in self._selector.get_map():
+            return
+        if key.fileobj is client:
+            os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        self._selector.unregister(client)
+        self._selector.unregister(pidfd)
+        os.close(pidfd)
+        with contextlib.suppress(OSError):  # it may have gone first
+            client.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
+        client.close()
+
+
+def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
+    """In the child: the worker's main, on the descriptors that came."""
+    code = 1
+    try:
+        from bamboo_agent.compute import copies
+        from bamboo_agent.worker import main as worker
+        from bamboo_sim.protocol.fleet import kill_switch, samples
+
+        os.dup2(fds[0], 2)
+        os.environ.clear()
+        os.environ.update(request["environment"])  # type: ignore[call-overload]
+        orders = Path(os.environ["BAMBOO_FLEET_ORDERS"]) / str(request["agent"])
+        obedient = kill_switch.install(orders, int(str(request["supervisor"])))
+        setattr(worker, "Worker", obedient)  # noqa: B010  a name that worker has imported
+        samples.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
+        copies.COMPARE_EVERY = COMPARE_EVERY
+        names = ("--fd", "--data-fd", "--page-fd")
+        arguments = ["--agent", str(request["agent"])]
+        for name, fd in zip(names, fds[1:], strict=True):
+            arguments += [name, str(fd)]
+        code = int(worker.main(arguments))
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    import torch
+
+    from bamboo_agent.supervisor import launch
+
+    torch.set_num_threads(1)
+    launch.die_with(int(sys.argv[2]))
+    nursery = Nursery(sys.argv[1])
+    print("ready", flush=True)
+    nursery.serve()
+
+
+if __name__ == "__main__":
+    main()

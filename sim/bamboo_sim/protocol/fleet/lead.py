@@ -1,0 +1,213 @@
+"""The operator's part for one job, without Kubernetes: the real arbiter behind a real gRPC server.
+
+Durable facts are kept as the JSON text that the operator would write to the status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bamboo_core.api.spec import JobSpec, to_json
+from bamboo_core.arbiter import durable as facts
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.events import (
+    ArbiterJob,
+    ComputePlan,
+    Connected,
+    Disconnected,
+    Dismiss,
+    Effect,
+    Event,
+    Goal,
+    Lost,
+    Over,
+    Persist,
+    Persisted,
+    Planned,
+    Received,
+    Record,
+    Send,
+    Tick,
+    Timing,
+)
+from bamboo_core.model.ids import AgentId
+from bamboo_core.planning import planner
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    CommitRecord,
+    Hello,
+    OperatorMessage,
+    Progress,
+    Ready,
+)
+from bamboo_proto.v1 import agent_pb2_grpc
+from bamboo_sim.protocol.fleet.certificates import Authority
+from bamboo_wire import decode, encode
+from bamboo_wire.options import OPERATOR_OPTIONS
+
+TICK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Said:
+    """Something that an agent has said; ``at``: time.monotonic()."""
+
+    at: float
+    agent: AgentId
+    message: AgentMessage
+
+
+class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
+    """One leader at a time; :meth:`restart` begins another from the durable facts."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        authority: Authority,
+        *,
+        dismiss: Callable[[AgentId, str], None],
+        timing: Timing,
+        profiled: bool,
+    ) -> None:
+        """profiled: the agents' measured costs count; else all layers cost the same, so that every
+        run has the same programs."""
+        self._profiled = profiled
+        self.job = ArbiterJob("ns/job", "job-uid", spec, to_json(spec), timing)
+        self.address = ""
+        self.said: list[Said] = []
+        self.records: list[tuple[float, Record]] = []
+        self.over: Over | None = None
+        self.goal = Goal(spec.pipelines.count)
+        self.arbiter: Arbiter | None = None
+        self._facts = "{}"
+        self._dismiss = dismiss
+        self._pair = authority.issue("127.0.0.1")
+        self._streams: dict[AgentId, asyncio.Queue[OperatorMessage | None]] = {}
+        self._server: grpc.aio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._planning: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """A new leader, at the same address as the one before."""
+        durable = facts.from_json(json.loads(self._facts))
+        self.arbiter = Arbiter(self.job, durable, durable.term + 1)
+        self._server = grpc.aio.server(options=OPERATOR_OPTIONS)
+        agent_pb2_grpc.add_AgentServiceServicer_to_server(self, self._server)
+        credentials = grpc.ssl_server_credentials([(self._pair.key, self._pair.certificate)])
+        port = self._server.add_secure_port(self.address or "127.0.0.1:0", credentials)
+        self.address = f"127.0.0.1:{port}"
+        await self._server.start()
+        self.tell(self.goal)
+        self._ticker = asyncio.create_task(self._tick())
+
+    async def stop(self) -> None:
+        """Vanish without a word."""
+        self.arbiter = None
+        if self._ticker is not None:
+            self._ticker.cancel()
+        if self._server is not None:
+            await self._server.stop(grace=None)
+        self._streams.clear()
+
+    def tell(self, event: Event) -> None:
+        """Feed the arbiter and do as it says."""
+        if isinstance(event, Goal):
+            self.goal = event
+        if self.arbiter is not None:
+            for effect in self.arbiter.handle(event, time.monotonic()):
+                self._perform(effect)
+
+    @property
+    def commits(self) -> dict[int, CommitRecord]:
+        """Newest record of each step; agents of one attempt must agree, bit for bit."""
+        found: dict[int, CommitRecord] = {}
+        for said in self.said:
+            if isinstance(said.message, Progress):
+                commit = said.message.commit
+                assert repr(found.setdefault(commit.step, commit)) == repr(commit), said
+        return found
+
+    # ------------------------------------------------------------ effects
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Persist(durable, version):
+                self._facts = json.dumps(facts.to_json(durable))
+                asyncio.get_running_loop().call_soon(self.tell, Persisted(version))
+            case Send(agent, message):
+                if agent in self._streams:
+                    self._streams[agent].put_nowait(message)
+            case ComputePlan():
+                task = asyncio.create_task(self._plan(effect))
+                self._planning.add(task)
+                task.add_done_callback(self._planning.discard)
+            case Dismiss(agent, reason):
+                self._dismiss(agent, reason)
+            case Record():
+                self.records.append((time.monotonic(), effect))
+            case Over():
+                self.over = effect
+
+    async def _plan(self, asked: ComputePlan) -> None:
+        arbiter = self.arbiter
+        result = await asyncio.to_thread(planner.compute, asked.request)
+        if self.arbiter is arbiter:
+            self.tell(Planned(asked.id, result))
+
+    async def _tick(self) -> None:
+        while True:
+            self.tell(Tick())
+            await asyncio.sleep(TICK_S)
+
+    # ------------------------------------------------------------ sessions
+
+    async def Session(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        """One agent's stream."""
+        hello = decode.agent_message(await anext(requests))
+        assert isinstance(hello, Hello)
+        outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
+        self._streams[hello.agent] = outgoing
+        self._hear(hello.agent, hello)
+        self.tell(Connected(hello, secrets.token_bytes(16)))
+        reader = asyncio.create_task(self._read(hello.agent, requests, outgoing))
+        try:
+            while (message := await outgoing.get()) is not None:
+                yield encode.operator_message(message)
+        finally:
+            reader.cancel()
+            if self._streams.get(hello.agent) is outgoing:
+                del self._streams[hello.agent]
+                self.tell(Disconnected(hello.agent))
+
+    async def _read(
+        self, agent: AgentId, requests: Any, outgoing: asyncio.Queue[OperatorMessage | None]
+    ) -> None:
+        async for request in requests:
+            message = decode.agent_message(request)
+            self._hear(agent, message)
+            if isinstance(message, Ready) and not self._profiled:
+                message = replace(message, costs=())
+            self.tell(Received(agent, message))
+        outgoing.put_nowait(None)
+
+    def _hear(self, agent: AgentId, message: AgentMessage) -> None:
+        self.said.append(Said(time.monotonic(), agent, message))
+
+    def lost(self, agent: AgentId, evidence: str) -> None:
+        """The pod's end has been seen."""
+        self.tell(Lost(agent, confirmed=True, evidence=evidence))
+
+    def want(self, **changed: Any) -> None:
+        """Change the goal."""
+        self.tell(replace(self.goal, **changed))

@@ -1,0 +1,369 @@
+"""A whole job on this machine without Kubernetes: real arbiter, supervisors, workers, over tcp.
+
+async with LocalFleet(spec, folder) as fleet:
+    await fleet.add({"a-0": "zone-a", "b-0": "zone-b"})
+    await fleet.committed(3)
+    fleet.kill("a-0")                 # the pod: supervisor and worker, SIGKILL
+    outcome = await fleet.over()
+    fleet.history(), fleet.weights()
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import torch
+
+from bamboo_agent.storage.checkpoint import Checkpoints
+from bamboo_agent.supervisor.trace import divergences
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter.events import ArbiterStatus, Happening, Over, Timing
+from bamboo_core.model.ids import AgentId
+from bamboo_core.placement.plan import Plan
+from bamboo_core.protocol.messages import CommitRecord, Ready
+from bamboo_sim.protocol.fleet import kill_switch, samples
+from bamboo_sim.protocol.fleet.certificates import Authority
+from bamboo_sim.protocol.fleet.lead import Lead
+from bamboo_sim.protocol.fleet.ran import Ran
+
+ROOT = Path(__file__).resolve().parents[4]
+WORKER = "bamboo_sim.protocol.fleet.forked_worker"
+_T = TypeVar("_T")
+
+
+class NurseryProcess:
+    """The forking server as a child of this process."""
+
+    def __init__(self, socket: Path) -> None:
+        self.socket = socket
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until torch is loaded."""
+        self._process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "bamboo_sim.protocol.fleet.forkserver",
+                str(self.socket),
+                str(os.getpid()),
+            ],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    def stop(self) -> None:
+        """End it; no worker can be started any more."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+
+
+@dataclass
+class Pod:
+    """One agent's processes."""
+
+    agent: AgentId
+    zone: str
+    process: asyncio.subprocess.Process
+    pid_file: Path
+    log: Path
+    watcher: asyncio.Task[None] | None = None
+
+    @property
+    def worker_pid(self) -> int:
+        """The worker, once it has been started."""
+        return int(self.pid_file.read_text())
+
+    def signal(self, number: signal.Signals) -> None:
+        """To both processes at the same instant (as near as can be)."""
+        for pid in (self.worker_pid, self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+class LocalFleet:
+    """Agents by name. ``folder`` gets logs, event logs and, if the spec says so, checkpoints."""
+
+    def __init__(
+        self,
+        spec: JobSpec,
+        folder: Path,
+        *,
+        timing: Timing | None = None,
+        nursery: NurseryProcess | None = None,
+        sees_ends: bool = True,
+        profiled: bool = True,
+    ) -> None:
+        """``nursery``: one that several fleets share; without it the fleet has its own. sees_ends:
+        the arbiter is told at once that a process has ended, as a kubelet does in time; profiled:
+        see :class:`Lead`."""
+        authority = Authority()
+        self.spec = spec
+        self.folder = folder
+        self.pods: dict[AgentId, Pod] = {}
+        self.exits: dict[AgentId, int] = {}
+        self._ran: dict[str, Ran] = {}
+        self.lead = Lead(
+            spec,
+            authority,
+            dismiss=self._dismissed,
+            timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
+            profiled=profiled,
+        )
+        for name in ("pids", "logs", "orders", "samples"):
+            (folder / name).mkdir(parents=True)
+        (folder / "token").write_text("token")
+        (folder / "ca.pem").write_bytes(authority.bundle)
+        self._sees_ends = sees_ends
+        self._nursery = nursery or NurseryProcess(folder / "nursery")
+        self._owns_nursery = nursery is None
+
+    async def __aenter__(self) -> LocalFleet:
+        if self._owns_nursery:
+            await asyncio.to_thread(self._nursery.start)
+        await self.lead.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.lead.stop()
+        for pod in self.pods.values():
+            if pod.process.returncode is None:
+                pod.process.kill()
+            await pod.process.wait()
+            if pod.watcher is not None:
+                await pod.watcher
+        if self._owns_nursery:
+            self._nursery.stop()
+
+    # ------------------------------------------------------------ agents
+
+    async def add(self, agents: Mapping[str, str]) -> None:
+        """Start agents: name -> zone."""
+        for name, zone in agents.items():
+            await self._start(AgentId(name), zone)
+
+    async def _start(self, agent: AgentId, zone: str) -> None:
+        log = self.folder / "logs" / agent
+        kill_switch.prepare(self.folder / "orders" / agent)
+        with log.open("wb") as errors:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-m", "tests.agent.supervisor.run_supervisor", WORKER),
+                cwd=ROOT,
+                env={**os.environ, **self._environment(agent, zone)},
+                stderr=errors,
+            )
+        pod = self.pods[agent] = Pod(agent, zone, process, self.folder / "pids" / agent, log)
+        pod.watcher = asyncio.create_task(self._watch(pod))
+
+    def _environment(self, agent: AgentId, zone: str) -> dict[str, str]:
+        return {
+            "BAMBOO_OPERATOR_ADDRESS": self.lead.address,
+            "BAMBOO_JOB": self.lead.job.name,
+            "BAMBOO_AGENT": agent,
+            "BAMBOO_POD_UID": f"uid-{agent}",
+            "BAMBOO_POD_IP": "127.0.0.1",
+            "BAMBOO_NODE": f"node-{agent}",
+            "BAMBOO_ZONE": zone,
+            "BAMBOO_TOKEN_FILE": str(self.folder / "token"),
+            "BAMBOO_CA_FILE": str(self.folder / "ca.pem"),
+            "BAMBOO_GRACE_S": "10",
+            "BAMBOO_HEALTH_PORT": "0",
+            "BAMBOO_EVENT_LOG": str(self.folder / "events"),
+            "BAMBOO_FLEET_NURSERY": str(self._nursery.socket),
+            "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),
+            "BAMBOO_FLEET_ORDERS": str(self.folder / "orders"),
+            "BAMBOO_FLEET_SAMPLES": str(self.folder / "samples"),
+            "BAMBOO_THREADS": "1",
+        }
+
+    async def _watch(self, pod: Pod) -> None:
+        self.exits[pod.agent] = code = await pod.process.wait()
+        if self._sees_ends:
+            self.lead.lost(pod.agent, f"the pod ended with {code}")
+
+    def _dismissed(self, agent: AgentId, reason: str) -> None:
+        """The operator deletes the pod: SIGTERM first."""
+        pod = self.pods.get(agent)
+        if pod is not None and pod.process.returncode is None:
+            pod.process.terminate()
+
+    # ------------------------------------------------------------ faults
+
+    def kill(self, *agents: str) -> float:
+        """SIGKILL whole pods; returns when (time.monotonic())."""
+        at = time.monotonic()
+        for name in agents:
+            self.pods[AgentId(name)].signal(signal.SIGKILL)
+        return at
+
+    def kill_worker(self, agent: str) -> None:
+        """SIGKILL only the worker."""
+        os.kill(self.pods[AgentId(agent)].worker_pid, signal.SIGKILL)
+
+    def freeze(self, agent: str) -> None:
+        """The node hangs: sockets stay open, nobody answers."""
+        self.pods[AgentId(agent)].signal(signal.SIGSTOP)
+
+    def thaw(self, agent: str) -> None:
+        """Undo :meth:`freeze`."""
+        self.pods[AgentId(agent)].signal(signal.SIGCONT)
+
+    def terminate(self, agent: str) -> None:
+        """SIGTERM, as before a node is taken away."""
+        self.pods[AgentId(agent)].process.terminate()
+
+    def die(self, agent: str, moment: str, instruction: str) -> None:
+        """The pod will kill itself at that instruction (see :mod:`.kill_switch`)."""
+        kill_switch.order(self.folder / "orders" / agent, moment, instruction)
+
+    def died_at(self, agent: str) -> float:
+        """time.monotonic() of a death that :meth:`die` has ordered."""
+        return kill_switch.died_at(self.folder / "orders" / agent)
+
+    # ------------------------------------------------------------ waiting
+
+    async def until(
+        self, condition: Callable[[], bool], what: str, *, deadline_s: float = 60.0
+    ) -> None:
+        """Wait for the condition; AssertionError with what is known, at the deadline."""
+        end = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > end:
+                raise AssertionError(f"{what}: not within {deadline_s:g} s\n{self.story()}")
+            await asyncio.sleep(0.005)
+
+    async def planned(
+        self, condition: Callable[[Plan], bool], what: str, *, deadline_s: float = 60.0
+    ) -> None:
+        """Wait until there is a plan and the condition holds for the newest one."""
+
+        def holds() -> bool:
+            plan = self.status().plan
+            return plan is not None and condition(plan)
+
+        await self.until(holds, what, deadline_s=deadline_s)
+
+    async def committed(self, step: int, *, deadline_s: float = 60.0) -> None:
+        """Wait until somebody reports the commit of ``step``."""
+
+        def is_there() -> bool:
+            return self.lead.over is not None or self.committed_step >= step
+
+        await self.until(is_there, f"commit of step {step}", deadline_s=deadline_s)
+
+    async def suspended(self, *, deadline_s: float = 60.0) -> Over:
+        """End the job at the next boundary, with a checkpoint."""
+        self.lead.want(suspended=True)
+        return await self.over(deadline_s=deadline_s)
+
+    async def over(self, *, deadline_s: float = 60.0) -> Over:
+        """Wait for the end of the job, and until all agents have ended."""
+        await self.until(lambda: self.lead.over is not None, "end of job", deadline_s=deadline_s)
+        await self.until(lambda: len(self.exits) == len(self.pods), "exit of all agents")
+        assert self.lead.over is not None
+        return self.lead.over
+
+    # ------------------------------------------------------------ what is known
+
+    def status(self) -> ArbiterStatus:
+        """The arbiter's own words."""
+        assert self.lead.arbiter is not None
+        return self.lead.arbiter.status()
+
+    def plan(self) -> Plan:
+        """The newest plan."""
+        plan = self.status().plan
+        assert plan is not None, self.story()
+        return plan
+
+    def said(self, kind: type[_T]) -> list[_T]:
+        """All that agents have said of this kind."""
+        return [said.message for said in self.lead.said if isinstance(said.message, kind)]
+
+    def recorded(self, reason: Happening, *, after: float = 0.0) -> bool:
+        """Whether the arbiter has recorded this, after the given time.monotonic()."""
+        return any(at > after and r.reason is reason for at, r in self.lead.records)
+
+    def ran(self, agent: str) -> Ran:
+        """What the worker has run, up to now, as its event log says."""
+        path = self.folder / "events" / f"{agent}.jsonl"
+        return self._ran.setdefault(agent, Ran(path)).read()
+
+    @property
+    def committed_step(self) -> int:
+        """The newest step whose commit somebody has reported; -1: none."""
+        newest = None if self.lead.arbiter is None else self.lead.arbiter.status().committed
+        return -1 if newest is None else newest.step
+
+    # ------------------------------------------------------------ results
+
+    def history(self) -> list[CommitRecord]:
+        """Commit records of all steps up to the last checkpoint; all who reported one agree."""
+        commits = self.lead.commits
+        return [commits[step] for step in range(self.steps)]
+
+    @property
+    def steps(self) -> int:
+        """Steps that are in the newest checkpoint."""
+        checkpoint = self.status().checkpoint
+        assert checkpoint is not None
+        return checkpoint.step
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """The last checkpoint: ``layer/name`` -> tensor, optimizer state included."""
+        assert self.spec.checkpoint is not None
+        checkpoints = Checkpoints(self.spec.checkpoint.uri, self.lead.job.uid)
+        good, bad = checkpoints.scan()
+        assert not bad
+        newest = max(good, key=lambda m: (m.step, m.attempt))
+        assert newest.step == self.steps
+        return {
+            f"{layer}/{name}": tensor
+            for layer in range(self._layers())
+            for name, tensor in checkpoints.read_layer(newest, layer).tensors.items()
+        }
+
+    def samples(self) -> samples.Ledger:
+        """What was computed with, in all steps up to the last checkpoint."""
+        return samples.read(self.folder / "samples", self.steps)
+
+    def _layers(self) -> int:
+        return self.said(Ready)[0].layers
+
+    def divergences(self) -> list[str]:
+        """What supervisors answered otherwise than the state machine would."""
+        found = sorted((self.folder / "events" / "members").glob("*.jsonl"))
+        return [line for path in found for line in divergences(path)]
+
+    def story(self) -> str:
+        """What the arbiter recorded, where it stands, and the ends of the agents' logs."""
+        lines = [f"{at:.3f} {r.reason} {r.message}" for at, r in self.lead.records]
+        if self.lead.arbiter is not None:
+            status = self.lead.arbiter.status()
+            lines.append(f"{status.phase}: {status.detail}")
+            for name in ("members", "connected", "ready", "standby", "leaving"):
+                lines.append(f"{name}: {' '.join(getattr(status, name))}")
+        for pod in self.pods.values():
+            text = pod.log.read_text(errors="replace")
+            lines.append(f"--- {pod.agent} (exit {pod.process.returncode})\n{text[-1500:]}")
+        return "\n".join(lines)

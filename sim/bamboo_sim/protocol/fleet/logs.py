@@ -1,0 +1,46 @@
+"""Logs of real agents, replayed through the state machines of the core."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+
+from bamboo_agent.supervisor.trace import divergences as member_divergences
+from bamboo_core.protocol.messages import Directive
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_sim.protocol.fleet.replay import divergence
+from bamboo_wire import decode
+
+
+def whole_lines(path: Path) -> list[str]:
+    """Without a last line that the process's death has cut short."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [line for line in lines if line.endswith("\n")]
+
+
+def begun(folder: Path) -> list[Path]:
+    """The logs in ``folder`` that have a whole line."""
+    return [path for path in sorted(folder.glob("*.jsonl")) if whole_lines(path)]
+
+
+def divergences(folder: Path) -> list[str]:
+    """Where workers or supervisors whose logs lie in ``folder`` ($BAMBOO_EVENT_LOG) answered
+    otherwise than Executor and Member do; ValueError if there are no logs.
+
+    Who died before the first line was written has said nothing that could diverge.
+    """
+    workers, members = begun(folder), begun(folder / "members")
+    if not workers or not members:
+        raise ValueError(f"{folder} has {len(workers)} workers' and {len(members)} members' logs")
+    found = [(path, divergence(whole_lines(path))) for path in workers]
+    out = [f"{path}: {text}" for path, text in found if text is not None]
+    return out + [text for path in members for text in member_divergences(path)]
+
+
+def directives(path: Path) -> list[Directive]:
+    """The plans that a worker was given, as its log has them."""
+    lines = (json.loads(line) for line in whole_lines(path))
+    packed = (base64.b64decode(line["install"]) for line in lines if "install" in line)
+    found = [decode.to_worker(decode.parse_bytes(pb.ToWorker, text)) for text in packed]
+    return [message for message in found if isinstance(message, Directive)]

@@ -1,0 +1,188 @@
+"""Jobs that are struck again and again, and what must then be as if nothing had happened.
+
+Every instruction of one pipeline with replicas; what commits, of two pipelines without; the
+coordinator in its commit; two deaths in one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.arbiter.events import Happening
+from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, Point, Strike
+from bamboo_sim.protocol.fleet.jobs import tiny_gpt
+from bamboo_sim.protocol.fleet.kill_switch import MOMENTS
+from bamboo_sim.protocol.fleet.local import LocalFleet, NurseryProcess
+from bamboo_sim.protocol.fleet.logs import divergences
+from bamboo_sim.protocol.fleet.samples import Ledger
+
+Points = tuple[Point, ...]
+ENDLESS = 1_000_000
+MICROBATCHES = 8
+
+
+@dataclass(frozen=True)
+class Ordeal:
+    """A grid and all the strikes that it shall live through; each is of points in one step."""
+
+    name: str
+    pipelines: int
+    stages: int
+    most: int
+    mode: RedundancyMode
+    strikes: tuple[Points, ...] = ()
+
+    def job(self, folder: Path) -> JobSpec:
+        """Dropout and clipping on; checkpoints below ``folder``."""
+        return tiny_gpt(
+            folder,
+            pipelines=self.pipelines,
+            stages=self.stages,
+            most=self.most,
+            mode=self.mode,
+            microbatches=MICROBATCHES,
+        )
+
+    def endless(self, folder: Path) -> JobSpec:
+        """The same with more steps than anybody waits for."""
+        job = self.job(folder)
+        return replace(job, training=replace(job.training, steps=ENDLESS))
+
+    def agents(self) -> dict[str, str]:
+        """One for each seat, spread over three zones: name -> zone."""
+        numbers = range(self.pipelines * self.stages)
+        return {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in numbers}
+
+    def instructions(self, pipeline: int) -> tuple[str, ...]:
+        """What each seat of the pipeline runs in a steady step, by name; COMMIT in one seat only.
+
+        That it is all is compared with what every victim did run.
+        """
+        share = MICROBATCHES // self.pipelines
+        own = range(pipeline * share, (pipeline + 1) * share)
+        copies = ("UPDATE copy",) if self.mode is RedundancyMode.REPLICA else ()
+        tasks = [f"{op} m{m}" for op in ("F", "B", "FOLD") for m in own]
+        return (*tasks, f"REDUCE m{pipeline}", "VOTE", COMMIT, "UPDATE", *copies)
+
+    def points(self, pipeline: int, stage: int, last: int | None = None) -> tuple[Point, ...]:
+        """All instructions of a seat, or the ``last`` ones, at every moment."""
+        names = self.instructions(pipeline)
+        chosen = names if last is None else names[-last:]
+        return tuple(Point(pipeline, stage, moment, name) for moment in MOMENTS for name in chosen)
+
+    def seats(self) -> list[tuple[int, int]]:
+        """(pipeline, stage) of the whole grid."""
+        return [(d, s) for d in range(self.pipelines) for s in range(self.stages)]
+
+
+PHASES = 5
+"""The end of a step: the last leaf goes to its chunk, REDUCE, VOTE, COMMIT, UPDATE."""
+
+_ONE = Ordeal("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
+_TWO = Ordeal("committing", 2, 3, 2, RedundancyMode.NONE)
+ONE_PIPELINE = replace(
+    _ONE, strikes=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
+)
+COMMITTING = replace(
+    _TWO, strikes=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
+)
+COORDINATOR = replace(
+    COMMITTING,
+    name="coordinator",
+    strikes=tuple((point,) for (point,) in COMMITTING.strikes if point.instruction == COMMIT),
+)
+TWO_DEATHS = replace(
+    _TWO,
+    name="two_deaths",
+    strikes=tuple(
+        (one, other)
+        for s in range(_TWO.stages)
+        for shift in range(1, _TWO.stages)
+        for one in _TWO.points(0, s)
+        for other in _TWO.points(1, (s + shift) % _TWO.stages)
+        if other.instruction != COMMIT
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Survived:
+    """The strikes that came, and the steps that were trained and compared."""
+
+    strikes: tuple[Strike, ...]
+    steps: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What must be equal. history: commit records as text; samples: of every micro-batch; weights:
+    with the optimizer's state."""
+
+    steps: int
+    history: list[str]
+    samples: Ledger
+    weights: dict[str, torch.Tensor]
+
+    @classmethod
+    def of(cls, fleet: LocalFleet) -> Trained:
+        """Of a job that is over."""
+        history = [repr(record) for record in fleet.history()]
+        return cls(fleet.steps, history, fleet.samples(), fleet.weights())
+
+    def assert_equal(self, other: Trained) -> None:
+        """Bit for bit."""
+        pairs = zip(self.history, other.history, strict=True)
+        assert [pair for pair in pairs if pair[0] != pair[1]] == []
+        assert self.samples.keys() == {*product(range(self.steps), range(MICROBATCHES))}
+        assert self.samples == other.samples
+        mine, theirs = self.weights, other.weights
+        assert mine.keys() == theirs.keys()
+        assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
+
+
+async def suspend(fleet: LocalFleet) -> Trained:
+    """End the job, from which nobody may have restored anything from files."""
+    over = await fleet.suspended()
+    assert over.outcome is Outcome.SUSPENDED, fleet.story()
+    assert not fleet.recorded(Happening.RESTORING), fleet.story()
+    return Trained.of(fleet)
+
+
+async def undisturbed(folder: Path, nursery: NurseryProcess, ordeal: Ordeal, steps: int) -> Trained:
+    """The same job, if nothing happens."""
+    job = ordeal.job(folder / "quiet-job")
+    job = replace(job, training=replace(job.training, steps=steps))
+    async with LocalFleet(job, folder / "quiet", nursery=nursery, profiled=False) as fleet:
+        await fleet.add(ordeal.agents())
+        await fleet.over(deadline_s=60.0 + steps)
+        return Trained.of(fleet)
+
+
+async def survive(
+    folder: Path, nursery: NurseryProcess, ordeal: Ordeal, strikes: Sequence[Points]
+) -> Survived:
+    """Train through all strikes, then compare with a job of as many steps without any.
+
+    AssertionError unless losses, samples, weights and optimizer state are equal, bit for bit,
+    nothing was restored from files, and all logs replay through the core's state machines.
+    """
+    async with LocalFleet(
+        ordeal.endless(folder), folder / "struck", nursery=nursery, profiled=False
+    ) as fleet:
+        await fleet.add(ordeal.agents())
+        campaign = Campaign(fleet)
+        struck = [await campaign.strike(*points) for points in strikes]
+        for points, strike in zip(strikes, struck, strict=True):
+            for point, ran in zip(points, strike.seats, strict=True):
+                assert {*ran, COMMIT} == {*ordeal.instructions(point.pipeline)}, (point, ran)
+        trained = await suspend(fleet)
+    assert divergences(folder / "struck" / "events") == []
+    trained.assert_equal(await undisturbed(folder, nursery, ordeal, trained.steps))
+    return Survived(tuple(struck), trained.steps)

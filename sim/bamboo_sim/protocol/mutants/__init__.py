@@ -1,0 +1,1 @@
+"""Faults planted into the product, which exploration must find."""

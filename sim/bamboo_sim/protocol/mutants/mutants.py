@@ -1,0 +1,275 @@
+"""Rules of the protocol as they would be if somebody had got them wrong; see faults.py."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bamboo_core.arbiter import rounds
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Planned, Send
+from bamboo_core.arbiter.outbox import Outbox
+from bamboo_core.arbiter.rounds import Rounds
+from bamboo_core.graph import closure as graph_module
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.model import rules
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Op
+from bamboo_core.placement.plan import layers_of
+from bamboo_core.planning import planner
+from bamboo_core.planning.requests import Decision
+from bamboo_core.protocol.effects import Transmit
+from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.messages import Directive, Suspicion
+from bamboo_sim.protocol.world.operators import Operators
+from bamboo_sim.protocol.world.symbolic import Symbolic
+
+# ---------------------------------------------------------------- agents
+
+_adopt, _is_stale, _may = Executor._adopt, Executor._is_stale, Executor._may
+_accepts, _start, _end = Executor.accepts, Executor._start, Executor._end
+
+
+def keep_votes(self: Executor) -> Any:
+    votes = {i: r for i, r in self.held.items() if i.kind is Kind.VOTE}
+    effects = _adopt(self)
+    self.held.update(votes)
+    return [e for e in effects if not (hasattr(e, "items") and set(e.items) <= votes.keys())]
+
+
+def refuse_before_program(self: Executor, item: Item, fence: Fence) -> bool:
+    return self._program is not None and _accepts(self, item, fence)
+
+
+def refuse_old_gradients(self: Executor, item: Item) -> bool:
+    if item.kind in (Kind.VER, Kind.FILE):
+        return False
+    return item.step < self.ended + 1
+
+
+def version_without_commit(self: Executor, send: Any) -> Transmit:
+    assert send.item is not None
+    commit = self.commits[send.item.step] if send.item.kind is Kind.COMMIT else None
+    return Transmit(send.item, send.peer, self.fence, commit)
+
+
+def vote_without_versions(self: Executor, task: Any) -> bool:
+    instruction = task.instruction
+    if instruction.op is Op.VOTE:
+        return all(item in self.held for item in task.items)
+    if instruction.op is Op.RECV and instruction.item.kind is Kind.VER:
+        return True
+    return _may(self, task)
+
+
+def drop_at_once(self: Executor, step: int) -> Any:
+    directive = self.directive
+    assert directive is not None
+    self.directive = replace(directive, target=step - 1)
+    effects = _end(self, step)
+    self.directive = directive
+    return effects
+
+
+def keep_holdings(self: Executor) -> list[Any]:
+    return []
+
+
+def grow_prefix(self: Symbolic, task: Any) -> None:
+    """Later leaves are added straight onto the sum of the leaf before."""
+    k, lo, hi, m = task.step, task.lo, task.hi, task.index
+    before = self.batch.leaf_of(m) - 1
+    prefix = self.store.get(Item(Kind.LEAF, k, lo, hi, before))
+    _weight_gradient(self, task)
+    if prefix is not None:
+        for name in list(self.store):
+            if name.kind in (Kind.LEAF, Kind.PART) and name[1:5] == (k, lo, hi, before + 1):
+                sums = self.store[name]
+                self.store[name] = tuple(hash(p) for p in zip(prefix, sums, strict=True))
+
+
+_weight_gradient = Symbolic._backward_weight
+
+
+# ---------------------------------------------------------------- operator
+
+
+def no_voters(self: Rounds) -> Durable:
+    return replace(self._out.durable, voters=())
+
+
+def forget_voters(self: Arbiter, job: Any, durable: Durable, term: int) -> None:
+    _make_arbiter(self, job, replace(durable, voters=()), term)
+
+
+_make_arbiter = Arbiter.__init__
+
+
+def same_term(self: Arbiter, job: Any, durable: Durable, term: int) -> None:
+    _make_arbiter(self, job, replace(durable, term=1), 1)
+
+
+def write_any(self: Operators, write: Any) -> bool:
+    """An API server's facts that know no term either."""
+    self.durable = replace(self.durable, term=0, plan=Fence())
+    return _persist(self, write)
+
+
+_persist = Operators.persist
+
+
+def begin_silently(self: Any) -> None:
+    """Whoever reports decides, and be it that all of them have just come."""
+
+
+def repeat_anything(self: Any, planned: int) -> bool:
+    """However much of what was committed the living do not know."""
+    return True
+
+
+def persist_late(self: Outbox, effect: Any) -> None:
+    self._ready.append(effect)
+
+
+def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> None:
+    if isinstance(message, Suspicion):
+        message = replace(message, fence=self.fence)
+    _received(self, agent, message, now)
+
+
+_received = Arbiter._received
+
+
+def restore_at_once(self: Arbiter, bad: Any, now: float) -> None:
+    """The file from which the attempt had begun: as if nothing that was read from it lived."""
+    base = self.durable.manifest
+    _bad_checkpoint(self, bad, now)
+    if base is not None and (base.attempt, base.step) == (bad.attempt, bad.step):
+        self._rounds.restore("the base cannot be read", now)
+
+
+_bad_checkpoint = Arbiter._bad_checkpoint
+
+
+def any_answer(self: Arbiter, event: Any, now: float) -> None:
+    """Every answer for the present epoch is taken, whatever it was asked from."""
+    result = event.result if isinstance(event, Planned) else None
+    if isinstance(result, Decision) and result.plan.fence == self.fence:
+        self._rounds.planned(result, now)
+    else:
+        _dispatch(self, event, now)
+
+
+def late_directives(self: Arbiter, event: Any, now: float) -> None:
+    """An answer that comes too late still goes to its agents, but not into the facts."""
+    result = event.result if isinstance(event, Planned) else None
+    if isinstance(result, Decision) and event.id != self._rounds.request:
+        for agent, directive in result.directives.items():
+            self._out.at_once(Send(agent, directive))
+    _dispatch(self, event, now)
+
+
+_dispatch = Arbiter._dispatch
+
+
+def old_forks(durable: Durable) -> Any:
+    return _eligible(replace(durable, forks=()))
+
+
+_eligible = rounds.eligible
+
+
+# ---------------------------------------------------------------- planner
+
+_plan_init = planner._Planning.__init__
+
+
+def oldest_step(self: Any, request: Any) -> None:
+    _plan_init(self, request)
+    known = [max(h.commits, default=-1) for h in self._holdings.values() if h.versions]
+    self._committed = max(min(known, default=-1), request.base)
+    self._target = min(self._committed + 1, self._steps)
+    self._facts = self._read(self._holdings, frozenset())
+
+
+def newest_files(self: Any, request: Any) -> None:
+    _plan_init(self, request)
+    if request.manifests:
+        self._files = max(request.manifests, key=lambda m: m.step)
+
+
+def no_files(self: Any, request: Any) -> None:
+    _plan_init(self, request)
+    self._files = None
+
+
+def count_helpers(self: Any) -> bool:
+    """Whoever could have a seat is not asked while others are there for this step only."""
+    staying = self.members & self._roster.usable()
+    return len(staying) < self.goal.pipelines * self._spec.pipelines.stages
+
+
+def wanted_only(self: Any, agent: Any, facts: Facts) -> tuple[int, ...]:
+    return tuple(layers_of(self._goals.wants.get(agent, ())))
+
+
+def always_end(self: Any) -> None:
+    """END of the step before is asked for though nobody may know its commit."""
+    known = self._work.facts.where
+    before = Item(Kind.COMMIT, -1)
+    if before not in known and self._goals.target > 0:
+        known[before] = [self._goals.coordinator]
+    _end_older(self)
+
+
+_end_older = graph_module._Closure._end_older
+_directives = planner._Planning._directives
+
+
+def exit_early(self: Any, plan: Any, resume: Any, *rest: Any) -> dict[Any, Directive]:
+    """A leaver goes when its program is through, not when the step is committed."""
+    resume = {
+        agent: tuple(
+            x
+            for x in program
+            if agent not in plan.leaving
+            or not (x.op in (Op.END, Op.UPDATE) or (x.item and x.item.kind is Kind.COMMIT))
+        )
+        for agent, program in resume.items()
+    }
+    return _directives(self, plan, resume, *rest)
+
+
+_usable = Facts._usable
+
+
+def no_late_update(self: Facts, versions: Any) -> dict[int, int]:
+    """A rushed leaver must not bring what it holds up to the newest commit."""
+    usable = _usable(self, versions)
+    rushed = any(self.held.get(a) is not None for a in self.rushed)
+    return {x: v for x, v in usable.items() if v == 0} if rushed else usable
+
+
+def never_spent(self: Executor, item: Item, step: int) -> bool:
+    """END does not free what crossed a boundary."""
+    if item.kind in (Kind.OUT, Kind.INGRAD):
+        return False
+    return _is_spent(self, item, step)
+
+
+_is_spent = Executor._is_spent
+
+
+def no_caps(seats: Any, extra: int = 0) -> dict[AgentId, int]:
+    return {a: 1000 for pipeline in seats for a in pipeline if a is not None}
+
+
+def keep_leaves(instruction: Any, *rest: Any) -> Any:
+    """A leaf sum stays when it has been folded."""
+    spent = _uses_up(instruction, *rest)
+    return (item for item in spent if item.kind is not Kind.LEAF)
+
+
+_uses_up = rules.uses_up

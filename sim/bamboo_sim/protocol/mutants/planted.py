@@ -1,0 +1,177 @@
+"""Planted faults: protocol rules removed on purpose. The explorer must find every one of them.
+
+A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
+Rows are those of docs/recovery.md (S: step graph, C: changes); H: one
+holder per seat; R: restores; M: memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from bamboo_core.arbiter import rounds
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.outbox import Outbox
+from bamboo_core.arbiter.rounds import Rounds
+from bamboo_core.graph import closure as graph_module
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.model import rules
+from bamboo_core.planning import planner
+from bamboo_core.protocol.executor import Executor
+from bamboo_core.scheduling import schedule
+from bamboo_sim.protocol.mutants import mutants
+from bamboo_sim.protocol.world import operators as operators_module
+from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.plans import Plans
+from bamboo_sim.protocol.world.symbolic import Symbolic
+
+SMALL = Job(2, 2, 2)
+TALL = Job(1, 3, 2)
+LONG = Job(2, 2, 2, steps=5)
+SPARE = Job(2, 2, 2, spares=1)
+MOVING = Job(1, 2, 2, replica=False, spares=2)
+SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
+SELDOM = Job(2, 2, 2, replica=False, steps=4, save_every=2, salted=True)
+DEEP = Job(1, 2, 4)
+TURNING = Job(2, 2, 2, layers=4, steps=4)
+BACK_AND_FORTH = Job(2, 2, 2, steps=6)
+HEIR = Job(1, 2, 2, spares=1)
+THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A rule that is left out. hunts: (family, job) in which it must show."""
+
+    name: str
+    row: str
+    plant: Callable[[ExitStack], None]
+    hunts: tuple[tuple[str, Job], ...]
+
+    @contextmanager
+    def planted(self) -> Iterator[None]:
+        """The fault is in force inside; plans are not shared with the healthy code."""
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(operators_module, "PLANS", Plans()))
+            self.plant(stack)
+            for cache in (rules.prepare, rules._prepared):
+                cache.cache_clear()
+                stack.callback(cache.cache_clear)
+            yield
+
+
+def _patch(owner: Any, name: str, new: Any) -> Callable[[ExitStack], None]:
+    return lambda stack: stack.enter_context(patch.object(owner, name, new))
+
+
+def _both(*plants: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
+    return lambda stack: [plant(stack) for plant in plants]
+
+
+PLANTS: tuple[Planted, ...] = (
+    Planted("votes survive a stop", "S1", _patch(Executor, "_adopt", mutants.keep_votes),
+            (("singles", TALL), ("singles", SMALL), ("seconds", SMALL))),
+    Planted("data before the program is refused", "S2",
+            _patch(Executor, "accepts", mutants.refuse_before_program), (("singles", SMALL),)),
+    Planted("the oldest step decides, not the facts", "S3",
+            _patch(planner._Planning, "__init__", mutants.oldest_step), (("singles", SMALL),)),
+    Planted("no term in the fence", "S4", _both(
+                _patch(Arbiter, "__init__", mutants.same_term),
+                _patch(operators_module.Operators, "persist", mutants.write_any)),
+            (("operators", SMALL),)),
+    Planted("a leaf sum grows out of the one before", "S11",
+            _patch(Symbolic, "_backward_weight", mutants.grow_prefix), (("singles", SMALL),)),
+    Planted("gradients of an ended step are refused", "C2",
+            _patch(Executor, "_is_stale", mutants.refuse_old_gradients),
+            (("regrids", BACK_AND_FORTH),)),
+    Planted("a copied version comes without its commit", "C3",
+            _patch(Executor, "_transmit", mutants.version_without_commit),
+            (("heirs", HEIR),)),
+    Planted("no voter rule", "C4", _patch(Rounds, "durable", property(mutants.no_voters)),
+            (("shrinks", LONG),)),
+    Planted("voters are forgotten at a restart", "C5",
+            _patch(Arbiter, "__init__", mutants.forget_voters), (("shrinks", LONG),)),
+    Planted("directives leave before their facts are durable", "C6",
+            _patch(Outbox, "after_facts", mutants.persist_late), (("moves", MOVING),)),
+    Planted("unwanted layers are dropped at once", "C7",
+            _patch(Executor, "_end", mutants.drop_at_once),
+            (("changes", SPARE), ("moves", MOVING), ("regrids", TURNING))),
+    Planted("a leaver goes before the commit", "C8",
+            _patch(planner._Planning, "_directives", mutants.exit_early),
+            (("moves", MOVING), ("changes", SPARE))),
+    Planted("a vote does not need the versions", "C9",
+            _patch(Executor, "_may", mutants.vote_without_versions),
+            (("moves", MOVING),)),
+    Planted("only wanted holders take part in the transition", "C10",
+            _patch(graph_module._Closure, "_layers", mutants.wanted_only),
+            (("handovers", MOVING),)),
+    Planted("END of an unknown commit is asked for", "C11",
+            _patch(graph_module._Closure, "_end_older", mutants.always_end),
+            (("restores", SAVING),)),
+    Planted("files of any version are used", "C12",
+            _patch(planner._Planning, "__init__", mutants.newest_files), (("restores", SELDOM),)),
+    Planted("manifests beyond a fork are used", "C13",
+            _patch(rounds, "eligible", mutants.old_forks),
+            (("forks", SAVING),)),
+    Planted("evidence outlives its epoch", "C14",
+            _patch(Arbiter, "_received", mutants.any_evidence),
+            (("partitions", SMALL),)),
+    Planted("a rushed leaver may not catch up", "C15",
+            _patch(Facts, "_usable", mutants.no_late_update),
+            (("rushes", MOVING),)),
+    Planted("holdings survive a new attempt", "C18",
+            _patch(Executor, "_wipe", mutants.keep_holdings),
+            (("restores", SAVING),)),
+    Planted("two answers of the planner count in one epoch", "H1",
+            _patch(Arbiter, "_dispatch", mutants.any_answer),
+            (("seconds", SMALL), ("seconds", TALL))),
+    Planted("directives of a superseded answer leave", "H2",
+            _patch(Arbiter, "_dispatch", mutants.late_directives),
+            (("seconds", SMALL), ("seconds", TALL))),
+    Planted("a torn file that everybody has read is restored from", "R1",
+            _patch(Arbiter, "_bad_checkpoint", mutants.restore_at_once),
+            (("restores", SAVING),)),
+    Planted("files of the needed version are not read", "R2",
+            _patch(planner._Planning, "__init__", mutants.no_files), (("restores", SAVING),)),
+    Planted("a job begins again in the same attempt", "R3",
+            _patch(planner._Planning, "_refuse_silent_restart", mutants.begin_silently),
+            (("forks", SAVING), ("heirs", HEIR))),
+    Planted("a plan forgets from which commit the one before began", "R4",
+            _patch(planner._Planning, "_can_repeat", mutants.repeat_anything),
+            (("heirs", HEIR),)),
+    Planted("who only helps counts as staying", "R5",
+            _patch(Rounds, "_are_newcomers_wanted", mutants.count_helpers),
+            (("crowds", THREE_ZONES),)),
+    Planted("END does not free outputs and input gradients", "M1",
+            _patch(Executor, "_is_spent", mutants.never_spent), (("operators", SMALL),)),
+    Planted("no cap of forwards in flight", "M2",
+            _patch(schedule, "caps", mutants.no_caps), (("operators", DEEP),)),
+    Planted("folded leaf sums stay", "M3",
+            _patch(rules, "uses_up", mutants.keep_leaves), (("operators", DEEP),)),
+)  # fmt: skip
+
+NOT_SHOWN: dict[str, str] = {
+    "S1": "every holder votes for all that it holds and wants, and a copy precedes the vote, so an"
+    " old vote stays true; tests/core/protocol checks that a stop drops votes all the same",
+    "S5": "the commit comes after every F, B, I and V of its step by construction;"
+    " tests/core/protocol checks that they are ancestors of UPDATE",
+    "S10": "the executor has no caps; the scheduler's forced releases are counted and tested",
+    "C1": "whoever learns runs programs under the same fences: nothing is copied beside them",
+    "C16": "as C1",
+    "C17": "as C1",
+    "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",
+    "C3": "the plan's target, which is durable, says that the step before it is committed;"
+    " tests/core/protocol checks that the commit comes all the same",
+    "C10": "not known: others could always make up for it in all histories that were tried;"
+    " tests/core/arbiter checks that leavers keep up what they hold",
+    "C14": "it costs healthy agents their place, which false suspicion may; tests of the evidence"
+    " check it",
+}
+"""Rules whose removal no history has shown: why not, and what checks them instead."""
+
+FAULTS: tuple[Planted, ...] = tuple(p for p in PLANTS if p.row not in NOT_SHOWN)
+"""Those that must be found."""

@@ -1,0 +1,1 @@
+"""The simulated world: agents, operator and network around the production state machines."""

@@ -1,0 +1,147 @@
+"""Small jobs for the explorer: grid, micro-batches, mode; and what their result must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from math import inf
+from string import ascii_lowercase
+
+from bamboo_core.api.spec import (
+    Adjacency,
+    CheckpointSpec,
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    PipelinesSpec,
+    PlacementSpec,
+    RecoveryPolicy,
+    RedundancyMode,
+    TrainingSpec,
+    WorkerSpec,
+)
+from bamboo_core.arbiter.events import ArbiterJob, Timing
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.protocol.messages import LayerCost
+from bamboo_sim.protocol.world.symbolic import Symbol, reference
+
+
+@dataclass(frozen=True)
+class Job:
+    """D x P agents, ``microbatches`` per pipeline, one layer a stage if ``layers`` is 0.
+
+    total: micro-batches of a step if the grid has been another one (0: D x microbatches);
+    spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
+    differ in their numerics, so that a mixture of two shows; learns: newcomers get their copies
+    while the others train; zones: over which agents are spread, ring neighbours apart (0: all
+    together); profiled: agents have measured what makes whole grids split their backward.
+    """
+
+    pipelines: int
+    stages: int
+    microbatches: int
+    replica: bool = True
+    steps: int = 3
+    layers: int = 0
+    spares: int = 0
+    save_every: int = 0
+    salted: bool = False
+    learns: bool = False
+    total: int = 0
+    policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
+    zones: int = 0
+    profiled: bool = False
+
+    def __str__(self) -> str:
+        mode = "Replica" if self.replica else "None"
+        extra = f" +{self.spares}" if self.spares else ""
+        extra += " learning" if self.learns else ""
+        extra += f" save/{self.save_every}" if self.save_every else ""
+        extra += f" {self.zones} zones" if self.zones else ""
+        extra += f" {self.layers} layers" if self.layers else ""
+        extra += f" {self.steps} steps" if self.steps != 3 else ""
+        extra += " profiled" if self.profiled else ""
+        extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
+        return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
+
+    @property
+    def num_layers(self) -> int:
+        return self.layers or self.stages
+
+    @cached_property
+    def agents(self) -> tuple[AgentId, ...]:
+        count = self.pipelines * self.stages + self.spares
+        return tuple(AgentId(f"a{i:02d}") for i in range(count))
+
+    @property
+    def at_start(self) -> tuple[AgentId, ...]:
+        return self.agents[: self.pipelines * self.stages]
+
+    def zone(self, name: AgentId) -> str:
+        """Where an agent runs: neighbours and copies of a stage apart, newcomers in turn."""
+        if not self.zones:
+            return "z"
+        number = int(name.lstrip(ascii_lowercase))
+        if name in self.at_start:
+            number = sum(divmod(number, self.stages))
+        return f"z{number % self.zones}"
+
+    @property
+    def costs(self) -> tuple[LayerCost, ...]:
+        """What agents have measured, if anything."""
+        cost = LayerCost(
+            1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True
+        )
+        return (cost,) * self.num_layers if self.profiled else ()
+
+    @cached_property
+    def arbiter_job(self) -> ArbiterJob:
+        spec = JobSpec(
+            model=FactorySpec("model:make"),
+            data=DataSpec("data:make"),
+            training=TrainingSpec(
+                steps=self.steps,
+                global_batch_size=self.total or self.pipelines * self.microbatches,
+                micro_batch_size=1,
+                optimizer=FactorySpec("optim:make"),
+            ),
+            pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
+            worker=WorkerSpec("image"),
+            checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
+            redundancy=RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE,
+            recovery=self.policy,
+            placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
+        )
+        learn_above_bytes = -1.0 if self.learns else inf
+        timing = Timing(join_grace_s=0.0, learn_above_bytes=learn_above_bytes)
+        return ArbiterJob("explore/job", "uid", spec, "{}", timing)
+
+    def expected(
+        self, batch: BatchShape, salts: tuple[int, ...]
+    ) -> tuple[list[list[Symbol]], list]:
+        """Versions and commit records of the undisturbed run."""
+        key = (self.num_layers, batch, self.steps, salts)
+        if key not in _REFERENCES:
+            _REFERENCES[key] = reference(
+                layers=self.num_layers,
+                batch=batch,
+                steps=self.steps,
+                salts=dict(enumerate(salts)),
+            )
+        return _REFERENCES[key]
+
+
+@cache
+def regridded(job: Job, pipelines: int, stages: int) -> Job:
+    """The same job on another grid; one object each, since plans are remembered by its spec."""
+    return replace(
+        job,
+        pipelines=pipelines,
+        stages=stages,
+        layers=job.num_layers,
+        total=job.total or job.pipelines * job.microbatches,
+    )
+
+
+_REFERENCES: dict[tuple, tuple] = {}

@@ -1,0 +1,96 @@
+"""What an agent may hold: the memory that a job's spec buys must suffice in every history.
+
+Undisturbed steps (no seat empty, after the target step), per agent of stage s in D pipelines:
+
+- activations: P - s, the cap of in-flight forwards;
+- boundary tensors: 2M, since an output replaces its input and a gradient its own, and M more that
+  come early from an agent that is a step ahead;
+- gradient buffers: the chunks that it collects, one leaf sum on its way into them, and the slices
+  that others sent it to reduce; where chunks cross pipelines also a chunk's leaf sums of others;
+  in the first step also the slices of one who was a step ahead of it under the plan before.
+
+In other steps activations are capped at P + 8 and one reserved; the rest is bounded only by the
+names of a step, since leaf sums of many may arrive before a slow collector folds the first.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import ceil
+from typing import TYPE_CHECKING
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.placement.plan import Pipeline, Plan
+from bamboo_sim.protocol.checker.verdict import Violation
+
+if TYPE_CHECKING:
+    from bamboo_sim.protocol.world.node import Node
+
+_EXTRA = 8
+_ACTIVATION, _BOUNDARY, _SUM, _SLICE = range(4)
+_GROUPS = {
+    Kind.ACT: _ACTIVATION,
+    Kind.OUT: _BOUNDARY,
+    Kind.INGRAD: _BOUNDARY,
+    Kind.PART: _SUM,
+    Kind.LEAF: _SUM,
+    Kind.FOLDED: _SUM,
+    Kind.CHUNK: _SLICE,
+}
+
+
+def check_memory(node: Node, plan: Plan) -> None:
+    """A Violation if the agent holds more than it may; ``plan``: the newest durable one."""
+    executor = node.executor
+    counts = [0, 0, 0, 0]
+    for item in executor.held:
+        group = _GROUPS.get(item[0])
+        if group is not None:
+            counts[group] += 1
+    if counts[_ACTIVATION] > len(plan.cut) + _EXTRA + 1:
+        raise Violation(f"{node.name} holds {counts[_ACTIVATION]} activations")
+    if executor.step > plan.target and plan.fence == executor.fence == executor.installed:
+        stages = _stages(plan.pipelines)
+        if stages is not None and node.name in stages:
+            _check_undisturbed(node, plan, stages[node.name], counts)
+
+
+@lru_cache
+def _stages(pipelines: tuple[Pipeline, ...]) -> dict[AgentId, int] | None:
+    """Everyone's stage if no seat is empty."""
+    found = {a: s for pipeline in pipelines for s, a in enumerate(pipeline) if a is not None}
+    return found if len(found) == len(pipelines) * len(pipelines[0]) else None
+
+
+def _check_undisturbed(node: Node, plan: Plan, stage: int, counts: list[int]) -> None:
+    batch, pipelines = plan.batch, len(plan.pipelines)
+    held = {
+        "activations": counts[_ACTIVATION],
+        "boundary tensors": counts[_BOUNDARY],
+        "gradient buffers": counts[_SUM] + counts[_SLICE] / batch.chunks,
+    }
+    most = {
+        "activations": len(plan.cut) - stage,
+        "boundary tensors": 3 * ceil(batch.leaves / pipelines) * batch.leaf_size,
+        "gradient buffers": most_gradients(batch, pipelines)
+        + (_ahead(batch) if node.executor.step == plan.target + 1 else 0),
+    }
+    for what, count in held.items():
+        if count > most[what]:
+            raise Violation(f"{node.name} holds {count:g} {what}, more than {most[what]:g}")
+
+
+def _ahead(batch: BatchShape) -> float:
+    """Buffers that the slices of others make on any grid."""
+    shares = {ceil(batch.chunks / d) for d in range(1, batch.chunks + 1)}
+    return max(share * (batch.chunks - share) / batch.chunks for share in shares)
+
+
+def most_gradients(batch: BatchShape, pipelines: int) -> float:
+    """Buffers of one stage's size on one agent in an undisturbed step, in any order of arrival."""
+    own = ceil(batch.chunks / pipelines)
+    slices = ceil(batch.chunks / pipelines) * (batch.chunks - own) / batch.chunks
+    crossing = ceil(batch.leaves / batch.chunks) if batch.chunks % pipelines else 0
+    return own + 1 + slices + crossing

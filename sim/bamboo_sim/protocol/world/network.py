@@ -1,0 +1,145 @@
+"""What is under way between agents and operators, and which links lose everything.
+
+A message is (from, to, content). Between agents the content is a tuple (Transmit, payload) and any
+order is possible; a session with an operator is a stream, and so are the writes of durable facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from random import Random
+from typing import Any
+
+from bamboo_core.model.ids import AgentId
+
+OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
+"""Ends of links that are no agents. Cut links name the operator in force ``OPERATOR``."""
+
+Message = tuple[AgentId, AgentId, Any]
+Link = tuple[AgentId, AgentId]
+
+
+class Network:
+    """``operators``: names of those that run; cut: directed links that are broken; frozen: agents
+    that stand still; held: messages from and to them, which wait."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self.cut: set[Link] = set()
+        self.operators: set[AgentId] = {OPERATOR}
+        self.frozen: set[AgentId] = set()
+        self.held: list[Message] = []
+
+    def copy(self) -> Network:
+        """An independent copy; messages are shared."""
+        new = Network.__new__(Network)
+        new.messages, new.cut = self.messages.copy(), self.cut.copy()
+        new.operators = self.operators.copy()
+        new.frozen, new.held = self.frozen.copy(), self.held.copy()
+        return new
+
+    def post(self, source: AgentId, target: AgentId, content: Any) -> None:
+        """Send; a broken link loses it."""
+        if not self.cut or not self._is_cut(source, target):
+            waits = self.frozen and (source in self.frozen or target in self.frozen)
+            (self.held if waits else self.messages).append((source, target, content))
+
+    def freeze(self, name: AgentId) -> None:
+        """The agent stands still, and so does all that is under way from and to it."""
+        self.frozen.add(name)
+        self._part(self.held + self.messages)
+
+    def thaw(self, name: AgentId) -> None:
+        """It goes on as if nothing had been."""
+        self.frozen.discard(name)
+        self._part(self.messages + self.held)
+
+    def _part(self, messages: list[Message]) -> None:
+        """Those that wait, and the others."""
+        self.held = [m for m in messages if not self.frozen.isdisjoint(m[:2])]
+        self.messages = [m for m in messages if self.frozen.isdisjoint(m[:2])]
+
+    def _keep(self, is_kept: Callable[[Message], bool]) -> None:
+        self.messages = [m for m in self.messages if is_kept(m)]
+        self.held = [m for m in self.held if is_kept(m)]
+
+    def _is_cut(self, source: AgentId, target: AgentId) -> bool:
+        ends = (OPERATOR if x in self.operators else x for x in (source, target))
+        return tuple(ends) in self.cut
+
+    def reaches(self, name: AgentId) -> bool:
+        """Whether the agent and the operators hear each other."""
+        return not self.cut or not {(name, OPERATOR), (OPERATOR, name)} & self.cut
+
+    def is_whole(self, one: AgentId, other: AgentId) -> bool:
+        """Whether two agents hear each other."""
+        return not self.cut or not {(one, other), (other, one)} & self.cut
+
+    def break_links(self, links: Iterable[Link]) -> None:
+        """They lose what is on them and all that follows."""
+        self.cut |= set(links)
+        self._keep(lambda m: not self._is_cut(m[0], m[1]))
+
+    def end_session(self, one: AgentId, other: AgentId) -> None:
+        """What is under way in it is lost."""
+        pair = {one, other}
+        self._keep(lambda m: {m[0], m[1]} != pair)
+
+    def forget(self, name: AgentId, fate: int, rng: Random) -> None:
+        """An agent has died; ``fate`` of what it had sent: 0 delivered, 1 lost, 2 half of it,
+        3 + i: number i is lost, with all that it had sent to the same one later."""
+        late = {id(m) for m in self.tail(name, fate - 3)} if fate >= 3 else set[int]()
+        self._keep(
+            lambda m: (
+                m[1] != name
+                and not (m[0] == name and (fate == 1 or (fate == 2 and rng.random() < 0.5)))
+                and id(m) not in late
+            )
+        )
+        self.thaw(name)
+
+    def tail(self, name: AgentId, number: int) -> list[Message]:
+        """Message ``number`` of those under way that the agent has sent (there may be fewer), and
+        what follows it in its stream."""
+        sent = [m for m in self.messages if m[0] == name]
+        return [m for m in sent[number:] if m[1] == sent[number][1]]
+
+    def forget_operator(self, name: AgentId, *, lossy: bool, rng: Random) -> None:
+        """An operator has died; lossy: some of what it had sent never left."""
+        self._keep(
+            lambda m: (
+                m[1] != name
+                and m[0] not in (WATCH, STORE)
+                and not (m[0] == name and lossy and rng.random() < 0.5)
+            )
+        )
+
+    def duplicate(self) -> None:
+        """Everything between agents that is under way comes twice."""
+        self.messages += [m for m in self.messages if type(m[2]) is tuple]
+
+    def take(self, choice: int) -> Message:
+        """The message, or that of its stream which must come before it."""
+        source, target, _ = self.messages[choice]
+        if source != WATCH and (source in self.operators or target in self.operators):
+            choice = next(
+                i for i, m in enumerate(self.messages) if m[0] == source and m[1] == target
+            )
+        return self.messages.pop(choice)
+
+
+def choose(policy: str, messages: list[Message], ready: int, rng: Random) -> int:
+    """Which event comes next: a message, or (len(messages) + i) the work of agent i of ready."""
+    if policy == "fifo":
+        return 0
+    count = len(messages)
+    if policy == "late" and ready:
+        return count + rng.randrange(ready)
+    if policy == "slow-control":
+        data = [i for i, m in enumerate(messages) if type(m[2]) is tuple]
+        pick = rng.randrange(len(data) + ready or 1)
+        if pick < len(data):
+            return data[pick]
+        if ready:
+            return count + pick - len(data)
+    return int(rng.random() * (count + ready))

@@ -1,0 +1,109 @@
+"""The explored control plane: arbiters, the API server's durable facts, the planner's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import ComputePlan, Goal, Persist
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.placement.plan import Plan
+from bamboo_core.planning.requests import Decision, PlannerFault, PlanResult
+from bamboo_sim.protocol.checker.seats import Seats, as_durable, facts_of
+from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.world.clone import clone
+from bamboo_sim.protocol.world.job import Job, regridded
+from bamboo_sim.protocol.world.network import OPERATOR
+from bamboo_sim.protocol.world.plans import Plans
+
+PLANS = Plans()
+
+
+class Operators:
+    """arbiters: all that run; leader: the one in force; plan: the newest durable one;
+    seats: who has which.
+
+    A deposed one may go on for a while (two operators); it cannot write.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self.durable = Durable()
+        self.leader = OPERATOR
+        self.goal = Goal(job.pipelines, expected=frozenset(job.at_start))
+        self.arbiters = {OPERATOR: Arbiter(job.arbiter_job, self.durable, 1)}
+        self.batch: BatchShape | None = None
+        self.plan: Plan | None = None
+        self._plans: tuple[Plan, ...] = ()
+        self.seats = Seats()
+
+    def copy(self) -> Operators:
+        """An independent copy."""
+        new = Operators.__new__(Operators)
+        new.__dict__.update(self.__dict__)
+        new.seats = self.seats.copy()
+        new.arbiters = {name: clone(arbiter) for name, arbiter in self.arbiters.items()}
+        return new
+
+    @property
+    def arbiter(self) -> Arbiter:
+        """The one in force."""
+        return self.arbiters[self.leader]
+
+    @property
+    def stages(self) -> int:
+        """P as the spec has it now."""
+        return self._job.stages
+
+    def regrid(self, pipelines: int, stages: int) -> None:
+        """Another spec for the arbiters that start from now on, another goal for all."""
+        self._job = regridded(self._job, pipelines, stages)
+        self.goal = replace(self.goal, pipelines=pipelines)
+
+    def start_anew(self) -> None:
+        """The same leader's arbiter, with the durable facts and the newest spec only."""
+        term = self.arbiter.fence.term
+        self.arbiters[self.leader] = Arbiter(self._job.arbiter_job, self.durable, term)
+
+    def replace_leader(self, *, split: bool) -> AgentId:
+        """A new one with the durable facts only; split: the old one goes on, too."""
+        term = self.arbiter.fence.term + 1
+        if not split:
+            self.arbiters.clear()
+        self.leader = AgentId(f"operator-{term}")
+        self.durable = replace(self.durable, term=term)
+        self.arbiters[self.leader] = Arbiter(self._job.arbiter_job, self.durable, term)
+        return self.leader
+
+    def deposed(self) -> Iterator[AgentId]:
+        """Those that run without being in force."""
+        return iter(self.arbiters.keys() - {self.leader})
+
+    def persist(self, write: Persist) -> bool:
+        """Write the facts; the API server refuses those of a deposed leader."""
+        if write.durable.term < self.durable.term:
+            return False
+        if write.durable.plan < self.durable.plan:
+            raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
+        self.seats.written(write.durable)
+        self.durable = write.durable
+        for plan in self._plans:  # a loss or another goal while planning: one of them is directed
+            is_it = plan.fence == write.durable.plan
+            if is_it and facts_of(as_durable(plan)) == facts_of(write.durable):
+                self.plan, self._plans = plan, ()
+        return True
+
+    def answer(self, wanted: ComputePlan) -> PlanResult:
+        """The planner's."""
+        result: Any = PLANS.answer(wanted)
+        if isinstance(result, PlannerFault):
+            raise Violation(result.message)
+        if isinstance(result, Decision):
+            self.batch = result.plan.batch
+            self._plans = (*self._plans, result.plan)
+            self.seats.made(result)
+        return result

@@ -1,0 +1,95 @@
+"""The production planner with a memory: equal facts give equal plans, so they are computed once."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter.events import ComputePlan
+from bamboo_core.model.ids import Fence
+from bamboo_core.placement.plan import Plan
+from bamboo_core.planning import planner
+from bamboo_core.planning.requests import Decision, PlanRequest, PlanResult
+
+_MOST = 20_000
+_PLAIN = [
+    f.name
+    for f in fields(PlanRequest)
+    if f.name not in ("fence", "spec", "participants", "reports")
+]
+_LASTING = [
+    f.name
+    for f in fields(Plan)
+    if f.name not in ("fence", "step_cut", "target", "leaving", "rushed")
+]
+"""What the steps after the target depend on."""
+
+
+class Plans:
+    """Answers of the planner by the facts of the request; fences are put in afterwards."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[tuple[Any, ...], PlanResult]] = {}
+        self._undisturbed: dict[tuple[Any, ...], Any] = {}
+        self._specs: dict[int, JobSpec] = {}
+
+    def answer(self, wanted: ComputePlan) -> PlanResult:
+        """What ``planner.compute`` says."""
+        request = wanted.request
+        self._specs[id(request.spec)] = request.spec  # none of these numbers is given again
+        facts = _facts(request)
+        key = hash(facts)
+        known = self._known.get(key)
+        if known is None or known[0] != facts:
+            if len(self._known) > _MOST:
+                self._known.clear()
+            known = self._known[key] = facts, self._compute(request)
+        return _fenced(known[1], request.fence)
+
+    def _compute(self, request: PlanRequest) -> PlanResult:
+        return _Remembering(request, self._undisturbed).answer()
+
+
+class _Remembering(planner._Planning):
+    """Steps that nothing disturbs depend on the plan alone."""
+
+    def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
+        super().__init__(request)
+        self._known = known
+
+    def answer(self) -> PlanResult:
+        try:
+            return self.decide()
+        except planner._NoPlanError as none:
+            return none.result
+
+    def _undisturbed(self, plan: Plan) -> Any:
+        facts = {f: getattr(plan, f) for f in _LASTING}
+        facts |= {name: tuple(facts[name].items()) for name in ("wants", "learns")}
+        left = plan.last - plan.target
+        key = (id(self._spec), *facts.values(), min(left, 2))
+        if key not in self._known:
+            self._known[key] = super()._undisturbed(plan)
+        return self._known[key]
+
+
+def _facts(request: PlanRequest) -> tuple[Any, ...]:
+    """Everything but the fence; the spec by identity."""
+    reports = tuple(
+        (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
+        for a, r in request.reports.items()
+    )
+    return (
+        id(request.spec),
+        tuple(request.participants),
+        reports,
+        *[getattr(request, name) for name in _PLAIN],
+    )
+
+
+def _fenced(result: PlanResult, fence: Fence) -> PlanResult:
+    if not isinstance(result, Decision):
+        return result
+    directives = {a: replace(d, fence=fence) for a, d in result.directives.items()}
+    return replace(result, plan=replace(result.plan, fence=fence), directives=directives)

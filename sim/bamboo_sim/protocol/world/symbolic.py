@@ -1,0 +1,312 @@
+"""The symbolic compute back end: a tensor is a hash of operation and inputs.
+
+Symbols are made layer by layer, so that they do not depend on the cut, the grid or who computed
+what; equal final symbols mean that exactly the same arithmetic was done, each micro-batch once.
+:func:`reference` is that arithmetic as a sequential program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape, tree_order
+from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.messages import CommitRecord
+
+Symbol = int
+
+_DATA, _INIT, _FORWARD, _LOSS, _INPUT_GRADIENT, _WEIGHT_GRADIENT = range(101, 107)
+_FOLD, _SLICE, _TREE, _REDUCED, _COMMIT, _UPDATE, _SCORE = range(107, 114)
+_VALIDATION = 114
+
+
+class SymbolError(Exception):
+    """What was computed cannot be right: votes differ, a layer has no vote."""
+
+
+def symbol(*parts: int) -> Symbol:
+    """The hash that stands for an operation on these inputs."""
+    return hash(parts)
+
+
+class Symbolic:
+    """Payloads of one agent, by item name; ``layers``: layer -> symbol of its present version."""
+
+    def __init__(self, agent: AgentId, num_layers: int, batch: BatchShape) -> None:
+        self.agent, self.num_layers, self.batch = agent, num_layers, batch
+        self.store: dict[Item, Any] = {}
+        self.layers: dict[int, Symbol] = {}
+        self.salt = 0
+
+    def copy(self) -> Symbolic:
+        """An independent copy; symbols are shared."""
+        new = Symbolic.__new__(Symbolic)
+        new.agent, new.num_layers = self.agent, self.num_layers
+        new.batch, new.salt = self.batch, self.salt
+        new.store, new.layers = self.store.copy(), self.layers.copy()
+        return new
+
+    # ------------------------------------------------------------ items from and to others
+
+    def payload(self, item: Item) -> Any:
+        """What is sent for an item."""
+        return self.layers[item.lo] if item.kind is Kind.VER else self.store[item]
+
+    def accept(self, item: Item, payload: Any) -> None:
+        """Keep what a peer has sent."""
+        if item.kind is Kind.VER:
+            self.layers[item.lo] = payload
+        else:
+            self.store[item] = payload
+
+    def drop(self, item: Item) -> None:
+        """Forget a payload."""
+        if item.kind is Kind.VER:
+            self.layers.pop(item.lo, None)
+        else:
+            self.store.pop(item, None)
+
+    def record(self, step: int, layer: int) -> None:
+        """The file of a layer has been written: its record holds the symbol itself."""
+        self.store[Item(Kind.FILE, step, layer, layer + 1)] = self.layers[layer]
+
+    # ------------------------------------------------------------ instructions
+
+    def run(
+        self, instruction: Instruction, files: Mapping[int, Symbol] | None = None
+    ) -> CommitRecord | None:
+        """Perform it (absolute steps). COMMIT returns its record; ``files``: what LOAD reads."""
+        match instruction.op:
+            case Op.INIT:
+                for layer in range(instruction.lo, instruction.hi):
+                    self.layers[layer] = initial(layer)
+            case Op.LOAD:
+                assert files is not None
+                for layer in range(instruction.lo, instruction.hi):
+                    self.layers[layer] = files[layer]
+            case Op.COMMIT:
+                return self._commit(instruction)
+            case op:
+                self._perform[op](self, instruction)
+        return None
+
+    def _forward(self, task: Instruction) -> None:
+        k, lo, hi, m = task.step, task.lo, task.hi, task.index
+        x = self.store[Item(Kind.OUT, k, lo, 0, m)] if lo else symbol(_DATA, k, m)
+        acts = []
+        for layer in range(lo, hi):
+            acts.append((x, self.layers[layer]))
+            x = symbol(_FORWARD, self.layers[layer], x)
+        if hi < self.num_layers:
+            self.store[Item(Kind.OUT, k, hi, 0, m)] = x
+        self.store[Item(Kind.ACT, k, lo, hi, m)] = (tuple(acts), x)
+
+    def _gradients(self, task: Instruction) -> Iterator[tuple[int, Symbol, Symbol, Symbol]]:
+        """(layer, its input, gradient by its output, gradient by its input), deepest first."""
+        k, lo, hi, m = task.step, task.lo, task.hi, task.index
+        acts, out = self.store[Item(Kind.ACT, k, lo, hi, m)]
+        last = hi == self.num_layers
+        gradient = symbol(_LOSS, out) if last else self.store[Item(Kind.INGRAD, k, hi, 0, m)]
+        for layer in range(hi - 1, lo - 1, -1):
+            x, weights = acts[layer - lo]
+            below = symbol(_INPUT_GRADIENT, weights, x, gradient)
+            yield layer, x, gradient, below
+            gradient = below
+
+    def _backward_input(self, task: Instruction) -> None:
+        for layer, _, _, below in self._gradients(task):
+            if layer == task.lo:
+                self.store[Item(Kind.INGRAD, task.step, task.lo, 0, task.index)] = below
+
+    def _backward_weight(self, task: Instruction) -> None:
+        k, lo, hi, m = task.step, task.lo, task.hi, task.index
+        leaf, before = self.batch.leaf_of(m), m % self.batch.leaf_size
+        sums = [0] * (hi - lo)
+        if before:
+            sums = list(self.store[Item(Kind.PART, k, lo, hi, leaf, before)])
+        for layer, x, gradient, _ in self._gradients(task):
+            sums[layer - lo] = symbol(_WEIGHT_GRADIENT, sums[layer - lo], x, gradient)
+        full = before + 1 == self.batch.leaf_size
+        name = (
+            Item(Kind.LEAF, k, lo, hi, leaf)
+            if full
+            else Item(Kind.PART, k, lo, hi, leaf, before + 1)
+        )
+        self.store[name] = tuple(sums)
+
+    def _backward(self, task: Instruction) -> None:
+        self._backward_weight(task)
+        if task.lo:
+            self._backward_input(task)
+
+    def _fold(self, task: Instruction) -> None:
+        k, lo, hi, leaf = task.step, task.lo, task.hi, task.index
+        chunk = self.batch.chunk_of(leaf)
+        leaves = self.batch.leaves_of(chunk)
+        done = leaf - leaves.start
+        sums = self.store[Item(Kind.LEAF, k, lo, hi, leaf)]
+        if done:
+            before = self.store[Item(Kind.FOLDED, k, lo, hi, chunk, done)]
+            sums = tuple(symbol(_FOLD, a, b) for a, b in zip(before, sums, strict=True))
+        if done + 1 < len(leaves):
+            self.store[Item(Kind.FOLDED, k, lo, hi, chunk, done + 1)] = sums
+            return
+        for z in range(self.batch.chunks):
+            pieces = tuple(symbol(_SLICE, z, x) for x in sums)
+            self.store[Item(Kind.CHUNK, k, lo, hi, chunk, z)] = pieces
+
+    def _reduce(self, task: Instruction) -> None:
+        k, lo, hi, z = task.step, task.lo, task.hi, task.index
+        chunks = [self.store[Item(Kind.CHUNK, k, lo, hi, c, z)] for c in range(self.batch.chunks)]
+        reduced = tuple(_tree([chunk[i] for chunk in chunks]) for i in range(hi - lo))
+        self.store[Item(Kind.RED, k, lo, hi, 0, z)] = reduced
+
+    def _reduced(self, cut: tuple[int, int], step: int, layer: int) -> Symbol:
+        slices = (
+            self.store[Item(Kind.RED, step, *cut, 0, z)][layer - cut[0]]
+            for z in range(self.batch.chunks)
+        )
+        return symbol(_REDUCED, *slices)
+
+    def _vote(self, task: Instruction) -> None:
+        pairs = zip(task.ranges[::2], task.ranges[1::2], strict=True)
+        ballot = {
+            layer: self._reduced(cut, task.step, layer)
+            for cut, held in pairs
+            for layer in range(*held)
+        }
+        self.store[Item(Kind.VOTE, task.step, agent=self.agent)] = ballot
+
+    def _commit(self, task: Instruction) -> CommitRecord:
+        scores = self._scores(task.step)
+        if not task.agents:
+            return CommitRecord(task.step, validation_loss=scores)
+        found: dict[int, Symbol] = {}
+        for agent in task.agents:
+            for layer, ballot in self.store[Item(Kind.VOTE, task.step, agent=agent)].items():
+                if found.setdefault(layer, ballot) != ballot:
+                    raise SymbolError(f"votes for layer {layer} of step {task.step} differ")
+        lacking = sorted(set(range(self.num_layers)) - found.keys())
+        if lacking:
+            raise SymbolError(f"no vote covers layers {lacking} of step {task.step}")
+        total = committed(task.step, [found[x] for x in range(self.num_layers)])
+        record = CommitRecord(task.step, loss=_as_float(total), validation_loss=scores)
+        self.store[Item(Kind.COMMIT, task.step)] = record
+        return record
+
+    def _scores(self, step: int) -> float | None:
+        names = sorted(i for i in self.store if i.kind is Kind.SCORE and i.step == step)
+        return _as_float(symbol(*(self.store[i] for i in names))) if names else None
+
+    def _validate(self, task: Instruction) -> None:
+        k, lo, hi, m = task.step, task.lo, task.hi, task.index
+        x = self.store[Item(Kind.EVAL, k, lo, 0, m)] if lo else symbol(_VALIDATION, m)
+        for layer in range(lo, hi):
+            x = symbol(_FORWARD, self.layers[layer], x)
+        if hi < self.num_layers:
+            self.store[Item(Kind.EVAL, k, hi, 0, m)] = x
+        else:
+            self.store[Item(Kind.SCORE, k, 0, 0, m)] = symbol(_SCORE, x)
+
+    def _update(self, task: Instruction) -> None:
+        cut, k = task.ranges[0], task.step
+        record: CommitRecord = self.store[Item(Kind.COMMIT, k)]
+        for layer in range(task.lo, task.hi):
+            gradient = self._reduced(cut, k, layer)
+            self.layers[layer] = updated(self.layers[layer], gradient, record, self.salt)
+
+    @staticmethod
+    def _nothing(task: Instruction) -> None:
+        """SAVE and SEAL are the shell's."""
+
+    _perform: dict[Op, Callable[..., None]] = {  # noqa: RUF012 - a table of methods
+        Op.F: _forward,
+        Op.I: _backward_input,
+        Op.W: _backward_weight,
+        Op.B: _backward,
+        Op.FOLD: _fold,
+        Op.REDUCE: _reduce,
+        Op.VOTE: _vote,
+        Op.V: _validate,
+        Op.UPDATE: _update,
+    }
+
+
+def initial(layer: int) -> Symbol:
+    """Version 0."""
+    return symbol(_INIT, layer)
+
+
+def updated(weights: Symbol, gradient: Symbol, record: CommitRecord, salt: int = 0) -> Symbol:
+    """The next version; ``salt`` marks the attempt where attempts shall be told apart."""
+    return symbol(_UPDATE, weights, gradient, int(record.loss), salt)
+
+
+def committed(step: int, gradients: list[Symbol]) -> Symbol:
+    """What the commit record of a step stands for."""
+    return symbol(_COMMIT, step, *gradients)
+
+
+def _as_float(value: Symbol) -> float:
+    """A symbol as an exact float, since records carry floats."""
+    return float(value & ((1 << 52) - 1))
+
+
+def _tree(parts: list[Symbol]) -> Symbol:
+    for into, other in tree_order(len(parts)):
+        parts[into] = symbol(_TREE, parts[into], parts[other])
+    return parts[0]
+
+
+def reference(
+    *, layers: int, batch: BatchShape, steps: int, salts: Mapping[int, int] | None = None
+) -> tuple[list[list[Symbol]], list[CommitRecord]]:
+    """Versions 0..steps of every layer, and the commit records, computed in one loop.
+
+    salts: step -> salt of the attempt in which it was done for good (default 0).
+    """
+    weights = [[initial(layer) for layer in range(layers)]]
+    records = []
+    for step in range(steps):
+        gradients = _sequential_step(weights[-1], batch, step)
+        record = CommitRecord(step, loss=_as_float(committed(step, gradients)))
+        salt = salts[step] if salts is not None else 0
+        records.append(record)
+        weights.append(
+            [updated(w, g, record, salt) for w, g in zip(weights[-1], gradients, strict=True)]
+        )
+    return weights, records
+
+
+def _sequential_step(weights: list[Symbol], batch: BatchShape, step: int) -> list[Symbol]:
+    layers = range(len(weights))
+    chunks: list[list[Symbol]] = []
+    for c in range(batch.chunks):
+        total: list[Symbol] = []
+        for leaf in batch.leaves_of(c):
+            sums = _leaf_sum(weights, batch, step, leaf)
+            total = [symbol(_FOLD, total[x], sums[x]) for x in layers] if total else sums
+        chunks.append(total)
+    out = []
+    for x in layers:
+        slices = (
+            _tree([symbol(_SLICE, z, chunk[x]) for chunk in chunks]) for z in range(batch.chunks)
+        )
+        out.append(symbol(_REDUCED, *slices))
+    return out
+
+
+def _leaf_sum(weights: list[Symbol], batch: BatchShape, step: int, leaf: int) -> list[Symbol]:
+    sums = [0] * len(weights)
+    for m in batch.microbatches_of(leaf):
+        inputs = [symbol(_DATA, step, m)]
+        for w in weights:
+            inputs.append(symbol(_FORWARD, w, inputs[-1]))
+        gradient = symbol(_LOSS, inputs[-1])
+        for x in reversed(range(len(weights))):
+            sums[x] = symbol(_WEIGHT_GRADIENT, sums[x], inputs[x], gradient)
+            gradient = symbol(_INPUT_GRADIENT, weights[x], inputs[x], gradient)
+    return sums

@@ -1,0 +1,75 @@
+"""Plans of the real planner for agents of a test, from the reports that they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from bamboo_core.api.spec import JobSpec, PipelinesSpec
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.placement.plan import Plan
+from bamboo_core.planning import planner
+from bamboo_core.planning.requests import Decision, Participant, PlanRequest
+from bamboo_core.protocol.messages import LayerCost, Manifest, Peer, Report
+
+
+def grid_of(job: JobSpec, *, pipelines: int, stages: int) -> JobSpec:
+    """The same job on another grid."""
+    return replace(job, pipelines=PipelinesSpec(pipelines, stages, min=1, max=max(4, pipelines)))
+
+
+def names(count: int, prefix: str = "a") -> tuple[AgentId, ...]:
+    return tuple(AgentId(f"{prefix}{i:02d}") for i in range(count))
+
+
+def decide(
+    job: JobSpec,
+    *,
+    fence: Fence,
+    layers: int,
+    reports: Mapping[AgentId, Report],
+    batch: BatchShape,
+    before: Plan | None = None,
+    manifest: Manifest | None = None,
+    peers: Sequence[Peer] = (),
+    validation_samples: int = 0,
+    is_last: bool = False,
+    costs: tuple[LayerCost, ...] = (),
+) -> Decision:
+    """What the operator would decide. AssertionError with the planner's verdict if there is none.
+
+    before: the plan in force; is_last: suspend after the target step.
+    """
+    known = {peer.agent: peer for peer in peers}
+    participants = {}
+    for i, agent in enumerate(sorted(reports)):
+        peer = known.get(agent, Peer(agent, "", "", b""))
+        participants[agent] = Participant(
+            f"z{i % 3}", f"n{i}", peer.data_address, peer.liveness_address, peer.key
+        )
+    request = PlanRequest(
+        fence=fence,
+        spec=job,
+        batch=batch,
+        layers=layers,
+        costs=costs,
+        validation_samples=validation_samples,
+        pipelines=job.pipelines.count,
+        grid=before.pipelines if before else (),
+        cut=before.cut if before else (),
+        step_cut=before.step_cut if before else (),
+        target=before.target if before else 0,
+        participants=participants,
+        reports=dict(reports),
+        draining=frozenset(),
+        rushed=frozenset(),
+        manifests=(manifest,) if manifest else (),
+        base=manifest.step - 1 if manifest else -1,
+        has_voter=before is not None,
+        is_full=before is None,
+        is_last=is_last,
+    )
+    result = planner.compute(request)
+    assert isinstance(result, Decision), result
+    return result

@@ -1,0 +1,39 @@
+"""One back end of an agent, without executor and transport."""
+
+from __future__ import annotations
+
+from bamboo_agent.compute.backend import Backend
+from bamboo_agent.compute.serialization import pack, unpack
+from bamboo_agent.worker.main import build_setting
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import parse_instruction
+from bamboo_core.protocol.messages import CommitRecord
+from bamboo_sim.workers import plans
+from bamboo_sim.workers.fleet import CPU
+from bamboo_sim.workers.jobs import tiny_gpt
+
+BATCH = BatchShape(4, 2, 1)
+
+
+class Bench:
+    """One back end, driven by instructions in text form."""
+
+    def __init__(self, number=0):
+        self.setting, _ = build_setting(plans.names(number + 1)[number], tiny_gpt(), CPU)
+        self.commits: dict[int, CommitRecord] = {}
+        self.backend = Backend(self.setting, lambda *_: None, self.commits)
+        self.backend.adopt_batch(BATCH)
+
+    def run(self, *lines):
+        record = None
+        for line in lines:
+            record = self.backend.run(parse_instruction(line))
+        return record
+
+    def give(self, item, other):
+        """Send an item to another bench, through its plain form."""
+        parcel = pack(self.backend.payload(item))
+        other.backend.accept(item, unpack(item.kind, parcel.meta, parcel.tensors, CPU))
+
+    def weights(self, layer):
+        return self.backend.layers[layer].record().tensors

@@ -1,0 +1,279 @@
+"""Checkpoints: written whole or not at all, refused when altered, restored into any grid."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from test_equality import assert_equal
+
+from bamboo_agent.compute.layers import LayerRecord
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
+from bamboo_core.model.ids import Fence
+from bamboo_core.model.items import Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.protocol.messages import BadCheckpoint, Progress, Sealed
+from bamboo_sim.workers import plans, reference
+from bamboo_sim.workers.fleet import Fleet
+from bamboo_sim.workers.jobs import tiny_gpt
+from bamboo_sim.workers.processes import ProcessFleet
+
+BATCH = BatchShape(reference.G, 2, 4)
+FIRST = Fence(0, 1, 1)
+RECORD = LayerRecord({"param/w": torch.arange(4.0), "optim/w/step": torch.tensor(3.0)}, '{"a": 1}')
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    return Checkpoints(f"file://{tmp_path}", "uid")
+
+
+def write(checkpoints, *, attempt=0, step=3, layers=2):
+    files = [
+        checkpoints.write_layer(attempt=attempt, step=step, layer=x, record=RECORD)
+        for x in range(layers)
+    ]
+    return checkpoints.seal(Header(attempt, step, 7, BATCH), files), files
+
+
+def test_a_layer_comes_back_as_it_was(checkpoints):
+    manifest, _ = write(checkpoints)
+    found = checkpoints.read_layer(manifest, 1)
+    assert found.extra == RECORD.extra
+    assert found.tensors.keys() == RECORD.tensors.keys()
+    assert all(torch.equal(found.tensors[n], t) for n, t in RECORD.tensors.items())
+
+
+def test_a_scan_finds_complete_checkpoints_in_order_and_no_temporary_files(checkpoints, tmp_path):
+    manifests = [write(checkpoints, attempt=a, step=s)[0] for a, s in ((0, 3), (0, 12), (1, 5))]
+    checkpoints.write_layer(attempt=1, step=9, layer=0, record=RECORD)  # never sealed
+    assert checkpoints.scan() == (manifests, [])
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_a_job_sees_its_own_checkpoints_only(checkpoints, tmp_path):
+    write(checkpoints)
+    assert Checkpoints(str(tmp_path), "another uid").scan() == ([], [])
+
+
+def test_a_torn_file_is_found_by_the_scan(checkpoints):
+    good, _ = write(checkpoints, step=1)
+    _, files = write(checkpoints, step=2)
+    path = Path(files[1].path)
+    path.write_bytes(path.read_bytes()[:-3])
+    found, (error,) = checkpoints.scan()
+    assert found == [good]
+    assert (error.attempt, error.step) == (0, 2)
+    assert str(path) in str(error)
+    assert f"expected {files[1].num_bytes} bytes" in str(error)
+
+
+def test_a_missing_file_is_found_by_the_scan(checkpoints):
+    _, files = write(checkpoints)
+    Path(files[0].path).unlink()
+    assert "is missing" in str(checkpoints.scan()[1][0])
+
+
+def test_a_manifest_that_is_none_is_found_by_the_scan(checkpoints):
+    manifest, _ = write(checkpoints)
+    for text, complaint in (("{", "is no manifest"), ('{"format": 99}', "has format 99")):
+        Path(manifest.path).write_text(text)
+        assert complaint in str(checkpoints.scan()[1][0])
+
+
+def test_an_altered_file_is_refused_when_it_is_read(checkpoints):
+    manifest, files = write(checkpoints)
+    path = Path(files[0].path)
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"layer-0000.* has been altered"):
+        checkpoints.read_layer(manifest, 0)
+    path.write_bytes(data[:-1])
+    with pytest.raises(CheckpointError, match=r"layer-0000.* is torn"):
+        checkpoints.read_layer(manifest, 0)
+
+
+def test_an_altered_manifest_is_refused(checkpoints):
+    manifest, _ = write(checkpoints)
+    with pytest.raises(CheckpointError, match="has been altered"):
+        checkpoints.read_layer(replace(manifest, digest="0"), 0)
+    with pytest.raises(CheckpointError, match="has 2 layers, none is layer 2"):
+        checkpoints.read_layer(manifest, 2)
+    with pytest.raises(CheckpointError, match=r"reading .* failed: No such file"):
+        checkpoints.read_layer(replace(manifest, path="/nowhere"), 0)
+
+
+def test_only_the_newest_are_kept(checkpoints):
+    manifests = [write(checkpoints, step=step)[0] for step in (1, 2, 3, 4)]
+    later = write(checkpoints, attempt=1, step=2)[0]
+    checkpoints.prune(keep=2, newest=manifests[3])
+    assert checkpoints.scan()[0] == [*manifests[2:], later]
+    assert not Path(manifests[0].path).parent.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError, match=r"writing .*layer-0000.* failed: \w+"):
+        write(Checkpoints(f"{tmp_path}/file", "uid"))
+
+
+def test_a_probe_says_whether_checkpoints_can_be_written(checkpoints, tmp_path):
+    checkpoints.probe()
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(CheckpointError) as refusal:
+        Checkpoints(f"{tmp_path}/file", "uid").probe()
+    assert refusal.value.cause == f"writing below {tmp_path}/file/uid failed: Not a directory"
+
+
+def test_an_address_that_nobody_knows_is_one_sentence():
+    with pytest.raises(CheckpointError, match=r"checkpoint\.uri 'nosuch://x' cannot be used"):
+        Checkpoints("nosuch://x", "uid")
+
+
+@contextlib.contextmanager
+def full_disk():
+    """Files may not grow beyond 100 bytes: the same path as a full disk.
+
+    For as few lines as can be: pytest's own output may go to a file, too.
+    """
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing_behind(checkpoints, tmp_path):
+    with pytest.raises(CheckpointError, match="failed: File too large"), full_disk():
+        write(checkpoints)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+# ---------------------------------------------------------------- in a fleet
+
+
+def plan(fleet, fence, reports, *, grid, **more):
+    decision = plans.decide(
+        plans.grid_of(fleet.job, pipelines=grid[0], stages=grid[1]),
+        fence=fence,
+        layers=fleet.layers,
+        reports=reports,
+        batch=BATCH,
+        validation_samples=fleet.validation_samples,
+        **more,
+    )
+    fleet.install(decision.directives)
+    return decision.plan
+
+
+def start(tmp_path, grid, *, fence=FIRST, manifest=None, save_every=1):
+    job = tiny_gpt(uri=f"file://{tmp_path}", save_every=save_every, keep=9)
+    fleet = Fleet(job, plans.names(grid[0] * grid[1]))
+    reports = fleet.stop(fence, want_manifests=True)
+    return fleet, reports, plan(fleet, fence, reports, grid=grid, manifest=manifest)
+
+
+def sealed(fleet):
+    return [m.manifest for _, m in fleet.said if isinstance(m, Sealed)]
+
+
+def test_suspend_and_resume_in_another_grid_changes_no_bit(tmp_path):
+    first, _, before = start(tmp_path, (2, 2), save_every=0)
+    while not any(isinstance(m, Progress) for _, m in first.said):
+        first.turn()
+    suspend = Fence(0, 1, 2)
+    plan(first, suspend, first.stop(suspend), grid=(2, 2), before=before, is_last=True)
+    first.run_to_end(suspend)
+    (manifest,) = sealed(first)
+    first.close()
+
+    fence = Fence(1, 1, 3)
+    second, reports, _ = start(tmp_path, (1, 4), fence=fence, manifest=manifest, save_every=0)
+    assert {r.manifests for r in reports.values()} == {(manifest,)}
+    second.run_to_end(fence)
+    second.close()
+    history = {r.step: r for r in first.history()} | {r.step: r for r in second.history()}
+    records = [history[step] for step in sorted(history)]
+    validation = [r.step for r in records if r.validation_loss is not None]
+    assert validation == [0, 2, reference.STEPS]
+    assert_equal(records, second.weights(), leaf_size=2, chunks=4)
+
+
+def test_a_torn_checkpoint_is_refused_and_the_one_before_it_is_used(tmp_path):
+    first, _, _ = start(tmp_path, (1, 2))
+    first.run_to_end(FIRST)
+    first.close()
+    older, newest = sorted(sealed(first), key=lambda m: m.step)[-2:]
+    torn = Path(newest.path).parent / "layer-0002.safetensors"
+    data = bytearray(torn.read_bytes())
+    data[len(data) // 2] ^= 255
+    torn.write_bytes(data)
+
+    fleet, _, _ = start(tmp_path, (2, 1), fence=Fence(1, 1, 2), manifest=newest)
+    while fleet.turn():
+        pass
+    complaint = next(m for _, m in fleet.said if isinstance(m, BadCheckpoint))
+    assert complaint.step == newest.step
+    assert str(torn) in complaint.message
+    assert "the checkpoint before it is used" in complaint.message
+
+    fence = Fence(2, 1, 3)
+    plan(fleet, fence, fleet.stop(fence), grid=(2, 1), manifest=older)
+    fleet.run_to_end(fence)
+    fleet.close()
+    outcome = reference.train(leaf_size=2, chunks=4)
+    weights = fleet.weights()
+    assert all(torch.equal(weights[name], outcome.state[name]) for name in outcome.state)
+
+
+def test_files_of_a_checkpoint_that_the_scan_refuses_are_no_facts(tmp_path):
+    fleet, _, _ = start(tmp_path, (1, 2))
+    fleet.run_to_end(FIRST)
+    newest = max(sealed(fleet), key=lambda m: m.step)
+
+    def files(fence):
+        reports = fleet.stop(fence, want_manifests=True).values()
+        items = {i for r in reports for i in r.items if i.kind is Kind.FILE}
+        return {i.lo for i in items if i.step == newest.step}
+
+    assert files(Fence(0, 1, 2)) == set(range(fleet.layers))
+    (Path(newest.path).parent / "layer-0002.safetensors").unlink()
+    assert files(Fence(0, 1, 3)) == set()  # all of them are written again
+    fleet.close()
+    (complaint,) = {m.step for _, m in fleet.said if isinstance(m, BadCheckpoint)}
+    assert complaint == newest.step
+
+
+def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, caplog):
+    (tmp_path / "blocked").write_text("in the way")
+    fleet, _, _ = start(tmp_path / "blocked", (1, 2))
+    fleet.run_to_end(FIRST)
+    fleet.close()
+    complaints = [m for _, m in fleet.said if isinstance(m, BadCheckpoint)]
+    assert {m.step for m in complaints} == {1, 2, 3}
+    assert all("training goes on" in m.message for m in complaints)
+    (cause,) = {m.cause for m in complaints}
+    assert cause.startswith(f"agent {plans.names(2)[0]}: writing below {tmp_path}/blocked/uid")
+    lines = [r.getMessage() for r in caplog.records if r.name == "bamboo_agent.storage.saver"]
+    assert sum("of step 1 is not saved: writing" in line for line in lines) == 2  # agents
+    assert all(
+        r.levelname == "ERROR" for r in caplog.records if r.name == "bamboo_agent.storage.saver"
+    )
+    assert not sealed(fleet)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=2, chunks=4)
+
+
+def test_a_worker_tries_the_folder_before_it_is_ready(tmp_path):
+    (tmp_path / "blocked").write_text("in the way")
+    (agent,) = plans.names(1)
+    fleet = ProcessFleet(tiny_gpt(uri=f"file://{tmp_path}/blocked"), (agent,))
+    found = fleet.ready().storage_error
+    fleet.close()
+    assert found == f"agent {agent}: writing below {tmp_path}/blocked/uid failed: Not a directory"

@@ -1,0 +1,15 @@
+"""The agent's main process with a worker module of the test's choice; it dies with the test."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from bamboo_agent.__main__ import main
+from bamboo_agent.supervisor import supervisor
+from bamboo_agent.supervisor.launch import die_with
+
+if __name__ == "__main__":
+    die_with(os.getppid())
+    supervisor.WORKER_MODULE = sys.argv[1]
+    main()

@@ -1,0 +1,67 @@
+"""The agent's HTTP server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from bamboo_agent.supervisor.health import HealthServer, Metrics
+from bamboo_agent.supervisor.notices import Reply, request
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import Cause, CommitRecord, Progress, Suspicion
+
+
+class Served:
+    def __init__(self) -> None:
+        self.metrics = Metrics(job="ns/job", agent="a-0")
+        self.is_ready = False
+        self.port = 0
+
+    async def get(self, path: str, method: str = "GET") -> Reply:
+        url = f"http://127.0.0.1:{self.port}{path}"
+        return await request(method, url, headers={}, timeout_s=5.0)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    found = Served()
+    server = HealthServer(found.metrics, is_ready=lambda: found.is_ready)
+    found.port = await server.start("127.0.0.1", 0)
+    yield found
+    await server.close()
+
+
+async def test_alive_and_ready(served: Served) -> None:
+    assert await served.get("/healthz") == Reply(200, "ok\n")
+    assert (await served.get("/readyz")).status == 503
+    served.is_ready = True
+    assert (await served.get("/readyz?verbose")).status == 200
+
+
+async def test_metrics(served: Served) -> None:
+    served.metrics.step.set(12)
+    served.metrics.sent_to_operator(Progress(CommitRecord(3), 1.0, 0.75, 1000, 2))
+    served.metrics.sent_to_operator(Suspicion(AgentId("b-0"), Cause.LIVENESS_CLOSED, Fence()))
+    body = (await served.get("/metrics")).body
+    who = 'agent="a-0",job_namespace="ns",training_job="job"'
+    assert f"bamboo_agent_step{{{who}}} 12.0" in body
+    assert f"bamboo_agent_compute_seconds_total{{{who}}} 0.75" in body
+    assert f"bamboo_agent_sent_bytes_total{{{who}}} 1000.0" in body
+    assert f"bamboo_agent_tasks_redone_total{{{who}}} 2.0" in body
+    assert 'cause="LivenessClosed"' in body
+
+
+async def test_what_is_not_there(served: Served) -> None:
+    assert (await served.get("/secrets")).status == 404
+    assert (await served.get("/healthz", method="POST")).status == 405
+
+
+async def test_nonsense_and_silence_hurt_nobody(served: Served) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"\xff\xff\r\n\r\n")
+    writer.close()
+    _, silent = await asyncio.open_connection("127.0.0.1", served.port)
+    assert (await served.get("/healthz")).status == 200
+    silent.close()

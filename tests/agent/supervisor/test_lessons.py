@@ -1,0 +1,79 @@
+"""A newcomer gets its copies while the others train: real processes, real tensors, same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.arbiter.events import Happening, Timing
+from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.fleet.jobs import tiny_gpt
+from bamboo_sim.protocol.fleet.local import LocalFleet
+
+pytestmark = pytest.mark.timeout(300)
+
+TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, learn_above_bytes=-1.0)
+GRID = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)}
+
+
+async def undisturbed(folder: Path, steps: int) -> tuple[str, dict[str, torch.Tensor]]:
+    job = tiny_gpt(folder, pipelines=2, stages=2, steps=steps)
+    async with LocalFleet(job, folder / "fleet") as fleet:
+        await fleet.add(GRID)
+        assert (await fleet.over(deadline_s=120.0)).outcome is Outcome.COMPLETE
+        return repr(fleet.history()), fleet.weights()
+
+
+async def test_it_learns_it_enters_and_no_bit_differs(tmp_path: Path) -> None:
+    job = tiny_gpt(
+        tmp_path / "a", pipelines=2, stages=2, steps=1_000_000, mode=RedundancyMode.REPLICA
+    )
+    async with LocalFleet(job, tmp_path / "a/fleet", timing=TIMING) as fleet:
+        await fleet.add(GRID)
+        await fleet.committed(1, deadline_s=90.0)
+        await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
+        fleet.kill("agent-0")
+        await fleet.add({"new-0": "zone-a"})
+        await fleet.planned(lambda plan: AgentId("new-0") in plan.live, "its seat")
+        why = f"epoch {fleet.plan().fence.epoch}: copies are complete on new-0"
+        assert any(r.message == why for _, r in fleet.lead.records), fleet.story()
+        entered = fleet.status().committed
+        assert entered is not None
+        await fleet.committed(entered.step + 2)
+        fleet.kill("agent-1", "agent-3")  # what is left needs the newcomer's copies
+        await fleet.committed(entered.step + 6)
+        assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED
+        assert fleet.divergences() == []
+        assert all(r.reason is not Happening.RESTORING for _, r in fleet.lead.records)
+        history, weights, steps = repr(fleet.history()), fleet.weights(), fleet.steps
+    expected_history, expected = await undisturbed(tmp_path / "b", steps)
+    assert weights.keys() == expected.keys()
+    assert not [name for name in expected if not torch.equal(weights[name], expected[name])]
+    assert _without_validation(history) == _without_validation(expected_history)
+
+
+def _without_validation(history: str) -> str:
+    """A suspended job does not validate at its end."""
+    return history.replace("validation_loss=None", "")
+
+
+async def test_nobody_notices_its_death(tmp_path: Path) -> None:
+    job = tiny_gpt(tmp_path, pipelines=2, stages=2, steps=1_000_000)
+    async with LocalFleet(job, tmp_path / "fleet", timing=TIMING) as fleet:
+        await fleet.add(GRID)
+        await fleet.committed(1, deadline_s=90.0)
+        await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
+        fleet.kill("agent-0")
+        await fleet.add({"new-0": "zone-a"})
+        await fleet.planned(lambda plan: AgentId("new-0") in plan.learns, "its lesson")
+        fleet.kill("new-0")
+        await fleet.until(lambda: AgentId("new-0") in fleet.exits, "its end")
+        reached = fleet.status().committed
+        assert reached is not None
+        await fleet.committed(reached.step + 3)
+        assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED
+        assert all(r.reason is not Happening.RESTORING for _, r in fleet.lead.records)

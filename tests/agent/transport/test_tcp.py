@@ -1,0 +1,258 @@
+"""The tcp transport between two agents of one process: handshake, lanes, fences, failures."""
+
+from __future__ import annotations
+
+import json
+import selectors
+import socket
+import time
+
+import pytest
+import torch
+
+from bamboo_agent.compute.sums import Buffer
+from bamboo_agent.transport import tcp
+from bamboo_agent.transport.base import Arrived, Broken, Frame
+from bamboo_agent.transport.handshake import Greeting, encode_line, proof
+from bamboo_agent.transport.wire import SEGMENT
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.protocol.messages import Peer
+
+A, B = AgentId("a"), AgentId("b")
+FENCE = Fence(0, 1, 1)
+DEADLINE_S = 20.0
+
+
+class End:
+    """One agent's transport."""
+
+    def __init__(self, agent, *, key, job="job"):
+        listening = socket.create_server(("127.0.0.1", 0))
+        host, port = listening.getsockname()
+        self.agent, self.key, self.address = agent, key, (host, port)
+        self.peer = Peer(agent, f"{host}:{port}", "", key)
+        self.transport = tcp.TcpTransport(job=job, agent=agent, listening=listening)
+
+    def join(self, *peers, fence=FENCE):
+        self.transport.adopt(fence)
+        self.transport.introduce(fence=fence, key=self.key, peers={p.agent: p for p in peers})
+
+    def wait(self, count=1):
+        """The next events. AssertionError at the deadline."""
+        events, deadline = [], time.monotonic() + DEADLINE_S
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.transport, selectors.EVENT_READ)
+            while len(events) < count:
+                assert selector.select(deadline - time.monotonic()), events
+                events += self.transport.poll()
+        return events
+
+
+@pytest.fixture
+def ends():
+    made = [End(A, key=b"key of a"), End(B, key=b"key of b")]
+    yield made
+    for end in made:
+        end.transport.close()
+
+
+def frame(kind=Kind.OUT, *, index=0, size=4, fence=FENCE, owner=None):
+    item = Item(kind, 0, 1, 2 if kind is Kind.LEAF else 0, index)
+    tensor = torch.full((size,), float(index)) if owner is None else owner.tensor
+    return Frame(item, fence, tensors=(tensor,), owner=owner)
+
+
+def introduce(a, b):
+    a.join(b.peer)
+    b.join(a.peer)
+
+
+def test_frames_go_both_ways_in_order(ends):
+    a, b = ends
+    introduce(a, b)
+    for i in range(50):
+        a.transport.send(B, frame(index=i))
+    b.transport.send(A, frame(index=7))
+    assert [event.frame.item.index for event in b.wait(50)] == list(range(50))
+    (answer,) = a.wait()
+    assert isinstance(answer, Arrived)
+    assert answer.peer == B
+    assert torch.equal(answer.frame.tensors[0], torch.full((4,), 7.0))
+
+
+def test_boundary_frames_overtake_bulk_ones(ends, monkeypatch):
+    a, b = ends
+    buffer = Buffer(torch.arange(8.0 * (1 << 20)))
+    a.join(b.peer)
+    for bulk in (frame(Kind.LEAF, index=1, owner=buffer), frame(Kind.LEAF, index=2, owner=buffer)):
+        bulk.lend()
+        a.transport.send(B, bulk)
+    a.transport.send(B, frame(index=3))
+    b.join(a.peer)
+    events = b.wait(3)
+    assert [event.frame.item.index for event in events][-1] == 2
+    assert torch.equal(events[-1].frame.tensors[0], buffer.tensor)
+    wait_until(lambda: buffer.lent == 0)
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_credits_hold_a_sender_back_until_the_receiver_takes(ends, monkeypatch):
+    monkeypatch.setattr("bamboo_agent.transport.links.WINDOW_BYTES", 1 << 16)
+    a, b = ends
+    introduce(a, b)
+    for i in range(64):
+        a.transport.send(B, frame(index=i, size=1 << 12))
+    assert [event.frame.item.index for event in b.wait(64)] == list(range(64))
+
+
+def test_a_greeting_waits_for_the_plan_that_brings_the_key(ends):
+    a, b = ends
+    a.join(b.peer)
+    a.transport.send(B, frame(index=5))
+    assert not b.transport.poll()
+    b.join()
+    assert b.wait()[0].frame.item.index == 5
+
+
+def test_a_wrong_key_is_refused_and_suspected_once(ends):
+    a, b = ends
+    a.join(Peer(B, b.peer.data_address, "", b"another key"))
+    b.join(a.peer)
+    a.transport.send(B, frame())
+    (event,) = a.wait()
+    assert isinstance(event, Broken)
+    assert event.peer == B
+    assert "key" in event.why
+    a.transport.send(B, frame())
+    assert not a.transport.poll()
+    assert not b.transport.poll()
+
+
+def test_a_stranger_without_the_key_gets_nothing(ends):
+    _, b = ends
+    b.join()
+    with socket.create_connection(b.address) as sock:
+        greeting = Greeting("job", A, B, FENCE, "nonce")
+        sock.sendall(greeting.line())
+        assert b"proof" in sock.recv(4096)
+        sock.sendall(encode_line({"proof": proof(b"guess", "dial", greeting, "x")}))
+        assert b"refused" in sock.recv(4096)
+        assert sock.recv(4096) == b""
+    assert not b.transport.poll()
+
+
+@pytest.mark.parametrize(
+    ("greeting", "answer"),
+    [
+        (b"hello\n", b"protocol"),
+        (b"[]\n", b"protocol"),
+        (b'{"bamboo": 2}\n', b"version 2"),
+        (b'{"bamboo": 1}\n', b"malformed"),
+        (Greeting("other", A, B, FENCE, "x").line(), b"this is b of job"),
+        (Greeting("job", B, A, FENCE, "x").line(), b"this is b of job"),
+        (b"x" * 9000, b"protocol"),
+    ],
+)
+def test_a_wrong_greeting_is_refused(ends, greeting, answer):
+    _, b = ends
+    b.join()
+    with socket.create_connection(b.address) as sock:
+        sock.sendall(greeting)
+        assert answer in sock.recv(4096)
+
+
+def test_a_handshake_has_a_deadline(monkeypatch):
+    monkeypatch.setattr(tcp, "HANDSHAKE_S", 0.05)
+    end = End(B, key=b"key")
+    with socket.create_connection(end.address) as sock:
+        assert b"too long" in sock.recv(4096)
+    end.transport.close()
+
+
+def enter(end):
+    """A raw connection that has proved the key, as agent a."""
+    sock = socket.create_connection(end.address)
+    greeting = Greeting("job", A, B, FENCE, "nonce")
+    sock.sendall(greeting.line())
+    nonce = json.loads(sock.recv(4096))["nonce"]
+    sock.sendall(encode_line({"proof": proof(end.key, "dial", greeting, nonce)}))
+    assert b"welcome" in sock.recv(4096)
+    return sock
+
+
+def test_a_peer_that_dies_in_mid_message_is_suspected_and_its_frame_forgotten(ends):
+    _, b = ends
+    b.join()
+    sock = enter(b)
+    sock.sendall(SEGMENT.pack(0, 1000) + b"\x00\x00\x00\x10{")
+    sock.close()
+    (event,) = b.wait()
+    assert isinstance(event, Broken)
+    assert (event.peer, event.fence) == (A, FENCE)
+
+
+@pytest.mark.parametrize("junk", [SEGMENT.pack(9, 4), SEGMENT.pack(0, 8) + b"\x00\x00\x00\x04null"])
+def test_a_peer_that_sends_junk_is_suspected(ends, junk):
+    _, b = ends
+    b.join()
+    with enter(b) as sock:
+        sock.sendall(junk)
+        (event,) = b.wait()
+    assert isinstance(event, Broken)
+
+
+def test_a_peer_that_says_bye_is_not_suspected(ends):
+    a, b = ends
+    introduce(a, b)
+    a.transport.send(B, frame(index=1))
+    b.wait()
+    wait_until(lambda: a.transport.is_idle)
+    a.transport.close()
+    b.transport.send(A, frame(index=2))  # this way it is seen that a has gone
+    (event,) = b.wait()
+    assert isinstance(event, Broken)
+    assert "refused" in event.why.lower() or "reset" in event.why.lower()
+
+
+def test_nobody_at_the_address_is_a_suspicion_and_the_next_fence_tries_again(ends):
+    a, b = ends
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = "{}:{}".format(*gone.getsockname())
+    a.join(Peer(B, address, "", b.key))
+    a.transport.send(B, frame())
+    assert isinstance(a.wait()[0], Broken)
+    later = Fence(0, 1, 2)
+    a.join(b.peer, fence=later)
+    b.join(a.peer, fence=later)
+    a.transport.send(B, frame(index=3, fence=later))
+    assert b.wait()[0].frame.item.index == 3
+
+
+def test_a_peer_without_an_address_is_a_suspicion(ends):
+    a, _ = ends
+    a.join()
+    a.transport.send(B, frame())
+    assert "no address" in a.wait()[0].why
+
+
+def test_queued_frames_of_a_lower_fence_are_forgotten(ends):
+    a, b = ends
+    buffer = Buffer(torch.zeros(4))
+    a.join(b.peer)
+    old = frame(Kind.LEAF, index=1, owner=buffer)
+    old.lend()
+    a.transport.send(B, old)
+    later = Fence(0, 1, 2)
+    a.transport.adopt(later)
+    a.transport.send(B, frame(index=2, fence=later))
+    a.transport.send(B, frame(index=3, fence=FENCE))
+    b.join(a.peer, fence=later)
+    assert [e.frame.item.index for e in b.wait()] == [2]
+    wait_until(lambda: buffer.lent == 0)

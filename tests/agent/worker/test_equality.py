@@ -1,0 +1,108 @@
+"""Loss history and final state equal the plain program's, bit for bit, for every grid."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+
+from bamboo_agent.model import build_model
+from bamboo_core.model.ids import Fence
+from bamboo_core.model.numerics import BatchShape, choose_fast
+from bamboo_core.model.program import Op
+from bamboo_core.protocol.messages import LayerCost, Report
+from bamboo_sim.workers import plans, reference
+from bamboo_sim.workers.fleet import Fleet
+from bamboo_sim.workers.jobs import tiny_gpt
+from bamboo_sim.workers.processes import ProcessFleet
+
+expected = functools.lru_cache(reference.train)
+
+
+def assert_equal(history, state, *, leaf_size, chunks):
+    outcome = expected(leaf_size=leaf_size, chunks=chunks)
+    trained = [r for r in history if r.step < reference.STEPS]
+    assert [r.loss for r in trained] == outcome.losses
+    assert [r.grad_norm for r in trained] == outcome.norms
+    found = {r.step: r.validation_loss for r in history if r.validation_loss is not None}
+    assert found == outcome.validation
+    if state is not None:
+        assert state.keys() == outcome.state.keys()
+        unequal = [name for name in state if not torch.equal(state[name], outcome.state[name])]
+        assert not unequal
+
+
+def run_fleet(job, *, pipelines, stages, batch, costs=()):
+    fleet = Fleet(job, plans.names(pipelines * stages))
+    first = Fence(0, 1, 1)
+    decision = plans.decide(
+        plans.grid_of(job, pipelines=pipelines, stages=stages),
+        fence=first,
+        layers=fleet.layers,
+        reports=fleet.stop(first),
+        batch=batch,
+        validation_samples=fleet.validation_samples,
+        costs=costs,
+    )
+    assert any(x.op is Op.W for d in decision.directives.values() for x in d.steady) == bool(costs)
+    fleet.install(decision.directives)
+    fleet.run_to_end(first)
+    fleet.close()
+    return fleet
+
+
+@pytest.mark.parametrize("leaf_size", [1, 2])
+@pytest.mark.parametrize("stages", [1, 2, 4])
+@pytest.mark.parametrize("pipelines", [1, 2, 3, 4])
+def test_every_grid_equals_the_plain_program(pipelines, stages, leaf_size):
+    batch = BatchShape(reference.G, leaf_size, 4)
+    fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=stages, batch=batch)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
+
+
+@pytest.mark.parametrize("leaf_size", [1, 2])
+@pytest.mark.parametrize(("pipelines", "stages"), [(1, 4), (2, 4)])
+def test_a_grid_that_splits_its_backward_equals_the_plain_program(pipelines, stages, leaf_size):
+    job, batch = tiny_gpt(), BatchShape(reference.G, leaf_size, 4)
+    cost = LayerCost(1.0, 2.0, 1, 1, 1.0, 1.0, can_split=True)
+    layers = len(build_model(job.model).layers)
+    fleet = run_fleet(job, pipelines=pipelines, stages=stages, batch=batch, costs=(cost,) * layers)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
+
+
+@pytest.mark.parametrize("pipelines", [2, 3])
+def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only(pipelines):
+    batch = choose_fast(microbatches=reference.G, pipelines=pipelines, pipelines_max=pipelines)
+    fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=2, batch=batch)
+    fast = expected(leaf_size=batch.leaf_size, chunks=batch.chunks)
+    canonical = expected(leaf_size=2, chunks=4)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=batch.leaf_size, chunks=batch.chunks)
+    assert fast.losses == pytest.approx(canonical.losses, rel=1e-5)
+    assert fast.norms != canonical.norms
+
+
+@pytest.mark.parametrize(("pipelines", "stages"), [(1, 2), (2, 2)])
+def test_processes_over_tcp_equal_the_plain_program(pipelines, stages):
+    job = tiny_gpt()
+    agents = plans.names(pipelines * stages)
+    fleet = ProcessFleet(job, agents)
+    try:
+        fence = Fence(0, 1, 1)
+        ready = fleet.ready()
+        decision = plans.decide(
+            plans.grid_of(job, pipelines=pipelines, stages=stages),
+            fence=fence,
+            layers=ready.layers,
+            reports=fleet.stop(fence),
+            batch=BatchShape(reference.G, 2, 4),
+            peers=fleet.peers,
+            validation_samples=ready.validation_samples,
+        )
+        fleet.install(decision.directives)
+        fleet.run_to_end(fence)
+        assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
+        reports = fleet.stop(Fence(0, 1, 2))
+        assert all(isinstance(report, Report) for report in reports.values())
+    finally:
+        fleet.close()

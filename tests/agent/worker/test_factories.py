@@ -1,0 +1,366 @@
+"""What users name in a spec: what is accepted, and one essential line for everything else."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from dataclasses import replace
+from types import ModuleType
+
+import pytest
+import torch
+from torch import nn
+
+from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
+from bamboo_agent.compute.layers import LayerBuilder
+from bamboo_agent.compute.optim import adamw, optimizer_factory
+from bamboo_agent.model import FactoryError, Model, build_model, code_hash
+from bamboo_agent.worker.main import build_setting, essential_line, fingerprint
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import DataSpec, FactorySpec
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Failure
+from bamboo_sim.workers import plans
+from bamboo_sim.workers.jobs import tiny_gpt
+from bamboo_sim.workers.processes import ProcessFleet
+
+CPU = torch.device("cpu")
+AGENT = AgentId("a")
+
+
+def broken_model():
+    raise RuntimeError("no weights in the cupboard\nsecond line")
+
+
+def linear(inputs, outputs):
+    return lambda: nn.Linear(inputs, outputs)
+
+
+def squares(output, target):
+    return (output - target).square().mean()
+
+
+MODELS = {
+    "raises": broken_model,
+    "returns_none": lambda: None,
+    "has_no_layers": lambda: Model([], squares),
+    "layer_raises": lambda: Model([linear(2, 2), broken_model], squares),
+    "layer_is_none": lambda: Model([linear(2, 2), lambda: None], squares),
+    "shapes_differ": lambda: Model([linear(2, 3), linear(2, 2)], squares),
+    "counts": lambda: Model([linear(2, 2), lambda: nn.BatchNorm1d(2)], squares),
+    "loss_is_no_scalar": lambda: Model([linear(2, 2)], lambda a, b: a - b),
+    "fine": lambda: Model([linear(2, 2), nn.ReLU, linear(2, 1)], squares),
+}
+
+
+class Points:
+    def __len__(self):
+        return 100
+
+    def __getitem__(self, index):
+        return (torch.full((2,), float(index)), 1), index / 100
+
+
+class Pairs(Points):
+    def __getitem__(self, index):
+        return torch.full((2,), float(index)), torch.tensor([index / 100])
+
+
+class Scalars(Points):
+    def __getitem__(self, index):
+        return torch.full((2,), float(index)), torch.tensor(index / 100)
+
+
+class Unreadable(Pairs):
+    """Fails from one sample on: 0 for always, 100 (the length) for never."""
+
+    def __init__(self, first=0):
+        self.first = first
+
+    def __getitem__(self, index):
+        if index >= self.first:
+            raise ValueError(f"no text in record {index}\nsecond line")
+        return super().__getitem__(index)
+
+
+class Ragged(Pairs):
+    def __getitem__(self, index):
+        return torch.zeros(index + 1), torch.zeros(1)
+
+
+class Lengthless(Pairs):
+    def __len__(self):
+        raise OSError("no index file")
+
+
+@pytest.fixture(autouse=True)
+def module(monkeypatch):
+    made = ModuleType("users_code")
+    vars(made).update(MODELS, points=Points, pairs=Pairs, nothing=lambda: None, number=3)
+    vars(made).update(scalars=Scalars, unreadable=Unreadable, ragged=Ragged, lengthless=Lengthless)
+    monkeypatch.setitem(sys.modules, "users_code", made)
+
+
+def job(model="fine", data="pairs", **changes):
+    training = replace(tiny_gpt().training, validate_every=0)
+    return replace(
+        tiny_gpt(),
+        model=FactorySpec(f"users_code:{model}"),
+        data=DataSpec(f"users_code:{data}"),
+        training=training,
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "complaint"),
+    [
+        ("raises", "users_code:raises raised RuntimeError: no weights in the cupboard"),
+        ("returns_none", "returned a NoneType without layers and loss; return a Model"),
+        ("has_no_layers", "layers must be a non-empty list"),
+        ("absent", "module 'users_code' has no 'absent'"),
+        ("number", "'users_code:number' is no function"),
+        ("layer_raises", "layer 1: RuntimeError: no weights"),
+        ("layer_is_none", "layer 1 is a NoneType, not an nn.Module"),
+        ("shapes_differ", "layer 1, Linear: RuntimeError: "),
+        ("counts", "layer 1, BatchNorm1d: TypeError: its forward changes its own buffers"),
+        ("loss_is_no_scalar", "layer 0, Linear: TypeError: loss must be a scalar tensor"),
+    ],
+)
+def test_a_bad_model_is_told_in_one_line(model, complaint):
+    with pytest.raises(FactoryError, match=complaint):
+        build_setting(AGENT, job(model), CPU)
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("no colon", "'no colon' is not of the form module:function"),
+        ("nosuchmodule:f", "cannot import 'nosuchmodule'"),
+    ],
+)
+def test_a_bad_name_is_told_in_one_line(name, complaint):
+    with pytest.raises(FactoryError, match=complaint):
+        build_model(FactorySpec(name))
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        ("def build(:", "cannot import 'users_file': SyntaxError: invalid syntax"),
+        (
+            "raise RuntimeError('no licence')",
+            "cannot import 'users_file': RuntimeError: no licence",
+        ),
+        (
+            "import sys; sys.stdin.nothing",
+            "cannot import 'users_file': AttributeError: .*'nothing'",
+        ),
+        ("import sys; sys.exit(0)", "cannot import 'users_file': SystemExit: 0"),
+        ("import nosuchthing", "cannot import 'users_file': No module named 'nosuchthing'"),
+        ("", "module 'users_file' has no 'build'"),
+    ],
+)
+def test_a_module_that_fails_on_import_is_told_in_one_line(
+    tmp_path, monkeypatch, source, complaint
+):
+    (tmp_path / "users_file.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "users_file", raising=False)
+    with pytest.raises(FactoryError, match=complaint):
+        build_model(FactorySpec("users_file:build"))
+
+
+def test_a_data_set_that_is_none_is_told_in_one_line():
+    with pytest.raises(FactoryError, match="returned a NoneType, not a data set"):
+        Data(job(data="nothing"), CPU)
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        ("unreadable", r"users_code:unreadable, samples \[.*\]: ValueError: no text in record"),
+        ("ragged", r"users_code:ragged, samples \[.*\]: RuntimeError: stack expects each tensor"),
+        ("lengthless", "len.. of what users_code:lengthless returned: OSError: no index file"),
+    ],
+)
+def test_a_data_set_that_fails_is_told_in_one_line(data, complaint):
+    with pytest.raises(FactoryError, match=complaint):
+        build_setting(AGENT, job(data=data), CPU)
+
+
+def test_a_validation_set_that_fails_is_told_before_the_first_step():
+    validation = FactorySpec("users_code:unreadable")
+    spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
+    with pytest.raises(FactoryError, match=r"users_code:unreadable, samples \[0, 1\]: ValueError"):
+        build_setting(AGENT, spec, CPU)
+
+
+def test_a_sample_that_fails_in_the_fingerprint_is_told_in_one_line():
+    validation = FactorySpec("users_code:unreadable", {"first": 50})
+    spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
+    setting, _ = build_setting(AGENT, spec, CPU)
+    with pytest.raises(FactoryError, match="users_code:unreadable, sample 50: ValueError: no text"):
+        fingerprint(spec, setting)
+
+
+def test_a_sample_that_fails_later_is_not_the_job_s_end():
+    """It may be a disk of this node: the job tries again, as often as its backoff limit allows."""
+    validation = FactorySpec("users_code:unreadable", {"first": 2})
+    spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
+    setting, _ = build_setting(AGENT, spec, CPU)
+    with pytest.raises(
+        SampleError, match=r"users_code:unreadable, samples .*: ValueError: no text"
+    ):
+        setting.data.validation(1)
+
+
+def test_samples_may_hold_tensors_without_dimensions():
+    spec = job(data="scalars")
+    data = build_setting(AGENT, spec, CPU)[0].data
+    assert data.training(0, 0)[1].shape == (2,)
+    assert data.fingerprint() == Data(spec, CPU).fingerprint()
+
+
+def test_a_data_set_that_is_too_small_is_told_with_both_numbers():
+    big = replace(tiny_gpt().training, global_batch_size=200)
+    with pytest.raises(DataTooSmallError, match="gives 100 samples, fewer than globalBatchSize 20"):
+        Data(replace(job(), training=big), CPU)
+    single = replace(tiny_gpt().training, global_batch_size=100, micro_batch_size=50)
+    tiny = {"limit_bytes": 900, "split": "validation"}
+    validation = FactorySpec("bamboo_agent.datasets.text:build", tiny)
+    few = DataSpec("users_code:pairs", validation=validation)
+    with pytest.raises(DataTooSmallError, match="validation set has 2 samples"):
+        Data(replace(job(), training=single, data=few), CPU)
+
+
+def test_a_model_without_bamboo_in_it_is_accepted():
+    setting, profile = build_setting(AGENT, job(), CPU)
+    assert setting.sizes == (6, 0, 3)
+    assert [c.output_bytes for c in profile.costs] == [16, 16, 8]
+    assert profile.costs[0].parameter_bytes == 24
+
+
+def test_inputs_may_be_tuples_and_targets_numbers():
+    data = Data(job(data="points"), CPU)
+    (x, ones), target = data.training(0, 0)
+    assert x.shape == (2, 2)
+    assert ones.tolist() == [1, 1]
+    assert target.tolist() == pytest.approx([i / 100 for i in data.indices(0, 0)])
+
+
+def test_a_layer_has_the_same_weights_whoever_builds_it_and_whatever_was_drawn_before():
+    setting, _ = build_setting(AGENT, job(), CPU)
+    first = setting.builder.build(2).module.weight
+    torch.rand(100)
+    again = LayerBuilder(setting.model, lambda _: None, seed=7, device=CPU).build(2)
+    other = LayerBuilder(setting.model, lambda _: None, seed=8, device=CPU).build(2)
+    assert torch.equal(first, again.module.weight)
+    assert not torch.equal(first, other.module.weight)
+
+
+@pytest.mark.parametrize(
+    ("factory", "args", "complaint"),
+    [
+        ("torch.optim:AdamW", {"nonsense": 1}, "torch.optim:AdamW raised TypeError"),
+        ("builtins:list", {}, "returned a list, not a torch optimizer"),
+        ("torch.optim:Nothing", {}, "has no 'Nothing'"),
+    ],
+)
+def test_a_bad_optimizer_is_told_in_one_line(factory, args, complaint):
+    with pytest.raises(FactoryError, match=complaint):
+        optimizer_factory(FactorySpec(factory, args))([nn.Parameter(torch.zeros(1))])
+
+
+def test_the_learning_rate_may_follow_the_step():
+    _, rate = adamw([nn.Parameter(torch.zeros(1))], lr=1.0, warmup_steps=4, total_steps=8)
+    assert [rate(step) for step in (0, 3, 4, 6, 8, 9)] == [0.25, 1.0, 1.0, 0.5, 0.0, 0.0]
+    _, constant = adamw([nn.Parameter(torch.zeros(1))], lr=0.5)
+    assert constant(1000) == 0.5
+
+
+def test_fingerprints_tell_code_and_data_apart():
+    def of(spec):
+        return fingerprint(spec, build_setting(AGENT, spec, CPU)[0])
+
+    plain = of(tiny_gpt())
+    args = {**tiny_gpt().data.args, "limit_bytes": 1700}
+    other = of(replace(tiny_gpt(), data=replace(tiny_gpt().data, args=args)))
+    assert plain == of(tiny_gpt())
+    assert plain.data != other.data
+    assert plain.code == other.code
+    assert plain.device.startswith("cpu:")
+    assert plain.threads == 1
+    assert code_hash("users_code:fine", "bamboo_agent.models.gpt:build") != plain.code
+
+
+@pytest.mark.parametrize(
+    ("error", "is_users", "line"),
+    [
+        (FactoryError("m:f raised ValueError: x\nmore"), True, "m:f raised ValueError: x"),
+        (FactoryError(""), True, "FactoryError"),
+        (KeyError("text"), False, "KeyError: 'text'"),
+        (RuntimeError("out of memory\nmore"), False, "RuntimeError: out of memory"),
+    ],
+)
+def test_an_error_is_told_in_its_essential_line(error, is_users, line):
+    assert essential_line(error, is_users=is_users) == line
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Users' code: models.py with the factory, which uses parts/blocks.py; its folder."""
+    folder = tmp_path / "users_package"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "parts/blocks.py").write_text("WIDTH = 1")
+    (folder / "models.py").write_text("from .parts.blocks import WIDTH\ndef build(): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("users_package")]:
+        del sys.modules[name]
+
+
+def test_the_whole_package_of_a_factory_counts_as_code(package):
+    name = "users_package.models:build"
+    first = code_hash(name)
+    assert code_hash(name) == first
+    (package / "notes.txt").write_text("x")
+    (package / ".#models.py").symlink_to("nowhere")
+    assert code_hash(name) == first
+    (package / "parts/blocks.py").write_text("WIDTH = 2")
+    second = code_hash(name)
+    assert second != first
+    (package / "parts/blocks.py").rename(package / "parts/other.py")
+    assert code_hash(name) not in (first, second)
+
+
+@pytest.mark.parametrize(("count", "size"), [(501, 1), (5, 2**20)])
+def test_of_a_large_package_the_factory_s_module_counts(package, count, size):
+    for number in range(count):
+        (package / f"generated_{number}.py").write_text("#" * size)
+    name = "users_package.models:build"
+    first = code_hash(name)
+    (package / "parts/blocks.py").write_text("WIDTH = 2")
+    assert code_hash(name) == first
+    (package / "models.py").write_text("def build(): return 1")
+    linecache.clearcache()
+    assert code_hash(name) != first
+
+
+def test_a_worker_says_why_it_ends_and_ends_with_the_users_exit_code():
+    bad = replace(tiny_gpt(), model=FactorySpec("bamboo_agent.models.gpt:build", {"width": 5}))
+    fleet = ProcessFleet(bad, plans.names(1))
+    try:
+        fleet.wait(lambda: bool(fleet.said))
+        ((_, failure),) = fleet.said
+        assert isinstance(failure, Failure)
+        assert failure.reason == Reason.USER_CODE_FAILED
+        assert failure.message == (
+            "bamboo_agent.models.gpt:build raised ValueError: width 5 is not divisible by heads 4"
+        )
+        assert failure.user_error
+        (process,) = fleet.processes.values()
+        process.join(20)
+        assert process.exitcode == failure.exit_code == 2
+    finally:
+        fleet.close()

@@ -1,0 +1,87 @@
+"""torch._dynamo is not loaded by training, and is itself as soon as anybody wants it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+_TRAIN = """
+import sys, torch
+from bamboo_agent.worker.lazy_dynamo import postpone
+if {is_postponed}:
+    postpone()
+    postpone()
+torch.manual_seed(0)
+model = torch.nn.Linear(4, 4)
+for kind in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adafactor):
+    optimizer = kind(model.parameters(), lr=0.1)
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.zero_grad()
+is_loaded = "torch._dynamo.convert_frame" in sys.modules
+print(is_loaded, model.weight.sum().item().hex())
+"""
+
+_WANTED = {
+    # What was asked not to be compiled before the compiler was there is not compiled.
+    "marks": """
+def marked(x):
+    return x + torch.compiler.is_compiling()
+plain = torch.compiler.disable
+for mark in (plain, plain(), torch._dynamo.disable(recursive=True)):
+    compiled = torch.compile(lambda x, f=mark(marked): f(x) * 2, backend="eager")
+    assert compiled(torch.ones(1)).item() == 2
+compiled = torch.compile(model, backend="eager")
+assert torch.equal(compiled(torch.ones(1, 4)), model(torch.ones(1, 4)))
+torch.optim.SGD(model.parameters(), lr=0.1).step()
+""",
+    # One object, whichever way it is found.
+    "submodules": """
+import torch._dynamo.config
+torch._dynamo.config.recompile_limit = 3
+from torch._dynamo.exc import Unsupported
+from torch._dynamo import eval_frame, exc
+assert sys.modules["torch._dynamo.convert_frame"].config.recompile_limit == 3
+assert exc.Unsupported is Unsupported is sys.modules["torch._dynamo.symbolic_convert"].Unsupported
+assert torch._dynamo.config.__spec__.origin.endswith("config.py")
+""",
+    # An import that fails fails again, with its own words, and what works without it goes on.
+    "failure": """
+sys.modules["torch._dynamo.convert_frame"] = None
+for _ in range(2):
+    try:
+        torch._dynamo.explain
+    except ImportError as error:
+        assert "convert_frame" in str(error), error
+    else:
+        raise AssertionError("it was imported")
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+del sys.modules["torch._dynamo.convert_frame"]
+torch._dynamo.explain
+""",
+}
+
+
+def run(program: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_optimizers_do_without_it_and_come_out_the_same() -> None:
+    is_loaded, bits = run(_TRAIN.format(is_postponed=True))
+    was_loaded, right = run(_TRAIN.format(is_postponed=False))
+    assert (is_loaded, was_loaded) == ("False", "True")
+    assert bits == right
+
+
+@pytest.mark.parametrize("wanted", _WANTED.values(), ids=_WANTED)
+def test_who_wants_it_gets_it(wanted: str) -> None:
+    then = "print('torch._dynamo.convert_frame' in sys.modules)"
+    is_loaded, _, now = run(_TRAIN.format(is_postponed=True) + wanted + then)
+    assert (is_loaded, now) == ("False", "True")

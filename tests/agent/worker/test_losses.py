@@ -1,0 +1,104 @@
+"""Agents die in the middle of a step: what is missing is computed anew, with the same bits.
+
+Real tensors under the planner's real recoveries; the explorer tries the kill points by the
+thousand, on symbols.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bamboo_agent.worker import event_log
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.model.ids import Fence
+from bamboo_core.model.numerics import BatchShape
+from bamboo_sim.protocol.fleet.replay import divergence
+from bamboo_sim.workers import plans, reference
+from bamboo_sim.workers.fleet import Fleet
+from bamboo_sim.workers.jobs import tiny_gpt
+
+BATCH = BatchShape(reference.G, 2, 4)
+expected = functools.lru_cache(reference.train)
+
+
+def plan(fleet, fence, *, grid, redundancy, before=None):
+    job = plans.grid_of(fleet.job, pipelines=grid[0], stages=grid[1])
+    decision = plans.decide(
+        replace(job, redundancy=redundancy),
+        fence=fence,
+        layers=fleet.layers,
+        reports=fleet.stop(fence),
+        batch=BATCH,
+        validation_samples=fleet.validation_samples,
+        before=before,
+    )
+    fleet.install(decision.directives)
+    return decision.plan
+
+
+def lose(grid, redundancy, *, victims, turns):
+    """Kill one victim after so many turns of the whole fleet, then the next."""
+    fleet = Fleet(tiny_gpt(), plans.names(grid[0] * grid[1]))
+    current = plan(fleet, Fence(0, 1, 1), grid=grid, redundancy=redundancy)
+    for epoch, (victim, count) in enumerate(zip(victims, turns, strict=True), start=2):
+        for _ in range(count):
+            fleet.turn()
+        fleet.kill(plans.names(8)[victim])
+        fence = Fence(0, 1, epoch)
+        current = plan(fleet, fence, grid=grid, redundancy=redundancy, before=current)
+    fleet.run_to_end(current.fence)
+    fleet.close()
+    return fleet
+
+
+def assert_exact(fleet):
+    outcome = expected(leaf_size=2, chunks=4)
+    weights = fleet.weights()
+    unequal = [n for n in outcome.state if not torch.equal(weights[n], outcome.state[n])]
+    assert not unequal
+    assert [r.loss for r in fleet.history() if r.step < reference.STEPS] == outcome.losses
+
+
+@pytest.mark.parametrize("turns", [5, 23, 41, 60, 77])
+def test_a_loss_with_two_pipelines_changes_no_bit(turns):
+    fleet = lose((2, 2), RedundancyMode.NONE, victims=[turns % 4], turns=[turns])
+    assert_exact(fleet)
+
+
+@pytest.mark.parametrize("turns", [9, 36, 70, 101])
+def test_a_loss_of_a_single_pipelines_stage_is_taken_over_by_its_replica(turns):
+    fleet = lose((1, 3), RedundancyMode.REPLICA, victims=[turns % 3], turns=[turns])
+    assert_exact(fleet)
+
+
+def test_two_losses_one_after_the_other_change_no_bit():
+    fleet = lose((3, 2), RedundancyMode.REPLICA, victims=[1, 4], turns=[30, 25])
+    assert_exact(fleet)
+
+
+def test_logs_of_agents_replay_through_the_same_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv(event_log.VARIABLE, str(tmp_path))
+    assert_exact(lose((2, 2), RedundancyMode.NONE, victims=[1], turns=[33]))
+    logs = sorted(tmp_path.glob("*.jsonl"))
+    assert [path.stem for path in logs] == list(plans.names(4))
+    for path in logs:
+        assert divergence(path.read_text().splitlines()) is None
+
+
+def test_a_log_that_was_changed_diverges(tmp_path, monkeypatch):
+    monkeypatch.setenv(event_log.VARIABLE, str(tmp_path))
+    fleet = Fleet(tiny_gpt(steps=1), plans.names(1))
+    plan(fleet, Fence(0, 1, 1), grid=(1, 1), redundancy=RedundancyMode.NONE)
+    fleet.run_to_end(Fence(0, 1, 1))
+    fleet.close()
+    lines = Path(tmp_path / f"{plans.names(1)[0]}.jsonl").read_text().splitlines()
+    assert divergence(lines) is None
+    event = json.loads(lines[20])
+    lines[20] = json.dumps({**event, "effects": ["run nothing"]})
+    assert "run nothing" in divergence(lines)

@@ -1,0 +1,105 @@
+"""When nodes are broken, and whose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bamboo_cli.chaos import Blow, Chaos, Strike, schedule, seats_of
+from bamboo_cli.job import Seat, read_job
+from bamboo_cli.screen import Snapshot
+from bamboo_core.controller.view import Slot
+
+
+class Machines:
+    """Notes what is done to nodes."""
+
+    def __init__(self) -> None:
+        self.done: list[tuple[str, str]] = []
+
+    def kill_node(self, name: str) -> None:
+        self.done.append(("kill", name))
+
+    def notice_node(self, name: str, lead_s: float) -> None:
+        assert lead_s > 0
+        self.done.append(("notice", name))
+
+
+def seat(pipeline: int, stage: int) -> Seat:
+    name = f"gpt-p{pipeline}-s{stage}-i0"
+    return Seat(pod=name, phase="Running", node=f"n{pipeline}{stage}", zone="z", incarnation=0)
+
+
+@pytest.fixture
+def snapshot(manifest: dict[str, Any]) -> Snapshot:
+    grid = {Slot(d, s): seat(d, s) for d in range(2) for s in range(4)}
+    return Snapshot(job=read_job(manifest), seats=grid)
+
+
+def at(snapshot: Snapshot, step: int, phase: str = "Running") -> Snapshot:
+    return replace(snapshot, job=replace(snapshot.job, step=step, phase=phase))
+
+
+def test_the_whole_schedule(snapshot: Snapshot) -> None:
+    machines = Machines()
+    chaos = Chaos(machines, schedule(pipelines=2, stages=4), lambda: 1.0)
+    for step in range(81):
+        chaos.watch(at(snapshot, step))
+    assert machines.done == [("notice", "n11"), ("kill", "n13"), ("kill", "n01"), ("kill", "n02")]
+    assert [hit.step for hit in chaos.hits] == [12, 28, 48]
+    assert chaos.hits[2].pods == ("gpt-p0-s1-i0", "gpt-p0-s2-i0")
+    assert not chaos.left
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "stages", "blows"), [(2, 4, 3), (3, 8, 3), (2, 3, 2), (1, 4, 1), (2, 1, 0)]
+)
+def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, blows: int) -> None:
+    strikes = schedule(pipelines=pipelines, stages=stages)
+    assert len(strikes) == blows
+    hit = [slot for strike in strikes for slot in strike.slots]
+    assert len(set(hit)) == len(hit)
+    assert all(slot.pipeline < pipelines and slot.stage < stages for slot in hit)
+
+
+@pytest.mark.parametrize(("pipelines", "stages"), [(2, 4), (2, 5), (3, 4), (4, 8), (2, 2), (2, 3)])
+def test_a_copy_of_every_stage_stays(pipelines: int, stages: int) -> None:
+    """Home and shadow of a stage: one of them must live in some pipeline."""
+    strikes = schedule(pipelines=pipelines, stages=stages)
+    hit = {slot for strike in strikes for slot in strike.slots}
+    for stage in range(stages):
+        holders = {Slot(d, s) for d in range(pipelines) for s in (stage, (stage - 1) % stages)}
+        assert holders - hit
+
+
+def test_nothing_is_broken_while_it_recovers(snapshot: Snapshot) -> None:
+    chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
+    chaos.watch(at(snapshot, 80, "Recovering"))
+    assert not chaos.hits
+
+
+def test_a_step_lies_between_two_blows(snapshot: Snapshot) -> None:
+    chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
+    for _ in range(3):
+        chaos.watch(at(snapshot, 79))
+    assert len(chaos.hits) == 1
+
+
+def test_neighbours_fall_together_or_not_at_all(snapshot: Snapshot) -> None:
+    machines = Machines()
+    neighbours = Strike(0.1, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+    chaos = Chaos(machines, [neighbours], lambda: 7.0)
+    seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
+    chaos.watch(replace(snapshot, seats=seats))
+    assert (machines.done, chaos.hits, chaos.left) == ([], [], [neighbours])
+    chaos.watch(snapshot)
+    assert machines.done == [("kill", "n01"), ("kill", "n02")]
+    assert (chaos.hits[0].at_s, chaos.left) == (7.0, [])
+
+
+def test_a_seat_without_a_running_pod_is_spared(snapshot: Snapshot) -> None:
+    strike = Strike(0.0, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2), Slot(7, 7)))
+    seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
+    assert [s.node for s in seats_of(strike, seats)] == ["n02"]

@@ -1,0 +1,65 @@
+"""Reading a BambooJob, its pods and nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bamboo_cli.job import read_job, ready_by_zone, seats, zones_of
+from bamboo_core.controller.view import Slot
+
+from .conftest import make_node, make_pod
+
+
+def test_reads_spec_and_status(manifest: dict[str, Any]) -> None:
+    job = read_job(manifest)
+    assert (job.phase, job.step, job.steps, job.loss, job.validation_loss) == (
+        "Running", 20, 80, 2.5, 3.25,
+    )  # fmt: skip
+    assert (job.lost, job.lost_noticed, job.checkpoint_step, job.samples_per_s) == (2, 1, 10, 64.5)
+    assert job.ended is None
+    assert job.has("Running")
+
+
+def test_a_job_without_status_is_pending(manifest: dict[str, Any]) -> None:
+    del manifest["status"]
+    job = read_job(manifest)
+    assert (job.phase, job.step, job.loss, job.checkpoint_step) == ("Pending", 0, None, None)
+    assert job.conditions == ()
+
+
+def test_ended_names_the_condition_that_is_true(manifest: dict[str, Any]) -> None:
+    manifest["status"]["conditions"][1]["status"] = "True"
+    assert read_job(manifest).ended == "Complete"
+
+
+def test_nodes_are_counted_by_zone() -> None:
+    nodes = [make_node("a", "z2"), make_node("b", "z1", ready=False), make_node("c", "z1")]
+    assert ready_by_zone(nodes) == {"z1": (1, 2), "z2": (1, 1)}
+    assert zones_of(nodes) == {"a": "z2", "b": "z1", "c": "z1"}
+
+
+def test_a_node_without_labels_has_no_zone() -> None:
+    assert ready_by_zone([{"metadata": {"name": "a"}}]) == {"": (0, 1)}
+
+
+def test_the_newest_pod_holds_the_seat() -> None:
+    pods = [
+        make_pod("gpt-p0-s1-i2", "a", "Failed"),
+        make_pod("gpt-p0-s1-i7", "b"),
+        make_pod("gpt-p1-s0-i1"),
+        make_pod("another"),
+    ]
+    found = seats("gpt", pods, {"a": "z1", "b": "z2"})
+    assert set(found) == {Slot(0, 1), Slot(1, 0)}
+    assert (found[Slot(0, 1)].pod, found[Slot(0, 1)].zone) == ("gpt-p0-s1-i7", "z2")
+    assert found[Slot(1, 0)].zone == ""
+
+
+def test_who_is_about_to_be_replaced_holds_the_seat_until_then() -> None:
+    pods = [make_pod("gpt-p0-s1-i7", "a"), make_pod("gpt-p0-s1-i8", phase="Pending")]
+    assert seats("gpt", pods, {})[Slot(0, 1)].pod == "gpt-p0-s1-i7"
+
+
+def test_a_pod_on_its_way_out_is_terminating() -> None:
+    pod = make_pod("gpt-p0-s0-i0", "a", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert seats("gpt", [pod], {})[Slot(0, 0)].phase == "Terminating"

@@ -1,0 +1,95 @@
+"""What people see, as text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from io import StringIO
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from bamboo_cli import screen
+from bamboo_cli.display import LiveDisplay, PlainDisplay, make_display
+from bamboo_cli.job import Seat, read_job
+from bamboo_cli.screen import Snapshot
+from bamboo_core.controller.view import Slot
+
+
+def text_of(renderable: RenderableType, width: int = 100) -> str:
+    console = Console(file=StringIO(), width=width)
+    console.print(renderable)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def snapshot(manifest: dict[str, Any]) -> Snapshot:
+    seat = Seat(pod="gpt-p0-s1-i7", phase="Running", node="a", zone="zone-a", incarnation=7)
+    ended = Seat(pod="gpt-p1-s2-i8", phase="Failed", node="b", zone="zone-b", incarnation=8)
+    return Snapshot(
+        job=read_job(manifest),
+        seats={Slot(0, 1): seat, Slot(1, 2): ended},
+        nodes={"zone-a": (2, 3), "zone-b": (1, 1)},
+        news=["08:00:00 AgentLost: gpt-p0-s1-i3"],
+    )
+
+
+def test_screen_shows_progress_nodes_grid_and_news(snapshot: Snapshot) -> None:
+    shown = text_of(screen.job_screen(snapshot))
+    for part in (
+        "team/gpt", "step 20/80", "loss 2.5000", "validation loss 3.2500", "64.5 samples/s",
+        "pipelines 2/2", "plan 3", "lost 2 (1 noticed)", "zone-a 2/3", "zone-b 1/1", "stage 2",
+        "pipeline 1", "zone-b Failed", "AgentLost",
+    ):  # fmt: skip
+        assert part in shown
+
+
+def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:
+    shown = text_of(screen.job_screen(replace(snapshot, news=[f"news {n}" for n in range(30)])))
+    assert "news 24" in shown
+    assert "news 29" in shown
+    assert "news 23" not in shown
+
+
+def test_a_wide_grid_is_summed_up(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
+    manifest["spec"]["pipelines"] = {"count": 64, "stages": 16}
+    wide = Snapshot(job=read_job(manifest), seats=snapshot.seats)
+    assert "64 pipelines x 16 stages: 1 Failed, 1 Running, 1022 without a pod" in text_of(
+        screen.job_screen(wide)
+    )
+
+
+def test_conditions_and_checkpoint(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
+    assert "TrainingStep" in text_of(screen.conditions(snapshot.job))
+    assert "step 10, file:///tmp/x/10" in text_of(screen.checkpoint_line(snapshot.job))
+    del manifest["status"]["lastCheckpoint"]
+    assert "no complete checkpoint" in text_of(screen.checkpoint_line(read_job(manifest)))
+
+
+def test_plain_line(snapshot: Snapshot) -> None:
+    assert screen.plain_line(snapshot) == (
+        "Running    step 20/80 loss 2.5000 samples/s 64.5 agents 1/6 nodes zone-a=2/3 zone-b=1/1"
+    )
+
+
+def test_plain_display_says_only_what_is_new(snapshot: Snapshot) -> None:
+    clock = [0.0]
+    out = StringIO()
+    display = PlainDisplay(Console(file=out, width=200), every_s=5, now=lambda: clock[0])
+    with display:
+        display.show(snapshot)
+        display.show(snapshot)
+        clock[0] = 10
+        display.show(snapshot)
+    assert out.getvalue().count("step 20/80") == 1
+    assert out.getvalue().count("AgentLost") == 1
+
+
+def test_the_display_fits_the_console(snapshot: Snapshot) -> None:
+    assert isinstance(make_display(Console(file=StringIO())), PlainDisplay)
+    terminal = Console(file=StringIO(), force_terminal=True, width=100)
+    live = make_display(terminal)
+    assert isinstance(live, LiveDisplay)
+    with live:
+        live.show(snapshot)

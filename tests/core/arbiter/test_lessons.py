@@ -1,0 +1,150 @@
+"""Newcomers that get their copies while the others train."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter import events as a
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Op
+from bamboo_core.placement.plan import Plan
+from bamboo_core.planning import requests
+from bamboo_core.protocol.messages import LayerCost, Notice
+
+from .fleet import Fleet, spec
+
+N1, N2 = AgentId("n1"), AgentId("n2")
+BIG = (LayerCost(0.0, 0.0, parameter_bytes=1 << 30, output_bytes=0),) * 2
+
+
+def degraded(learn_above_bytes: float = 256e6, steps: int = 60) -> Fleet:
+    """2 x 2 that has lost one agent, with large layers."""
+    timing = a.Timing(learn_above_bytes=learn_above_bytes)
+    fleet = Fleet(spec(pipelines=2, stages=2, steps=steps, every=0), layers=2, timing=timing)
+    for i in range(4):
+        fleet.add(f"a{i}", f"z{i % 2}", costs=BIG)
+    fleet.tell(a.Goal(2))
+    fleet.until(lambda: newest(fleet) >= 1)
+    fleet.kill("a1")
+    fleet.until(lambda: is_running(fleet))
+    return fleet
+
+
+def is_running(fleet: Fleet) -> bool:
+    return fleet.arbiter.status().phase is a.Phase.RUNNING
+
+
+def newest(fleet: Fleet) -> int:
+    commit = fleet.arbiter.status().committed
+    return commit.step if commit is not None else -1
+
+
+def plan(fleet: Fleet) -> Plan:
+    found = fleet.arbiter.status().plan
+    assert found is not None
+    return found
+
+
+def join(fleet: Fleet, *names: str) -> None:
+    for name in names:
+        fleet.add(name, "z1", costs=BIG)
+    epoch = plan(fleet).fence.epoch
+    fleet.idle(1.5)
+    fleet.until(lambda: is_running(fleet) and plan(fleet).fence.epoch > epoch)
+
+
+def test_nobody_waits_for_a_newcomer_that_learns() -> None:
+    fleet = degraded()
+    join(fleet, "n1")
+    assert set(plan(fleet).learns) == {N1}
+    assert N1 in plan(fleet).members
+    assert N1 not in plan(fleet).live
+    decision = next(p for p in reversed(fleet.plans) if isinstance(p, requests.Decision))
+    for agent, directive in decision.directives.items():
+        for program in (directive.resume, directive.steady, directive.final):
+            assert not any(x.op is Op.RECV and x.peer == N1 for x in program), agent
+            assert not any(N1 in x.agents for x in program if x.op is Op.COMMIT), agent
+
+
+def test_it_gets_its_seat_when_it_keeps_up() -> None:
+    fleet = degraded()
+    join(fleet, "n1")
+    learning = plan(fleet)
+    fleet.until(lambda: plan(fleet) is not learning)
+    assert N1 in plan(fleet).live
+    entry = next(p for p in reversed(fleet.plans) if isinstance(p, requests.Decision))
+    assert entry.copies == 0
+    assert any("copies are complete on n1" in r.message for r in fleet.records)
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert fleet.arbiter.durable.attempt == 0
+
+
+@pytest.mark.parametrize("after", range(0, 60, 7))
+def test_its_death_stops_nobody(after: int) -> None:
+    fleet = degraded()
+    join(fleet, "n1")
+    learning = plan(fleet)
+    for _ in range(after):
+        fleet.step()
+    assert plan(fleet) is learning, "it has entered: its death would be another loss"
+    assert is_running(fleet)
+    fence = fleet.arbiter.fence
+    fleet.kill("n1")
+    fleet.run()
+    assert fleet.arbiter.fence == fence
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_those_who_come_later_wait_until_the_first_have_entered() -> None:
+    fleet = degraded()
+    fleet.kill("a3")
+    fleet.until(lambda: is_running(fleet))
+    join(fleet, "n1")
+    learning = plan(fleet)
+    fleet.add("n2", "z1", costs=BIG)
+    fleet.now += 2.0
+    fleet.tell(a.Tick())
+    assert plan(fleet) is learning
+    fleet.until(lambda: N1 in plan(fleet).live)
+    assert any(r.message.endswith("copies are complete on n1") for r in fleet.records)
+
+
+def test_a_learner_that_is_told_to_go_is_let_go() -> None:
+    fleet = degraded()
+    join(fleet, "n1")
+    fleet.receive(N1, Notice(1.0, "SIGTERM"))
+    fleet.until(lambda: N1 in fleet.dismissed)
+    assert not any(r.reason is a.Happening.AGENT_LOST and "n1" in r.message for r in fleet.records)
+
+
+def test_small_layers_are_copied_at_the_entry() -> None:
+    fleet = degraded(inf)
+    join(fleet, "n1")
+    assert not plan(fleet).learns
+    assert N1 in plan(fleet).live
+
+
+def test_who_never_keeps_up_is_waited_for_in_the_end() -> None:
+    """Every time it has learned, a loss comes first; the fourth time all wait for its copies."""
+    fleet = degraded(-1.0, steps=300)
+    for round_ in range(4):
+        join(fleet, f"x{round_}")
+        is_learning = bool(plan(fleet).learns)
+        assert is_learning == (round_ < 3)
+        if is_learning:
+            fleet.kill(f"x{round_}")
+
+
+def test_nobody_learns_near_the_end() -> None:
+    fleet = degraded(steps=6)
+    fleet.until(lambda: newest(fleet) >= 3)
+    join(fleet, "n1")
+    fleet.run()
+    assert all(not p.plan.learns for p in fleet.plans if isinstance(p, requests.Decision))
+    assert fleet.over is not None

@@ -1,0 +1,170 @@
+"""Restores: a new attempt from the newest file that can be read, and what it repeats is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.arbiter import events as a
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.program import Op
+from bamboo_core.planning import requests
+from bamboo_core.protocol.messages import (
+    BadCheckpoint,
+    CommitRecord,
+    Manifest,
+    Progress,
+    Sealed,
+)
+
+from .fleet import Fleet, committed, running
+
+A1 = AgentId("a1")
+
+
+def replaced() -> Fleet:
+    """Steps up to 5 are committed, version 4 is saved; then all agents are lost and others come."""
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    fleet.add_grid(1, 3, "b")
+    return fleet
+
+
+def check_repeated(fleet: Fleet) -> None:
+    """A new attempt began with version 4, though steps 4 and 5 had been committed."""
+    durable = fleet.arbiter.durable
+    assert durable.attempt == 1
+    assert durable.manifest is not None
+    assert durable.manifest.step == 4
+    assert any("2 committed steps are repeated" in r.message for r in fleet.records)
+
+
+def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
+    fleet = replaced()
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    redone = {k for attempt, k in fleet.commits if attempt == 1}
+    assert redone == set(range(4, 9))  # 8: the epilogue
+    check_repeated(fleet)
+
+
+def test_newcomers_that_were_ready_before_all_were_lost_begin_a_new_attempt() -> None:
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    old = list(fleet.agents)
+    for name in old:
+        fleet.tell(a.Lost(AgentId(name), confirmed=False, evidence="unreachable"))
+        del fleet.agents[AgentId(name)]
+    fleet.add_grid(1, 3, "b")
+    fleet.wait(6.0)
+    assert "b2" in fleet.arbiter.status().members
+    for name in old:
+        fleet.tell(a.Lost(AgentId(name), confirmed=True, evidence="the pod is gone"))
+    fleet.run()
+    check_repeated(fleet)
+
+
+def test_a_newcomer_with_a_seat_and_nothing_else_does_not_begin_again_in_silence() -> None:
+    """It votes in the plan, but the holder of its layers dies before they are copied."""
+    fleet = running(stages=2, steps=12, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.add("b1", "z1")
+    fleet.kill("a1")
+    fleet.until(lambda: "b1" in fleet.arbiter.durable.voters)
+    fleet.kill("a0")
+    fleet.add("b0", "z0")
+    fleet.run()
+    check_repeated(fleet)
+
+
+def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
+    """Kept by an agent that nobody reached, and said when it is back."""
+    fleet = replaced()
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().members)
+    late = next(iter(fleet.agents.values()))
+    fleet.tell(a.Connected(replace(late.hello, fence=Fence(0, 1, 1)), b"key"))
+    fleet.receive(late.name, Progress(CommitRecord(6)))
+    assert fleet.arbiter.status().committed is None
+
+
+def test_a_bad_checkpoint_is_passed_over() -> None:
+    fleet = replaced()
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
+    fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "hash of layer 2 differs"))
+    fleet.run()
+    durable = fleet.arbiter.durable
+    assert (durable.attempt, durable.bad) == (2, ((0, 4),))
+    assert durable.manifest is not None
+    assert durable.manifest.step == 2
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known: bool) -> None:
+    fleet = running(pipelines=2, stages=2, steps=8, every=2, mode=RedundancyMode.NONE)
+    fleet.until(lambda: committed(fleet, 3))
+    mark = Manifest(0, 4, "0/4", "d")
+    fleet.receive(A1, Sealed(mark))
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    for victim in {p[0] for p in plan.pipelines}:
+        fleet.kill(str(victim))
+    fleet.until(lambda: len(fleet.plans) == 2)
+    assert isinstance(fleet.plans[-1], requests.Decision)
+    assert fleet.plans[-1].loads > 0
+    assert fleet.arbiter.durable.attempt == 0
+    bad = BadCheckpoint(mark.attempt, mark.step, "hash of layer 0 differs")
+    survivor = next(iter(fleet.agents))
+    if is_known:  # said before the plan was there
+        fleet.receive(survivor, bad)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.receive(survivor, bad)
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1)
+    restored = fleet.arbiter.durable.manifest
+    assert restored is None or restored.step < mark.step
+
+
+def test_a_base_that_turns_out_torn_when_all_have_read_it_repeats_nothing() -> None:
+    """A new leader looks at the files again: what was read from them lives on."""
+    fleet = replaced()
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and committed(fleet, 6))
+    fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "layer 2 is missing"))
+    fleet.run()
+    durable = fleet.arbiter.durable
+    assert (durable.attempt, durable.bad) == (1, ((0, 4),))
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_final_checkpoint_that_a_new_leader_cannot_read_is_written_again() -> None:
+    fleet = running(steps=4, every=0)
+    executors = [agent.executor for agent in fleet.agents.values()]
+    fleet.until(lambda: any(x.running and x.running.op is Op.SEAL for x in executors))
+    fleet.restart()
+    fleet.tell(a.Goal(1))
+    fleet.reconnect()
+    for name in sorted(fleet.agents):  # all of them look at the folder
+        fleet.agents[name].executor.unsaved({4})
+        fleet.receive(name, BadCheckpoint(0, 4, "layer 2 is missing"))
+    assert fleet.arbiter.durable.bad == ((0, 4),)
+    fleet.run()
+    assert [m.step for m in fleet.arbiter.durable.manifests] == [4]
+    assert fleet.arbiter.durable.bad == ()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
+    fleet = running(steps=6, every=0)
+    fleet.until(lambda: committed(fleet, 3))
+    for name in list(fleet.agents):
+        fleet.kill(name)
+    text = next(r.message for r in fleet.records if r.reason is a.Happening.RESTORING)
+    assert "attempt 1 from the start: 4 committed steps are repeated" in text

@@ -1,0 +1,322 @@
+"""Conditions and phase."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import ConditionType, Phase, Reason
+from bamboo_core.api.records import Problem
+from bamboo_core.api.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
+from bamboo_core.controller import lifecycle
+from bamboo_core.controller.lifecycle import JobStatus, describe
+from bamboo_core.controller.view import (
+    ClusterView,
+    Condition,
+    Memory,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
+from bamboo_core.model.ids import AgentId
+
+from .builders import JOB, nodes, pod, spec
+
+PODS = (pod(0, 0), pod(0, 1, zone="b"))
+AGENTS = frozenset(AgentId(p.name) for p in PODS)
+TRAINING = TrainingView(
+    epoch=4, planned=True, pipelines=1, connected=AGENTS, members=AGENTS, committed=6, copies=(2, 2)
+)
+
+
+def status(
+    *pods: PodView,
+    training: TrainingView | None = None,
+    memory: Memory | None = None,
+    now: float = 50.0,
+    room: dict[str, int] | None = None,
+    **changes: Any,
+) -> JobStatus:
+    return describe(
+        spec(**changes),
+        ClusterView(nodes(**(room if room is not None else {"a": 4, "b": 4})), pods),
+        training if training is not None else TrainingView(),
+        memory if memory is not None else Memory(),
+        job=JOB,
+        now=now,
+    )
+
+
+def condition(found: JobStatus, kind: ConditionType) -> Condition:
+    return next(c for c in found.conditions if c.type == kind)
+
+
+@pytest.mark.parametrize(
+    ("pods", "training", "memory", "suspend", "phase"),
+    [
+        ((), TrainingView(), Memory(), False, Phase.PENDING),
+        ((pod(phase=PodPhase.PENDING),), TrainingView(), Memory(), False, Phase.PENDING),
+        (PODS, TrainingView(), Memory(), False, Phase.STARTING),
+        (PODS, TRAINING, Memory(), False, Phase.RUNNING),
+        (PODS, TrainingView(planned=True, recovering=True), Memory(), False, Phase.RECOVERING),
+        (PODS, TrainingView(committed=3), Memory(trained=True), False, Phase.RECOVERING),
+        (PODS, TrainingView(committed=3, attempt=1), Memory(), False, Phase.STARTING),
+        ((), TrainingView(committed=3, attempt=1), Memory(), False, Phase.PENDING),
+        (PODS, TRAINING, Memory(), True, Phase.SUSPENDING),
+        ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, Phase.SUSPENDED),
+        (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, Phase.COMPLETE),
+        (PODS, TRAINING, Memory(terminal=Outcome.FAILED), True, Phase.FAILED),
+    ],
+)
+def test_phase(
+    pods: tuple[PodView, ...],
+    training: TrainingView,
+    memory: Memory,
+    suspend: bool,
+    phase: Phase,
+) -> None:
+    assert status(*pods, training=training, memory=memory, suspend=suspend).phase is phase
+
+
+def test_every_condition_is_written_every_time() -> None:
+    for training in (TrainingView(), TRAINING):
+        assert {c.type for c in status(*PODS, training=training).conditions} == set(ConditionType)
+
+
+def test_running() -> None:
+    found = condition(status(*PODS, training=TRAINING), ConditionType.RUNNING)
+    assert (found.status, found.reason) == (True, Reason.TRAINING_STEP)
+    assert found.message == "step 7 of 10, plan 4"
+    waiting = condition(status(*PODS), ConditionType.RUNNING)
+    assert (waiting.status, waiting.message) == (False, "0 of 2 agents are connected")
+
+
+def test_capacity_says_where_what_is_missing() -> None:
+    pods = (pod(0, 0), pod(0, 1, zone="b", node="", phase=PodPhase.PENDING))
+    found = condition(status(*pods, room={"a": 1}), ConditionType.CAPACITY_AVAILABLE)
+    assert (found.status, found.reason) == (False, Reason.WAITING_FOR_NODES)
+    assert found.message.startswith("1 of 2 agents wait for a node (1 in b)")
+    assert "known zones: a: add nodes in another zone" in found.message
+    assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
+
+
+def test_a_job_that_rests_wants_no_nodes() -> None:
+    leaving = pod(0, 0, node="", phase=PodPhase.PENDING)
+    found = condition(status(leaving, suspend=True), ConditionType.CAPACITY_AVAILABLE)
+    assert (found.status, found.message) == (True, "no agents are wanted")
+
+
+def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
+    """All pods exist, an autoscaler may bring what they wait for; until then we say so."""
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    found = status(pod(0, 0), waiting, room={"a": 4, "b": 0})
+    spread = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
+    assert (spread.status, spread.reason) == (False, Reason.PLACEMENT_INFEASIBLE)
+    assert spread.message.endswith("the next node helps most in zone b")
+    assert condition(found, ConditionType.CAPACITY_AVAILABLE).reason == Reason.WAITING_FOR_NODES
+    fits = status(pod(0, 0), waiting)
+    assert condition(fits, ConditionType.ZONE_SPREAD_SATISFIED).status
+
+
+def test_no_node_is_big_enough() -> None:
+    worker = WorkerSpec("agent:1", resources={"limits": {"nvidia.com/gpu": 9}})
+    waiting = (
+        pod(0, 0, node="", phase=PodPhase.PENDING),
+        pod(0, 1, zone="b", node="", phase=PodPhase.PENDING),
+    )
+    found = status(*waiting, room={"a": 0, "b": 0}, worker=worker)
+    line = condition(found, ConditionType.CAPACITY_AVAILABLE)
+    assert (line.status, line.reason) == (False, Reason.NODES_TOO_SMALL)
+    assert line.message.endswith(
+        "no node is big enough for one agent: spec.worker.resources asks for nvidia.com/gpu 9"
+    )
+
+
+def test_zone_spread() -> None:
+    kind = ConditionType.ZONE_SPREAD_SATISFIED
+    assert condition(status(*PODS), kind).reason == Reason.NEIGHBOURS_SEPARATED
+    shared = condition(status(pod(0, 0), pod(0, 1)), kind)
+    assert shared.reason == Reason.NEIGHBOURS_SHARE_ZONE
+    assert "job-p0-s0-i0 and job-p0-s1-i0" in shared.message
+    assert condition(status(room={"a": 9}), kind).reason == Reason.PLACEMENT_INFEASIBLE
+    cluster = condition(status(room={"a": 9}, adjacency=Adjacency.CLUSTER), kind)
+    assert (cluster.status, cluster.reason) == (True, Reason.NOT_WANTED)
+    assert condition(status(stages=1), kind).status
+
+
+def test_degraded() -> None:
+    kind = ConditionType.DEGRADED
+    whole = condition(status(*PODS, training=TRAINING), kind)
+    assert (whole.status, whole.reason) == (False, Reason.FULLY_PROTECTED)
+    assert whole.message == "every seat is taken, every layer has at least 2 live copies"
+    alone = replace(TRAINING, members=frozenset({AgentId("x")}))
+    assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
+    fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
+    assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines train")
+
+
+@pytest.mark.parametrize(
+    ("training", "memory", "verdict", "reason"),
+    [
+        (TrainingView(), Memory(), None, Reason.NO_PLAN),
+        (TrainingView(connected=AGENTS), Memory(), None, Reason.NO_PLAN),
+        (TrainingView(planned=True, recovering=True), Memory(trained=True), None, Reason.NO_PLAN),
+        (TrainingView(outcome=Outcome.SUSPENDED), Memory(), None, Reason.NO_PLAN),
+        (TRAINING, Memory(terminal=Outcome.COMPLETE), False, Reason.FINISHED),
+    ],
+)
+def test_protection_is_not_claimed_without_a_plan(
+    training: TrainingView, memory: Memory, verdict: bool | None, reason: Reason
+) -> None:
+    line = condition(status(*PODS, training=training, memory=memory), ConditionType.DEGRADED)
+    assert (line.status, line.reason) == (verdict, reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "from the start; spec.pipelines.count 2, or redundancy.mode Replica, would keep"),
+        ({"checkpoint": CheckpointSpec("file:///c")}, "a restore from the newest checkpoint;"),
+        ({"stages": 1}, "spec.pipelines.count 2 would keep a second one"),
+    ],
+)
+def test_one_copy_of_each_layer_is_no_protection(changes: dict[str, Any], words: str) -> None:
+    training = replace(TRAINING, copies=(1, 1))
+    line = condition(status(*PODS, training=training, **changes), ConditionType.DEGRADED)
+    assert (line.status, line.reason) == (False, Reason.NOT_PROTECTED)
+    assert words in line.message
+
+
+@pytest.mark.parametrize(
+    ("copies", "changes", "message"),
+    [
+        ((2, 1, 1, 2, 1), {"redundancy": RedundancyMode.REPLICA}, "1-2, 4"),
+        ((1, 1), {"count": 2}, "0-1"),
+        ((2, 2), {"count": 2, "stages": 1}, ""),
+        ((1, 1), {}, ""),
+    ],
+)
+def test_layers_without_a_second_copy(
+    copies: tuple[int, ...], changes: dict[str, Any], message: str
+) -> None:
+    """Only a job that promises copies can lack them."""
+    training = replace(TRAINING, copies=copies, pipelines=changes.get("count", 1))
+    found = status(*PODS, training=training, **changes)
+    degraded = condition(found, ConditionType.DEGRADED)
+    assert (degraded.reason == Reason.LAYERS_UNPROTECTED) == bool(message)
+    assert not message or degraded.message.endswith(message)
+    assert found.copies[0][0] == min(copies)
+
+
+def test_which_layers_have_how_many_copies() -> None:
+    found = status(*PODS, training=replace(TRAINING, copies=(2, 1, 1, 3, 2, 2, 1)))
+    assert found.copies == ((1, "1-2, 6"), (2, "0, 4-5"), (3, "3"))
+    assert status(*PODS, training=replace(TRAINING, copies=tuple(range(99)))).copies[-1] == (7, "7")
+    assert status(training=replace(TRAINING, planned=False, copies=(1,))).copies == ()
+
+
+def test_recovering() -> None:
+    kind = ConditionType.RECOVERING
+    stopped = TrainingView(planned=True, recovering=True, detail="x is lost")
+    assert condition(status(training=stopped), kind).message == "x is lost"
+    waiting = status(training=TrainingView(committed=1), memory=Memory(trained=True))
+    assert condition(waiting, kind).reason == Reason.WAITING_FOR_CAPACITY
+    assert not condition(status(training=TRAINING), kind).status
+    resumed = status(training=TrainingView(committed=1, attempt=1))
+    assert condition(resumed, kind).reason == Reason.IDLE
+
+
+def test_a_job_that_rests_wants_no_pipelines() -> None:
+    done = status(training=TRAINING, memory=Memory(terminal=Outcome.COMPLETE), count=2)
+    assert (done.pipelines, done.pipelines_wanted) == (0, 0)
+    assert status(training=TrainingView(), suspend=True, count=2).pipelines_wanted == 0
+    assert status(training=TRAINING, count=2).pipelines_wanted == 2
+
+
+def test_suspend_after_the_end_says_nothing_about_the_job() -> None:
+    done = status(memory=Memory(terminal=Outcome.COMPLETE), suspend=True)
+    line = condition(done, ConditionType.SUSPENDED)
+    assert (line.status, line.reason) == (False, Reason.FINISHED)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "reason"),
+    [
+        ("ImagePullBackOff", Reason.IMAGE_PULL_FAILED),
+        ("CreateContainerConfigError", Reason.CONTAINER_CANNOT_START),
+    ],
+)
+def test_a_container_that_cannot_start(waiting: str, reason: Reason) -> None:
+    stuck = pod(phase=PodPhase.PENDING, waiting=waiting, trouble="there is none")
+    found = condition(status(stuck), ConditionType.STALLED)
+    assert (found.status, found.reason) == (True, reason)
+    assert found.message == f"1 agents cannot start; job-p0-s0-i0: {waiting}: there is none"
+
+
+def test_a_container_that_does_not_come_up() -> None:
+    """A volume's secret does not exist: nothing but the pod's events says so."""
+    stuck = pod(phase=PodPhase.PENDING, waiting="ContainerCreating")
+    found = condition(status(stuck, pod(0, 1, zone="b")), ConditionType.RUNNING)
+    assert found.message == (
+        "0 of 2 agents are connected; 1 have a node but no running container yet: kubectl describe"
+        " pod job-p0-s0-i0 says what it waits for"
+    )
+
+
+def test_checkpointed() -> None:
+    found = condition(
+        status(training=TrainingView(checkpoint_step=5, checkpoint_path="/c")),
+        ConditionType.CHECKPOINTED,
+    )
+    assert (found.status, found.message) == (True, "step 5 in /c")
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(5, "the newest complete one is step 5"), (-1, "none is complete yet")]
+)
+def test_a_checkpoint_that_cannot_be_written(step: int, words: str) -> None:
+    training = replace(TRAINING, checkpoint_step=step, checkpoint_error="agent x: disk full")
+    found = status(*PODS, training=training, checkpoint=CheckpointSpec("file:///c"))
+    line = condition(found, ConditionType.CHECKPOINTED)
+    assert (line.status, line.reason) == (False, Reason.WRITE_FAILED)
+    assert line.message == (
+        f"spec.checkpoint.uri file:///c cannot be written: agent x: disk full; {words}"
+    )
+
+
+def test_a_transition_is_dated_when_the_status_changes_not_the_reason() -> None:
+    first = status(*PODS, training=TRAINING, now=10.0)
+    later = status(*PODS, now=20.0, memory=Memory(conditions=first.conditions))
+    assert condition(later, ConditionType.RUNNING).since == 20.0
+    assert condition(later, ConditionType.STALLED).since == 10.0
+
+
+def test_a_refused_spec_keeps_the_other_conditions() -> None:
+    refused = lifecycle.refuse([Problem("spec.x", "bad")], (), now=1.0, reason=Reason.SPEC_INVALID)
+    assert [(c.type, c.status) for c in refused] == [("Accepted", False), ("Running", False)]
+    assert refused[0].message == "spec.x: bad"
+    running = status(*PODS, training=TRAINING, now=0.0).conditions
+    changed = lifecycle.refuse(
+        [Problem("spec", "bad")], running, now=2.0, reason=Reason.SPEC_CHANGED
+    )
+    assert {c.type for c in changed} == set(ConditionType)
+    assert next(c for c in changed if c.type == "Running").since == 0.0
+
+
+def test_a_fault_of_the_operator_is_told() -> None:
+    before = status(*PODS).conditions
+    found = lifecycle.stalled(before, "boom", now=60.0)
+    stalled = next(c for c in found if c.type == ConditionType.STALLED)
+    assert (stalled.status, stalled.reason) == (True, Reason.RECONCILE_ERROR)
+    assert stalled.message == "the operator cannot get on: boom"
+
+
+def test_zones_are_counted() -> None:
+    found = status(*PODS, training=TRAINING)
+    assert [(z.zone, z.wanted, z.running, z.connected) for z in found.zones] == [
+        ("a", 1, 1, 1),
+        ("b", 1, 1, 1),
+    ]

@@ -1,0 +1,120 @@
+"""Zones for new pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bamboo_core.api.spec import Adjacency
+from bamboo_core.controller import pod_zones
+from bamboo_core.controller.view import Slot
+from bamboo_core.placement.zones import feasible
+
+from .builders import nodes, pod, spec
+
+
+def seats(count: int, stages: int) -> list[Slot]:
+    return [Slot(d, s) for d in range(count) for s in range(stages)]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 6), min_size=1),
+    st.integers(1, 3),
+    st.integers(1, 5),
+)
+def test_a_fresh_grid_follows_the_zone_rule(room: dict[str, int], count: int, stages: int) -> None:
+    wanted = spec(count=count, stages=stages)
+    chosen = pod_zones.choose(wanted, nodes(**room), [], seats(count, stages))
+    if feasible(room, stages=stages, pipelines=count):
+        used = list(chosen.values())
+        assert all(used.count(zone) <= room[zone] for zone in used)
+    if chosen and stages > 1:
+        for d, s in chosen:
+            assert chosen[Slot(d, s)] != chosen[Slot(d, (s + 1) % stages)]
+    if len(room) >= 3 or (len(room) == 2 and stages % 2 == 0) or stages == 1:
+        assert set(chosen) == set(seats(count, stages))
+
+
+def test_only_named_zones_are_used_even_if_they_have_no_nodes_yet() -> None:
+    wanted = spec(zones=("x", "y"))
+    chosen = pod_zones.choose(wanted, nodes(a=9, b=9), [], seats(1, 2))
+    assert set(chosen.values()) == {"x", "y"}
+
+
+def test_nodes_that_cannot_be_used_give_no_room() -> None:
+    (ready,) = nodes(a=3)
+    others = [
+        replace(ready, name="1", zone="b", ready=False),
+        replace(ready, name="2", zone="c", schedulable=False),
+        replace(ready, name="3", zone="d", departing=True),
+    ]
+    assert pod_zones.room(spec(), [ready, *others]) == {"a": 3, "b": 0, "c": 0, "d": 0}
+
+
+def test_a_hole_prefers_room_then_distance_from_copies() -> None:
+    wanted = spec(count=2, stages=2)
+    stay = [pod(0, 0, zone="b"), pod(0, 1, zone="a"), pod(1, 0, zone="b")]
+    hole = Slot(1, 1)
+    assert pod_zones.choose(wanted, nodes(a=2, b=2, c=1), stay, [hole]) == {hole: "c"}
+    assert pod_zones.choose(wanted, nodes(a=2, b=2, c=0), stay, [hole]) == {hole: "a"}
+
+
+def test_a_hole_between_neighbours_of_all_zones_stays_open() -> None:
+    stay = [pod(0, 0, zone="a"), pod(0, 2, zone="b")]
+    assert pod_zones.choose(spec(stages=3), nodes(a=9, b=9), stay, [Slot(0, 1)]) == {}
+
+
+def test_cluster_joins_its_neighbours() -> None:
+    wanted = spec(stages=3, adjacency=Adjacency.CLUSTER)
+    stay = [pod(0, 0, zone="b"), pod(0, 2, zone="b")]
+    assert pod_zones.choose(wanted, nodes(a=9, b=9), stay, [Slot(0, 1)]) == {Slot(0, 1): "b"}
+
+
+def test_what_fits_now() -> None:
+    wanted = spec(count=3, stages=2)
+    assert pod_zones.feasible_pipelines(wanted, nodes(a=2, b=2)) == 2
+    assert "add 2 agents" in pod_zones.problem(wanted, nodes(a=2, b=2))
+    assert pod_zones.problem(wanted, nodes(a=3, b=3)) == ""
+
+
+def test_the_problem_says_where_the_next_node_helps_most() -> None:
+    text = pod_zones.problem(spec(count=2, stages=2), nodes(a=3, b=0))
+    assert "usable by zone: a: 3, b: 0" in text
+    assert text.endswith("; the next node helps most in zone b")
+
+
+@pytest.mark.parametrize(
+    ("room", "stages", "words"),
+    [
+        ({"a": 1}, 2, "2 stages need 2 zones at least; known zones: a: add nodes in another zone"),
+        ({"a": 9, "b": 9}, 3, "3 stages need 3 zones at least; known zones: a, b: add nodes"),
+        ({}, 2, "known zones: none: add nodes in another zone, name zones in spec.placement.zones"),
+    ],
+)
+def test_zones_that_no_number_of_nodes_could_fill(
+    room: dict[str, int], stages: int, words: str
+) -> None:
+    wanted = spec(stages=stages)
+    assert words in pod_zones.problem(wanted, nodes(**room))
+    assert pod_zones.choose(wanted, nodes(**room), [], seats(1, stages)) == {}
+
+
+def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:
+    (labelled,) = nodes(a=4)
+    known = [labelled, replace(labelled, name="1", zone=""), replace(labelled, name="2", zone="")]
+    assert pod_zones.room(spec(), known) == {"a": 4}
+    assert (
+        "known zones: a (2 nodes have no label topology.kubernetes.io/zone)"
+        in pod_zones.problem(spec(), known)
+    )
+    for free in (spec(stages=1), spec(adjacency=Adjacency.CLUSTER)):
+        assert pod_zones.room(free, known) == {"a": 4, "": 8}
+
+
+def test_neighbours_that_share_a_zone_are_told() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="a")]
+    assert ("job-p0-s0-i0", "job-p0-s1-i0") in pod_zones.shared_neighbours(spec(), pods)
+    assert pod_zones.shared_neighbours(spec(stages=1), [pod(0, 0)]) == []

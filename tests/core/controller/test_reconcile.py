@@ -1,0 +1,348 @@
+"""What is done about a job's pods."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import Adjacency, JobSpec, RunPolicy
+from bamboo_core.controller.reconcile import (
+    FAILED_FAREWELL_S,
+    FAREWELL_S,
+    MOVE_AFTER_S,
+    STUCK_GRACE_S,
+    UNREACHABLE_GRACE_S,
+    CreatePod,
+    DeleteJob,
+    DeletePod,
+    Step,
+    step,
+)
+from bamboo_core.controller.view import (
+    ClusterView,
+    Memory,
+    NodeView,
+    PodPhase,
+    PodView,
+    Slot,
+    TrainingView,
+)
+from bamboo_core.model.ids import AgentId
+
+from .builders import JOB, nodes, pod, spec
+
+NODES = nodes(a=8, b=8, c=8)
+
+
+def run(
+    *pods: PodView,
+    spec_: JobSpec | None = None,
+    training: TrainingView | None = None,
+    memory: Memory | None = None,
+    now: float = 1000.0,
+    nodes_: tuple[NodeView, ...] = NODES,
+) -> Step:
+    return step(
+        spec_ if spec_ is not None else spec(),
+        ClusterView(nodes_, pods),
+        training if training is not None else TrainingView(),
+        memory if memory is not None else Memory(),
+        job=JOB,
+        now=now,
+    )
+
+
+def created(result: Step) -> list[CreatePod]:
+    return [action for action in result.actions if isinstance(action, CreatePod)]
+
+
+def deleted(result: Step) -> dict[str, DeletePod]:
+    return {action.name: action for action in result.actions if isinstance(action, DeletePod)}
+
+
+def test_a_new_job_gets_a_pod_for_every_seat_neighbours_apart() -> None:
+    result = run(spec_=spec(count=2, stages=4))
+    pods = created(result)
+    assert [p.slot for p in pods] == [Slot(d, s) for d in range(2) for s in range(4)]
+    assert pods[0].name == "job-p0-s0-i0"
+    zone = {p.slot: p.zone for p in pods}
+    assert all(zone[Slot(d, s)] != zone[Slot(d, (s + 1) % 4)] for d in range(2) for s in range(4))
+    assert result.memory.incarnation == 0
+
+
+def test_nothing_is_done_twice() -> None:
+    first = run()
+    pods = [pod(*p.slot, p.incarnation, zone=p.zone) for p in created(first)]
+    assert run(*pods, memory=first.memory).actions == ()
+
+
+def test_a_hole_gets_the_next_number_apart_from_its_neighbours() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 2, zone="b")]
+    (new,) = created(run(*pods, spec_=spec(stages=3), memory=Memory(incarnation=6)))
+    assert new == CreatePod("job-p0-s1-i7", Slot(0, 1), 7, "c")
+
+
+def test_a_pod_that_is_told_to_go_is_replaced_at_once() -> None:
+    leaving = pod(0, 1, zone="b", deleting_at=1015.0)
+    (new,) = created(run(pod(0, 0), leaving))
+    assert new.slot == Slot(0, 1)
+
+
+def test_numbers_of_pods_that_exist_are_never_given_again() -> None:
+    """The status may have been lost; the pods tell."""
+    pods = [pod(0, 0), pod(0, 1, 4, phase=PodPhase.FAILED, exit_code=137)]
+    (new,) = created(run(*pods, memory=Memory()))
+    assert new.incarnation == 5
+
+
+def test_a_dismissed_agent_is_deleted_and_replaced() -> None:
+    pods = [pod(0, 0), pod(0, 1, zone="b")]
+    result = run(*pods, training=TrainingView(dismissed=frozenset({AgentId(pods[1].name)})))
+    assert list(deleted(result)) == [pods[1].name]
+    assert [p.slot for p in created(result)] == [Slot(0, 1)]
+
+
+@pytest.mark.parametrize("is_noticed", [True, False])
+def test_who_will_go_away_is_replaced_before_it_goes(is_noticed: bool) -> None:
+    """By its own word, or as its node's taint says; it works on, and its pod stays meanwhile."""
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    members = frozenset(p.agent for p in pods)
+    leaver = pods[1].agent
+    there = nodes(a=8, c=8)
+    if is_noticed:
+        training = TrainingView(planned=True, members=members, departing=frozenset({leaver}))
+        there = (*there, *nodes(b=1))
+    else:
+        training = TrainingView(planned=True, members=members)
+        there = (*there, replace(nodes(b=1)[0], departing=True))
+    first = run(*pods, training=training, nodes_=there)
+    (new,) = created(first)
+    assert (new.slot, new.zone) == (Slot(0, 1), "c")
+    assert deleted(first) == {}
+    both = [*pods, pod(0, 1, new.incarnation, zone=new.zone)]
+    assert run(*both, training=training, memory=first.memory, nodes_=there).actions == ()
+
+
+def test_a_departure_that_is_called_off_leaves_no_surplus() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    training = TrainingView(planned=True, members=frozenset(p.agent for p in pods[:2]))
+    assert list(deleted(run(*pods, training=training))) == [pods[2].name]
+
+
+def test_replacements_that_will_go_away_too_are_not_replaced_without_end() -> None:
+    """A node that is about to go, and takes pods all the same."""
+    there = (*nodes(a=8), replace(nodes(b=8)[0], departing=True))
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    training = TrainingView(planned=True, members=frozenset(p.agent for p in pods))
+    memory = Memory()
+    for _ in range(9):
+        result = run(*pods, training=training, nodes_=there, memory=memory)
+        memory = result.memory
+        pods += [pod(*p.slot, p.incarnation, zone="b") for p in created(result)]
+        assert not deleted(result)
+    assert len(pods) == 4
+
+
+def test_a_new_operator_keeps_replacements_until_agents_have_said_who_goes() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    members = frozenset(p.agent for p in pods[:2])
+    returning = TrainingView(planned=True, recovering=True, members=members)
+    assert run(*pods, training=returning).actions == ()
+
+
+def test_the_place_of_who_will_go_away_is_not_free() -> None:
+    """No taint says it, and the node may be there for a while."""
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    members = frozenset(p.agent for p in pods)
+    training = TrainingView(planned=True, members=members, departing=frozenset({pods[1].agent}))
+    (new,) = created(run(*pods, training=training, nodes_=nodes(a=1, b=1, c=1)))
+    assert new.zone == "c"
+
+
+def test_who_will_go_away_and_has_no_part_any_more_does_not_keep_its_place() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    leaver = pods[1].agent
+    for seated in (pods[:1], [pods[0], pods[2]]):
+        training = TrainingView(
+            planned=True,
+            members=frozenset(p.agent for p in seated),
+            departing=frozenset({leaver}),
+        )
+        gone = [leaver] if len(seated) == 2 else []
+        assert list(deleted(run(*pods, training=training))) == gone
+
+
+def test_fewer_pipelines_delete_who_has_no_part_in_the_plan() -> None:
+    pods = [pod(d, s, zone="ab"[s]) for d in range(2) for s in range(2)]
+    kept = frozenset(AgentId(p.name) for p in pods[2:])
+    result = run(*pods, training=TrainingView(planned=True, members=kept))
+    assert set(deleted(result)) == {p.name for p in pods[:2]}
+    assert created(result) == []
+
+
+def test_members_are_never_surplus() -> None:
+    pods = [pod(d, s, zone="ab"[s]) for d in range(2) for s in range(2)]
+    everyone = frozenset(AgentId(p.name) for p in pods)
+    assert run(*pods, training=TrainingView(planned=True, members=everyone)).actions == ()
+
+
+def test_a_pod_on_a_node_that_is_gone_is_buried_and_replaced() -> None:
+    lost = pod(0, 1, zone="z")
+    result = run(pod(0, 0), lost)
+    assert deleted(result)[lost.name].force
+    # It still exists; the next call sees it gone.
+    assert run(pod(0, 0)).actions
+
+
+def test_a_deleted_pod_on_a_silent_node_is_forced_after_a_while() -> None:
+    silent = (*nodes(a=8), NodeView("node-b", "m", "b", ready=False))
+    leaving = pod(0, 1, zone="b", deleting_at=1000.0)
+    early = run(pod(0, 0), leaving, nodes_=silent, now=1000.0 + UNREACHABLE_GRACE_S - 1)
+    assert not deleted(early)
+    assert early.wake_at == 1000.0 + UNREACHABLE_GRACE_S
+    late = run(pod(0, 0), leaving, nodes_=silent, now=1000.0 + UNREACHABLE_GRACE_S)
+    assert deleted(late)[leaving.name].force
+
+
+def test_a_deleted_pod_that_stays_on_a_good_node_is_forced_later() -> None:
+    leaving = pod(0, 1, zone="b", deleting_at=1000.0)
+    assert not deleted(run(pod(0, 0), leaving, now=1000.0 + UNREACHABLE_GRACE_S))
+    assert deleted(run(pod(0, 0), leaving, now=1000.0 + STUCK_GRACE_S))[leaving.name].force
+
+
+def test_a_suspended_job_keeps_its_agents_until_the_state_is_safe() -> None:
+    pods = [pod(0, 0), pod(0, 1, zone="b")]
+    resting = spec(suspend=True)
+    assert run(*pods, spec_=resting, training=TrainingView(planned=True)).actions == ()
+    safe = TrainingView(planned=False, outcome=Outcome.SUSPENDED)
+    assert len(deleted(run(*pods, spec_=resting, training=safe))) == 2
+    assert created(run(spec_=resting, training=safe)) == []
+
+
+def test_a_complete_job_lets_its_agents_leave_by_themselves() -> None:
+    pods = [pod(0, 0), pod(0, 1, zone="b")]
+    done = TrainingView(outcome=Outcome.COMPLETE)
+    first = run(*pods, training=done)
+    assert first.memory.terminal is Outcome.COMPLETE
+    assert first.actions == ()
+    assert first.wake_at == 1000.0 + FAREWELL_S
+    late = run(*pods, training=done, memory=first.memory, now=1000.0 + FAREWELL_S)
+    assert len(deleted(late)) == 2
+
+
+def test_a_failed_job_keeps_ended_pods_for_their_logs() -> None:
+    ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=2)
+    result = run(ended, pod(0, 1, zone="b"))
+    assert result.memory.terminal is Outcome.FAILED
+    assert result.actions == ()
+    late = run(ended, pod(0, 1, zone="b"), memory=result.memory, now=1000.0 + FAILED_FAREWELL_S)
+    assert list(deleted(late)) == ["job-p0-s1-i0"]
+
+
+def test_terminal_stays_terminal() -> None:
+    ended = run(training=TrainingView(outcome=Outcome.COMPLETE)).memory
+    again = run(training=TrainingView(), memory=ended)
+    assert again.memory.terminal is Outcome.COMPLETE
+    assert created(again) == []
+
+
+def test_a_finished_job_is_deleted_after_its_time() -> None:
+    policy = spec(run_policy=RunPolicy(ttl_s=100))
+    ended = run(spec_=policy, training=TrainingView(outcome=Outcome.COMPLETE))
+    assert ended.wake_at == 1000.0 + FAREWELL_S
+    late = run(spec_=policy, memory=ended.memory, now=1100.0)
+    assert DeleteJob() in late.actions
+
+
+def test_only_the_newest_ended_pods_stay() -> None:
+    ended = [pod(0, 0, n, phase=PodPhase.FAILED, exit_code=137) for n in range(20)]
+    alive = [pod(0, 0, 30), pod(0, 1, 30, zone="b")]
+    result = run(*ended, *alive)
+    assert set(deleted(result)) == {p.name for p in ended[:4]}
+
+
+def test_failures_slow_the_next_try_down() -> None:
+    failed = pod(0, 0, phase=PodPhase.FAILED, exit_code=1)
+    first = run(failed, pod(0, 1, zone="b"))
+    assert created(first) == []
+    assert first.memory.failures == 1
+    assert first.wake_at == 1001.0
+    later = run(failed, pod(0, 1, zone="b"), memory=first.memory, now=1001.0)
+    assert [p.incarnation for p in created(later)] == [1]
+
+
+def test_a_pod_that_waits_in_a_zone_without_room_is_sent_to_another() -> None:
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    both = (pod(0, 0), waiting)
+    room = nodes(a=8, b=0, c=1)
+    assert run(*both, nodes_=room, now=MOVE_AFTER_S - 1).actions == ()
+    assert run(*both, nodes_=room, now=MOVE_AFTER_S - 1).wake_at == MOVE_AFTER_S
+    late = run(*both, nodes_=room, now=MOVE_AFTER_S)
+    assert deleted(late)[waiting.name].reason == "zone b has no room, c has"
+    (new,) = created(run(both[0], nodes_=room))
+    assert new.zone == "c"
+
+
+def test_a_pod_waits_where_it_is_if_no_other_zone_is_better() -> None:
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    late = 10 * MOVE_AFTER_S
+    assert run(pod(0, 0), waiting, nodes_=nodes(a=8, b=0, c=0), now=late).actions == ()
+    assert run(pod(0, 0), waiting, nodes_=nodes(a=8, b=1, c=1), now=late).actions == ()
+    alone = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
+    assert deleted(run(alone, nodes_=nodes(a=8, b=0), now=late)) == {}
+
+
+def test_no_pods_for_a_job_that_is_being_deleted() -> None:
+    leaving = replace(JOB, deleting=True)
+    view = ClusterView(NODES, ())
+    assert step(spec(), view, TrainingView(), Memory(), job=leaving, now=0.0).actions == ()
+
+
+def test_neighbours_never_share_a_zone_even_if_that_means_waiting() -> None:
+    result = run(nodes_=nodes(a=8))
+    assert created(result) == []
+    assert created(run(nodes_=nodes(a=8), spec_=spec(adjacency=Adjacency.CLUSTER)))
+
+
+_PHASES = st.sampled_from(list(PodPhase))
+_PODS = st.builds(
+    lambda d, s, i, phase, zone, deleting, code: pod(
+        d, s, i, phase=phase, zone=zone, deleting_at=deleting, exit_code=code
+    ),
+    st.integers(0, 2),
+    st.integers(0, 2),
+    st.integers(0, 3),
+    _PHASES,
+    st.sampled_from("abz"),
+    st.none() | st.just(990.0),
+    st.none() | st.sampled_from([0, 1, 2, 3, 137, 143]),
+)
+
+
+@given(
+    st.lists(_PODS, max_size=9, unique_by=lambda p: p.name),
+    st.builds(
+        TrainingView,
+        planned=st.booleans(),
+        outcome=st.none() | st.sampled_from(Outcome),
+        dismissed=st.just(frozenset({AgentId("job-p0-s0-i0")})),
+    ),
+    st.booleans(),
+)
+def test_whatever_is_seen(pods: list[PodView], training: TrainingView, suspend: bool) -> None:
+    """Names are new, each pod gets one action, ended jobs get no pods, seats are not overfilled."""
+    wanted = spec(count=2, stages=2, suspend=suspend)
+    result = run(*pods, spec_=wanted, training=training)
+    new = created(result)
+    names = [a.name for a in result.actions if not isinstance(a, DeleteJob)]
+    assert len(set(names)) == len(names)
+    assert {p.name for p in new}.isdisjoint(p.name for p in pods)
+    usable = [p for p in pods if p.is_alive and p.agent not in training.dismissed]
+    assert len(new) + len(usable) <= max(4, len(usable))
+    assert not (new and (suspend or result.memory.terminal))
+    again = run(*pods, spec_=wanted, training=training, memory=result.memory)
+    assert again.memory.failures == result.memory.failures

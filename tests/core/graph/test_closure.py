@@ -1,0 +1,232 @@
+from dataclasses import replace
+
+import pytest
+from tests.core.graph.small import goals, name, relative
+
+from bamboo_core.graph.closure import (
+    Holdings,
+    Infeasible,
+    Periodic,
+    TaskId,
+    Transfer,
+    epilogue,
+    missing,
+    settled,
+    steady,
+)
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import COMPUTE, Op
+from bamboo_core.scheduling import dry_run as verify
+from bamboo_core.scheduling import schedule
+
+ALL = Periodic(evals=3, validate_every=2, saves=True, save_every=2)
+
+
+def dry_run(graph, plan, holdings):
+    caps = {}
+    made = schedule.build(
+        graph,
+        batch=plan.batch,
+        costs=schedule.Costs.even(plan.cut[-1][1]),
+        caps=caps,
+        pipelines=2,
+    )
+    return verify.dry_run(
+        made.programs,
+        batch=plan.batch,
+        layers=plan.cut[-1][1],
+        holdings=relative(holdings, plan.target),
+    )
+
+
+def ops(graph, *kinds):
+    return [t for t in graph.tasks if t.instruction.op in kinds]
+
+
+@pytest.mark.parametrize("pipelines", [1, 2, 3])
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("leaf_size", [1, 2])
+def test_every_kind_of_step_passes_the_dry_run(pipelines, stages, split, leaf_size):
+    options = {"split": split, "leaf_size": leaf_size, "periodic": ALL, "microbatches": 4}
+    plan = goals(pipelines, stages, **options)
+    assert dry_run(steady(plan), plan, settled(plan)).ok
+    last = goals(pipelines, stages, target=9, **options)
+    assert dry_run(epilogue(last), last, settled(last)).ok
+    first = goals(pipelines, stages, target=0, **options)
+    nothing = {a: Holdings() for a in first.wants}
+    assert dry_run(missing(first, nothing), first, nothing).ok
+
+
+def test_the_first_stage_has_no_input_gradient():
+    graph = steady(goals(split=True))
+    assert not [t for t in ops(graph, Op.I, Op.W) if t.instruction.lo == 0]
+    assert not [t for t in ops(graph, Op.B) if t.instruction.lo > 0]
+
+
+def test_nothing_is_missing_once_the_step_is_ended():
+    plan = goals(target=9)
+    assert not missing(plan, settled(plan)).tasks
+
+
+def test_a_lost_layer_is_named():
+    plan = goals(replica=False)
+    holdings = settled(plan)
+    del holdings[name(0, 1)], holdings[name(1, 1)]
+    rest = {a: w for a, w in plan.wants.items() if a in holdings}
+    rest[name(0, 0)] = ((0, 2),)
+    with pytest.raises(Infeasible) as lost:
+        missing(replace(plan, wants=rest), holdings)
+    assert lost.value.layers == (1,)
+
+
+def test_a_file_of_the_needed_version_repairs_a_lost_layer():
+    plan = goals(replica=False)
+    holdings = settled(plan)
+    rest = {name(0, 0): ((0, 2),), name(1, 0): ((0, 2),)}
+    held = {a: holdings[a] for a in rest}
+    assignment = {work: name(0, 0) for work in plan.assignment}
+    changed = replace(plan, wants=rest, assignment=assignment)
+    graph = missing(changed, held, files={1})
+    loads = ops(graph, Op.LOAD)
+    assert {t.agent for t in loads} == set(rest)
+    assert {(t.instruction.lo, t.instruction.hi) for t in loads} == {(1, 2)}
+
+
+def test_an_old_version_without_its_gradients_does_not_count():
+    plan = goals(target=2)
+    holdings = settled(plan)
+    stale = {a: replace(h, versions={x: 1 for x in h.versions}) for a, h in holdings.items()}
+    with pytest.raises(Infeasible):
+        missing(plan, stale)
+
+
+def test_a_laggard_is_brought_up_by_gradients_of_others():
+    plan = goals(target=2)
+    holdings = settled(plan)
+    reduced = frozenset(
+        Item(Kind.RED, 1, *cut, 0, z) for cut in plan.cut for z in range(plan.batch.chunks)
+    )
+    late = name(0, 1)
+    for agent, facts in holdings.items():
+        holdings[agent] = replace(facts, items=reduced)
+    versions = dict.fromkeys(holdings[late].versions, 1)
+    holdings[late] = Holdings(versions, frozenset(), frozenset({0}), 0)
+    graph = missing(plan, holdings)
+    older = [t for t in graph.tasks if t.instruction.step == -1]
+    assert {t.instruction.op for t in older} == {Op.UPDATE, Op.END}
+    assert {t.agent for t in older} == {late}
+    assert dry_run(graph, plan, holdings).ok
+
+
+def test_a_newcomer_is_complete_before_it_votes():
+    plan = goals()
+    holdings = settled(plan)
+    new = name(0, 1)
+    holdings[new] = Holdings()
+    graph = missing(plan, holdings)
+    vote = next(t for t in ops(graph, Op.VOTE) if t.agent == new)
+    copied = {w.item.lo for w in graph.tasks[vote] if isinstance(w, Transfer) and _is_version(w)}
+    assert copied == {0, 1}
+    assert dry_run(graph, plan, holdings).ok
+
+
+def test_a_newcomer_of_the_epilogue_gets_its_layers():
+    plan = goals(target=9)
+    holdings = settled(plan)
+    holdings[name(1, 1)] = Holdings()
+    graph = missing(plan, holdings)
+    end = next(t for t in ops(graph, Op.END) if t.agent == name(1, 1))
+    assert sum(_is_version(w) for w in graph.tasks[end] if isinstance(w, Transfer)) == 2
+
+
+def _is_version(transfer):
+    return transfer.item.kind is Kind.VER
+
+
+def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
+    plan = goals(1, 3, microbatches=4)
+    survivors = frozenset(Item(Kind.INGRAD, plan.target, 2, 0, m) for m in range(4))
+    holdings = settled(plan)
+    holdings[name(0, 1)] = replace(holdings[name(0, 1)], items=survivors)
+    graph = missing(plan, holdings)
+    deepest = {t.instruction.op for t in ops(graph, *COMPUTE) if t.instruction.lo == 2}
+    assert deepest == {Op.F, Op.W}
+    assert dry_run(graph, plan, holdings).ok
+
+
+def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
+    plan = goals(1, 2, microbatches=4, leaf_size=4, replica=True)
+    leaver, heir = name(0, 1), name(0, 0)
+    holdings = settled(plan)
+    cut = plan.cut[1]
+    items = {Item(Kind.ACT, 1, *cut, m) for m in (2, 3)} | {Item(Kind.PART, 1, *cut, 0, 2)}
+    items |= {Item(Kind.INGRAD, 1, 1, 0, m) for m in (0, 1)}
+    holdings[leaver] = replace(holdings[leaver], items=frozenset(items))
+    changed = replace(
+        plan,
+        wants={heir: ((0, 2),)},
+        assignment=dict.fromkeys(plan.assignment, heir),
+        rushed=frozenset({leaver}),
+    )
+    graph = missing(changed, holdings)
+    deep = [t.instruction for t in ops(graph, *COMPUTE) if t.instruction.lo == 1]
+    assert sorted((str(i.op), i.index) for i in deep) == [("B", 2), ("B", 3)]
+    assert [t.instruction.op for t in graph.tasks if t.agent == leaver] == [Op.EXIT]
+    assert dry_run(graph, changed, holdings).ok
+
+
+def test_a_leaver_goes_after_the_commit():
+    plan = goals(1, 2)
+    leaver = name(0, 1)
+    holdings = settled(plan)
+    rest = replace(plan, wants={name(0, 0): ((0, 2),)})
+    graph = missing(rest, holdings)
+    end = next(t for t in ops(graph, Op.END) if t.agent == leaver)
+    leave = next(t for t in ops(graph, Op.EXIT))
+    assert leave.agent == leaver
+    assert end in graph.tasks[leave]
+
+
+@pytest.mark.parametrize("is_rushed", [False, True])
+def test_nobody_leaves_in_the_epilogue_before_all_have_finished(is_rushed):
+    """There is no commit that would prove that what a leaver has sent is there."""
+    plan = goals(1, 2, target=3, last=3)
+    leaver = name(0, 1)
+    rushed = frozenset({leaver}) if is_rushed else frozenset()
+    rest = replace(plan, wants={name(0, 0): ((0, 2),)}, rushed=rushed)
+    assert not ops(missing(rest, settled(plan)), Op.EXIT)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_update_comes_after_every_use_of_the_old_version(split):
+    """Every F, B, I and V of an agent is an ancestor of its UPDATEs, through the commit."""
+    plan = goals(2, 3, split=split, periodic=ALL, microbatches=2)
+    graph = steady(plan)
+    known = {}
+
+    def ancestors(task):
+        if task not in known:
+            known[task] = set()
+            for wait in graph.tasks[task]:
+                before = wait if isinstance(wait, TaskId) else wait.producer
+                if before is not None:
+                    known[task] |= {before} | ancestors(before)
+        return known[task]
+
+    for update in ops(graph, Op.UPDATE):
+        own = {t for t in ops(graph, Op.F, Op.B, Op.I, Op.V) if t.agent == update.agent}
+        assert own <= ancestors(update)
+
+
+def test_saves_cover_every_layer_once_and_precede_the_update():
+    plan = goals(2, 3, periodic=ALL)
+    graph = steady(plan)
+    saved = sorted(
+        x for t in ops(graph, Op.SAVE) for x in range(t.instruction.lo, t.instruction.hi)
+    )
+    assert saved == [0, 1, 2]
+    assert all(t.instruction.every == 2 for t in ops(graph, Op.SAVE, Op.SEAL, Op.V))
+    for save in ops(graph, Op.SAVE):
+        updates = [t for t in ops(graph, Op.UPDATE) if t.agent == save.agent]
+        assert any(save in graph.tasks[u] for u in updates)

@@ -1,0 +1,332 @@
+"""Plans from facts: target, cuts, seats, wanted layers, programs, and when there is no plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.arbiter.fleet import Fleet, spec
+
+from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode
+from bamboo_core.arbiter import events as a
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import COMPUTE, Op
+from bamboo_core.placement.plan import layers_of, ranges_of, wants
+from bamboo_core.planning import planner, requests
+from bamboo_core.protocol.messages import CommitRecord, LayerCost, Manifest, Notice, Report
+from bamboo_core.scheduling import dry_run
+
+A0, A1, A2 = AgentId("a0"), AgentId("a1"), AgentId("a2")
+
+
+def request_of(
+    job: JobSpec, *, kill: str = "", after: int = 0, layers: int = 4
+) -> requests.PlanRequest:
+    """The last request of a job whose agent was killed after so many events."""
+    fleet = Fleet(job, layers=layers)
+    fleet.add_grid(job.pipelines.count, job.pipelines.stages)
+    fleet.tell(a.Goal(job.pipelines.count))
+    if kill:
+        while fleet.events < after:
+            assert fleet.step()
+        fleet.kill(kill)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    else:
+        fleet.until(lambda: bool(fleet.requests))
+    return fleet.requests[-1]
+
+
+def decide(request: requests.PlanRequest) -> requests.Decision:
+    result = planner.compute(request)
+    assert isinstance(result, requests.Decision), result
+    return result
+
+
+def test_a_new_job_builds_its_layers_and_begins_with_step_0() -> None:
+    result = decide(request_of(spec()))
+    assert (result.plan.target, result.plan.last, result.committed) == (0, 4, -1)
+    assert result.plan.cut == ((0, 2), (2, 4))
+    assert all(d.resume[0].op is Op.INIT for d in result.directives.values())
+    assert result.plan.wants == {A0: ((0, 4),), A1: ((0, 4),)}
+
+
+def test_measured_costs_decide_the_cut() -> None:
+    request = request_of(spec())
+    costs = tuple(LayerCost(x, 2 * x, 8, 8) for x in (9.0, 1.0, 1.0, 1.0))
+    assert decide(replace(request, costs=costs)).plan.cut == ((0, 1), (1, 4))
+
+
+HALVES = LayerCost(1.0, 2.0, 8, 8, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True)
+
+
+def ops(decision: requests.Decision, which: str) -> set[Op]:
+    return {x.op for d in decision.directives.values() for x in getattr(d, which)} & COMPUTE
+
+
+def test_a_whole_grid_splits_its_backward_where_measured_costs_say_that_it_pays() -> None:
+    request = request_of(spec(stages=4, steps=6))
+    assert ops(decide(request), "steady") == {Op.F, Op.B}
+    split = decide(replace(request, costs=(HALVES,) * 4))
+    assert ops(split, "steady") == {Op.F, Op.B, Op.I, Op.W}  # B: the first stage's
+    dear = replace(HALVES, weight_gradient_s=2.0)
+    assert ops(decide(replace(request, costs=(dear,) * 4)), "steady") == {Op.F, Op.B}
+
+
+def test_a_backward_that_cannot_be_split_is_never_split() -> None:
+    request = request_of(spec(stages=3, steps=4), kill="a1", after=50, layers=3)
+    assert Op.W in ops(decide(replace(request, costs=(HALVES,) * 3)), "steady")
+    costs = (HALVES, replace(HALVES, can_split=False), HALVES)
+    whole = decide(replace(request, costs=costs))
+    assert Op.B in ops(whole, "steady")
+    assert not {Op.I, Op.W} & ops(whole, "steady")
+
+
+@pytest.mark.parametrize("after", range(10, 130, 20))
+def test_an_interrupted_step_goes_on_without_redoing_what_is_left(after: int) -> None:
+    request = request_of(spec(stages=3, steps=4), kill="a1", after=after, layers=3)
+    result = decide(request)
+    whole = 3 * request.batch.microbatches * 3  # F, I and W of every stage
+    begun = sum(len(r.items) for r in request.reports.values())
+    assert result.tasks <= whole
+    assert begun == 0 or result.tasks < whole
+    assert result.plan.holes == 1
+
+
+def test_the_plan_does_not_depend_on_the_order_of_anything() -> None:
+    request = request_of(spec(pipelines=2, stages=2), kill="a1", after=60)
+    turned = replace(
+        request,
+        reports=dict(reversed(request.reports.items())),
+        participants=dict(reversed(request.participants.items())),
+    )
+    assert planner.compute(turned) == planner.compute(request)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(4, 200), st.sampled_from(["a0", "a1", "a2", "a3"]))
+def test_every_layer_is_wanted_and_every_peer_is_known(after: int, victim: str) -> None:
+    request = request_of(spec(pipelines=2, stages=2, steps=3), kill=victim, after=after)
+    result = decide(request)
+    plan = result.plan
+    assert {x for r in plan.wants.values() for x in layers_of(r)} == set(range(4))
+    assert AgentId(victim) not in plan.members
+    assert set(result.directives) == set(plan.members)
+    for agent, directive in result.directives.items():
+        peers = {p.agent for p in directive.peers}
+        programs = (*directive.resume, *directive.steady, *directive.final)
+        assert {x.peer for x in programs if x.peer} <= peers
+        assert agent not in peers
+
+
+def test_another_number_of_stages_is_another_cut_from_the_next_step_on() -> None:
+    fleet = Fleet(spec(pipelines=2, stages=2, steps=9))
+    fleet.add_grid(2, 2)
+    fleet.tell(a.Goal(2))
+    fleet.until(lambda: fleet.events > 80)
+    fleet.kill("a3")
+    fleet.until(lambda: len(fleet.requests) == 2)
+    request = fleet.requests[-1]
+    job = replace(request.spec, pipelines=PipelinesSpec(1, 3))
+    plan = decide(replace(request, spec=job, pipelines=1)).plan
+    assert len(plan.cut) == 3
+    assert plan.step_cut == request.cut
+
+
+def stopped(job: JobSpec, versions: dict[str, dict[int, int]], step: int) -> requests.PlanRequest:
+    """Agents that have ended the step before and hold just these layers."""
+    request = request_of(job)
+    commit = CommitRecord(step - 1)
+    reports = {
+        AgentId(name): Report(
+            Fence(0, 1, 2), Fence(0, 1, 1), held, frozenset(), (commit,), step - 1
+        )
+        for name, held in versions.items()
+    }
+    return replace(
+        request,
+        reports=reports,
+        participants={x: request.participants[x] for x in reports},
+        grid=((A0, A1),),
+        cut=((0, 2), (2, 4)),
+        step_cut=((0, 2), (2, 4)),
+        has_voter=True,
+        is_full=False,
+        target=step,
+    )
+
+
+def test_a_layer_that_nobody_holds_is_fatal() -> None:
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
+    assert planner.compute(request) == requests.Fatal((2, 3), 1)
+
+
+def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
+    result = decide(replace(request, manifests=(Manifest(0, 2, "p", "d"),)))
+    assert result.loads == 1
+    assert result.directives[A0].manifest == Manifest(0, 2, "p", "d")
+    old = replace(request, manifests=(Manifest(0, 1, "p", "d"), Manifest(0, 3, "p", "d")))
+    assert isinstance(planner.compute(old), requests.Fatal)
+
+
+def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
+    """Neither at the start nor at the file of the attempt: how much was committed is not known."""
+    new = Report(Fence(0, 1, 2), Fence(), {}, frozenset())
+    request = stopped(spec(), {"a0": {}, "a1": {}}, 2)
+    request = replace(request, reports=dict.fromkeys(request.reports, new))
+    for base in (-1, 1):
+        file = Manifest(0, base + 1, "p", "d")
+        asked = replace(request, base=base, manifests=(file,), has_voter=False)
+        assert planner.compute(asked) == requests.Fatal((0, 1, 2, 3), 1)
+
+
+def test_a_commit_of_which_only_the_dead_knew_is_made_again() -> None:
+    """The plan began with step 3, but those who are left have voted for step 2 and know no more."""
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}, 2)
+    result = decide(replace(request, target=3))
+    assert (result.plan.target, result.committed) == (2, 1)
+    for versions, step in ((1, 1), (2, 2)):  # two steps back, or a layer is lost
+        held = {"a0": {0: versions, 1: versions}}
+        if step == 1:
+            held |= {"a1": {2: 1, 3: 1}}
+        less = replace(stopped(spec(), held, step), target=3)
+        assert isinstance(planner.compute(less), requests.Fatal)
+
+
+def test_only_layers_without_a_copy_are_called_lost() -> None:
+    """That the newest commit cannot be made again takes nothing away from the copies that live."""
+    request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
+    for has_voter in (True, False):
+        asked = replace(request, target=3, has_voter=has_voter)
+        assert planner.compute(asked) == requests.Fatal((2, 3), 2)
+
+
+def test_without_a_voter_a_newer_file_counts_more_than_what_is_left() -> None:
+    held = {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}
+    request = replace(stopped(spec(), held, 2), has_voter=False)
+    assert decide(request).plan.target == 2
+    newer = replace(request, manifests=(Manifest(0, 4, "p", "d"),))
+    assert planner.compute(newer) == requests.Fatal((0, 1, 2, 3), 3)
+
+
+def test_a_restore_begins_with_the_manifest_s_step() -> None:
+    fresh = request_of(spec())
+    request = replace(fresh, base=1, manifests=(Manifest(0, 2, "p", "d"),))
+    result = decide(request)
+    assert (result.plan.target, result.committed) == (2, 1)
+    assert {d.resume[0].op for d in result.directives.values()} == {Op.LOAD}
+
+
+def test_a_copy_goes_to_who_lacks_a_layer() -> None:
+    request = stopped(spec(), {"a0": dict.fromkeys(range(4), 2), "a1": {}}, 2)
+    result = decide(request)
+    assert result.copies == 4
+    assert result.plan.live == (A0, A1)
+
+
+def test_a_leaver_in_a_hurry_only_sends() -> None:
+    request = request_of(spec(stages=3, steps=4), kill="a2", after=60, layers=3)
+    hurried = replace(request, draining=frozenset({A1}), rushed=frozenset({A1}))
+    result = decide(hurried)
+    assert (result.plan.leaving, result.plan.rushed) == ((A1,), (A1,))
+    ops = {x.op for x in result.directives[A1].resume}
+    assert not ops & (COMPUTE | {Op.VOTE})
+    assert result.directives[A1].resume[-1].op is Op.EXIT
+    assert result.directives[A1].steady == ()
+
+
+def test_suspending_ends_after_the_step_without_validation() -> None:
+    request = replace(request_of(spec(steps=9, every=0)), is_last=True)
+    result = decide(request)
+    assert result.plan.last == result.plan.target + 1
+    ops = {x.op for d in result.directives.values() for x in d.final}
+    assert {Op.SAVE, Op.SEAL} <= ops
+    assert Op.V not in ops
+    complete = decide(request_of(spec(steps=9, every=0)))
+    assert Op.V in {x.op for d in complete.directives.values() for x in d.final}
+
+
+def test_zones_that_fit_no_grid_are_said() -> None:
+    request = request_of(spec())
+    crowded = {x: replace(p, zone="z0") for x, p in request.participants.items()}
+    result = planner.compute(replace(request, participants=crowded))
+    assert isinstance(result, requests.Unplaceable)
+    assert "ring neighbours must not share a zone" in result.message
+
+
+def test_programs_that_cannot_run_never_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of(spec())
+    report = dry_run.dry_run({}, batch=request.batch, layers=4)
+    lost = (dry_run.Message(Item(Kind.OUT, 0, 2), A0, A1),)
+    monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
+    result = planner.compute(request)
+    assert isinstance(result, requests.PlannerFault)
+    assert "who never takes it" in result.message
+
+
+# ---------------------------------------------------------------- wanted layers
+
+
+def wanted(mode: RedundancyMode, **options: object) -> dict[AgentId, tuple[tuple[int, int], ...]]:
+    facts: dict[str, object] = {
+        "pipelines": ((A0, A1, A2),),
+        "cut": ((0, 2), (2, 3), (3, 5)),
+        "live": (A0, A1, A2),
+        "holders": {},
+    }
+    return wants(mode=mode, **{**facts, **options})  # type: ignore[arg-type]
+
+
+def test_a_shadow_wants_its_successor_s_stage() -> None:
+    found = wanted(RedundancyMode.REPLICA)
+    assert found == {A0: ((0, 3),), A1: ((2, 5),), A2: ((0, 2), (3, 5))}
+    assert wanted(RedundancyMode.NONE) == {A0: ((0, 2),), A1: ((2, 3),), A2: ((3, 5),)}
+
+
+def test_a_stage_without_a_seat_goes_to_who_holds_it() -> None:
+    found = wanted(
+        RedundancyMode.NONE,
+        pipelines=((A0, None, A2),),
+        live=(A0, A2),
+        holders={2: (A2,)},
+    )
+    assert found == {A0: ((0, 2),), A2: ((2, 5),)}
+
+
+@given(st.sets(st.integers(0, 30)))
+def test_ranges_and_layers_are_inverse(layers: set[int]) -> None:
+    ranges = ranges_of(layers)
+    assert layers_of(ranges) == sorted(layers)
+    assert all(b[0] > x[1] for x, b in pairwise(ranges))
+
+
+def test_the_batch_shape_is_the_job_s() -> None:
+    request = replace(request_of(spec()), batch=BatchShape(4, 2, 2))
+    assert decide(request).plan.batch == BatchShape(4, 2, 2)
+
+
+def test_who_leaves_keeps_up_what_it_holds_until_the_step_is_committed() -> None:
+    """Row C10 of docs/recovery.md: it votes for its layers and updates them before it goes, so that
+    they are not lost if those die who have just got them."""
+    fleet = Fleet(spec(steps=9, mode=RedundancyMode.NONE))
+    fleet.add_grid(1, 2)
+    fleet.tell(a.Goal(1))
+    fleet.until(lambda: fleet.events > 60)
+    fleet.add_grid(1, 2, "b")
+    fleet.receive(A0, Notice(60.0, "asked to go"))
+    fleet.until(lambda: len(fleet.requests) == 2)
+    request = fleet.requests[-1]
+    result = decide(request)
+    assert result.plan.leaving == (A0,)
+    kept = set(request.reports[A0].versions)
+    resume = result.directives[A0].resume
+    updated = {x for i in resume if i.op is Op.UPDATE for x in range(i.lo, i.hi)}
+    assert kept
+    assert updated == kept
+    ops = [i.op for i in resume]
+    assert ops.index(Op.VOTE) < ops.index(Op.UPDATE) < ops.index(Op.EXIT)

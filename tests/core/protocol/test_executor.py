@@ -1,0 +1,256 @@
+import pytest
+
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import parse
+from bamboo_core.protocol.effects import Drop, ProtocolError, Run, Say, StepEnded, Transmit
+from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.messages import CommitRecord, Directive, Finished, Left, Report, Stop
+
+BATCH = BatchShape(2, 1, 1)
+ME, PEER = AgentId("a"), AgentId("b")
+FIRST, SECOND = Fence(0, 1, 1), Fence(0, 1, 2)
+
+
+def directive(resume="", *, steady="", final="", target=0, last=9, fence=FIRST, wanted=((0, 2),)):
+    return Directive(
+        fence, target, last, parse(resume), parse(steady), parse(final), wanted, BATCH, ME
+    )
+
+
+def started(resume, **options):
+    executor = Executor(ME, 2)
+    executor.stop(Stop(options.get("fence", FIRST)))
+    return executor, executor.install(directive(resume, **options))
+
+
+def reports(effects):
+    return [e.message for e in effects if isinstance(e, Say) and isinstance(e.message, Report)]
+
+
+def runs(effects):
+    return [str(e.instruction) for e in effects if isinstance(e, Run)]
+
+
+def test_a_stop_is_answered_with_facts():
+    executor = Executor(ME, 2, versions={0: 3})
+    report = reports(executor.stop(Stop(FIRST)))[0]
+    assert report.fence == FIRST
+    assert report.versions == {0: 3}
+    assert report.ended == -1
+
+
+def test_a_stop_waits_for_the_running_instruction():
+    executor, effects = started("INIT[0:1]\nF[0:1] m0")
+    assert runs(effects) == ["INIT[0:1]"]
+    assert executor.stop(Stop(SECOND)) == []
+    effects = executor.done()
+    assert reports(effects)[0].versions == {0: 0}
+    assert not runs(effects)
+    assert executor.fence == SECOND
+
+
+def test_an_older_stop_is_ignored_and_a_repeated_one_answered_again():
+    executor = Executor(ME, 2)
+    assert reports(executor.stop(Stop(SECOND)))
+    assert executor.stop(Stop(FIRST)) == []
+    assert reports(executor.stop(Stop(SECOND)))
+    executor.install(directive("RECV (out[1]) <b", fence=SECOND))
+    assert executor.stop(Stop(SECOND)) == []
+
+
+def test_votes_do_not_outlive_a_stop():
+    executor, _ = started("VOTE")
+    executor.done()
+    vote = Item(Kind.VOTE, 0, agent=ME)
+    assert executor.has(vote)
+    effects = executor.stop(Stop(SECOND))
+    assert Drop((vote,)) in effects
+    assert vote not in reports(effects)[0].items
+
+
+def test_a_new_attempt_discards_everything_even_what_was_running():
+    executor, _ = started("INIT[0:1]\nF[0:1] m0")
+    executor.done()
+    executor.stop(Stop(Fence(1, 1, 3)))
+    report = reports(executor.done())[0]
+    assert report.versions == {}
+    assert report.items == frozenset()
+    assert report.ended == -1
+
+
+def test_data_of_the_adopted_fence_is_taken_before_the_program():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    out = Item(Kind.OUT, 0, 1)
+    assert executor.accepts(out, FIRST)
+    assert executor.arrive(out, FIRST) == []
+    assert executor.has(out)
+
+
+def test_data_of_another_fence_is_refused():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(SECOND))
+    out = Item(Kind.OUT, 0, 1)
+    assert not executor.accepts(out, FIRST)
+    assert executor.arrive(out, FIRST) == [Drop((out,))]
+
+
+def test_a_duplicate_changes_nothing():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    out = Item(Kind.OUT, 0, 1)
+    executor.arrive(out, FIRST)
+    assert not executor.accepts(out, FIRST)
+    assert executor.arrive(out, FIRST) == []
+
+
+def test_a_copied_version_brings_its_commit():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    record = CommitRecord(2, loss=1.5)
+    executor.arrive(Item(Kind.VER, 3, 0, 1), FIRST, record)
+    assert executor.versions == {0: 3}
+    assert executor.commits == {2: record}
+    assert executor.has(Item(Kind.COMMIT, 2))
+
+
+def test_an_older_version_does_not_replace_a_newer_one():
+    executor = Executor(ME, 2, versions={0: 3})
+    executor.stop(Stop(FIRST))
+    old = Item(Kind.VER, 2, 0, 1)
+    assert not executor.accepts(old, FIRST)
+    executor.arrive(old, FIRST)
+    assert executor.versions == {0: 3}
+
+
+def test_gradients_and_commit_of_the_step_just_ended_are_still_taken():
+    executor = Executor(ME, 2, ended=4)
+    executor.stop(Stop(FIRST))
+    assert executor.accepts(Item(Kind.RED, 4, 0, 1), FIRST)
+    assert not executor.accepts(Item(Kind.RED, 3, 0, 1), FIRST)
+    assert not executor.accepts(Item(Kind.OUT, 4, 1), FIRST)
+
+
+def test_received_boundaries_are_dropped_after_use_but_own_ones_kept():
+    executor, _ = started("RECV (out[1]) <b\nF[1:2] m0\nB[1:2] m0")
+    executor.versions[1] = 0
+    effects = executor.arrive(Item(Kind.OUT, 0, 1), FIRST)
+    assert runs(effects) == ["F[1:2] m0"]
+    assert Drop((Item(Kind.OUT, 0, 1),)) in executor.done()
+    executor.done()
+    assert executor.has(Item(Kind.INGRAD, 0, 1))
+    assert not executor.has(Item(Kind.ACT, 0, 1, 2))
+
+
+def commit(executor, step):
+    return executor.arrive(Item(Kind.COMMIT, step), executor.fence, CommitRecord(step))
+
+
+def test_unwanted_layers_go_one_step_after_the_entry():
+    executor, _ = started("RECV (commit) <b\nEND", steady="RECV (commit) <b\nEND", wanted=((0, 1),))
+    executor.versions.update({0: 1, 1: 1})
+    assert StepEnded(CommitRecord(0)) in commit(executor, 0)
+    assert executor.versions.keys() == {0, 1}
+    effects = commit(executor, 1)
+    assert executor.versions.keys() == {0}
+    dropped = [i for e in effects if isinstance(e, Drop) for i in e.items]
+    assert Item(Kind.VER, 1, 1, 2) in dropped
+
+
+def test_a_restarted_step_is_not_stale_for_who_was_only_told_of_later_ones():
+    executor, _ = started("RECV (out[1] @1) <b", target=5)
+    executor.stop(Stop(SECOND))
+    executor.install(directive("RECV (out[1]) <b", fence=SECOND, target=0))
+    assert executor.accepts(Item(Kind.OUT, 0, 1), SECOND)
+
+
+def test_files_are_nobodys_to_wait_for_but_the_end_of_the_job():
+    final = "SAVE[0:2]\nSEND (file[0:1]) >b\nSEAL\nCOMMIT"
+    executor, effects = started(final, target=4, last=4)
+    executor.versions.update({0: 4, 1: 4})
+    effects = executor.stop(Stop(SECOND))
+    effects = executor.install(directive(final, fence=SECOND, target=4, last=4))
+    assert runs(effects) == ["SAVE[0:2] @4"]
+    assert runs(executor.done()) == ["COMMIT @4"]
+    record = CommitRecord(4, validation_loss=1.0)
+    assert executor.done(record) == [StepEnded(record)]
+    first, second = Item(Kind.FILE, 4, 0, 1), Item(Kind.FILE, 4, 1, 2)
+    assert executor.saved(first) == [Transmit(first, PEER, SECOND)]
+    assert runs(executor.saved(second)) == ["SEAL @4"]
+    assert executor.done() == [Say(Finished(SECOND))]
+
+
+def test_a_file_that_nobody_waits_for_any_more_is_dropped():
+    executor = Executor(ME, 2)
+    file = Item(Kind.FILE, 4, 0, 1)
+    assert executor.saved(file) == [Drop((file,))]
+
+
+def test_a_save_under_way_is_not_begun_again():
+    executor, _ = started("", target=4, last=4)
+    executor.versions.update({0: 4, 1: 4})
+    for fence in (SECOND, Fence(0, 1, 3)):
+        executor.stop(Stop(fence))
+        effects = executor.install(directive("SAVE[0:2]", fence=fence, target=4, last=4))
+        if fence == SECOND:
+            assert runs(effects) == ["SAVE[0:2] @4"]
+            executor.done()
+    assert effects == []
+
+
+def test_files_of_a_checkpoint_that_cannot_be_read_are_written_again():
+    executor, _ = started("", target=4, last=4)
+    executor.versions[0] = 4
+    kept, torn = (Item(Kind.FILE, step, 0, 1) for step in (3, 4))
+    executor.held.update({kept: False, torn: False})
+    executor.stop(Stop(SECOND))
+    assert executor.unsaved({4}) == [Drop((torn,))]
+    assert set(executor.held) == {kept}
+    effects = executor.install(directive("SAVE[0:1]", fence=SECOND, target=4, last=4))
+    assert runs(effects) == ["SAVE[0:1] @4"]
+
+
+def test_exit_says_left():
+    _, effects = started("EXIT")
+    assert effects == [Say(Left())]
+
+
+def test_a_leaver_stays_until_its_files_are_handed_over():
+    executor, effects = started("SAVE[0:1]\nSEND (file[0:1]) >b\nEXIT")
+    executor.versions[0] = 0
+    executor.stop(Stop(SECOND))
+    program = "SAVE[0:1]\nSEND (file[0:1]) >b\nEXIT"
+    effects = executor.install(directive(program, fence=SECOND))
+    assert runs(effects) == ["SAVE[0:1]"]
+    assert executor.done() == []
+    file = Item(Kind.FILE, 0, 0, 1)
+    assert executor.saved(file) == [Transmit(file, PEER, SECOND), Say(Left())]
+
+
+def test_what_cannot_be_performed_leaves_no_fact_and_waits_for_a_stop():
+    executor, _ = started("LOAD[0:1]\nF[0:1] m0")
+    assert executor.abandon() == []
+    assert reports(executor.stop(Stop(SECOND)))[0].versions == {}
+
+
+def test_a_stop_that_came_while_it_failed_is_answered():
+    executor, _ = started("LOAD[0:1]")
+    executor.stop(Stop(SECOND))
+    assert reports(executor.abandon())[0].fence == SECOND
+
+
+def test_done_without_an_instruction_is_a_defect():
+    with pytest.raises(ProtocolError, match="without a running"):
+        Executor(ME, 2).done()
+
+
+def test_commit_without_a_record_is_a_defect():
+    executor, _ = started("COMMIT {a}")
+    executor.held[Item(Kind.VOTE, 0, agent=ME)] = False
+    executor.stop(Stop(SECOND))
+    executor.install(directive("VOTE\nCOMMIT {a}", fence=SECOND))
+    executor.done()
+    with pytest.raises(ProtocolError, match="record"):
+        executor.done()

@@ -1,0 +1,125 @@
+"""The dry run names what is wrong with a set of programs."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Op, parse
+from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.dry_run import Blocked, Message, dry_run
+
+from .steps import step
+
+A, B = AgentId("a"), AgentId("b")
+BATCH = BatchShape(2, 1, 1)
+HELD = {agent: {Item(Kind.VER, 0, x, x + 1) for x in (0, 1)} for agent in (A, B)}
+
+
+def run(a, b, **options):
+    programs = {A: parse(a.replace(";", "\n")), B: parse(b.replace(";", "\n"))}
+    return dry_run(programs, batch=BATCH, layers=2, holdings=HELD, **options)
+
+
+def out(m):
+    return Item(Kind.OUT, 0, 1, 0, m)
+
+
+def test_a_good_pair_passes():
+    report = run("F[0:1] m0; SEND (out[1]) >b", "RECV (out[1]) <a; F[1:2] m0")
+    assert report.ok
+    assert str(report) == "ok"
+    assert report.length == 2
+    assert report.busy == {A: 1.0, B: 1.0}
+    assert report.bubbles == 2.0
+    assert report.activations == {A: 1, B: 1}
+    assert report.boundaries == {A: 1, B: 1}
+
+
+def test_latency_is_waited_for():
+    report = run(
+        "F[0:1] m0; SEND (out[1]) >b",
+        "RECV (out[1]) <a; F[1:2] m0",
+        costs=Costs.even(2, latency=0.5),
+    )
+    assert report.length == 2.5
+
+
+def test_a_message_that_nobody_sends_is_a_deadlock():
+    report = run("F[0:1] m0", "RECV (out[1]) <a; F[1:2] m0")
+    assert report.deadlock == {B: Blocked(0, parse("RECV (out[1]) <a")[0], out(0))}
+    assert str(report) == "b stands at #0 RECV (out[1]) <a lacks out[1]"
+
+
+def test_two_that_wait_for_each_other_are_both_named():
+    first = "RECV (ingrad[1]) <b; F[0:1] m0; SEND (out[1]) >b"
+    report = run(first, "RECV (out[1]) <a; F[1:2] m0; B[1:2] m0; SEND (ingrad[1]) >a")
+    assert set(report.deadlock) == {A, B}
+
+
+def test_an_input_that_is_used_without_being_received_is_found():
+    report = run("F[0:1] m0; SEND (out[1]) >b", "F[1:2] m0; RECV (out[1]) <a")
+    assert report.deadlock[B].item == out(0)
+
+
+def test_what_is_sent_and_never_taken_is_named():
+    report = run("F[0:1] m0; SEND (out[1]) >b; SEND (out[1]) >c", "F[0:1] m0")
+    assert report.unmatched == (Message(out(0), A, B), Message(out(0), A, AgentId("c")))
+    assert "a sends out[1] to b, who never takes it" in str(report)
+
+
+def test_messages_of_a_pair_must_come_in_order():
+    report = run(
+        "F[0:1] m0; F[0:1] m1; SEND (out[1]) >b; SEND (out[1] m1) >b",
+        "RECV (out[1] m1) <a; F[1:2] m1; RECV (out[1]) <a; F[1:2] m0",
+    )
+    assert not report.deadlock
+    assert report.disorder == (Message(out(1), A, B),)
+    assert "b takes out[1] m1 of a out of turn" in str(report)
+
+
+def test_a_copy_after_the_update_lacks_the_old_version():
+    report = run("UPDATE[0:1] 0:1; SEND (ver[0:1]) >b", "")
+    assert report.deadlock[A].instruction.op is Op.UPDATE
+    held = {A: {*HELD[A], Item(Kind.RED, 0, 0, 1), Item(Kind.COMMIT, 0)}, B: set()}
+    programs = {A: parse("UPDATE[0:1] 0:1\nSEND (ver[0:1]) >b"), B: parse("RECV (ver[0:1]) <a")}
+    report = dry_run(programs, batch=BATCH, layers=2, holdings=held)
+    assert report.deadlock[A].item == Item(Kind.VER, 0, 0, 1)
+
+
+def test_a_received_boundary_is_gone_once_it_was_used():
+    report = run(
+        "F[0:1] m0; SEND (out[1]) >b",
+        "RECV (out[1]) <a; F[1:2] m0; SEND (out[1]) >a",
+    )
+    assert report.deadlock[B].instruction.op is Op.SEND
+
+
+@pytest.mark.parametrize("op", ["F", "B", "RECV", "FOLD", "REDUCE", "VOTE", "COMMIT", "UPDATE"])
+def test_a_program_that_misses_one_instruction_fails(op):
+    """Whatever is left out of a real step, somebody notices."""
+    shape = step(BatchShape(4, 1, 2), 2, 2)
+    programs = dict(shape.build().programs)
+    for agent, program in programs.items():
+        found = next((i for i, x in enumerate(program) if x.op == op), None)
+        if found is None:
+            continue
+        broken = {**programs, agent: program[:found] + program[found + 1 :]}
+        report = shape.dry_run(broken)
+        if op == "UPDATE":  # of a replica: nobody needs its new version within the step
+            assert report.ok
+        else:
+            assert not report.ok, (agent, program[found])
+
+
+def test_swapped_receipts_are_found():
+    shape = step(BatchShape(8, 1, 2), 2, 2)
+    programs = dict(shape.build().programs)
+    agent = shape.seats[0][1]
+    program = list(programs[agent])
+    first, second = [i for i, x in enumerate(program) if x.op is Op.RECV][:2]
+    program[first], program[second] = program[second], program[first]
+    report = shape.dry_run({**programs, agent: tuple(program)})
+    assert report.disorder or report.deadlock

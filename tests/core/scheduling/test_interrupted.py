@@ -1,0 +1,163 @@
+"""A step stopped anywhere goes on with what survives, and the programs of the rest run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.graph import closure
+from bamboo_core.graph.closure import Goals, Holdings
+from bamboo_core.graph.holdings import Facts
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import COMPUTE, Op
+from bamboo_core.scheduling import dry_run, workmap
+from bamboo_core.scheduling.remaining import remaining
+
+from .steps import name, step
+
+BATCH = BatchShape(16, 2, 2)
+
+
+def stop(shape, until):
+    """Facts of everyone at a time of step 1."""
+    held, _ = dry_run.stopped(
+        shape.build().programs,
+        until=until,
+        batch=shape.batch,
+        layers=shape.stages,
+        holdings=shape.holdings(),
+        costs=shape.timing,
+    )
+    return {
+        agent: Holdings(
+            {i.lo: i.step + 1 for i in items if i.kind is Kind.VER},
+            frozenset(i._replace(step=i.step + 1) for i in items if i.kind is not Kind.VER),
+            frozenset({0}),
+            0,
+        )
+        for agent, items in held.items()
+    }
+
+
+def left_of(shape, holdings):
+    facts = Facts(holdings, batch=shape.batch, target=1, rushed=frozenset())
+    return facts, remaining(
+        facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
+    )
+
+
+def resume(shape, holdings):
+    """Programs of the rest for the agents of ``shape``, and their dry run."""
+    facts, left = left_of(shape, holdings)
+    work = workmap.assign(
+        batch=shape.batch,
+        seats=shape.seats,
+        holders=shape.holders(),
+        policy=shape.policy,
+        weight=left.weight,
+        pinned=left.pinned,
+        base={},
+    )
+    goals = Goals(
+        batch=shape.batch,
+        cut=shape.cut,
+        wants=shape.wants(),
+        assignment=work,
+        coordinator=shape.live[0],
+        target=1,
+        last=9,
+        split=shape.split,
+    )
+    made = shape.build(closure.missing(goals, holdings))
+    held = {
+        a: {*facts.held[a], *(Item(Kind.VER, v, x, x + 1) for x, v in facts.have[a].items())}
+        for a in holdings
+    }
+    report = dry_run.dry_run(
+        made.programs,
+        batch=shape.batch,
+        layers=shape.stages,
+        holdings=held,
+        costs=shape.timing,
+    )
+    return made, report, left
+
+
+@given(
+    until=st.integers(0, 40),
+    lost=st.sets(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=2),
+    split=st.booleans(),
+    extra=st.integers(0, 8),
+    policy=st.sampled_from(list(RecoveryPolicy)),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_rest_of_a_step_runs_wherever_it_was_stopped(until, lost, split, extra, policy):
+    whole = step(BATCH, 2, 4, split=split, extra=extra)
+    after = replace(whole, lost=tuple(sorted(lost)), policy=policy)
+    if not all(after.holders()):
+        return
+    facts = stop(whole, min(until, whole.build().length - 0.5))
+    made, report, _ = resume(after, {a: facts[a] for a in after.live})
+    assert report.ok, str(report)
+    assert made.forced == 0
+
+
+def test_nothing_is_computed_twice_where_nobody_is_lost():
+    whole = step(BATCH, 2, 4, split=True, extra=4)
+    facts = stop(whole, 12)
+    done = sum(x.op in COMPUTE for program in whole.build().programs.values() for x in program)
+    made, _, _ = resume(whole, facts)
+    rest = sum(x.op in COMPUTE for program in made.programs.values() for x in program)
+    assert rest < done <= rest + 8 * 12  # at most one task per agent and slot was done
+    begun = {i for h in facts.values() for i in h.items if i.kind is Kind.OUT}
+    again = {
+        Item(Kind.OUT, 1, x.hi, 0, x.index)
+        for program in made.programs.values()
+        for x in program
+        if x.op is Op.F
+    }
+    assert not begun & again
+
+
+def test_what_a_leaf_still_costs():
+    whole = step(BATCH, 1, 2, split=True, extra=8)
+    fresh, left = left_of(whole, stop(whole, 0))
+    assert set(left.weight.values()) == {2 * 3.0}
+    assert not left.pinned
+    assert not left.is_begun
+    assert fresh.done == {}
+    _, left = left_of(whole, stop(whole, 5))
+    assert left.is_begun
+    assert left.pinned[0, 0] == name(0, 0)
+    # stage 1 has done F0 I0 F1 I1 by then, the sum of leaf 0 is still to be made
+    assert left.weight[1, 0] == 2.0
+    assert left.weight[1, 7] == 6.0
+    _, left = left_of(whole, stop(whole, whole.build().length - 0.5))
+    assert left.weight[1, 0] == 0.0
+
+
+@pytest.mark.parametrize("kind", [Kind.LEAF, Kind.CHUNK, Kind.RED])
+def test_a_leaf_whose_sum_exists_costs_nothing(kind):
+    whole = step(BATCH, 1, 2)
+    item = Item(kind, 1, 0, 1)
+    facts = stop(whole, 0)
+    agent = whole.live[0]
+    facts[agent] = replace(facts[agent], items=frozenset({item}))
+    _, left = left_of(whole, facts)
+    assert left.weight[0, 0] == 0.0
+    assert left.weight[1, 0] == 6.0
+
+
+def test_a_leaf_in_an_unfinished_chunk_costs_nothing():
+    whole = step(BATCH, 1, 2)
+    facts = stop(whole, 0)
+    agent = whole.live[0]
+    folded = Item(Kind.FOLDED, 1, 0, 1, 0, 3)
+    facts[agent] = replace(facts[agent], items=frozenset({folded}))
+    _, left = left_of(whole, facts)
+    assert [left.weight[0, x] for x in range(5)] == [0.0, 0.0, 0.0, 6.0, 6.0]

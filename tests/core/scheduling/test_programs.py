@@ -1,0 +1,123 @@
+"""Programs of normal and of degraded steps pass the dry run, fused and split, and round-trip."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
+from bamboo_core.graph.closure import Periodic
+from bamboo_core.model.numerics import BatchShape, choose
+from bamboo_core.model.program import parse, to_text
+from bamboo_core.scheduling.costs import Costs
+
+from .steps import step
+
+
+def batch_of(pipelines, stages, per_pipeline):
+    return choose(
+        microbatches=pipelines * per_pipeline,
+        pipelines=pipelines,
+        stages=stages,
+        pipelines_max=pipelines,
+    )
+
+
+@given(
+    pipelines=st.integers(1, 4),
+    stages=st.integers(1, 8),
+    per_pipeline=st.integers(1, 16),
+    split=st.booleans(),
+    extra=st.integers(0, 8),
+    latency=st.sampled_from([0.0, 0.25]),
+)
+@settings(max_examples=60, deadline=None)
+def test_every_program_set_passes_the_dry_run(
+    pipelines, stages, per_pipeline, split, extra, latency
+):
+    shape = step(
+        batch_of(pipelines, stages, per_pipeline),
+        pipelines,
+        stages,
+        split=split,
+        extra=extra,
+        costs=Costs.even(stages, latency=latency),
+    )
+    made = shape.build()
+    report = shape.dry_run(made.programs)
+    assert report.ok, str(report)
+    assert made.forced == 0
+    assert report.length == made.length
+    for program in made.programs.values():
+        assert parse(to_text(program)) == program
+
+
+@given(
+    pipelines=st.integers(2, 4),
+    stages=st.integers(2, 6),
+    per_pipeline=st.integers(1, 8),
+    split=st.booleans(),
+    extra=st.integers(0, 8),
+    policy=st.sampled_from(list(RecoveryPolicy)),
+    mode=st.sampled_from(list(RedundancyMode)),
+    data=st.data(),
+)
+@settings(max_examples=60, deadline=None)
+def test_degraded_steps_pass_too_and_keep_the_cap(
+    pipelines, stages, per_pipeline, split, extra, policy, mode, data
+):
+    seats = [(d, s) for d in range(pipelines) for s in range(stages)]
+    lost = tuple(data.draw(st.lists(st.sampled_from(seats), max_size=pipelines - 1, unique=True)))
+    batch = batch_of(pipelines, stages, per_pipeline)
+    shape = step(batch, pipelines, stages, lost, split=split, policy=policy, mode=mode, extra=extra)
+    made = shape.build()
+    report = shape.dry_run(made.programs)
+    assert report.ok, str(report)
+    assert made.forced == 0
+    reserved = 1
+    for d, pipeline in enumerate(shape.seats):
+        for s, agent in enumerate(pipeline):
+            if agent is not None:
+                assert report.activations[agent] <= stages - s + extra + reserved, (d, s)
+
+
+def test_all_grids_of_the_acceptance_list_pass():
+    for pipelines in range(1, 5):
+        for stages in range(1, 9):
+            for split in (False, True):
+                shape = step(batch_of(pipelines, stages, 5), pipelines, stages, split=split)
+                report = shape.dry_run(shape.build().programs)
+                assert report.ok, (pipelines, stages, split, str(report))
+
+
+@pytest.mark.parametrize("stages", range(1, 9))
+@pytest.mark.parametrize("microbatches", [1, 2, 3, 5, 8, 16])
+def test_bubbles_of_a_fused_step_are_those_of_1f1b(stages, microbatches):
+    shape = step(BatchShape(2 * microbatches, 1, 2), 2, stages)
+    made = shape.build()
+    report = shape.dry_run(made.programs)
+    assert report.bubbles == 2 * stages * (stages - 1) * (1 + 2)
+    assert made.length == (microbatches + stages - 1) * 3
+
+
+@pytest.mark.parametrize("periodic", [True, False])
+def test_validation_and_checkpoints_run_or_are_skipped(periodic):
+    extras = Periodic(evals=3, validate_every=2, saves=True, save_every=3)
+    shape = step(BatchShape(8, 2, 2), 2, 4, lost=((1, 2),), split=True, periodic=extras)
+    programs = shape.build().programs
+    report = shape.dry_run(programs, periodic=periodic)
+    assert report.ok, str(report)
+    for program in programs.values():
+        assert parse(to_text(program)) == program
+
+
+def test_records_of_files_are_sent_after_all_work_of_the_step():
+    extras = Periodic(saves=True, save_every=3)
+    shape = step(BatchShape(8, 2, 2), 2, 2, periodic=extras)
+    text = to_text(shape.build().programs[shape.live[1]])
+    lines = text.splitlines()
+    saved = [i for i, x in enumerate(lines) if x.startswith("SEND (file")]
+    assert saved
+    assert max(i for i, x in enumerate(lines) if x.startswith(("B", "UPDATE"))) < min(saved)
+    assert lines[-1] == "END"

@@ -1,0 +1,115 @@
+"""Health endpoints and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+from dataclasses import replace
+
+from prometheus_client import generate_latest
+from tests.core.controller.builders import JOB
+
+from bamboo_core.api.reasons import Phase
+from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
+from bamboo_core.controller.view import Condition, Losses
+from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
+from bamboo_operator.metrics import JobFigures, Metrics
+
+
+def ask(server: HealthServer, path: str) -> tuple[int, dict[str, object]]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection.request("GET", path)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, json.loads(body) if answer.status != 404 else {}
+
+
+def test_probes() -> None:
+    now = 0.0
+    pulse = Pulse(clock=lambda: now)
+    server = HealthServer(pulse, host="127.0.0.1", port=0)
+    server.start()
+    try:
+        assert ask(server, "/livez")[0] == 200
+        assert ask(server, "/readyz")[0] == 503
+        pulse.is_ready = True
+        assert ask(server, "/readyz")[0] == 200
+        now = MAX_LAG_S + 1
+        code, body = ask(server, "/livez")
+        assert (code, body["problems"]) == (503, ["the event loop has been blocked for 11 s"])
+        assert ask(server, "/secrets")[0] == 404
+    finally:
+        server.close()
+
+
+async def test_the_loops_lag_is_measured() -> None:
+    lags: list[float] = []
+    pulse = Pulse()
+    task = asyncio.create_task(pulse.beat(lags.append))
+    async with asyncio.timeout(10):
+        while not lags:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    task.cancel()
+    assert 0 <= lags[0] < 5
+
+
+def test_a_leader_that_does_not_work_is_dead() -> None:
+    now = 0.0
+    pulse = Pulse(clock=lambda: now)
+    pulse._beat_at = MAX_SILENCE_S
+    now = MAX_SILENCE_S + 1
+    assert pulse.problems() == []
+    pulse.is_leader = True
+    assert pulse.problems() == [f"no resync for {MAX_SILENCE_S + 1:.0f} s"]
+    pulse.worked()
+    assert pulse.problems() == []
+
+
+def inside(label: str, value: str) -> str:
+    """Labels are written in alphabetical order."""
+    return f'job_namespace="ns",{label}="{value}",training_job="job"'
+
+
+def test_series_of_jobs_come_and_go_with_them() -> None:
+    status = JobStatus(
+        phase=Phase.RUNNING,
+        conditions=(
+            Condition("Running", True, "TrainingStep"),
+            Condition("Degraded", None, "NoPlan"),
+        ),
+        pipelines=2,
+        zones=(ZoneCount("a", 2, 2, 1, 2),),
+        committed=9,
+        loss=1.5,
+        losses=Losses(3, 1),
+    )
+    figures = [JobFigures(JOB, status, 64)]
+    metrics = Metrics(lambda: figures)
+    text = generate_latest(metrics.registry).decode()
+    job = 'job_namespace="ns",training_job="job"'
+    for line in (
+        'bamboo_jobs{phase="Running"} 1.0',
+        f"bamboo_job_steps_total{{{job}}} 10.0",
+        f"bamboo_job_samples_total{{{job}}} 640.0",
+        f"bamboo_job_training_loss{{{job}}} 1.5",
+        f"bamboo_job_pipelines{{{inside('state', 'active')}}} 2.0",
+        f'bamboo_job_workers{{{inside("state", "connected")},zone="a"}} 1.0',
+        f'bamboo_job_condition{{{job},type="Running"}} 1.0',
+        f'bamboo_job_condition{{{job},type="Degraded"}} 0.0',
+        f"bamboo_preemptions_total{{{inside('noticed', 'false')}}} 2.0",
+    ):
+        assert line in text
+    figures[0] = JobFigures(JOB, replace(status, loss=None), 64)
+    text = generate_latest(metrics.registry).decode()
+    assert "bamboo_job_training_loss{" not in text
+    figures.clear()
+    assert "training_job" not in generate_latest(metrics.registry).decode()
+
+
+def test_requests_are_counted() -> None:
+    metrics = Metrics(list)
+    metrics.observe_request("GET", "pods", 403, 0.1)
+    line = 'bamboo_operator_kube_api_requests_total{code="403",resource="pods",verb="GET"} 1.0'
+    assert line in generate_latest(metrics.registry).decode()

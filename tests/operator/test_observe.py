@@ -1,0 +1,120 @@
+"""Objects to views."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.controller.builders import JOB, spec
+
+from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.controller.view import PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_operator import observe, quantities
+
+from .objects import node_object, pod_object
+
+
+def test_a_pod() -> None:
+    ended = {"terminated": {"exitCode": 2, "reason": "Error", "message": " boom\n"}}
+    body = pod_object(phase="Failed", state=ended)
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:10Z"
+    (view,) = observe.pod_views([body], JOB)
+    assert (view.slot, view.incarnation, view.phase) == (Slot(0, 0), 0, PodPhase.FAILED)
+    assert (view.exit_code, view.exit_reason, view.trouble) == (2, "Error", "boom")
+    assert (view.node, view.zone) == ("node-a", "a")
+    assert view.deleting_at == view.created_at + 10
+    assert view.has_ended
+    assert not view.is_alive
+
+
+def test_only_pods_that_the_job_controls_by_uid() -> None:
+    """A job of the same name may have been deleted and created again."""
+    stranger = pod_object(owner_uid="uid-0")
+    orphan = pod_object("job-p0-s1-i0")
+    del orphan["metadata"]["ownerReferences"]
+    odd = pod_object("job-extra")
+    assert observe.pod_views([stranger, orphan, odd], JOB) == ()
+
+
+def test_a_pod_that_has_said_nothing_yet() -> None:
+    body = pod_object(node="")
+    body["status"] = {}
+    (view,) = observe.pod_views([body], JOB)
+    assert (view.phase, view.node, view.exit_code) == (PodPhase.PENDING, "", None)
+    body["status"] = {"phase": "Dreaming"}
+    assert observe.pod_views([body], JOB)[0].phase is PodPhase.UNKNOWN
+
+
+def test_a_waiting_container() -> None:
+    waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no image"}}
+    (view,) = observe.pod_views([pod_object(phase="Pending", state=waiting)], JOB)
+    assert (view.waiting, view.trouble) == ("ImagePullBackOff", "no image")
+
+
+def test_an_evicted_pod_has_the_pods_reason() -> None:
+    body = pod_object(phase="Failed")
+    body["status"] = {"phase": "Failed", "reason": "Evicted"}
+    assert observe.pod_views([body], JOB)[0].exit_reason == "Evicted"
+
+
+def test_a_node() -> None:
+    worker = WorkerSpec("i", {"limits": {"nvidia.com/gpu": 1}, "requests": {"cpu": "3"}})
+    (view,) = observe.node_views(
+        [node_object(**{"karpenter.sh/capacity-type": "spot"})], spec(worker=worker)
+    )
+    assert (view.zone, view.machine, view.agents) == ("a", "uid-node-a/boot-1", 1)
+    assert (view.ready, view.schedulable, view.spot, view.departing) == (True, True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("requests", "fits"),
+    [({"cpu": "3"}, 2), ({"memory": "40Gi"}, 0), ({"cpu": "500m"}, 16), ({"tpu": "1"}, 0)],
+)
+def test_how_many_agents_fit(requests: dict[str, str], fits: int) -> None:
+    worker = WorkerSpec("i", {"requests": requests})
+    assert observe.node_views([node_object()], spec(worker=worker))[0].agents == fits
+
+
+def test_a_node_that_is_about_to_go() -> None:
+    body = node_object()
+    body["spec"] = {
+        "unschedulable": True,
+        "taints": [{"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}],
+    }
+    body["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    (view,) = observe.node_views([body], spec())
+    assert (view.ready, view.schedulable, view.departing) == (False, False, True)
+
+
+@given(st.integers(0, 999), st.integers(0, 255), st.integers(0, 10**6))
+def test_names_round_trip(pipeline: int, stage: int, incarnation: int) -> None:
+    slot = Slot(pipeline, stage)
+    name = pod_name("my-p0-s0-job", slot, incarnation)
+    assert parse_pod_name("my-p0-s0-job", name) == (slot, incarnation)
+    assert len(pod_name("j" * 40, slot, incarnation)) <= 63
+
+
+@pytest.mark.parametrize("name", ["other-p0-s0-i0", "job", "job-p0-s0", "job-p0-s0-i0-x"])
+def test_strange_names(name: str) -> None:
+    assert parse_pod_name("job", name) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("2", 2), (3, 3), ("500m", 0.5), ("1k", 1000), ("2Ki", 2048), ("1.5Gi", 1.5 * 2**30),
+     ("1.5e3", 1500), ("1E2", 100), ("1E", 10**18), ("5e-1", 0.5)],
+)  # fmt: skip
+def test_quantities(text: str | int, number: float) -> None:
+    assert quantities.parse(text) == number
+
+
+def test_no_quantity_takes_for_ever() -> None:
+    assert quantities.parse("1e9999999999") == 10**99
+    assert quantities.parse("1E-9999999999") == Fraction(1, 10**99)
+
+
+def test_what_is_no_quantity() -> None:
+    with pytest.raises(ValueError, match=r"'1x' is no quantity|Invalid literal"):
+        quantities.parse("1x")

@@ -1,0 +1,457 @@
+"""Sessions of agents: who is let in, what is passed on, how plans come out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from tests.core.controller.builders import JOB, manifest, nodes, pod
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Goal, Happening, Lost, Record, Severity
+from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
+from bamboo_core.model.ids import AgentId
+from bamboo_core.planning.requests import PlanRequest
+from bamboo_core.protocol.messages import (
+    CommitRecord,
+    Directive,
+    Heartbeat,
+    Hello,
+    Notice,
+    Progress,
+    Reconnect,
+    Release,
+    Stop,
+    Welcome,
+)
+from bamboo_operator import api, facts, jobs, training
+from bamboo_operator.api import ApiError
+from bamboo_operator.jobs import JobActor
+from bamboo_proto.v1 import agent_pb2 as pb
+
+from .office import Agent, Office, review, token_of
+
+NAMES = ("job-p0-s0-i0", "job-p0-s1-i0")
+
+
+@pytest_asyncio.fixture
+async def office() -> AsyncIterator[Office]:
+    found = Office()
+    await found.open()
+    yield found
+    await found.close()
+
+
+def lead(office: Office) -> JobActor:
+    spec = from_manifest(manifest())
+    assert isinstance(spec, JobSpec)
+    return office.jobs.lead(JOB, spec, Durable(), training.Told())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for raises no event
+            await asyncio.sleep(0.01)
+
+
+def ticked(actor: JobActor) -> JobActor:
+    actor.tick()
+    return actor
+
+
+async def refused(agent: Agent) -> tuple[grpc.StatusCode, str]:
+    try:
+        async with asyncio.timeout(10):
+            return await agent.end()
+    finally:
+        await agent.close()
+
+
+async def test_a_token_that_is_not_known(office: Office) -> None:
+    lead(office)
+    code, text = await refused(office.agent(NAMES[0], token=token_of("nobody")))
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert "the token is not valid" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"audiences": ["other"]}, "not meant for bamboo-operator"),
+        ({"user": {"username": "admin"}}, "no service account's"),
+        ({"user": {"username": "system:serviceaccount:ns:x", "extra": {}}}, "not bound to a pod"),
+    ],
+)
+async def test_tokens_of_others(office: Office, changes: dict[str, Any], words: str) -> None:
+    token = office.add_pod(NAMES[0])
+    office.api.reviews[token] = review(NAMES[0], **changes)
+    code, text = await refused(office.agent(NAMES[0], token=token))
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert words in text
+
+
+async def test_a_pod_that_was_deleted_cannot_come_back(office: Office) -> None:
+    token = office.add_pod(NAMES[0])
+    del office.api.objects[api.pod("ns", NAMES[0])]
+    code, text = await refused(office.agent(NAMES[0], token=token))
+    assert (code, text) == (grpc.StatusCode.UNAUTHENTICATED, f"pod ns/{NAMES[0]} is gone")
+
+
+async def test_a_pod_of_nobody(office: Office) -> None:
+    token = office.add_pod(NAMES[0])
+    del office.api.objects[api.pod("ns", NAMES[0])]["metadata"]["ownerReferences"]
+    _, text = await refused(office.agent(NAMES[0], token=token))
+    assert "belongs to no BambooJob" in text
+
+
+async def test_an_api_server_that_is_away_is_not_the_agents_fault(office: Office) -> None:
+    token = office.add_pod(NAMES[0])
+
+    def fail(verb: str, path: str) -> None:
+        raise ApiError(0, "Unreachable", "away")
+
+    office.api.fail = fail
+    code, text = await refused(office.agent(NAMES[0], token=token))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "cannot review tokens" in text
+
+
+async def test_a_job_that_is_not_led_yet(office: Office) -> None:
+    code, _ = await refused(office.agent(NAMES[0], token=office.add_pod(NAMES[0])))
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_job_that_is_led_anew_between_a_stream_s_begin_and_its_hello(
+    office: Office, *, is_replaced: bool
+) -> None:
+    """The agent must not wait for ever on an actor that is gone."""
+    old = lead(office)
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+    async with asyncio.timeout(10):
+        await agent.call.initial_metadata()  # sent before the Hello is awaited
+    await office.jobs.forget([JOB.uid])
+    new = lead(office) if is_replaced else None
+    await agent.hello()
+    if new is None:
+        assert (await refused(agent))[0] is grpc.StatusCode.UNAVAILABLE
+    else:
+        async with asyncio.timeout(10):
+            assert isinstance(await agent.hear(), Welcome)
+        assert new.view().connected == {NAMES[0]}
+        await agent.close()
+    assert not old.sessions.all()
+
+
+async def test_an_operator_that_is_leaving(office: Office) -> None:
+    lead(office)
+    office.service.is_draining = True
+    code, _ = await refused(office.agent(NAMES[0], token=office.add_pod(NAMES[0])))
+    assert code is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_agent_speaks_for_its_own_pod_only(office: Office) -> None:
+    lead(office)
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+    await agent.hello(agent=NAMES[1])
+    code, text = await refused(agent)
+    assert code is grpc.StatusCode.PERMISSION_DENIED
+    assert text == f"the token is that of pod {NAMES[0]}, not of {NAMES[1]}"
+
+
+async def test_hello_comes_first_and_once(office: Office) -> None:
+    lead(office)
+    token = office.add_pod(NAMES[0])
+    agent = office.agent(NAMES[0], token=token)
+    await agent.say(Heartbeat(1, 0, 0))
+    code, text = await refused(agent)
+    assert (code, text) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "the first message must be Hello, not Heartbeat",
+    )
+    again = office.agent(NAMES[0], token=token)
+    await again.hello()
+    await again.hello()
+    code, text = await refused(again)
+    assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "Hello has been said already")
+
+
+async def test_nonsense_ends_the_stream_and_nothing_else(office: Office) -> None:
+    actor = lead(office)
+    token = office.add_pod(NAMES[0])
+    agent = office.agent(NAMES[0], token=token)
+    await agent.hello()
+    await agent.call.write(pb.AgentMessage())
+    code, _ = await refused(agent)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    other = office.agent(NAMES[0], token=token)
+    await other.hello()
+    assert isinstance(await other.hear(), Welcome)
+    await other.close()
+    await until(lambda: len(actor.sessions) == 0)
+
+
+async def test_welcome(office: Office) -> None:
+    actor = lead(office)
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0], zone="b"))
+    await agent.hello()
+    welcome = await agent.hear()
+    assert isinstance(welcome, Welcome)
+    assert (welcome.term, welcome.job, welcome.job_uid) == (3, "ns/job", JOB.uid)
+    assert actor.view().connected == {NAMES[0]}
+    await agent.close()
+    await until(lambda: not actor.view().connected)
+
+
+async def test_a_new_stream_replaces_the_old_one(office: Office) -> None:
+    actor = lead(office)
+    token = office.add_pod(NAMES[0])
+    first, second = (office.agent(NAMES[0], token=token) for _ in range(2))
+    await first.hello()
+    await first.hear()
+    await second.hello()
+    assert isinstance(await second.hear(), Welcome)
+    code, _ = await refused(first)
+    assert code is grpc.StatusCode.OK
+    assert actor.view().connected == {NAMES[0]}
+    await second.close()
+
+
+async def test_a_token_that_expires_ends_the_stream(office: Office) -> None:
+    lead(office)
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0], expires_at=0.2))
+    await agent.hello()
+    code, _ = await refused(agent)
+    assert code is grpc.StatusCode.OK
+
+
+async def test_from_hello_to_directive_facts_first(office: Office) -> None:
+    """Two agents register, are stopped, report, and get a plan that is durable by then.
+
+    Both say that they are in one zone, in which the job could not start; the API server knows
+    better.
+    """
+    actor = lead(office)
+    actor.tell(Goal(pipelines=1))
+    agents = [
+        office.agent(name, token=office.add_pod(name, zone=zone))
+        for name, zone in zip(NAMES, "ab", strict=True)
+    ]
+    for agent in agents:
+        await agent.hello()
+        assert isinstance(await agent.hear(), Welcome)
+        await agent.ready()
+    for agent in agents:
+        stop = await agent.hear()
+        assert isinstance(stop, Stop)
+        await agent.report(stop)
+    for agent in agents:
+        directive = await agent.hear()
+        assert isinstance(directive, Directive)
+        assert directive.voters == NAMES
+        stored = office.api.objects[api.job("ns", "job")]
+        assert facts.read(stored).plan == directive.fence
+    view = actor.view()
+    assert (view.planned, view.recovering, view.pipelines) == (True, False, 1)
+    assert Happening.PLANNED in [record.reason for record in office.records]
+    before = office.woken
+    committed = CommitRecord(0, loss=2.0)
+    await agents[0].say(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
+    await until(lambda: office.woken_later == 1)
+    assert (actor.view().committed, actor.view().loss) == (0, 2.0)
+    assert actor.view().samples_per_s == 128.0
+    assert 0 < office.woken <= before + 1
+    for agent in agents:
+        await agent.close()
+
+
+async def test_a_planner_with_a_defect_ends_the_job_not_the_operator() -> None:
+    def broken(request: PlanRequest) -> Any:
+        raise ZeroDivisionError("oops")
+
+    office = Office(plan=broken)
+    await office.open()
+    actor = lead(office)
+    actor.tell(Goal(pipelines=1))
+    agents = [
+        office.agent(n, token=office.add_pod(n, zone=z)) for n, z in zip(NAMES, "ab", strict=True)
+    ]
+    for agent in agents:
+        await agent.hello()
+        await agent.hear()
+        await agent.ready()
+    for agent in agents:
+        stop = await agent.hear()
+        assert isinstance(stop, Stop)
+        await agent.report(stop)
+    await until(lambda: actor.view().outcome is Outcome.FAILED)
+    assert "ZeroDivisionError: oops" in actor.view().message
+    assert isinstance(await agents[0].hear(), Release)
+    for agent in agents:
+        await agent.close()
+    await office.close()
+
+
+async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = lead(office)
+    token = office.add_pod(NAMES[0])
+    agent = office.agent(NAMES[0], token=token)
+    await agent.hello()
+    await agent.hear()
+
+    def broken(event: object, now: float) -> None:
+        raise KeyError("defect")
+
+    monkeypatch.setattr(jobs, "_FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr(actor._arbiter, "handle", broken)
+    actor.tick()
+    code, _ = await refused(agent)
+    assert code is grpc.StatusCode.OK
+    again = office.agent(NAMES[0], token=token)
+    await again.hello()
+    await until(lambda: len(actor.sessions) == 1)
+    assert actor.view().connected == frozenset()
+    await until(lambda: ticked(actor).view().connected == {NAMES[0]})
+    welcome = await again.hear()
+    assert isinstance(welcome, Welcome)
+    assert welcome.term == 4
+    await again.close()
+
+
+async def test_who_does_not_lead_says_nothing(office: Office) -> None:
+    actor = lead(office)
+    office.is_leading = False
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+    await agent.hello()
+    await until(lambda: len(actor.sessions) == 1)
+    actor.tick()
+    assert actor.view().connected == frozenset()
+    await agent.close()
+
+
+async def test_agents_are_told_to_come_back(office: Office) -> None:
+    actor = lead(office)
+    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+    await agent.hello()
+    await agent.hear()
+    actor.send_away(1.5)
+    assert await agent.hear() == Reconnect(1.5)
+    await agent.close()
+
+
+async def test_facts_that_cannot_be_written_hold_the_plan_back(office: Office) -> None:
+    actor = lead(office)
+    broken = True
+
+    def fail(verb: str, path: str) -> None:
+        if broken and verb == "apply":
+            raise ApiError(503, "Unavailable", "etcd is away")
+
+    office.api.fail = fail
+    actor.tell(Goal(pipelines=1, suspended=True))
+    await until(lambda: ("apply", api.job_status("ns", "job")) in office.api.requests)
+    assert "arbiter" not in office.api.objects[api.job("ns", "job")].get("status", {})
+    broken = False
+    await until(lambda: "arbiter" in office.api.objects[api.job("ns", "job")].get("status", {}))
+
+
+async def test_a_leader_of_a_higher_term_is_not_overwritten(office: Office) -> None:
+    actor = lead(office)
+    path = api.job("ns", "job")
+    office.api.objects[path]["status"] = {"arbiter": {"term": 99}}
+    actor.tell(Goal(pipelines=1, suspended=True))
+    woken = office.woken
+    await until(lambda: actor.is_overtaken)
+    assert office.api.objects[path]["status"] == {"arbiter": {"term": 99}}
+    assert office.woken > woken
+    await until(lambda: not actor._is_persisting)
+    actor.tell(Goal(pipelines=1))
+    assert not actor._is_persisting
+
+
+async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -> None:
+    """Its arbiter starts anew from the same facts, and what was told of it stays."""
+    spec = from_manifest(manifest(suspend=True))
+    assert isinstance(spec, JobSpec)
+    told = training.Told(committed=6, loss=1.5, validation_loss=2.5)
+    actor = office.jobs.lead(JOB, spec, Durable(committed=6), told)
+    actor.observe(spec, ClusterView())
+    await until(lambda: actor.view().outcome is Outcome.SUSPENDED)
+    grid = from_manifest(manifest(pipelines={"count": 2, "stages": 3}))
+    assert isinstance(grid, JobSpec)
+    actor.observe(grid, ClusterView())
+    view = actor.view()
+    assert (view.outcome, view.validation_loss) == (None, 2.5)
+    assert (view.committed, view.loss) == (6, 1.5)
+
+
+async def test_pods_and_nodes_that_are_gone_are_told_once(office: Office) -> None:
+    actor = lead(office)
+    spec = from_manifest(manifest())
+    assert isinstance(spec, JobSpec)
+    ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=137)
+    homeless = pod(0, 1, zone="z")
+    view = ClusterView(nodes(a=1), (ended, homeless))
+    told: list[Lost] = []
+    handle = actor.tell
+    actor.tell = lambda event: told.append(event) if isinstance(event, Lost) else handle(event)  # type: ignore[method-assign]
+    actor.observe(spec, view)
+    actor.observe(spec, view)
+    assert [(loss.agent, loss.confirmed) for loss in told] == [
+        (ended.agent, True),
+        (homeless.agent, True),
+    ]
+    assert told[0].evidence == "its pod has ended with exit code 137"
+    assert told[1].evidence == "its node node-z is gone"
+
+
+async def test_agents_on_nodes_that_are_about_to_go_are_drained(office: Office) -> None:
+    actor = lead(office)
+    spec = from_manifest(manifest())
+    assert isinstance(spec, JobSpec)
+    (node,) = nodes(a=1)
+    leaving = pod(0, 0)
+    actor.observe(spec, ClusterView((replace(node, departing=True),), (leaving,)))
+    assert actor._goal == Goal(
+        1, drained=frozenset({leaving.agent}), expected=frozenset({leaving.agent})
+    )
+
+
+async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
+    actor = lead(office)
+    first, second = (AgentId(name) for name in NAMES)
+
+    def told(reason: Happening, agent: AgentId | None) -> Losses:
+        actor._perform(Record(Severity.WARNING, reason, f"{second}: whatever", agent))
+        return actor.losses
+
+    assert told(Happening.AGENT_LOST, first) == Losses(1, 0)
+    assert told(Happening.WORKER_FAILED, first) == Losses(1, 0)
+    assert told(Happening.AGENT_LEFT, second) == Losses(1, 0)  # the plan has no use for it
+
+
+async def test_who_goes_with_notice_is_counted_when_it_goes(office: Office) -> None:
+    """Its notice is repeated to every operator, its end is not."""
+    actor = lead(office)
+    first, second = (AgentId(name) for name in NAMES)
+    session = actor.connect(Hello(first, JOB.uid, "node", "a", "machine", "x:1", "x:2"))
+    told: list[JobView] = []
+    actor._ports = replace(actor._ports, wake=told.append)
+    actor.receive(session, Notice(120.0, "spot"))
+    assert told == [actor.job]
+    assert actor.view().departing == {first}
+    assert actor.losses == Losses()
+    actor._goal = Goal(1, drained=frozenset({second}))
+    for agent, reason in ((first, Happening.AGENT_LEFT), (second, Happening.AGENT_LOST)):
+        for _ in range(2):
+            actor._perform(Record(Severity.NORMAL, reason, "", agent))
+    assert actor.losses == Losses(2, 2)

@@ -1,0 +1,149 @@
+"""Status to and from the API."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.core.controller.builders import JOB, nodes, pod, spec
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Phase
+from bamboo_core.arbiter import durable as codec
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
+from bamboo_core.controller.reconcile import step
+from bamboo_core.controller.view import ClusterView, Condition, Losses, Memory, TrainingView
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.protocol.messages import Manifest
+from bamboo_operator import status as statuses
+
+
+def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: int = 2) -> dict:  # type: ignore[type-arg]
+    wanted = spec(count=count, stages=stages)
+    decided = step(
+        wanted, ClusterView(nodes(a=1, b=1), (pod(),)), training, memory, job=JOB, now=100.0
+    )
+    return statuses.describe(JOB, wanted, decided.status, decided.memory)
+
+
+@given(
+    st.builds(
+        Memory,
+        incarnation=st.integers(-1, 9),
+        failures=st.integers(0, 9),
+        losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),
+        settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
+        started_at=st.none() | st.integers(1, 10**9).map(float),
+        trained=st.booleans(),
+    )
+)
+def test_memory_survives_a_restart(memory: Memory) -> None:
+    phase = Phase.RECOVERING if memory.trained else Phase.STARTING
+    status = JobStatus(phase=phase, conditions=memory.conditions, losses=memory.losses)
+    body = {
+        "metadata": {"name": "job"},
+        "status": json.loads(json.dumps(statuses.describe(JOB, spec(), status, memory))),
+    }
+    assert statuses.read_memory(body) == memory
+
+
+def test_the_outcome_survives_a_restart() -> None:
+    done = describe(TrainingView(outcome=Outcome.FAILED, reason="X", message="why"), Memory())
+    found = statuses.read_memory({"metadata": {"name": "job"}, "status": done})
+    assert (found.terminal, found.reason, found.message) == (Outcome.FAILED, "X", "why")
+    assert found.finished_at == 100.0
+
+
+def test_what_was_told_of_training_survives() -> None:
+    training = TrainingView(
+        planned=True, committed=4, loss=2.5, validation_loss=1.25,
+        losses=Losses(2, 1), samples_per_s=10.0, checkpoint_step=3, checkpoint_path="/c",
+        checkpoint_error="agent x: disk full",
+    )  # fmt: skip
+    status = describe(training, Memory())
+    assert status["progress"] == {
+        "step": 5, "steps": 10, "loss": "2.5000", "validationLoss": "1.2500",
+        "samplesPerSecond": "10.0",
+    }  # fmt: skip
+    told = statuses.read_progress({"status": status})
+    assert (told.committed, told.loss, told.validation_loss) == (4, 2.5, 1.25)
+    assert (told.losses, told.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
+    nothing = statuses.read_progress({})
+    assert (nothing.committed, nothing.loss) == (-1, None)
+
+
+def test_a_loss_that_is_not_known_is_not_told() -> None:
+    """As after a restore: the step counts, its loss is in no agent's memory."""
+    status = describe(TrainingView(committed=4), Memory())
+    assert status["progress"] == {"step": 5, "steps": 10}
+    told = statuses.read_progress({"status": status})
+    assert (told.committed, told.loss) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [(float("nan"), "nan"), (-1e38, "-1.0000e+38"), (float("inf"), "inf"), (12.0, "12.0000")],
+)
+def test_a_loss_that_explodes_is_told_as_it_is_in_few_characters(loss: float, text: str) -> None:
+    status = describe(TrainingView(committed=4, loss=loss, validation_loss=loss), Memory())
+    assert (status["progress"]["loss"], status["progress"]["validationLoss"]) == (text, text)
+
+
+def test_a_condition_may_be_unknown() -> None:
+    status = describe(TrainingView(), Memory())
+    (degraded,) = (c for c in status["conditions"] if c["type"] == "Degraded")
+    assert degraded["status"] == "Unknown"
+    known = statuses.read_memory({"metadata": {"name": "job"}, "status": status}).conditions
+    assert next(c for c in known if c.type == "Degraded").status is None
+
+
+def test_times_follow_changes() -> None:
+    training = TrainingView(planned=True, checkpoint_step=3, checkpoint_path="/c")
+    first = statuses.with_times(describe(training, Memory()), {}, 100.0)
+    again = statuses.with_times(describe(training, Memory()), first, 200.0)
+    assert again["lastCheckpoint"]["time"] == first["lastCheckpoint"]["time"]
+    assert again["progress"]["reportTime"] == first["progress"]["reportTime"]
+    newer = TrainingView(planned=True, checkpoint_step=6, checkpoint_path="/c")
+    later = statuses.with_times(describe(newer, Memory()), first, 200.0)
+    assert later["lastCheckpoint"]["time"] == "1970-01-01T00:03:20Z"
+
+
+def test_a_step_alone_can_wait_for_its_write() -> None:
+    at = [describe(TrainingView(planned=True, committed=n), Memory()) for n in (1, 2)]
+    assert at[0] != at[1]
+    assert statuses.differ_in_progress_only(at[0], at[1])
+    stopped = TrainingView(planned=True, recovering=True, committed=2)
+    assert not statuses.differ_in_progress_only(at[0], describe(stopped, Memory()))
+
+
+def test_long_messages_are_clipped() -> None:
+    long = Condition("Accepted", False, "SpecInvalid", "x" * 5000)
+    (value,) = statuses.conditions([long], 1)
+    assert len(value["message"]) == 1024
+
+
+def test_status_of_1024_agents_fits_8_kb() -> None:
+    """128 pipelines of 8 stages, 40 zones, every list full."""
+    job = replace(JOB, name="j" * 40)
+    agents = [AgentId(f"{job.name}-p{n // 8}-s{n % 8}-i{n % 5}") for n in range(1024)]
+    grid = tuple(tuple(agents[d * 8 : d * 8 + 8]) for d in range(128))
+    facts = Durable(
+        term=9, plan=Fence(1, 9, 70), members=tuple(sorted(agents)), voters=tuple(sorted(agents)),
+        pipelines=grid, cut=tuple((n, n + 1) for n in range(8)), batch=BatchShape(1024, 1, 128),
+    )  # fmt: skip
+    for n in range(9):
+        sealed = Manifest(1, n, f"/checkpoints/{n:080}", "0" * 64)
+        facts = replace(facts, manifests=codec.with_manifest(facts.manifests, sealed))
+    zones = tuple(ZoneCount(f"zone-{n:02}", 26, 26, 26, 26) for n in range(40))
+    status = JobStatus(phase=Phase.RUNNING, conditions=(), zones=zones)
+    memory = Memory(settled=frozenset(agents[:16]))
+    decided = describe(TrainingView(), Memory(), count=128, stages=8)
+    whole = statuses.describe(job, spec(), status, memory)
+    whole |= {"conditions": decided["conditions"], "arbiter": codec.to_json(facts)}
+    assert len(json.dumps(whole, separators=(",", ":"))) <= 8 * 1024
+    assert len(whole["agents"]) == 9

@@ -1,0 +1,99 @@
+"""The judge of restores knows what lives, what files there are, and who cannot be reached."""
+
+from dataclasses import replace
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter.durable import Fork
+from bamboo_core.protocol.messages import Manifest
+from bamboo_sim.protocol.checker.fatality import check_restore
+from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.exploration.history import apply
+from bamboo_sim.protocol.exploration.plan_of_runs import SAVING
+from bamboo_sim.protocol.world.world import World
+
+TORN = "checkpoint of step 1 cannot be used: torn; attempt 1 from the start: 2 committed steps"
+VOTERS = "no voter of the newest plan has reported: it may; attempt 1 from the start"
+
+
+@pytest.fixture
+def world():
+    """2 x 2 without copies, two steps committed and both saved; as if it had begun anew."""
+    world = World(SAVING, 1, "fifo")
+    while len(world.operators.durable.manifests) < 2:
+        assert world.step()
+    return world
+
+
+def restored(world, text=TORN, **facts):
+    """What the judge says of a restore to the start."""
+    before = replace(world.operators.durable, **facts)
+    world.arbiter._out.durable = replace(before, forks=(Fork(1, 0),))
+    check_restore(world, before, text)
+
+
+def kill(world, *names):
+    for name in names:
+        world.kill(name)
+
+
+def test_nothing_is_lost_while_every_layer_lives(world):
+    with pytest.raises(Violation, match=r"restored, but no layer is lost: .*needed is version"):
+        restored(world, manifests=())
+
+
+def test_a_layer_without_a_holder_is_lost(world):
+    plan = world.plan
+    kill(world, *(pipeline[0] for pipeline in plan.pipelines))
+    restored(world, manifests=())
+
+
+def test_a_file_of_the_needed_version_keeps_it(world):
+    kill(world, *(pipeline[0] for pipeline in world.plan.pipelines))
+    needed = 1 + max(k for node in world.nodes.values() for k in node.executor.commits)
+    manifests = (Manifest(0, needed, f"0/{needed}", ""),)
+    world.sealed[0, needed] = None
+    restored(world, manifests=manifests)
+    world.sealed[0, needed] = (1, 2)
+    restored(world, manifests=(Manifest(0, needed - 1, "older", ""),))
+    restored(world, manifests=manifests, forks=(Fork(1, needed - 1),))
+    with pytest.raises(Violation, match="no layer is lost"):
+        restored(world, manifests=manifests)
+
+
+def test_who_is_cut_off_holds_nothing_that_counts(world):
+    first = [pipeline[0] for pipeline in world.plan.pipelines]
+    kill(world, first[0])
+    apply(world, ("cut", (first[1], ""), ("", first[1])))
+    restored(world, manifests=())
+
+
+def test_who_is_given_up_by_mistake_is_told_apart(world):
+    first = [pipeline[0] for pipeline in world.plan.pipelines]
+    kill(world, first[0])
+    with pytest.raises(Violation, match="no layer is lost"):
+        restored(world, manifests=())
+    world.is_misled = True
+    restored(world, manifests=())
+    assert world.has_given_up
+
+
+def test_who_goes_away_keeps_nothing_when_nobody_stays(world):
+    world.sealed[0, 0] = (1, 2)  # what a plan that nobody knows any more began with
+    world.noticed = frozenset(world.nodes)
+    restored(world, manifests=(Manifest(0, 0, "0/0", ""),), target=0)
+    assert world.has_given_up
+
+
+def test_the_deadline_is_for_voters_that_nobody_can_reach(world):
+    with pytest.raises(Violation, match="can be reached"):
+        restored(world, VOTERS)
+    kill(world, *world.plan.live)
+    restored(world, VOTERS)
+
+
+def test_only_a_suspended_job_is_resumed(world):
+    restored(world, "the job is resumed; attempt 1", outcome=Outcome.SUSPENDED)
+    with pytest.raises(Violation, match="a job that is not suspended is resumed"):
+        restored(world, "the job is resumed; attempt 1")

@@ -1,0 +1,80 @@
+"""What is remembered of seats tells two holders of one apart, whatever else goes right."""
+
+from dataclasses import replace
+
+import pytest
+
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.planning.requests import Decision
+from bamboo_sim.protocol.checker.seats import Seats
+from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.world import World
+
+
+@pytest.fixture(scope="module")
+def begun():
+    """The durable facts of a first plan, and its decision."""
+    world = World(Job(1, 2, 2), 1)
+    while world.plan is None:
+        assert world.step()
+    arbiter = world.arbiter
+    return world.operators.durable, Decision(world.plan, arbiter._rounds.directives, -1, 0, 0, 0)
+
+
+def follow(durable, *decisions):
+    """Seats once the facts are written and these decisions have been made."""
+    seats = Seats()
+    seats.written(durable)
+    for decision in decisions:
+        seats.made(decision)
+    return seats
+
+
+def test_everyone_takes_the_seat_of_the_plan_again_and_again(begun):
+    durable, decision = begun
+    seats = follow(durable, decision)
+    for agent, directive in [*decision.directives.items()] * 2:
+        seats.copy().installed(agent, directive)
+        seats.installed(agent, directive)
+
+
+def test_a_fence_names_one_plan(begun):
+    durable, _ = begun
+    seats = follow(durable)
+    seats.written(replace(durable, committed=7))
+    seats.written(replace(durable, members=(), voters=(), attempt=1))
+    swapped = tuple(tuple(reversed(p)) for p in durable.pipelines)
+    with pytest.raises(Violation, match="two plans of"):
+        seats.written(replace(durable, pipelines=swapped))
+
+
+def test_an_agent_has_one_seat(begun):
+    durable, _ = begun
+    twice = tuple(p[:1] * 2 for p in durable.pipelines)
+    with pytest.raises(Violation, match="gives one agent two seats"):
+        Seats().written(replace(durable, pipelines=twice))
+
+
+def test_two_agents_do_not_take_one_seat(begun):
+    durable, decision = begun
+    swapped = tuple(tuple(reversed(p)) for p in durable.pipelines)
+    seats = follow(durable, decision)
+    seats.installed("a01", decision.directives["a01"])
+    seats._facts.clear()  # as if facts did not say who sits where
+    seats.written(replace(durable, pipelines=swapped))
+    late = replace(decision.directives["a00"])
+    plan = replace(decision.plan, pipelines=swapped)
+    seats.made(replace(decision, plan=plan, directives={"a00": late}))
+    with pytest.raises(Violation, match="a00 and a01 both sit on"):
+        seats.installed("a00", late)
+
+
+def test_nobody_follows_what_is_not_planned_or_not_durable(begun):
+    durable, decision = begun
+    directive = decision.directives["a00"]
+    seats = follow(durable, decision)
+    with pytest.raises(Violation, match="that nobody has planned"):
+        seats.installed("a00", replace(directive))
+    with pytest.raises(Violation, match="not the durable one"):
+        follow(Durable(), decision).installed("a00", directive)

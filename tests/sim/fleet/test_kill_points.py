@@ -1,0 +1,59 @@
+"""SIGKILL at exact instructions of real processes: not one bit of any step may change.
+
+Every instruction before it runs, after it has run, and after its results have been sent. A few
+points in each run of the tests, other ones for each commit; all with benchmarks/kill_points.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bamboo_sim.protocol.fleet.local import NurseryProcess
+from bamboo_sim.protocol.fleet.survival import (
+    COMMITTING,
+    COORDINATOR,
+    ONE_PIPELINE,
+    TWO_DEATHS,
+    Ordeal,
+    Points,
+    survive,
+)
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryProcess]:
+    process = NurseryProcess(tmp_path_factory.mktemp("nursery") / "socket")
+    process.start()
+    yield process
+    process.stop()
+
+
+def chosen(ordeal: Ordeal, count: int) -> list[Points]:
+    """A sample that is the same for the same commit, or for $BAMBOO_KILL_SEED."""
+    command = ["git", "rev-parse", "HEAD"]
+    head = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return random.Random(os.environ.get("BAMBOO_KILL_SEED", head)).sample(ordeal.strikes, count)
+
+
+@pytest.mark.parametrize(
+    ("ordeal", "count"),
+    [
+        pytest.param(ONE_PIPELINE, 5, id="one pipeline with replicas"),
+        pytest.param(COMMITTING, 4, id="two pipelines while they commit"),
+        pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
+        pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
+    ],
+)
+async def test_no_bit_changes(
+    tmp_path: Path, nursery: NurseryProcess, ordeal: Ordeal, count: int
+) -> None:
+    survived = await survive(tmp_path, nursery, ordeal, chosen(ordeal, count))
+    assert len(survived.strikes) == count

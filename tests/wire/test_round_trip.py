@@ -1,0 +1,203 @@
+"""Every core message survives the journey through proto bytes, both ways."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.protocol import messages as m
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode, encode
+
+U32 = st.integers(0, 2**32 - 1)
+U64 = st.integers(0, 2**64 - 1)
+STEP = st.integers(0, 2**62)
+SMALL = st.integers(0, 300)
+TEXT = st.text(max_size=12)
+NUMBER = st.floats(allow_nan=False)
+SECONDS = st.integers(0, 2**31).map(lambda ms: ms / 1000)
+AGENT = st.from_regex(r"[a-z]{2}[a-z0-9.-]{0,6}-[0-9]", fullmatch=True).map(AgentId)
+FENCE = st.builds(Fence, U32, U64, U64)
+RANGE = st.tuples(SMALL, st.integers(1, 9)).map(lambda r: (r[0], r[0] + r[1]))
+
+
+@st.composite
+def items(draw: st.DrawFn) -> Item:
+    lo, hi = draw(st.one_of(st.just((0, 0)), RANGE, SMALL.map(lambda lo: (lo, 0))))
+    kind, agent = draw(st.sampled_from(Kind)), draw(st.one_of(st.just(AgentId("")), AGENT))
+    return Item(kind, draw(st.integers(-1, 2**40)), lo, hi, draw(SMALL), draw(SMALL), agent)
+
+
+@st.composite
+def instructions(draw: st.DrawFn) -> Instruction:
+    op, step = draw(st.sampled_from(Op)), draw(st.integers(-1, 1))
+    if op in (Op.SEND, Op.RECV):
+        return Instruction(op, step, item=draw(items()), peer=draw(AGENT))
+    if op is Op.COMMIT:
+        return Instruction(op, step, agents=tuple(draw(st.lists(AGENT, min_size=1, max_size=3))))
+    if op in (Op.VOTE, Op.UPDATE):
+        ranges = tuple(draw(st.lists(RANGE, min_size=1, max_size=3)))
+        return Instruction(op, step, ranges=ranges)
+    lo, hi = draw(RANGE)
+    indexed = op in (Op.F, Op.B, Op.I, Op.W, Op.V, Op.FOLD, Op.REDUCE)
+    every = draw(st.sampled_from((0, 7)))
+    return Instruction(op, step, lo, hi, draw(SMALL) if indexed else 0, every=every)
+
+
+PROGRAM: st.SearchStrategy[Program] = st.lists(instructions(), max_size=6).map(tuple)
+BATCH = st.builds(
+    lambda leaf, chunks, leaves: BatchShape(leaf * leaves * chunks, leaf, chunks),
+    st.integers(1, 4),
+    st.sampled_from((1, 2, 4)),
+    st.integers(1, 4),
+)
+COMMIT = st.builds(m.CommitRecord, STEP, NUMBER, NUMBER, st.booleans(), st.none() | NUMBER)
+MANIFEST = st.builds(m.Manifest, U32, STEP, TEXT, TEXT)
+PEER = st.builds(m.Peer, AGENT, TEXT, TEXT, st.binary(max_size=8))
+PEERS = st.lists(PEER, max_size=3).map(tuple)
+COST = st.builds(m.LayerCost, NUMBER, NUMBER, U64, U64, NUMBER, NUMBER, st.booleans(), U64)
+PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
+
+MESSAGES: dict[type, st.SearchStrategy[Any]] = {
+    m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),
+    m.Ready: st.builds(
+        m.Ready,
+        PRINT,
+        st.integers(1, 99),
+        U64,
+        U64,
+        st.lists(COST, max_size=3).map(tuple),
+        TEXT,
+        U64,
+    ),
+    m.Heartbeat: st.builds(m.Heartbeat, U64, st.integers(-1, 2**62), U64),
+    m.Report: st.builds(
+        m.Report,
+        FENCE,
+        FENCE,
+        st.dictionaries(U32, STEP, max_size=4),
+        st.frozensets(items(), max_size=5),
+        st.lists(COMMIT, max_size=3).map(tuple),
+        st.integers(-1, 2**62),
+        st.lists(MANIFEST, max_size=2).map(tuple),
+    ),
+    m.Progress: st.builds(m.Progress, COMMIT, NUMBER, NUMBER, U64, U64),
+    m.Suspicion: st.builds(m.Suspicion, AGENT, st.sampled_from(m.Cause), FENCE),
+    m.Notice: st.builds(m.Notice, SECONDS, TEXT),
+    m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
+    m.Sealed: st.builds(m.Sealed, MANIFEST),
+    m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT),
+    m.Left: st.just(m.Left()),
+    m.Finished: st.builds(m.Finished, FENCE),
+    m.Welcome: st.builds(m.Welcome, U64, TEXT, TEXT, TEXT, SECONDS, SECONDS),
+    m.Stop: st.builds(m.Stop, FENCE, st.booleans()),
+    m.Directive: st.integers(0, 2**40).flatmap(
+        lambda target: st.builds(
+            m.Directive,
+            FENCE,
+            st.just(target),
+            st.integers(target, 2**41),
+            PROGRAM,
+            PROGRAM,
+            PROGRAM,
+            st.lists(RANGE, max_size=3).map(tuple),
+            BATCH,
+            AGENT,
+            st.lists(AGENT, max_size=3).map(tuple),
+            PEERS,
+            st.binary(max_size=8),
+            st.none() | MANIFEST,
+        )
+    ),
+    m.Release: st.builds(m.Release, st.integers(0, 255), TEXT),
+    m.Reconnect: st.builds(m.Reconnect, SECONDS),
+}
+
+EMPTY: tuple[Any, ...] = (0, "", b"", (), {}, None, frozenset())
+ONE = Fence(1, 2, 3)
+SAVED = m.Manifest(1, 2, "path", "digest")
+DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0)
+OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
+LINE = (Instruction(Op.F, 0, 1, 2, 3),)
+COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
+FULL: tuple[Any, ...] = (
+    m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
+    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6),
+    m.Heartbeat(1, 2, 3),
+    m.Report(
+        ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item(Kind.OUT, 1, 2)}), (DONE,), 3, (SAVED,)
+    ),
+    m.Progress(DONE, 1.0, 0.5, 6, 7),
+    m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE),
+    m.Notice(1.5, "SIGTERM"),
+    m.Failure("Reason", "message", True, 2),
+    m.Sealed(SAVED),
+    m.BadCheckpoint(1, 2, "torn", "disk full"),
+    m.Left(),
+    m.Finished(ONE),
+    m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0),
+    m.Stop(ONE, True),
+    m.Directive(
+        ONE, 4, 9, LINE, LINE, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
+        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED,
+    ),
+    m.Release(3, "Fenced"),
+    m.Reconnect(2.5),
+)  # fmt: skip
+
+AGENT_SAYS = st.one_of([MESSAGES[kind] for kind in get_args(m.AgentMessage)])
+OPERATOR_SAYS = st.one_of([MESSAGES[kind] for kind in get_args(m.OperatorMessage)])
+
+
+@given(AGENT_SAYS)
+def test_what_an_agent_says_comes_back_equal(message: Any) -> None:
+    data = encode.agent_message(message).SerializeToString()
+    assert decode.agent_message(decode.parse_bytes(pb.AgentMessage, data)) == message
+
+
+@given(OPERATOR_SAYS)
+def test_what_the_operator_says_comes_back_equal(message: Any) -> None:
+    data = encode.operator_message(message).SerializeToString()
+    assert decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data)) == message
+
+
+@given(OPERATOR_SAYS)
+def test_a_worker_is_told_the_same(message: Any) -> None:
+    data = encode.to_worker(message).SerializeToString()
+    assert decode.to_worker(decode.parse_bytes(pb.ToWorker, data)) == message
+
+
+@given(AGENT_SAYS)
+def test_a_worker_says_the_same(message: Any) -> None:
+    data = encode.from_worker(message).SerializeToString()
+    assert decode.from_worker(decode.parse_bytes(pb.FromWorker, data)) == message
+
+
+@pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
+def test_no_field_is_forgotten(message: Any) -> None:
+    assert all(getattr(message, field.name) not in EMPTY for field in fields(message))
+    if isinstance(message, get_args(m.AgentMessage)):
+        assert decode.agent_message(encode.agent_message(message)) == message
+    else:
+        assert decode.operator_message(encode.operator_message(message)) == message
+
+
+def test_there_is_a_full_example_of_every_message() -> None:
+    assert {type(message) for message in FULL} == set(MESSAGES)
+
+
+def test_not_a_number_survives() -> None:
+    sent = m.Progress(m.CommitRecord(3, math.nan, math.inf, finite=False))
+    got = decode.agent_message(encode.agent_message(sent))
+    assert isinstance(got, m.Progress)
+    assert math.isnan(got.commit.loss)
+    assert got.commit.grad_norm == math.inf
