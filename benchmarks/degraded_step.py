@@ -101,7 +101,7 @@ def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
 def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
     """Slots that the survivors still need with what they hold."""
     holdings = {a: settled(items) for a, items in held.items()}
-    facts = Facts(holdings, batch=shape.batch, target=1, rushed=frozenset())
+    facts = Facts(holdings, batch=shape.batch, target=1, short_notice=frozenset())
     left = remaining(
         facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )

@@ -28,14 +28,14 @@ from typing import Any
 import options
 
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.events import Happening
+from bamboo_core.arbiter.events import EventReason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
-from bamboo_core.protocol.messages import Progress, Ready, Report
+from bamboo_core.protocol.messages import AgentReport, Progress, Ready
 from bamboo_sim import results_file
 from bamboo_sim.protocol.fleet.campaign import Campaign
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local import LocalFleet, NurseryProcess
+from bamboo_sim.protocol.fleet.local import ForkServerProcess, LocalFleet
 
 PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
 PER_FLEET = 25
@@ -106,7 +106,7 @@ class Bench:
         heard, recorded = len(fleet.lead.said), len(records)
         at = fleet.kill(victim)
         await fleet.until(
-            lambda: any(r.reason is Happening.RESUMED for _, r in records[recorded:]),
+            lambda: any(r.reason is EventReason.RESUMED for _, r in records[recorded:]),
             f"a commit without {victim}",
         )
         marks = [at, *self._marks(heard, recorded, tails)]
@@ -209,11 +209,11 @@ class Bench:
     def _marks(self, heard: int, recorded: int, tails: Sequence[Tail]) -> list[float]:
         """When each of the parts ended, by the one clock of this machine."""
         records = self._fleet.lead.records[recorded:]
-        resumed = next(at for at, r in records if r.reason is Happening.RESUMED)
-        stopped = next(at for at, r in records if r.reason is Happening.STOPPED)
-        planned = max(at for at, r in records if r.reason is Happening.PLANNED and at < resumed)
+        resumed = next(at for at, r in records if r.reason is EventReason.RESUMED)
+        stopped = next(at for at, r in records if r.reason is EventReason.STOPPED)
+        planned = max(at for at, r in records if r.reason is EventReason.PLANNED and at < resumed)
         said = self._fleet.lead.said[heard:]
-        reported = max(s.at for s in said if isinstance(s.message, Report) and s.at < planned)
+        reported = max(s.at for s in said if isinstance(s.message, AgentReport) and s.at < planned)
         lines = [line for tail in tails for line in tail.lines()]
         directed = max(n for n in map(_directed_at, lines) if n < resumed)
         installed = max(line["at"] for line in lines if "install" in line and line["at"] < resumed)
@@ -240,10 +240,16 @@ class Results:
 
 
 async def one_fleet(
-    folder: Path, nursery: NurseryProcess, chance: random.Random, wanted: Wanted, results: Results
+    folder: Path,
+    forkserver: ForkServerProcess,
+    chance: random.Random,
+    wanted: Wanted,
+    results: Results,
 ) -> None:
     """Up to PER_FLEET losses, one after the other."""
-    async with LocalFleet(job(folder), folder / "fleet", nursery=nursery, sees_ends=False) as fleet:
+    async with LocalFleet(
+        job(folder), folder / "fleet", forkserver=forkserver, sees_ends=False
+    ) as fleet:
         bench = Bench(fleet, chance)
         await bench.start()
         for _ in range(PER_FLEET):
@@ -273,14 +279,14 @@ def measure(wanted: Wanted, seed: int) -> Results:
     """A new fleet for every few losses, so that logs stay short."""
     results, chance = Results(), random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
-        nursery = NurseryProcess(Path(name) / "nursery")
-        nursery.start()
+        forkserver = ForkServerProcess(Path(name) / "forkserver")
+        forkserver.start()
         for number in count():
             if wanted.is_enough(results):
                 break
             folder = Path(name) / f"fleet-{number}"
-            asyncio.run(one_fleet(folder, nursery, chance, wanted, results))
-        nursery.stop()
+            asyncio.run(one_fleet(folder, forkserver, chance, wanted, results))
+        forkserver.stop()
     return results
 
 

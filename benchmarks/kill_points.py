@@ -2,9 +2,9 @@
 
     python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29] [--doubles 60]
 
-The strikes of sim/bamboo_sim/protocol/fleet/survival.py: every instruction of one pipeline of four
+The faults of sim/bamboo_sim/protocol/fleet/survival.py: every instruction of one pipeline of four
 stages with replicas, what commits of two pipelines of three without, and a sample of two deaths in
-one step. Each before, after, and after the results were sent. A slice is one job that is struck
+one step. Each before, after, and after the results were sent. A slice is one job that is hit
 again and again, with a newcomer after each death; it is compared with a job of as many steps
 without any. The result is written after each slice. A run goes on where the last one of the same
 code was ended.
@@ -30,7 +30,7 @@ import options
 
 from bamboo_sim import results_file
 from bamboo_sim.protocol.fleet.campaign import COMMIT
-from bamboo_sim.protocol.fleet.local import NurseryProcess
+from bamboo_sim.protocol.fleet.local import ForkServerProcess
 from bamboo_sim.protocol.fleet.survival import (
     COMMITTING,
     ONE_PIPELINE,
@@ -45,12 +45,12 @@ CODE = ("agent", "core", "sim")
 """What must be the same in all slices of one result."""
 
 NOTE = (
-    "NAME_wished: strikes of this ordeal, that is (seat, moment, instruction), of two_deaths a"
+    "NAME_wished: faults of this ordeal, that is (seat, moment, instruction), of two_deaths a"
     " sample of pairs; NAME_survived: the different ones of them in slices whose losses, samples,"
     " weights and optimizer state are equal, bit for bit, to the undisturbed run's, without a"
     " restore, and whose agents' logs replay through the core's state machines. That one_pipeline"
-    " wishes every instruction is compared with what each victim ran in a whole step. deaths:"
-    " processes killed at their points; commits: those of coordinators in COMMIT; pairs: strikes in"
+    " options every instruction is compared with what each victim ran in a whole step. deaths:"
+    " processes killed at their points; commits: those of coordinators in COMMIT; pairs: faults in"
     " which both got to their points; failures: slices that were not so; kinds: what the victims"
     " were at, by moment (counts in the samples). GPT of bamboo_sim/protocol/fleet/jobs.py with"
     " dropout and"
@@ -59,9 +59,9 @@ NOTE = (
 Sample = dict[str, Any]
 
 
-def written(strikes: Sequence[Points]) -> list[list[str]]:
+def written(faults: Sequence[Points]) -> list[list[str]]:
     """Strikes as they stand in the samples: "pipeline.stage moment instruction"."""
-    return [[str(point) for point in strike] for strike in strikes]
+    return [[str(point) for point in fault] for fault in faults]
 
 
 def earlier(begun: str) -> list[Sample]:
@@ -72,25 +72,25 @@ def earlier(begun: str) -> list[Sample]:
 
 
 def survived(samples: Sequence[Sample], ordeal: str) -> set[tuple[str, ...]]:
-    """The different strikes of an ordeal that came, in slices in which no bit has changed."""
+    """The different faults of an ordeal that came, in slices in which no bit has changed."""
     good = [s for s in samples if s["ordeal"] == ordeal and "failure" not in s]
-    came = [(strike, set(s["deaths"])) for s in good for strike in s["strikes"]]
-    return {tuple(strike) for strike, deaths in came if not deaths.isdisjoint(strike)}
+    came = [(fault, set(s["deaths"])) for s in good for fault in s["faults"]]
+    return {tuple(fault) for fault, deaths in came if not deaths.isdisjoint(fault)}
 
 
-def run(ordeal: Ordeal, strikes: Sequence[Points], nursery: NurseryProcess) -> Sample:
+def run(ordeal: Ordeal, faults: Sequence[Points], forkserver: ForkServerProcess) -> Sample:
     """One slice. The files of one that fails stay; its sample says where."""
     folder = Path(tempfile.mkdtemp(prefix=f"kill-points-{ordeal.name}-"))
     start = time.monotonic()
-    sample: Sample = {"ordeal": ordeal.name, "strikes": written(strikes)}
+    sample: Sample = {"ordeal": ordeal.name, "faults": written(faults)}
     try:
-        found = asyncio.run(survive(folder, nursery, ordeal, strikes))
+        found = asyncio.run(survive(folder, forkserver, ordeal, faults))
     except Exception:  # whatever it is, the other slices are run
         sample["failure"] = f"{traceback.format_exc()[-4000:]}\nfiles: {folder}"
         print(sample["failure"], file=sys.stderr, flush=True)
     else:
-        sample["deaths"] = [str(point) for strike in found.strikes for point in strike.points]
-        sample["pairs"] = sum(len(strike.points) > 1 for strike in found.strikes)
+        sample["deaths"] = [str(point) for fault in found.faults for point in fault.points]
+        sample["pairs"] = sum(len(fault.points) > 1 for fault in found.faults)
         sample["steps"] = found.steps
         shutil.rmtree(folder)
     sample["seconds"] = round(time.monotonic() - start, 1)
@@ -101,9 +101,9 @@ def figures(samples: Sequence[Sample], wished: Mapping[str, Sequence[Points]]) -
     """Counts over all slices."""
     done = {name: survived(samples, name) for name in wished}
     found: dict[str, Any] = {}
-    for name, strikes in wished.items():
-        found[f"{name}_wished"] = len(strikes)
-        found[f"{name}_survived"] = len(done[name].intersection(map(tuple, written(strikes))))
+    for name, faults in wished.items():
+        found[f"{name}_wished"] = len(faults)
+        found[f"{name}_survived"] = len(done[name].intersection(map(tuple, written(faults))))
     deaths = [text for s in samples for text in s.get("deaths", ())]
     return found | {
         "deaths": len(deaths),
@@ -126,11 +126,11 @@ def kinds(samples: Sequence[Sample]) -> dict[str, int]:
 def pending(
     samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]], size: int
 ) -> list[tuple[Ordeal, Sequence[Points]]]:
-    """Slices of the strikes that no good slice has."""
+    """Slices of the faults that no good slice has."""
     found: list[tuple[Ordeal, Sequence[Points]]] = []
-    for ordeal, strikes in wished.items():
+    for ordeal, faults in wished.items():
         done = survived(samples, ordeal.name)
-        left = [s for s in strikes if tuple(map(str, s)) not in done]
+        left = [s for s in faults if tuple(map(str, s)) not in done]
         found += [(ordeal, left[at : at + size]) for at in range(0, len(left), size)]
     return found
 
@@ -141,7 +141,7 @@ def write(
     """Write the result of all slices up to now; its figures. SystemExit if the code is another."""
     if results_file.fingerprint(CODE) != begun:
         sys.exit(f"{', '.join(CODE)} have changed: the last slice is not counted; run this again")
-    found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
+    found = figures(samples, {ordeal.name: faults for ordeal, faults in wished.items()})
     raw = {"code": begun, "kinds": kinds(samples), "runs": samples}
     results_file.write(NAME, samples=raw, figures=found, note=NOTE)
     return found
@@ -161,30 +161,30 @@ def main() -> int:
     )
     given = parser.parse_args()
     doubles = random.Random(given.seed).sample(
-        TWO_DEATHS.strikes, min(given.doubles, len(TWO_DEATHS.strikes))
+        TWO_DEATHS.faults, min(given.doubles, len(TWO_DEATHS.faults))
     )
     wished = {
-        COMMITTING: COMMITTING.strikes,
-        ONE_PIPELINE: ONE_PIPELINE.strikes,
+        COMMITTING: COMMITTING.faults,
+        ONE_PIPELINE: ONE_PIPELINE.faults,
         TWO_DEATHS: doubles,
     }
     begun = results_file.fingerprint(CODE)
     samples = earlier(begun)
-    found = figures(samples, {ordeal.name: strikes for ordeal, strikes in wished.items()})
+    found = figures(samples, {ordeal.name: faults for ordeal, faults in wished.items()})
     with tempfile.TemporaryDirectory() as folder:
-        nursery = NurseryProcess(Path(folder) / "socket")
-        nursery.start()
+        forkserver = ForkServerProcess(Path(folder) / "socket")
+        forkserver.start()
         until = time.monotonic() + 60 * given.minutes
         slices = pending(samples, wished, given.slice)
         slices = [each for each in slices if given.only in ("", each[0].name)]
         for number, (ordeal, part) in enumerate(slices, start=1):
             if time.monotonic() > until:
                 break
-            samples.append(run(ordeal, part, nursery))
+            samples.append(run(ordeal, part, forkserver))
             found = write(begun, samples, wished)
             state = "failed" if "failure" in samples[-1] else "survived"
             print(f"{number} of {len(slices)}: {len(part)} of {ordeal.name} {state}", flush=True)
-        nursery.stop()
+        forkserver.stop()
     return 1 if found["failures"] else 0
 
 

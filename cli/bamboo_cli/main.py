@@ -90,13 +90,13 @@ def status(
 def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
     from bamboo_cli import playground
-    from bamboo_cli.quickstart import Wishes, run_quickstart
+    from bamboo_cli.quickstart import Options, run_quickstart
 
-    ground = playground.Wishes(keep=keep, nodes=nodes, zones=zones)
-    wishes = Wishes(ground=ground, **more)
+    ground = playground.ClusterOptions(keep=keep, nodes=nodes, zones=zones)
+    options = Options(ground=ground, **more)
     if file is not None:
-        wishes = replace(wishes, file=file)
-    sys.exit(run_quickstart(wishes, Console()))
+        options = replace(options, file=file)
+    sys.exit(run_quickstart(options, Console()))
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ClusterOptions:
     """What the user asked for. nodes: with a GPU, spread over the zones."""
 
     keep: bool = False
@@ -56,37 +56,39 @@ class Playground:
 
 
 @contextmanager
-def playground(wishes: Wishes, console: Console, timeline: Timeline) -> Iterator[Playground]:
+def playground(
+    options: ClusterOptions, console: Console, timeline: Timeline
+) -> Iterator[Playground]:
     """Start, install, hand over, remove."""
     chart = CHECKOUT / "charts/bamboo"
     if not chart.is_dir():
         raise CommandError(f"there is no chart in {chart}; run this command from a checkout.")
-    home = _home(wishes)
+    home = _home(options)
     cluster: Cluster | None = None
     found: Playground | None = None
     with _termination_as_interrupt():
         try:
             with timeline.phase("start the cluster"):
-                cluster = start_cluster(wishes, home / "cluster", console)
+                cluster = start_cluster(options, home / "cluster", console)
             found = Playground(cluster, make_programs(cluster, home), home / "checkpoints")
             with timeline.phase("install the operator"):
                 console.print("installing the operator with helm")
                 install(found.programs, chart)
             yield found
         except Exception:
-            if found is not None and wishes.keep:
+            if found is not None and options.keep:
                 found.keep = True  # what went wrong can be looked at
                 tell_how_to_go_on(found, console)
             raise
         finally:
             if found is None or not found.keep:
                 with timeline.phase("clean up"), _undisturbed():
-                    _remove(home, cluster, console, is_ours=not wishes.keep)
+                    _remove(home, cluster, console, is_ours=not options.keep)
 
 
-def _home(wishes: Wishes) -> Path:
+def _home(options: ClusterOptions) -> Path:
     """The folder of everything that the run writes; a kept cluster has a fixed one."""
-    if not wishes.keep:
+    if not options.keep:
         try:
             return Path(tempfile.mkdtemp(prefix="bamboo-quickstart-"))
         except OSError as error:
@@ -152,17 +154,17 @@ def gpu_nodes(count: int, zones: int) -> list[NodeSpec]:
     return [system, *spread_nodes(count, names)]
 
 
-def start_cluster(wishes: Wishes, directory: Path, console: Console) -> Cluster:
+def start_cluster(options: ClusterOptions, directory: Path, console: Console) -> Cluster:
     """The cluster, ready to take pods."""
     console.print(
-        f"starting a Kubernetes control plane: {wishes.nodes} GPU nodes in {wishes.zones} zones,"
+        f"starting a Kubernetes control plane: {options.nodes} GPU nodes in {options.zones} zones,"
         " and a node for the operator"
     )
     return Cluster.up(
         directory,
-        nodes=gpu_nodes(wishes.nodes, wishes.zones),
+        nodes=gpu_nodes(options.nodes, options.zones),
         images=image_map(),
-        options=Options(outlives_caller=wishes.keep),
+        options=Options(outlives_caller=options.keep),
         say=lambda text: console.print(f"  {text}", markup=False, highlight=False),
     )
 

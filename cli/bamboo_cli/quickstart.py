@@ -18,13 +18,13 @@ import yaml
 from rich.console import Console
 
 from bamboo_cli import playground as grounds
-from bamboo_cli.chaos import Chaos, Strike, schedule
+from bamboo_cli.chaos import Chaos, ScheduledFault, schedule
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
 from bamboo_cli.kube import GROUP, VERSION, Kube
 from bamboo_cli.playground import Playground, playground
-from bamboo_cli.report import Comparison, Story, final_report, is_success
+from bamboo_cli.report import Comparison, RunRecord, final_report, is_success
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
@@ -42,42 +42,42 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Options:
     """What the user asked for. losses: whether nodes are broken while the job trains."""
 
     file: Path = _EXAMPLE
     losses: bool = True
     timeout_s: float = 600.0
-    ground: grounds.Wishes = field(default_factory=grounds.Wishes)
+    ground: grounds.ClusterOptions = field(default_factory=grounds.ClusterOptions)
 
 
-def run_quickstart(wishes: Wishes, console: Console) -> int:
-    """Run it; the exit code: 0 if the job completed, every blow fell and the bits are right."""
+def run_quickstart(options: Options, console: Console) -> int:
+    """Run it; the exit code: 0 if the job completed, every fault fell and the bits are right."""
     timeline = Timeline()
-    manifest = read_manifest(wishes.file)
-    spec = read_spec(manifest, wishes.file)
-    check_room(spec, wishes.ground)
-    strikes = strikes_for(spec) if wishes.losses else ()
-    with playground(wishes.ground, console, timeline) as ground:
-        session = Session(ground, console, wishes.timeout_s)
-        chaos = Chaos(ground.cluster, strikes, time.time)
+    manifest = read_manifest(options.file)
+    spec = read_spec(manifest, options.file)
+    check_room(spec, options.ground)
+    faults = strikes_for(spec) if options.losses else ()
+    with playground(options.ground, console, timeline) as ground:
+        session = Session(ground, console, options.timeout_s)
+        chaos = Chaos(ground.cluster, faults, time.time)
         job = session.run(manifest, timeline, chaos.watch)
         comparison = None
         if chaos.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, timeline)
-        story = Story(chaos.hits, session.events(job), chaos.left)
-        ground.keep, ground.job = wishes.ground.keep, (job.namespace, job.name)
-    console.print(final_report(job, timeline, story, comparison))
+        record = RunRecord(chaos.hits, session.events(job), chaos.left)
+        ground.keep, ground.job = options.ground.keep, (job.namespace, job.name)
+    console.print(final_report(job, timeline, record, comparison))
     if ground.keep:
         grounds.tell_how_to_go_on(ground, console)
-    return 0 if is_success(job, story, comparison) else 1
+    return 0 if is_success(job, record, comparison) else 1
 
 
-def strikes_for(spec: JobSpec) -> tuple[Strike, ...]:
+def strikes_for(spec: JobSpec) -> tuple[ScheduledFault, ...]:
     """What will be broken. CommandError if the job could not show that this changes nothing."""
     count, stages = spec.pipelines.count, spec.pipelines.stages
-    strikes = schedule(pipelines=count, stages=stages)
-    if not strikes:
+    faults = schedule(pipelines=count, stages=stages)
+    if not faults:
         raise CommandError(
             f"spec.pipelines {count} x {stages} bears no loss; choose 2 stages or more, or give"
             " --no-losses."
@@ -87,7 +87,7 @@ def strikes_for(spec: JobSpec) -> tuple[Strike, ...]:
             "spec.checkpoint is missing, and without the last checkpoint the final bits cannot be"
             " compared; set it, or give --no-losses."
         )
-    return strikes
+    return faults
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -117,7 +117,7 @@ def read_spec(manifest: Manifest, path: Path) -> JobSpec:
     return found
 
 
-def check_room(spec: JobSpec, ground: grounds.Wishes) -> None:
+def check_room(spec: JobSpec, ground: grounds.ClusterOptions) -> None:
     """CommandError if the job could never start on the nodes: each has one GPU."""
     stages = spec.pipelines.stages
     least = spec.pipelines.min * stages

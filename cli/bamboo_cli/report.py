@@ -11,18 +11,18 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.absorbed import recovery
-from bamboo_cli.chaos import Blow, Hit, Strike
+from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import Job, Manifest
 from bamboo_cli.timeline import Timeline
 
 
 @dataclass(frozen=True)
-class Story:
+class RunRecord:
     """What was broken, what was to be broken and was not, and the job's events."""
 
     hits: Sequence[Hit] = ()
     events: Sequence[Manifest] = ()
-    left: Sequence[Strike] = ()
+    left: Sequence[ScheduledFault] = ()
 
 
 @dataclass(frozen=True)
@@ -34,42 +34,42 @@ class Comparison:
 
 
 def final_report(
-    job: Job, timeline: Timeline, story: Story, comparison: Comparison | None = None
+    job: Job, timeline: Timeline, record: RunRecord, comparison: Comparison | None = None
 ) -> RenderableType:
     """Everything worth keeping of a finished run."""
     parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
-    if story.hits:
-        parts += [blows(story.hits, story.events), _LEGEND]
+    if record.hits:
+        parts += [faults(record.hits, record.events), _LEGEND]
     if comparison is not None:
         parts.append(verdict(comparison))
-    parts += [Text(line, style="bold red") for line in unproven(job, story, comparison)]
+    parts += [Text(line, style="bold red") for line in unproven(job, record, comparison)]
     return Group(*parts, times(timeline))
 
 
-def is_success(job: Job, story: Story, comparison: Comparison | None) -> bool:
+def is_success(job: Job, record: RunRecord, comparison: Comparison | None) -> bool:
     """Whether the job completed, all that was to be broken was, and the bits are right."""
     is_right = comparison is None or not comparison.differing
-    return job.ended == "Complete" and is_right and not unproven(job, story, comparison)
+    return job.ended == "Complete" and is_right and not unproven(job, record, comparison)
 
 
-def unproven(job: Job, story: Story, comparison: Comparison | None) -> list[str]:
+def unproven(job: Job, record: RunRecord, comparison: Comparison | None) -> list[str]:
     """What a completed run was to show and has not, a sentence each."""
     if job.ended != "Complete":
         return []
-    found = [_missed(strike, job) for strike in story.left]
+    found = [_missed(fault, job) for fault in record.left]
     found += [
         f"Nothing tells how training went on without {', '.join(hit.pods)}: see the job's events."
-        for hit in story.hits
-        if not _is_absorbed(hit, story.events)
+        for hit in record.hits
+        if not _is_absorbed(hit, record.events)
     ]
-    if story.hits and comparison is None:
+    if record.hits and comparison is None:
         found.append("The bits were not compared with those of an undisturbed run.")
     return found
 
 
-def _missed(strike: Strike, job: Job) -> str:
+def _missed(fault: ScheduledFault, job: Job) -> str:
     return (
-        f'"{strike.blow}" was due at step {strike.progress * job.steps:.0f} of {job.steps} and did'
+        f'"{fault.fault}" was due at step {fault.progress * job.steps:.0f} of {job.steps} and did'
         " not happen: the job ended before all of its agents were seen running; give it more steps"
         " (spec.training.steps) or more --nodes, or break nothing (--no-losses)."
     )
@@ -114,19 +114,19 @@ def losses(job: Job) -> Text:
     return Text(f"{job.lost} agents lost ({job.lost_noticed} of them announced){redone}")
 
 
-def blows(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:
-    """Each blow: when, whom it hit, how training went on, and what that took."""
+def faults(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:
+    """Each fault: when, whom it hit, how training went on, and what that took."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     for heading in ("step", "what happened", "agents", "went on with", "stop after", "pause"):
         table.add_column(heading, overflow="fold")
     for hit in hits:
         absorbed = _absorbed(hit, events)
-        table.add_row(str(hit.step), hit.blow, "\n".join(hit.pods), *absorbed)
+        table.add_row(str(hit.step), hit.fault, "\n".join(hit.pods), *absorbed)
     return table
 
 
 _LEGEND = Text(
-    "stop after: from the blow to the operator's STOP; pause: from the blow to the next commit"
+    "stop after: from the fault to the operator's STOP; pause: from the fault to the next commit"
     " (with notice, from the STOP, since training goes on until then)",
     style="dim",
 )
@@ -138,9 +138,13 @@ def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, str]:
     if found is None:
         return "no event tells", "-", "-"
     if found.resumed_at is not None and found.resumed_at <= hit.at_s:
-        return found.plan, "no stop", "-"  # nobody waited for it: it learned, or had only to leave
-    stopped_at = max(found.stopped_at, hit.at_s)  # the blow may fall on agents that stand still
-    began_at = stopped_at if hit.blow is Blow.NOTICED else hit.at_s
+        return (
+            found.plan,
+            "no stop",
+            "-",
+        )  # nobody waited for it: it caught_up, or had only to leave
+    stopped_at = max(found.stopped_at, hit.at_s)  # the fault may fall on agents that stand still
+    began_at = stopped_at if hit.fault is Fault.NOTICED else hit.at_s
     pause = "-" if found.resumed_at is None else f"{found.resumed_at - began_at:.2f} s"
     return found.plan, f"{stopped_at - hit.at_s:.2f} s", pause
 

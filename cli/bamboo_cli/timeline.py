@@ -1,4 +1,4 @@
-"""What a run spent its time on and what it learned on the way: the matter of the report."""
+"""What a run spent its time on and what it caught_up on the way: the matter of the report."""
 
 from __future__ import annotations
 

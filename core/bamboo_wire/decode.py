@@ -192,11 +192,11 @@ def _heartbeat(x: Any, at: str) -> m.Heartbeat:
     return m.Heartbeat(x.sequence, _count(x, "step", at, -1), x.progress_word)
 
 
-def _report(x: Any, at: str) -> m.Report:
+def _report(x: Any, at: str) -> m.AgentReport:
     for layer, version in x.versions.items():
         if version < 0:
             raise WireError(f"{at}.versions[{layer}]", f"{version} is below 0")
-    return m.Report(
+    return m.AgentReport(
         fence=_fence(x, at),
         installed=_fence(x, at, "installed"),
         versions=dict(x.versions),

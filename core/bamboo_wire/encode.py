@@ -154,8 +154,8 @@ def _heartbeat(x: m.Heartbeat) -> _Pair:
     )
 
 
-def _report(x: m.Report) -> _Pair:
-    return "report", pb.Report(
+def _report(x: m.AgentReport) -> _Pair:
+    return "report", pb.AgentReport(
         fence=fence(x.fence),
         installed=fence(x.installed),
         versions=x.versions,
@@ -221,7 +221,7 @@ _AGENT: dict[type, Callable[[Any], _Pair]] = {
     m.Hello: _hello,
     m.Ready: _ready,
     m.Heartbeat: _heartbeat,
-    m.Report: _report,
+    m.AgentReport: _report,
     m.Progress: _progress,
     m.Suspicion: _suspicion,
     m.Notice: _notice,

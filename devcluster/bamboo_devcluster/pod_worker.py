@@ -255,7 +255,7 @@ class PodWorker:
         return all(c.record.is_sidecar or self._has_succeeded(c) for c in self._init)
 
     async def _finish(self) -> None:
-        """Report the end; when the pod is deleted, let it go."""
+        """AgentReport the end; when the pod is deleted, let it go."""
         self._dirty.set()
         while not (self._is_gone or self._is_dead):
             self._touched.clear()

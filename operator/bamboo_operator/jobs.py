@@ -26,12 +26,12 @@ from bamboo_core.arbiter.events import (
     ArbiterStatus,
     ComputePlan,
     Connected,
+    DesiredState,
     Disconnected,
     Dismiss,
     Effect,
     Event,
-    Goal,
-    Happening,
+    EventReason,
     Lost,
     Over,
     Persist,
@@ -114,13 +114,13 @@ class JobActor:
         *,
         term: int,
         ports: Ports,
-        told: training.Told | None = None,
+        told: training.LastReported | None = None,
     ) -> None:
         self.job = job
         self.sessions = Sessions()
         self.is_overtaken = False
         self._line = facts.Line(durable)
-        self._told = told if told is not None else training.Told()
+        self._told = told if told is not None else training.LastReported()
         self.losses = self._told.losses
         self._storage = Storage(self._told.checkpoint_error)
         self._is_old_news = False
@@ -132,7 +132,7 @@ class JobActor:
         self._reported_lost: set[AgentId] = set()
         self._departing: set[AgentId] = set()
         self._counted: set[AgentId] = set()
-        self._goal: Goal | None = None
+        self._goal: DesiredState | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: Persist | None = None
         self._is_persisting = False
@@ -184,7 +184,7 @@ class JobActor:
         """A job that has begun takes agents that cannot save: its state lives in agents."""
         if is_news:
             text = f"checkpoints cannot be written: {ready.storage_error}"
-            self._ports.record(self.job, Record(Severity.WARNING, Happening.CHECKPOINT_BAD, text))
+            self._ports.record(self.job, Record(Severity.WARNING, EventReason.CHECKPOINT_BAD, text))
         return replace(ready, storage_error="")
 
     def disconnect(self, session: Session) -> None:
@@ -211,7 +211,7 @@ class JobActor:
         present = {pod.agent for pod in view.pods}
         self._reported_lost &= present
         self._dismissed &= present
-        goal = Goal(
+        goal = DesiredState(
             pipelines=spec.pipelines.count,
             suspended=spec.suspend,
             drained=frozenset(
@@ -323,7 +323,7 @@ class JobActor:
                 self._spawn(self._ports.dismiss(self.job, agent, reason))
             case Record():
                 self._count(effect)
-                if not (self._is_old_news and effect.reason is Happening.CHECKPOINT_BAD):
+                if not (self._is_old_news and effect.reason is EventReason.CHECKPOINT_BAD):
                     self._ports.record(self.job, effect)
             case Over():
                 self._ports.wake(self.job)
@@ -376,8 +376,8 @@ class JobActor:
         agent = record.agent
         drained = self._goal.drained if self._goal is not None else frozenset()
         is_noticed = agent in self._departing or agent in drained
-        is_loss = record.reason is Happening.AGENT_LOST or (
-            record.reason is Happening.AGENT_LEFT and is_noticed
+        is_loss = record.reason is EventReason.AGENT_LOST or (
+            record.reason is EventReason.AGENT_LEFT and is_noticed
         )
         if not is_loss or agent is None or agent in self._counted:
             return
@@ -431,7 +431,9 @@ class Jobs:
         """The actor of a job that we lead."""
         return self._actors.get(uid)
 
-    def lead(self, job: JobView, spec: JobSpec, durable: Durable, told: training.Told) -> JobActor:
+    def lead(
+        self, job: JobView, spec: JobSpec, durable: Durable, told: training.LastReported
+    ) -> JobActor:
         """The job's actor, made if there is none yet."""
         actor = self._actors.get(job.uid)
         if actor is None:

@@ -25,7 +25,7 @@ _PAGE = 500
 _APPLY = "application/apply-patch+yaml"
 
 Observer = Callable[[str, str, int, float], None]
-"""Told of every request: verb, resource, code, seconds."""
+"""LastReported of every request: verb, resource, code, seconds."""
 
 
 async def connect() -> Kube:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bamboo_core.api.reasons import Phase
+from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
 
@@ -91,7 +91,7 @@ class _JobCollector(Collector):
         """The jobs as they are now."""
         figures = list(self._jobs())
         total = GaugeMetricFamily("bamboo_jobs", "BambooJobs by phase", labels=["phase"])
-        for phase in Phase:
+        for phase in JobPhase:
             total.add_metric([phase], sum(f.status.phase is phase for f in figures))
         yield total
         yield from _per_job(figures)

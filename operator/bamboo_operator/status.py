@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from bamboo_core.api import spec as specs
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import ConditionType, Phase
+from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, JobView, Losses, Memory
@@ -19,7 +19,7 @@ from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
 from bamboo_operator.observe import JOB_LABEL, timestamp
-from bamboo_operator.training import Told
+from bamboo_operator.training import LastReported
 
 _MAX_ZONES = 8
 _MAX_MESSAGE = 1024
@@ -48,17 +48,17 @@ def read_memory(body: Object) -> Memory:
         finished_at=timestamp(status.get("completionTime")),
         reason=reason,
         message=message,
-        trained=status.get("phase") in (Phase.RUNNING, Phase.RECOVERING),
+        trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
         conditions=conditions,
     )
 
 
-def read_progress(body: Object) -> Told:
+def read_progress(body: Object) -> LastReported:
     """What users have been told, good enough until an agent tells more."""
     status = body.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
     loss, validation = progress.get("loss"), progress.get("validationLoss")
-    return Told(
+    return LastReported(
         losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
         committed=int(progress.get("step", 0)) - 1,
         loss=None if loss is None else float(loss),

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RunPolicy
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ArbiterStatus, Phase
+from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
 from bamboo_core.controller.view import ClusterView, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
 
-_STOPPED = frozenset({Phase.COLLECTING, Phase.PLANNING, Phase.HOLDING, Phase.RETURNING})
+_STOPPED = frozenset(
+    {ArbiterPhase.COLLECTING, ArbiterPhase.PLANNING, ArbiterPhase.HOLDING, ArbiterPhase.RETURNING}
+)
 
 
 @dataclass(frozen=True)
-class Told:
+class LastReported:
     """What users have been told so far: at first what the job's status said when we began to lead
     it. committed: step, -1 for none; loss: its loss, if it is known."""
 
@@ -33,19 +35,19 @@ def view(
     dismissed: frozenset[AgentId],
     departing: frozenset[AgentId],
     losses: Losses,
-    told: Told,
+    told: LastReported,
     checkpoint_error: str,
     batch: int,
 ) -> TrainingView:
     """batch: samples in a step."""
     told = follow(told, status, durable)
-    planned = bool(durable.pipelines) and status.phase is not Phase.WAITING
+    planned = bool(durable.pipelines) and status.phase is not ArbiterPhase.WAITING
     grid = status.plan.pipelines if status.plan is not None else durable.pipelines
     checkpoint = status.checkpoint
     return TrainingView(
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
-        planned=planned and status.phase is not Phase.OVER,
+        planned=planned and status.phase is not ArbiterPhase.OVER,
         recovering=planned and status.phase in _STOPPED,
         detail=status.detail,
         pipelines=len(grid) if planned else 0,
@@ -68,7 +70,7 @@ def view(
     )
 
 
-def follow(told: Told, status: ArbiterStatus, durable: Durable) -> Told:
+def follow(told: LastReported, status: ArbiterStatus, durable: Durable) -> LastReported:
     """Agents' word; else what was told before, unless a restore has undone it."""
     known = status.validation_loss
     validation_loss = told.validation_loss if known is None else known

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli.chaos import Blow, Chaos, Strike, schedule, seats_of
+from bamboo_cli.chaos import Chaos, Fault, ScheduledFault, schedule, seats_of
 from bamboo_cli.job import Seat, read_job
 from bamboo_cli.screen import Snapshot
 from bamboo_core.controller.view import Slot
@@ -54,12 +54,12 @@ def test_the_whole_schedule(snapshot: Snapshot) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipelines", "stages", "blows"), [(2, 4, 3), (3, 8, 3), (2, 3, 2), (1, 4, 1), (2, 1, 0)]
+    ("pipelines", "stages", "count"), [(2, 4, 3), (3, 8, 3), (2, 3, 2), (1, 4, 1), (2, 1, 0)]
 )
-def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, blows: int) -> None:
-    strikes = schedule(pipelines=pipelines, stages=stages)
-    assert len(strikes) == blows
-    hit = [slot for strike in strikes for slot in strike.slots]
+def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, count: int) -> None:
+    faults = schedule(pipelines=pipelines, stages=stages)
+    assert len(faults) == count
+    hit = [slot for fault in faults for slot in fault.slots]
     assert len(set(hit)) == len(hit)
     assert all(slot.pipeline < pipelines and slot.stage < stages for slot in hit)
 
@@ -67,8 +67,8 @@ def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, blows: 
 @pytest.mark.parametrize(("pipelines", "stages"), [(2, 4), (2, 5), (3, 4), (4, 8), (2, 2), (2, 3)])
 def test_a_copy_of_every_stage_stays(pipelines: int, stages: int) -> None:
     """Home and shadow of a stage: one of them must live in some pipeline."""
-    strikes = schedule(pipelines=pipelines, stages=stages)
-    hit = {slot for strike in strikes for slot in strike.slots}
+    faults = schedule(pipelines=pipelines, stages=stages)
+    hit = {slot for fault in faults for slot in fault.slots}
     for stage in range(stages):
         holders = {Slot(d, s) for d in range(pipelines) for s in (stage, (stage - 1) % stages)}
         assert holders - hit
@@ -89,7 +89,7 @@ def test_a_step_lies_between_two_blows(snapshot: Snapshot) -> None:
 
 def test_neighbours_fall_together_or_not_at_all(snapshot: Snapshot) -> None:
     machines = Machines()
-    neighbours = Strike(0.1, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+    neighbours = ScheduledFault(0.1, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
     chaos = Chaos(machines, [neighbours], lambda: 7.0)
     seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
     chaos.watch(replace(snapshot, seats=seats))
@@ -100,6 +100,6 @@ def test_neighbours_fall_together_or_not_at_all(snapshot: Snapshot) -> None:
 
 
 def test_a_seat_without_a_running_pod_is_spared(snapshot: Snapshot) -> None:
-    strike = Strike(0.0, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2), Slot(7, 7)))
+    fault = ScheduledFault(0.0, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2), Slot(7, 7)))
     seats = {**snapshot.seats, Slot(0, 1): replace(seat(0, 1), phase="Pending")}
-    assert [s.node for s in seats_of(strike, seats)] == ["n02"]
+    assert [s.node for s in seats_of(fault, seats)] == ["n02"]

@@ -68,7 +68,7 @@ def homes(tmp_path: Path) -> list[Path]:
 
 def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path: Path) -> None:
     timeline = Timeline()
-    with playground(grounds.Wishes(), console, timeline):
+    with playground(grounds.ClusterOptions(), console, timeline):
         assert homes(tmp_path)
     assert cluster.is_down
     assert not homes(tmp_path)
@@ -82,7 +82,7 @@ def test_the_nodes_announced_are_those_that_are_made(
     monkeypatch.setattr(
         "bamboo_cli.playground.Cluster.up", lambda _, **options: made.update(options)
     )
-    grounds.start_cluster(grounds.Wishes(nodes=5, zones=2), tmp_path, console)
+    grounds.start_cluster(grounds.ClusterOptions(nodes=5, zones=2), tmp_path, console)
     assert isinstance(console.file, StringIO)
     said = " ".join(console.file.getvalue().split())
     assert said.endswith("5 GPU nodes in 2 zones, and a node for the operator")
@@ -98,7 +98,7 @@ def test_whatever_ends_it(
 ) -> None:
     with (
         pytest.raises((KeyboardInterrupt, CommandError)),
-        playground(grounds.Wishes(keep=keep), console, Timeline()),
+        playground(grounds.ClusterOptions(keep=keep), console, Timeline()),
     ):
         raise error
     assert cluster.is_down
@@ -120,7 +120,7 @@ def test_a_cluster_whose_operator_does_not_start_is_kept_too(
     monkeypatch.setattr(grounds, "install", fail)
     with (
         pytest.raises(CommandError, match="helm install failed"),
-        playground(grounds.Wishes(keep=True), console, Timeline()),
+        playground(grounds.ClusterOptions(keep=True), console, Timeline()),
     ):
         pass
     assert not cluster.is_down
@@ -137,7 +137,7 @@ def test_a_cluster_whose_programs_cannot_be_had_is_stopped(
     monkeypatch.setattr(grounds, "make_programs", fail)
     with (
         pytest.raises(BinaryError),
-        playground(grounds.Wishes(keep=True), console, Timeline()),
+        playground(grounds.ClusterOptions(keep=True), console, Timeline()),
     ):
         pass
     assert cluster.is_down
@@ -145,14 +145,17 @@ def test_a_cluster_whose_programs_cannot_be_had_is_stopped(
 
 def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), playground(grounds.Wishes(), console, Timeline()):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        playground(grounds.ClusterOptions(), console, Timeline()),
+    ):
         os.kill(os.getpid(), signal.SIGTERM)
     assert cluster.is_down
     assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
-    with playground(grounds.Wishes(keep=True), console, Timeline()) as ground:
+    with playground(grounds.ClusterOptions(keep=True), console, Timeline()) as ground:
         ground.keep, ground.job = True, ("team", "gpt")
     assert not cluster.is_down
     grounds.tell_how_to_go_on(ground, console)
@@ -188,10 +191,13 @@ def test_a_cluster_that_is_in_use_is_left_alone(
     monkeypatch.setattr(grounds, "start_cluster", refuse)
     other = tmp_path / "state/bamboo/quickstart/cluster"
     other.mkdir(parents=True)
-    with pytest.raises(DirectoryError), playground(grounds.Wishes(keep=True), console, Timeline()):
+    with (
+        pytest.raises(DirectoryError),
+        playground(grounds.ClusterOptions(keep=True), console, Timeline()),
+    ):
         pass
     assert other.exists()
-    with pytest.raises(DirectoryError), playground(grounds.Wishes(), console, Timeline()):
+    with pytest.raises(DirectoryError), playground(grounds.ClusterOptions(), console, Timeline()):
         pass
     assert not homes(tmp_path)
 
@@ -205,7 +211,7 @@ def test_no_room_for_temporary_files(
 
     monkeypatch.setattr("tempfile.mkdtemp", fail)
     refused = pytest.raises(CommandError, match=f"{os.strerror(number)}.; free some space, or name")
-    with refused, playground(grounds.Wishes(), console, Timeline()):
+    with refused, playground(grounds.ClusterOptions(), console, Timeline()):
         pass
 
 
@@ -214,7 +220,7 @@ def test_outside_a_checkout(
 ) -> None:
     monkeypatch.setattr(grounds, "CHECKOUT", tmp_path)
     refused = pytest.raises(CommandError, match="run this command from a checkout")
-    with refused, playground(grounds.Wishes(), console, Timeline()):
+    with refused, playground(grounds.ClusterOptions(), console, Timeline()):
         pass
 
 
@@ -280,7 +286,7 @@ def test_a_job_that_the_operator_would_refuse_starts_nothing(
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(manifest | {"spec": spec}))
     with pytest.raises(CommandError, match=words) as refused:
-        quickstart.run_quickstart(quickstart.Wishes(file=path), console)
+        quickstart.run_quickstart(quickstart.Options(file=path), console)
     assert str(refused.value).startswith(f"{path}: spec")
 
 
@@ -289,13 +295,13 @@ def test_null_is_like_nothing(tmp_path: Path) -> None:
     manifest["spec"] |= {"checkpoint": None, "placement": None}
     manifest["spec"]["pipelines"]["min"] = None
     spec = quickstart.read_spec(manifest, tmp_path)
-    quickstart.check_room(spec, grounds.Wishes())
+    quickstart.check_room(spec, grounds.ClusterOptions())
     assert spec.pipelines.min == 1
     assert "checkpoint" not in quickstart.placed(manifest, tmp_path)["spec"]
 
 
 def test_the_example_is_placed_in_the_playground(tmp_path: Path) -> None:
-    example = quickstart.read_manifest(quickstart.Wishes().file)
+    example = quickstart.read_manifest(quickstart.Options().file)
     placed = quickstart.placed(example, tmp_path / "checkpoints", "other")
     assert placed["metadata"]["name"] == "other"
     assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
@@ -347,7 +353,7 @@ def test_a_run_in_which_nothing_fell_although_it_should_have_fails(
     monkeypatch.setattr(quickstart, "Session", Scripted)
     monkeypatch.setattr(Scripted, "steps", range(81))
     console = Console(file=StringIO(), width=400)
-    assert quickstart.run_quickstart(quickstart.Wishes(losses=losses), console) == code
+    assert quickstart.run_quickstart(quickstart.Options(losses=losses), console) == code
     assert isinstance(console.file, StringIO)
     assert console.file.getvalue().count("did not happen") == 3 * losses
 
@@ -370,9 +376,9 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
     monkeypatch.setattr(quickstart, "Kube", Api)
     monkeypatch.setattr(quickstart, "follow", take_too_long)
     monkeypatch.setattr(Programs, "kubectl", lambda *_, **__: "")
-    wishes = quickstart.Wishes(losses=False, ground=grounds.Wishes(keep=True))
+    options = quickstart.Options(losses=False, ground=grounds.ClusterOptions(keep=True))
     with pytest.raises(CommandError, match="Running at step 3"):
-        quickstart.run_quickstart(wishes, console)
+        quickstart.run_quickstart(options, console)
     assert not cluster.is_down
     assert "The cluster stays up. To use it:\n" in told(console)
     assert "  bamboo status quickstart --namespace default\n" in told(console)
@@ -399,6 +405,6 @@ def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, 
 def test_a_cluster_that_is_too_small_for_the_job(nodes: int, zones: int, refused: str) -> None:
     path = quickstart._EXAMPLE
     example = quickstart.read_spec(quickstart.read_manifest(path), path)
-    quickstart.check_room(example, grounds.Wishes(nodes=4, zones=2))
+    quickstart.check_room(example, grounds.ClusterOptions(nodes=4, zones=2))
     with pytest.raises(CommandError, match=refused):
-        quickstart.check_room(example, grounds.Wishes(nodes=nodes, zones=zones))
+        quickstart.check_room(example, grounds.ClusterOptions(nodes=nodes, zones=zones))

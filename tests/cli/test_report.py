@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 
 from bamboo_cli import report
 from bamboo_cli.absorbed import Recovery, recovery
-from bamboo_cli.chaos import Blow, Hit, Strike
+from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import ConditionLine, read_job
 from bamboo_cli.timeline import Timeline
 from bamboo_core.controller.view import Slot
@@ -93,7 +93,7 @@ def test_outcome_quotes_the_condition(timeline: Timeline, manifest: dict[str, An
 def test_report_renders(timeline: Timeline, manifest: dict[str, Any]) -> None:
     console = Console(file=StringIO())
     timeline.add("train", 12.0)
-    console.print(report.final_report(read_job(manifest), timeline, report.Story()))
+    console.print(report.final_report(read_job(manifest), timeline, report.RunRecord()))
     assert isinstance(console.file, StringIO)
     assert "12.0" in console.file.getvalue()
 
@@ -112,8 +112,8 @@ EVENTS = [
     told(41.5, "AgentLost", "gpt-p1-s3-i0: its pod has ended"),
     told(7.0, "Resumed", "epoch 1: step 0 is committed 3.00 s after the stop"),
 ]
-SILENT = Hit(Blow.SILENT, ("gpt-p1-s3-i0",), 33, 40.0)
-STRIKE = Strike(0.6, Blow.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+SILENT = Hit(Fault.SILENT, ("gpt-p1-s3-i0",), 33, 40.0)
+STRIKE = ScheduledFault(0.6, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
 EQUAL = report.Comparison(8, ())
 COMPLETE = ConditionLine("Complete", "True", "StepsReached", "")
 
@@ -167,9 +167,9 @@ def rendered(part: RenderableType) -> str:
 
 
 def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
-    hits = [SILENT, Hit(Blow.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
+    hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))
-    shown = rendered(report.final_report(job, timeline, report.Story(hits, EVENTS), EQUAL))
+    shown = rendered(report.final_report(job, timeline, report.RunRecord(hits, EVENTS), EQUAL))
     assert "no event tells" in shown
     assert "Nothing tells how training went on without gpt-p0-s0-i0" in shown
     assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
@@ -177,15 +177,15 @@ def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None
 
 
 @pytest.mark.parametrize(
-    ("blow", "times"),
+    ("fault", "times"),
     [
-        (Blow.SILENT, "1.50 s       2.34 s"),  # from the blow: nobody had been told
-        (Blow.NOTICED, "1.50 s       0.84 s"),  # from the stop: until then training goes on
+        (Fault.SILENT, "1.50 s       2.34 s"),  # from the fault: nobody had been told
+        (Fault.NOTICED, "1.50 s       0.84 s"),  # from the stop: until then training goes on
     ],
 )
-def test_what_a_blow_took(blow: Blow, times: str) -> None:
-    assert times in rendered(report.blows([replace(SILENT, blow=blow)], EVENTS))
-    assert "-            -" in rendered(report.blows([replace(SILENT, blow=blow)], []))
+def test_what_a_blow_took(fault: Fault, times: str) -> None:
+    assert times in rendered(report.faults([replace(SILENT, fault=fault)], EVENTS))
+    assert "-            -" in rendered(report.faults([replace(SILENT, fault=fault)], []))
 
 
 def test_an_earlier_stop_for_another_reason_is_not_taken_for_the_losss() -> None:
@@ -194,25 +194,25 @@ def test_an_earlier_stop_for_another_reason_is_not_taken_for_the_losss() -> None
         told(10.3, "Resumed", "epoch 2: step 9 is committed 0.30 s after the stop"),
         told(41.2, "Stopped", "epoch 2: gpt-p1-s3-i01 is lost"),
     ]
-    assert "1.50 s       2.34 s" in rendered(report.blows([SILENT], [*entered, *EVENTS]))
+    assert "1.50 s       2.34 s" in rendered(report.faults([SILENT], [*entered, *EVENTS]))
 
 
 @pytest.mark.parametrize(
     ("hit", "times"),
     [
         # On its way out since second 40, and taken out by the stop for another's loss.
-        (Hit(Blow.NOTICED, ("gpt-p1-s1-i0",), 20, 40.0), "1.50 s       0.84 s"),
+        (Hit(Fault.NOTICED, ("gpt-p1-s1-i0",), 20, 40.0), "1.50 s       0.84 s"),
         # Noticed, or gone, while all stand still for another's loss.
-        (Hit(Blow.NOTICED, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
-        (Hit(Blow.SILENT, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
+        (Hit(Fault.NOTICED, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
+        (Hit(Fault.SILENT, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
         # Nobody waited for it any more.
-        (Hit(Blow.SILENT, ("gpt-p1-s1-i0",), 34, 42.345), "no stop      -"),
+        (Hit(Fault.SILENT, ("gpt-p1-s1-i0",), 34, 42.345), "no stop      -"),
     ],
 )
 def test_a_blow_that_another_stop_absorbs(hit: Hit, times: str) -> None:
     """The operator tells that an agent has left when training goes on already."""
     left = told(42.35, "AgentLeft", "gpt-p1-s1-i0 has handed over what it held")
-    assert times in rendered(report.blows([hit], [*EVENTS, left]))
+    assert times in rendered(report.faults([hit], [*EVENTS, left]))
 
 
 MISSED = (
@@ -223,19 +223,19 @@ MISSED = (
 
 
 @pytest.mark.parametrize(
-    ("story", "comparison", "missing"),
+    ("record", "comparison", "missing"),
     [
-        (report.Story(), None, []),
-        (report.Story([SILENT], EVENTS), EQUAL, []),
-        (report.Story([], EVENTS, [STRIKE]), None, [MISSED]),
-        (report.Story([SILENT], EVENTS, [STRIKE]), EQUAL, [MISSED]),
+        (report.RunRecord(), None, []),
+        (report.RunRecord([SILENT], EVENTS), EQUAL, []),
+        (report.RunRecord([], EVENTS, [STRIKE]), None, [MISSED]),
+        (report.RunRecord([SILENT], EVENTS, [STRIKE]), EQUAL, [MISSED]),
         (
-            report.Story([SILENT], EVENTS),
+            report.RunRecord([SILENT], EVENTS),
             None,
             ["The bits were not compared with those of an undisturbed run."],
         ),
         (
-            report.Story([SILENT], EVENTS[3:]),
+            report.RunRecord([SILENT], EVENTS[3:]),
             EQUAL,
             ["Nothing tells how training went on without gpt-p1-s3-i0: see the job's events."],
         ),
@@ -244,20 +244,20 @@ MISSED = (
 def test_what_was_to_be_shown_and_was_not_fails(
     timeline: Timeline,
     manifest: dict[str, Any],
-    story: report.Story,
+    record: report.RunRecord,
     comparison: report.Comparison | None,
     missing: list[str],
 ) -> None:
     job = replace(read_job(manifest), conditions=(COMPLETE,))
-    assert report.unproven(job, story, comparison) == missing
-    assert report.is_success(job, story, comparison) is (not missing)
-    shown = " ".join(rendered(report.final_report(job, timeline, story, comparison)).split())
+    assert report.unproven(job, record, comparison) == missing
+    assert report.is_success(job, record, comparison) is (not missing)
+    shown = " ".join(rendered(report.final_report(job, timeline, record, comparison)).split())
     assert all(line in shown for line in missing)
 
 
 def test_other_bits_or_another_end_fail(manifest: dict[str, Any]) -> None:
     running = read_job(manifest)
     complete = replace(running, conditions=(COMPLETE,))
-    assert not report.is_success(running, report.Story(), None)
-    assert report.unproven(running, report.Story(left=[STRIKE]), None) == []
-    assert not report.is_success(complete, report.Story(), report.Comparison(8, (2,)))
+    assert not report.is_success(running, report.RunRecord(), None)
+    assert report.unproven(running, report.RunRecord(left=[STRIKE]), None) == []
+    assert not report.is_success(complete, report.RunRecord(), report.Comparison(8, (2,)))

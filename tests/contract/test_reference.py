@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from bamboo_core.api.reasons import ConditionType, Phase, Reason
-from bamboo_core.arbiter.events import Happening
+from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
+from bamboo_core.arbiter.events import EventReason
 from bamboo_operator.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +20,7 @@ def listed(heading: str) -> list[str]:
 
 
 def test_phases() -> None:
-    assert listed("Phases") == list(Phase)
+    assert listed("Phases") == list(JobPhase)
 
 
 def test_conditions() -> None:
@@ -32,7 +32,7 @@ def test_reasons() -> None:
 
 
 def test_events() -> None:
-    assert listed("Events") == list(Happening)
+    assert listed("Events") == list(EventReason)
 
 
 def test_metrics() -> None:
@@ -44,5 +44,5 @@ def test_metrics() -> None:
 def test_every_reason_and_event_is_used() -> None:
     sources = [*ROOT.glob("core/bamboo_core/*/*.py"), *ROOT.glob("operator/bamboo_operator/*.py")]
     text = "".join(p.read_text() for p in sources if p.name != "reasons.py")
-    words = [f"Reason.{r.name}" for r in Reason] + [f"Happening.{h.name}" for h in Happening]
+    words = [f"Reason.{r.name}" for r in Reason] + [f"EventReason.{h.name}" for h in EventReason]
     assert [w for w in words if not re.search(rf"\b{re.escape(w)}\b", text)] == []

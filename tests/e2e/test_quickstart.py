@@ -33,7 +33,7 @@ class Run:
             **os.environ,
             "TMPDIR": str(home / "tmp"),
             "XDG_STATE_HOME": str(home / "state"),
-            "COLUMNS": "240",  # every blow in one line of the report
+            "COLUMNS": "240",  # every fault in one line of the report
         }
         self._output = (home / "output").open("wb")
         self.process = subprocess.Popen(
@@ -107,7 +107,7 @@ BLOWS = {
 }
 """Each with the number of agents that it hits."""
 _ROW = r" \d+ +{} +quickstart-p\d-s\d-i\d +\d x 4 from step \d+, \d agents.* [\d.]+ s +[\d.]+ s"
-"""Of the report: step, blow, first agent, the plan that training went on with, two times."""
+"""Of the report: step, fault, first agent, the plan that training went on with, two times."""
 
 
 @pytest.mark.timeout(600)
@@ -118,9 +118,9 @@ def test_to_the_end(begin: Any) -> None:
     assert run.wait(580) == 0, run.output
     assert re.search(r"quickstart Complete at step (\d+) of \1 ", run.output), run.output
     assert "validation loss falling" in run.output
-    for blow, agents in BLOWS.items():
-        told = re.search(_ROW.format(blow), run.output)
-        assert told, f"{blow}:\n{run.output}"
+    for fault, agents in BLOWS.items():
+        told = re.search(_ROW.format(fault), run.output)
+        assert told, f"{fault}:\n{run.output}"
         rest = run.output[told.end() :].splitlines()[:agents]
         assert len(re.findall(r"quickstart-p\d-s\d-i\d", told[0] + "".join(rest))) == agents
     lost = re.search(r"(\d+) agents lost \((\d+) of them announced\), nothing restored", run.output)

@@ -21,12 +21,12 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     Fingerprint,
     Hello,
     LayerCost,
     OperatorMessage,
     Ready,
-    Report,
     Stop,
 )
 from bamboo_operator import api, auth, facts, jobs, tls
@@ -171,7 +171,7 @@ class Agent:
 
     async def report(self, stop: Stop) -> None:
         """Nothing is held."""
-        await self.say(Report(stop.fence, stop.fence, {}, frozenset()))
+        await self.say(AgentReport(stop.fence, stop.fence, {}, frozenset()))
 
     async def end(self) -> tuple[grpc.StatusCode, str]:
         """How the operator ended the stream."""

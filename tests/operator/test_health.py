@@ -10,7 +10,7 @@ from dataclasses import replace
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.api.reasons import Phase
+from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
 from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
@@ -74,7 +74,7 @@ def inside(label: str, value: str) -> str:
 
 def test_series_of_jobs_come_and_go_with_them() -> None:
     status = JobStatus(
-        phase=Phase.RUNNING,
+        phase=JobPhase.RUNNING,
         conditions=(
             Condition("Running", True, "TrainingStep"),
             Condition("Degraded", None, "NoPlan"),

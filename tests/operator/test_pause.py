@@ -17,18 +17,26 @@ from tests.core.controller.builders import JOB, manifest, nodes, pod
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Effect, Event, Goal, Happening, Record, Tick, Timing
+from bamboo_core.arbiter.events import (
+    DesiredState,
+    Effect,
+    Event,
+    EventReason,
+    Record,
+    Tick,
+    Timing,
+)
 from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.planning.requests import PlannerFault, PlanRequest
 from bamboo_core.protocol.messages import (
+    AgentReport,
     Fingerprint,
     Hello,
     LayerCost,
     Notice,
     Ready,
-    Report,
     Stop,
     Welcome,
 )
@@ -136,11 +144,11 @@ class Stage:
         assert self.actor._arbiter is arbiter
 
     @property
-    def goal(self) -> Goal | None:
+    def goal(self) -> DesiredState | None:
         return self.actor._arbiter._rounds.goal
 
     def lost(self) -> list[AgentId | None]:
-        return [r.agent for r in self.records if r.reason is Happening.AGENT_LOST]
+        return [r.agent for r in self.records if r.reason is EventReason.AGENT_LOST]
 
 
 def defect(event: Event, now: float) -> list[Effect]:
@@ -203,7 +211,7 @@ async def test_a_healthy_job_goes_on_in_its_attempt(monkeypatch: pytest.MonkeyPa
         assert isinstance(welcome, Welcome)
         assert isinstance(stop, Stop)
         assert stop.fence == Fence(0, 3, 2)
-        stage.actor.receive(session, Report(stop.fence, BEGUN.plan, {}, frozenset()))
+        stage.actor.receive(session, AgentReport(stop.fence, BEGUN.plan, {}, frozenset()))
     await stage.until(lambda: stage.plans == 1)
     assert stage.actor.view().attempt == 0
     assert not stage.lost()
@@ -253,7 +261,7 @@ async def test_a_defect_while_what_was_held_is_said(monkeypatch: pytest.MonkeyPa
     good = stage.actor._arbiter.handle
 
     def choke(event: Event, now: float) -> list[Effect]:
-        return good(event, now) if isinstance(event, Tick | Goal) else defect(event, now)
+        return good(event, now) if isinstance(event, Tick | DesiredState) else defect(event, now)
 
     monkeypatch.setattr(stage.actor._arbiter, "handle", choke)
     woken = stage.woken
@@ -359,7 +367,7 @@ async def test_facts_written_while_we_do_not_lead_count() -> None:
         stage.is_leading = False
 
     stage.write = lapse
-    stage.actor.tell(Goal(pipelines=1, suspended=True))
+    stage.actor.tell(DesiredState(pipelines=1, suspended=True))
     woken = stage.woken
     await stage.until(lambda: bool(stage.written) and not stage.actor._is_persisting)
     assert stage.written[-1].outcome is Outcome.SUSPENDED
@@ -382,7 +390,7 @@ async def test_a_write_that_fails_in_a_way_nobody_expected_is_tried_again(
             raise answers.pop(0)
 
     stage.write = fail
-    stage.actor.tell(Goal(pipelines=1, suspended=True))
+    stage.actor.tell(DesiredState(pipelines=1, suspended=True))
     await stage.until(lambda: bool(stage.written) and not stage.actor._is_persisting)
     assert stage.written[-1].outcome is Outcome.SUSPENDED
     known = [r.exc_info is None for r in caplog.records if "not durable yet" in r.message]

@@ -15,7 +15,7 @@ from tests.core.controller.builders import JOB, manifest, nodes, pod
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Goal, Happening, Lost, Record, Severity
+from bamboo_core.arbiter.events import DesiredState, EventReason, Lost, Record, Severity
 from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import PlanRequest
@@ -52,7 +52,7 @@ async def office() -> AsyncIterator[Office]:
 def lead(office: Office) -> JobActor:
     spec = from_manifest(manifest())
     assert isinstance(spec, JobSpec)
-    return office.jobs.lead(JOB, spec, Durable(), training.Told())
+    return office.jobs.lead(JOB, spec, Durable(), training.LastReported())
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -239,7 +239,7 @@ async def test_from_hello_to_directive_facts_first(office: Office) -> None:
     better.
     """
     actor = lead(office)
-    actor.tell(Goal(pipelines=1))
+    actor.tell(DesiredState(pipelines=1))
     agents = [
         office.agent(name, token=office.add_pod(name, zone=zone))
         for name, zone in zip(NAMES, "ab", strict=True)
@@ -260,7 +260,7 @@ async def test_from_hello_to_directive_facts_first(office: Office) -> None:
         assert facts.read(stored).plan == directive.fence
     view = actor.view()
     assert (view.planned, view.recovering, view.pipelines) == (True, False, 1)
-    assert Happening.PLANNED in [record.reason for record in office.records]
+    assert EventReason.PLANNED in [record.reason for record in office.records]
     before = office.woken
     committed = CommitRecord(0, loss=2.0)
     await agents[0].say(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
@@ -279,7 +279,7 @@ async def test_a_planner_with_a_defect_ends_the_job_not_the_operator() -> None:
     office = Office(plan=broken)
     await office.open()
     actor = lead(office)
-    actor.tell(Goal(pipelines=1))
+    actor.tell(DesiredState(pipelines=1))
     agents = [
         office.agent(n, token=office.add_pod(n, zone=z)) for n, z in zip(NAMES, "ab", strict=True)
     ]
@@ -357,7 +357,7 @@ async def test_facts_that_cannot_be_written_hold_the_plan_back(office: Office) -
             raise ApiError(503, "Unavailable", "etcd is away")
 
     office.api.fail = fail
-    actor.tell(Goal(pipelines=1, suspended=True))
+    actor.tell(DesiredState(pipelines=1, suspended=True))
     await until(lambda: ("apply", api.job_status("ns", "job")) in office.api.requests)
     assert "arbiter" not in office.api.objects[api.job("ns", "job")].get("status", {})
     broken = False
@@ -368,13 +368,13 @@ async def test_a_leader_of_a_higher_term_is_not_overwritten(office: Office) -> N
     actor = lead(office)
     path = api.job("ns", "job")
     office.api.objects[path]["status"] = {"arbiter": {"term": 99}}
-    actor.tell(Goal(pipelines=1, suspended=True))
+    actor.tell(DesiredState(pipelines=1, suspended=True))
     woken = office.woken
     await until(lambda: actor.is_overtaken)
     assert office.api.objects[path]["status"] == {"arbiter": {"term": 99}}
     assert office.woken > woken
     await until(lambda: not actor._is_persisting)
-    actor.tell(Goal(pipelines=1))
+    actor.tell(DesiredState(pipelines=1))
     assert not actor._is_persisting
 
 
@@ -382,7 +382,7 @@ async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -
     """Its arbiter starts anew from the same facts, and what was told of it stays."""
     spec = from_manifest(manifest(suspend=True))
     assert isinstance(spec, JobSpec)
-    told = training.Told(committed=6, loss=1.5, validation_loss=2.5)
+    told = training.LastReported(committed=6, loss=1.5, validation_loss=2.5)
     actor = office.jobs.lead(JOB, spec, Durable(committed=6), told)
     actor.observe(spec, ClusterView())
     await until(lambda: actor.view().outcome is Outcome.SUSPENDED)
@@ -421,7 +421,7 @@ async def test_agents_on_nodes_that_are_about_to_go_are_drained(office: Office) 
     (node,) = nodes(a=1)
     leaving = pod(0, 0)
     actor.observe(spec, ClusterView((replace(node, departing=True),), (leaving,)))
-    assert actor._goal == Goal(
+    assert actor._goal == DesiredState(
         1, drained=frozenset({leaving.agent}), expected=frozenset({leaving.agent})
     )
 
@@ -430,13 +430,13 @@ async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
     actor = lead(office)
     first, second = (AgentId(name) for name in NAMES)
 
-    def told(reason: Happening, agent: AgentId | None) -> Losses:
+    def told(reason: EventReason, agent: AgentId | None) -> Losses:
         actor._perform(Record(Severity.WARNING, reason, f"{second}: whatever", agent))
         return actor.losses
 
-    assert told(Happening.AGENT_LOST, first) == Losses(1, 0)
-    assert told(Happening.WORKER_FAILED, first) == Losses(1, 0)
-    assert told(Happening.AGENT_LEFT, second) == Losses(1, 0)  # the plan has no use for it
+    assert told(EventReason.AGENT_LOST, first) == Losses(1, 0)
+    assert told(EventReason.WORKER_FAILED, first) == Losses(1, 0)
+    assert told(EventReason.AGENT_LEFT, second) == Losses(1, 0)  # the plan has no use for it
 
 
 async def test_who_goes_with_notice_is_counted_when_it_goes(office: Office) -> None:
@@ -450,8 +450,8 @@ async def test_who_goes_with_notice_is_counted_when_it_goes(office: Office) -> N
     assert told == [actor.job]
     assert actor.view().departing == {first}
     assert actor.losses == Losses()
-    actor._goal = Goal(1, drained=frozenset({second}))
-    for agent, reason in ((first, Happening.AGENT_LEFT), (second, Happening.AGENT_LOST)):
+    actor._goal = DesiredState(1, drained=frozenset({second}))
+    for agent, reason in ((first, EventReason.AGENT_LEFT), (second, EventReason.AGENT_LOST)):
         for _ in range(2):
             actor._perform(Record(Severity.NORMAL, reason, "", agent))
     assert actor.losses == Losses(2, 2)

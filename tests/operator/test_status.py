@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import Phase
+from bamboo_core.api.reasons import JobPhase
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -43,7 +43,7 @@ def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: 
     )
 )
 def test_memory_survives_a_restart(memory: Memory) -> None:
-    phase = Phase.RECOVERING if memory.trained else Phase.STARTING
+    phase = JobPhase.RECOVERING if memory.trained else JobPhase.STARTING
     status = JobStatus(phase=phase, conditions=memory.conditions, losses=memory.losses)
     body = {
         "metadata": {"name": "job"},
@@ -140,7 +140,7 @@ def test_status_of_1024_agents_fits_8_kb() -> None:
         sealed = Manifest(1, n, f"/checkpoints/{n:080}", "0" * 64)
         facts = replace(facts, manifests=codec.with_manifest(facts.manifests, sealed))
     zones = tuple(ZoneCount(f"zone-{n:02}", 26, 26, 26, 26) for n in range(40))
-    status = JobStatus(phase=Phase.RUNNING, conditions=(), zones=zones)
+    status = JobStatus(phase=JobPhase.RUNNING, conditions=(), zones=zones)
     memory = Memory(settled=frozenset(agents[:16]))
     decided = describe(TrainingView(), Memory(), count=128, stages=8)
     whole = statuses.describe(job, spec(), status, memory)

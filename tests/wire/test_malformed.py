@@ -20,7 +20,7 @@ from bamboo_wire.errors import WireError
 DIRECTIVE = m.Directive(
     Fence(1, 2, 3), 4, 9, (), (), (), ((0, 2),), BatchShape(4, 1, 2), AgentId("a-0")
 )
-REPORT = m.Report(Fence(1), Fence(1), {0: 3}, frozenset(), (m.CommitRecord(2),))
+REPORT = m.AgentReport(Fence(1), Fence(1), {0: 3}, frozenset(), (m.CommitRecord(2),))
 
 
 def directive(change: Callable[[Any], object]) -> Any:

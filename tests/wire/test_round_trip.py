@@ -80,8 +80,8 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         U64,
     ),
     m.Heartbeat: st.builds(m.Heartbeat, U64, st.integers(-1, 2**62), U64),
-    m.Report: st.builds(
-        m.Report,
+    m.AgentReport: st.builds(
+        m.AgentReport,
         FENCE,
         FENCE,
         st.dictionaries(U32, STEP, max_size=4),
@@ -133,7 +133,7 @@ FULL: tuple[Any, ...] = (
     m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
     m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6),
     m.Heartbeat(1, 2, 3),
-    m.Report(
+    m.AgentReport(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item(Kind.OUT, 1, 2)}), (DONE,), 3, (SAVED,)
     ),
     m.Progress(DONE, 1.0, 0.5, 6, 7),

@@ -20,7 +20,7 @@ from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.compute.random_state import seed_forward
 from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
-from bamboo_agent.compute.votes import Ballot
+from bamboo_agent.compute.votes import Vote
 from bamboo_agent.model import Model
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
@@ -382,7 +382,7 @@ class Backend:
         if copies.is_due(task.step):
             self._compare_copies(task)
         vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
-        self.store[vote] = Ballot(norms, losses)
+        self.store[vote] = Vote(norms, losses)
 
     def _compare_copies(self, task: Instruction) -> None:
         for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
@@ -392,7 +392,7 @@ class Backend:
                 copies.compare(task.step, self._setting.agent, own, witnesses)
 
     def _commit(self, task: Instruction) -> CommitRecord:
-        votes: dict[AgentId, Ballot] = {
+        votes: dict[AgentId, Vote] = {
             agent: self.store[Item(Kind.VOTE, task.step, agent=agent)] for agent in task.agents
         }
         ballots.compare(task.step, votes)

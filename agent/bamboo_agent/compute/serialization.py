@@ -10,7 +10,7 @@ import torch
 from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.sums import Buffer, Slice, Sum
-from bamboo_agent.compute.votes import Ballot
+from bamboo_agent.compute.votes import Vote
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 
@@ -26,7 +26,7 @@ class FileRecord:
 
 
 @dataclass(frozen=True)
-class Parcel:
+class Serialized:
     """A payload under way; see :class:`bamboo_agent.transport.base.Frame`."""
 
     meta: dict[str, Any]
@@ -34,27 +34,29 @@ class Parcel:
     owner: Buffer | None = None
 
 
-class ParcelError(ValueError):
+class SerializationError(ValueError):
     """What has come cannot be the payload of its item."""
 
 
-def pack(payload: Any) -> Parcel:
+def pack(payload: Any) -> Serialized:
     """A payload as tensors and JSON."""
     if isinstance(payload, tuple):
-        return Parcel({}, tuple(None if t is None else _plain(t) for t in payload))
+        return Serialized({}, tuple(None if t is None else _plain(t) for t in payload))
     if isinstance(payload, Sum):
         assert payload.buffer is not None
-        return Parcel({"losses": payload.losses}, (_plain(payload.buffer.tensor),), payload.buffer)
+        return Serialized(
+            {"losses": payload.losses}, (_plain(payload.buffer.tensor),), payload.buffer
+        )
     if isinstance(payload, Slice):
         witness = None if payload.witness is None else asdict(payload.witness)
         told = {"losses": payload.losses, "witness": witness}
-        return Parcel(told, (_plain(payload.tensor),), payload.buffer)
+        return Serialized(told, (_plain(payload.tensor),), payload.buffer)
     if isinstance(payload, LayerRecord):
         meta = {"names": list(payload.tensors), "extra": payload.extra}
-        return Parcel(meta, tuple(payload.tensors.values()))
+        return Serialized(meta, tuple(payload.tensors.values()))
     if isinstance(payload, float):
-        return Parcel({"value": payload})
-    return Parcel(asdict(payload))
+        return Serialized({"value": payload})
+    return Serialized(asdict(payload))
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -67,11 +69,13 @@ def unpack(
     tensors: tuple[torch.Tensor | None, ...],
     device: torch.device,
 ) -> Any:
-    """Inverse of :func:`pack`. ParcelError if the parts do not fit the kind."""
+    """Inverse of :func:`pack`. SerializationError if the parts do not fit the kind."""
     try:
         return _unpack(kind, meta, tensors, device)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise ParcelError(f"a payload of kind {kind.name} is malformed: {error!r}") from error
+        raise SerializationError(
+            f"a payload of kind {kind.name} is malformed: {error!r}"
+        ) from error
 
 
 def _unpack(
@@ -92,7 +96,7 @@ def _unpack(
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
     if kind is Kind.VOTE:
-        return Ballot(_by_number(meta["norms"]), _by_number(meta["losses"]))
+        return Vote(_by_number(meta["norms"]), _by_number(meta["losses"]))
     if kind is Kind.FILE:
         return FileRecord(**meta)
     if kind is Kind.SCORE:

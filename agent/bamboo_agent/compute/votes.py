@@ -13,7 +13,7 @@ from bamboo_core.protocol.messages import CommitRecord
 
 
 @dataclass(frozen=True)
-class Ballot:
+class Vote:
     """VOTE: what an agent contributes to the commit.
 
     norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss.
@@ -23,7 +23,7 @@ class Ballot:
     losses: dict[int, float] = field(default_factory=dict)
 
 
-def compare(step: int, ballots: Mapping[AgentId, Ballot]) -> None:
+def compare(step: int, ballots: Mapping[AgentId, Vote]) -> None:
     """DivergenceError if two agents hold different reduced gradients of a layer."""
     known: dict[int, tuple[AgentId, float]] = {}
     for agent, ballot in ballots.items():
@@ -37,7 +37,7 @@ def compare(step: int, ballots: Mapping[AgentId, Ballot]) -> None:
                 )
 
 
-def count(step: int, ballots: Sequence[Ballot], scores: Losses) -> CommitRecord:
+def count(step: int, ballots: Sequence[Vote], scores: Losses) -> CommitRecord:
     """The step's global scalars: norms folded in layer order, losses in batch order.
 
     scores: losses of the validation micro-batches; without ballots (the epilogue) nothing else.

@@ -10,7 +10,7 @@ import mmap
 import os
 
 
-class Page:
+class SharedProgress:
     """64-bit words, written by the worker only, so that no lock is needed."""
 
     def __init__(self, fd: int) -> None:
@@ -20,7 +20,7 @@ class Page:
         self._words = memoryview(self._map).cast("q")
 
     @classmethod
-    def create(cls) -> Page:
+    def create(cls) -> SharedProgress:
         """A new page, all zero, whose descriptor a child may inherit."""
         fd = os.memfd_create("bamboo-page")
         os.ftruncate(fd, mmap.PAGESIZE)

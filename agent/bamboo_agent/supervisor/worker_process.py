@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
-from bamboo_agent.ipc.shared_progress import Page
+from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import AgentMessage, OperatorMessage
 from bamboo_proto.v1 import agent_pb2 as pb
@@ -39,7 +39,7 @@ class WorkerProcess:
         on_exit: Callable[[int, str], None],
     ) -> None:
         ours, self._theirs = socket.socketpair()
-        self.page = Page.create()
+        self.page = SharedProgress.create()
         self._pipe = Pipe(ours)
         self._on_message = on_message
         self._on_exit = on_exit
@@ -57,7 +57,7 @@ class WorkerProcess:
     async def start(self, *, module: str, agent: AgentId, data_socket: socket.socket) -> None:
         """Start ``python -m module``; takes ``data_socket`` (bound, listening) with it."""
         fds = (self._theirs.fileno(), data_socket.fileno(), self.page.fd)
-        arguments = zip(("--fd", "--data-fd", "--page-fd"), fds, strict=True)
+        arguments = zip(("--fd", "--data-fd", "--progress-fd"), fds, strict=True)
         self._stderr, errors = os.pipe()
         os.set_blocking(self._stderr, False)
         self._process = await asyncio.create_subprocess_exec(

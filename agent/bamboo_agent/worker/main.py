@@ -1,6 +1,6 @@
 """The worker process: reads the operator's messages from its supervisor, trains, reports.
 
-    python -m bamboo_agent.worker.main --agent NAME --fd N --data-fd N --page-fd N
+    python -m bamboo_agent.worker.main --agent NAME --fd N --data-fd N --progress-fd N
 
 It imports torch before it is needed, so that a standby joins in milliseconds. It ends with the exit
 codes of bamboo_core.protocol.supervisor; why it ends has been said to the supervisor before.
@@ -28,7 +28,7 @@ from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.profile import Profile, measure
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
-from bamboo_agent.ipc.shared_progress import Page
+from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.model import FactoryError, build_model, code_hash
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_agent.transport.tcp import TcpTransport
@@ -61,18 +61,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="bamboo_agent.worker.main")
     parser.add_argument("--agent", required=True)
-    for name in ("--fd", "--data-fd", "--page-fd"):
+    for name in ("--fd", "--data-fd", "--progress-fd"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args(arguments)
     return serve(
         AgentId(given.agent),
         control=socket.socket(fileno=given.fd),
         listening=socket.socket(fileno=given.data_fd),
-        page=Page(given.page_fd),
+        page=SharedProgress(given.progress_fd),
     )
 
 
-def serve(agent: AgentId, *, control: socket.socket, listening: socket.socket, page: Page) -> int:
+def serve(
+    agent: AgentId, *, control: socket.socket, listening: socket.socket, page: SharedProgress
+) -> int:
     """Be the worker until the supervisor closes the pipe or training fails; the exit code."""
     make_deterministic()
     postpone()
@@ -177,7 +179,9 @@ def fingerprint(spec: JobSpec, setting: Setting) -> Fingerprint:
 class _Process:
     """The loop around the pipe, the worker and its descriptors."""
 
-    def __init__(self, agent: AgentId, pipe: Pipe, listening: socket.socket, page: Page) -> None:
+    def __init__(
+        self, agent: AgentId, pipe: Pipe, listening: socket.socket, page: SharedProgress
+    ) -> None:
         self._agent, self._pipe, self._page = agent, pipe, page
         self._listening = listening
         self._worker: Worker | None = None

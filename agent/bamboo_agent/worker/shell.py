@@ -34,6 +34,7 @@ from bamboo_core.protocol.executor import (
 )
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     BadCheckpoint,
     Cause,
     CommitRecord,
@@ -41,7 +42,6 @@ from bamboo_core.protocol.messages import (
     Left,
     Manifest,
     Progress,
-    Report,
     Sealed,
     Stop,
     Suspicion,
@@ -172,9 +172,14 @@ class Worker:
         if item.kind is Kind.COMMIT:
             frame = Frame(item, effect.fence, effect.commit)
         else:
-            parcel = pack(self.backend.payload(item))
+            serialized = pack(self.backend.payload(item))
             frame = Frame(
-                item, effect.fence, effect.commit, parcel.meta, parcel.tensors, parcel.owner
+                item,
+                effect.fence,
+                effect.commit,
+                serialized.meta,
+                serialized.tensors,
+                serialized.owner,
             )
         frame.lend()
         self._meter.sent_bytes += frame.num_bytes
@@ -185,7 +190,7 @@ class Worker:
         if isinstance(message, Left):
             self._is_leaving = True  # said when everything sent has left
             return
-        if isinstance(message, Report):
+        if isinstance(message, AgentReport):
             self._transport.adopt(message.fence)
             if self._wants_manifests:
                 manifests = self._scan()

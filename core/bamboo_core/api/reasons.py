@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     """One word for the whole job; computed from the conditions, never the other way round."""
 
     PENDING = "Pending"

@@ -16,16 +16,16 @@ from bamboo_core.arbiter import changes
 from bamboo_core.arbiter.durable import Durable, eligible, with_manifest
 from bamboo_core.arbiter.events import (
     ArbiterJob,
+    ArbiterPhase,
     ArbiterStatus,
     Connected,
+    DesiredState,
     Disconnected,
     Effect,
     Event,
-    Goal,
-    Happening,
+    EventReason,
     Lost,
     Persisted,
-    Phase,
     Planned,
     Received,
     Send,
@@ -34,7 +34,7 @@ from bamboo_core.arbiter.events import (
 )
 from bamboo_core.arbiter.evidence import Evidence
 from bamboo_core.arbiter.losses import Losses
-from bamboo_core.arbiter.membership import Roster
+from bamboo_core.arbiter.membership import Membership
 from bamboo_core.arbiter.outbox import Outbox
 from bamboo_core.arbiter.rounds import Doubt, Rounds
 from bamboo_core.model.ids import AgentId, Fence
@@ -43,6 +43,7 @@ from bamboo_core.placement.zones import feasible_pipelines
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     BadCheckpoint,
     Failure,
     Finished,
@@ -53,7 +54,6 @@ from bamboo_core.protocol.messages import (
     Progress,
     Ready,
     Release,
-    Report,
     Sealed,
     Stop,
     Suspicion,
@@ -69,7 +69,7 @@ class Arbiter:
         self._term = term
         self._out = Outbox(durable)
         self._out.save(term=max(term, durable.term))
-        self._roster = Roster(job.spec)
+        self._roster = Membership(job.spec)
         self._evidence = Evidence(job.timing.patience)
         self._rounds = Rounds(job, self._out, self._roster, self._evidence, term)
         self._losses = Losses(job, self._evidence, self._roster, self._rounds)
@@ -121,7 +121,7 @@ class Arbiter:
     def _copies(self) -> dict[int, int]:
         """layer -> live agents that hold it by plan."""
         plan = self._rounds.plan
-        if plan is None or self._rounds.phase is Phase.OVER:
+        if plan is None or self._rounds.phase is ArbiterPhase.OVER:
             return {}
         count = dict.fromkeys(range(plan.layers), 0)
         for agent, ranges in plan.wants.items():
@@ -137,7 +137,7 @@ class Arbiter:
         match event:
             case Received(agent, message):
                 if agent not in self._roster.agents and not self._is_back(agent):
-                    self._overhear(agent, message, now)
+                    self._record_from_suspect(agent, message, now)
                     return
                 self._evidence.hear(agent, now)
                 if isinstance(message, Heartbeat):
@@ -149,27 +149,27 @@ class Arbiter:
                 self._losses.disconnected(agent, now)
             case Lost(agent, confirmed, evidence):
                 self._losses.lose(agent, evidence, confirmed=confirmed, now=now)
-            case Goal():
+            case DesiredState():
                 self._aim(event, now)
             case Persisted(version):
                 self._out.persisted(version)
                 return
             case Planned(id, result):
-                if id == rounds.request and rounds.phase is Phase.PLANNING:
+                if id == rounds.request and rounds.phase is ArbiterPhase.PLANNING:
                     rounds.planned(result, now)
             case Tick():
                 self._losses.look(now)
         self._consider(now)
 
-    def _aim(self, goal: Goal, now: float) -> None:
+    def _aim(self, goal: DesiredState, now: float) -> None:
         """A goal that asks for something else gives agents without a part another chance."""
         rounds, before = self._rounds, self._rounds.goal
         rounds.goal, self._roster.drained = goal, goal.drained
         if before is None or replace(before, expected=goal.expected) != goal:
-            rounds.unseated.clear()
-            if rounds.phase is Phase.HOLDING:
+            rounds.without_seat.clear()
+            if rounds.phase is ArbiterPhase.HOLDING:
                 self._rounds.begin("the goal has changed", now)
-            elif rounds.phase is Phase.PLANNING:  # for a goal that is not wanted any more
+            elif rounds.phase is ArbiterPhase.PLANNING:  # for a goal that is not wanted any more
                 rounds.reconsider()
 
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
@@ -181,7 +181,7 @@ class Arbiter:
             self._term, job.name, job.uid, job.spec_json, timing.heartbeat_s, timing.lease_s
         )
         self._out.at_once(Send(agent, welcome))
-        if self._rounds.phase is Phase.OVER:
+        if self._rounds.phase is ArbiterPhase.OVER:
             self._out.after_facts(Send(agent, Release(0, self.durable.reason)))
             return
         if agent in self._rounds.fenced:
@@ -197,14 +197,14 @@ class Arbiter:
         """Who has no part decides nothing: heard again, it counts again, so that nobody has to do
         without it when it is needed."""
         _, known = self._rounds.doubted.get(agent, ("", None))
-        is_idle = self._rounds.phase in (Phase.WAITING, Phase.RUNNING)
+        is_idle = self._rounds.phase in (ArbiterPhase.WAITING, ArbiterPhase.RUNNING)
         if not is_idle or known is None or not known.is_connected:
             return False
         del self._rounds.doubted[agent]
         self._roster.agents[agent] = known
         return True
 
-    def _overhear(self, agent: AgentId, message: AgentMessage, now: float) -> None:
+    def _record_from_suspect(self, agent: AgentId, message: AgentMessage, now: float) -> None:
         """What is said once counts as soon as the agent does again."""
         rounds = self._rounds
         _, known = rounds.doubted.get(agent, ("", None))
@@ -220,20 +220,20 @@ class Arbiter:
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
         """A member's new session: what it may have missed is said again."""
         rounds = self._rounds
-        if rounds.phase is Phase.RETURNING:
+        if rounds.phase is ArbiterPhase.RETURNING:
             return
-        if rounds.phase is Phase.COLLECTING and agent not in rounds.reports:
+        if rounds.phase is ArbiterPhase.COLLECTING and agent not in rounds.reports:
             self._out.after_facts(Send(agent, Stop(rounds.fence)))
         elif hello.fence < rounds.fence:
             self._rounds.begin(f"{agent} came back without its state", now)
-        elif rounds.phase is Phase.RUNNING:
+        elif rounds.phase is ArbiterPhase.RUNNING:
             self._out.after_facts(Send(agent, rounds.directives[agent]))
 
     def _depose(self, hello: Hello) -> None:
         self._is_deposed = True
         self._out.withdraw(lambda _: True)
         text = f"{hello.agent} follows term {hello.fence.term}, ours is {self._term}"
-        self._rounds.record(Happening.LEADERSHIP_LOST, text, Severity.WARNING)
+        self._rounds.record(EventReason.LEADERSHIP_LOST, text, Severity.WARNING)
 
     def _received(self, agent: AgentId, message: AgentMessage, now: float) -> None:
         rounds = self._rounds
@@ -241,7 +241,7 @@ class Arbiter:
         match message:
             case Ready():
                 self._admit(agent, message, now)
-            case Report() if is_member:
+            case AgentReport() if is_member:
                 rounds.reported(agent, message)
             case Progress() if is_member:
                 self._progressed(agent, message, now)
@@ -274,7 +274,7 @@ class Arbiter:
         if self.durable.plan == Fence():
             rounds.end(Outcome.FAILED, refusal.reason, refusal.message)
             return
-        rounds.record(Happening.AGENT_REFUSED, refusal.message, Severity.WARNING, agent=agent)
+        rounds.record(EventReason.AGENT_REFUSED, refusal.message, Severity.WARNING, agent=agent)
         self._losses.lose(agent, refusal.reason, confirmed=False, now=now)
         rounds.fence_off()
 
@@ -284,10 +284,10 @@ class Arbiter:
         rounds, step = self._rounds, progress.commit.step
         if self._roster.agents[agent].attempt != self.durable.attempt:
             return  # said late: it was out of reach when the attempt ended
-        if rounds.plan is not None and agent in rounds.plan.learns:
+        if rounds.plan is not None and agent in rounds.plan.learners:
             newest = rounds.ledger.committed
             if step >= max(rounds.plan.target, newest.step if newest is not None else 0):
-                rounds.learned.add(agent)
+                rounds.caught_up.add(agent)
         if rounds.ledger.learn(progress, now):
             self._evidence.settle()
             if rounds.plan is not None and step >= rounds.plan.target:
@@ -304,7 +304,7 @@ class Arbiter:
         if (known, bad) != (durable.manifests, durable.bad):
             self._out.save(manifests=known, bad=bad)
             text = f"checkpoint of step {manifest.step} is complete: {manifest.path}"
-            self._rounds.record(Happening.CHECKPOINT_SEALED, text)
+            self._rounds.record(EventReason.CHECKPOINT_SEALED, text)
 
     def _bad_checkpoint(self, bad: BadCheckpoint, now: float) -> None:
         """It is not read any more; whether a layer is lost with it is for the next plan to find
@@ -313,8 +313,8 @@ class Arbiter:
         text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
         if mark not in self.durable.bad:
             self._out.save(bad=(*self.durable.bad, mark))
-            rounds.record(Happening.CHECKPOINT_BAD, text, Severity.WARNING)
-        if rounds.phase is Phase.RUNNING and rounds.loads_from(*mark):
+            rounds.record(EventReason.CHECKPOINT_BAD, text, Severity.WARNING)
+        if rounds.phase is ArbiterPhase.RUNNING and rounds.loads_from(*mark):
             self._rounds.begin(text, now)
 
     # ------------------------------------------------------------ what is due
@@ -325,23 +325,23 @@ class Arbiter:
         if rounds.goal is None:
             return
         match rounds.phase:
-            case Phase.RETURNING:
+            case ArbiterPhase.RETURNING:
                 self._try_return(now)
-            case Phase.COLLECTING:
+            case ArbiterPhase.COLLECTING:
                 self._losses.hurry(now)
                 rounds.try_decide(now)
-            case Phase.HOLDING:
+            case ArbiterPhase.HOLDING:
                 rounds.try_again(now)
-            case Phase.RUNNING:
+            case ArbiterPhase.RUNNING:
                 self._try_change(rounds.goal, now)
-            case Phase.OVER:
+            case ArbiterPhase.OVER:
                 self._try_resume(rounds.goal, now)
             case _:
                 pass
-        if rounds.phase is Phase.WAITING:
+        if rounds.phase is ArbiterPhase.WAITING:
             self._try_start(rounds.goal, now)
 
-    def _try_start(self, goal: Goal, now: float) -> None:
+    def _try_start(self, goal: DesiredState, now: float) -> None:
         """From nothing, or from a checkpoint: with a full grid."""
         rounds, usable, stages = self._rounds, self._roster.usable(), self._spec.pipelines.stages
         if goal.suspended:
@@ -378,7 +378,7 @@ class Arbiter:
             )
         self._rounds.begin("a new leader", now)
 
-    def _try_change(self, goal: Goal, now: float) -> None:
+    def _try_change(self, goal: DesiredState, now: float) -> None:
         rounds = self._rounds
         assert rounds.plan is not None
         all_have = rounds.finished >= rounds.members.intersection(rounds.plan.live)
@@ -392,11 +392,11 @@ class Arbiter:
             members=rounds.members,
             departures=self._roster.departures(),
             standby=rounds.standby(),
-            fresh=rounds.standby() - rounds.unseated,
+            fresh=rounds.standby() - rounds.without_seat,
             is_settled=now >= self._roster.ready_at + self._timing.join_grace_s,
             is_suspending=rounds.is_suspending,
-            learned=rounds.learned,
-            is_overdue=now >= rounds.lesson_by,
+            caught_up=rounds.caught_up,
+            is_overdue=now >= rounds.catch_up_by,
             ledger=rounds.ledger,
             now=now,
         )
@@ -428,11 +428,11 @@ class Arbiter:
         assert self._spec.checkpoint is not None
         return f"spec.checkpoint.uri {self._spec.checkpoint.uri} could not be written"
 
-    def _try_resume(self, goal: Goal, now: float) -> None:
+    def _try_resume(self, goal: DesiredState, now: float) -> None:
         if goal.suspended or self.durable.outcome is not Outcome.SUSPENDED:
             return
         self._out.save(outcome=None, reason="", message="")
         if self.durable.plan == Fence():
-            self._rounds.phase = Phase.WAITING
+            self._rounds.phase = ArbiterPhase.WAITING
         else:
             self._rounds.restore("the job is resumed", now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from math import inf
 
-from bamboo_core.arbiter.events import Goal
+from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.arbiter.progress import Ledger
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
@@ -27,14 +27,14 @@ def late_s(step_s: float) -> float:
 def due(
     *,
     plan: Plan,
-    goal: Goal,
+    goal: DesiredState,
     members: Collection[AgentId],
     departures: Mapping[AgentId, float],
     standby: Collection[AgentId],
     fresh: Collection[AgentId],
     is_settled: bool,
     is_suspending: bool,
-    learned: Collection[AgentId],
+    caught_up: Collection[AgentId],
     is_overdue: bool,
     ledger: Ledger,
     now: float,
@@ -43,13 +43,13 @@ def due(
 
     departures: when agents will be gone by their own notice; standby: ready agents without a part;
     fresh: those of them that the last plan had no chance to seat; is_settled: none of them came
-    just now; is_suspending: the plan suspends the job already; learned: those who learn and keep
+    just now; is_suspending: the plan suspends the job already; caught_up: those who learn and keep
     up; is_overdue: the others have had their time. Nobody else joins while some have still to
     learn, nor when all steps of the plan are committed.
     """
     if is_suspending:
         return "" if goal.suspended else "the job is to go on"
-    going = [a for a in (*plan.live, *plan.learns) if a in departures or a in goal.drained]
+    going = [a for a in (*plan.live, *plan.learners) if a in departures or a in goal.drained]
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
     last = inf if are_replaced else now + late_s(ledger.step_s)
     late = [a for a in going if a in departures and departures[a] <= last]
@@ -62,9 +62,9 @@ def due(
         return f"{goal.pipelines} pipelines are wanted"
     if running >= plan.last:
         return ""
-    learning = [a for a in plan.learns if a in members]
+    learning = [a for a in plan.learners if a in members]
     if learning:
-        behind = [a for a in learning if a not in learned]
+        behind = [a for a in learning if a not in caught_up]
         if not behind:
             return f"copies are complete on {', '.join(learning)}"
         return f"copies take too long on {', '.join(behind)}" if is_overdue else ""

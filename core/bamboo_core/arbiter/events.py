@@ -27,9 +27,9 @@ class Timing:
 
     start_grace_s: how long to wait for more agents once enough are there; join_grace_s: the same
     before an entry; report_floor_s: least time for a report (else 3 x the longest instruction);
-    learn_above_bytes: newcomers that lack more get their copies while the others train on, and
+    catch_up_above_bytes: newcomers that lack more get their copies while the others train on, and
     enter with a stop of its own (0.2 s of a 10 Gbit/s link: about what such a stop costs);
-    lesson_s: how long that may take before all wait for it;
+    catch_up_s: how long that may take before all wait for it;
     voter_wait_s: how long to wait for a voter before a restore; return_s: how long a new leader
     waits for the members; heartbeat_s, lease_s: what agents are told.
     """
@@ -37,8 +37,8 @@ class Timing:
     start_grace_s: float = 10.0
     join_grace_s: float = 1.0
     report_floor_s: float = 2.0
-    learn_above_bytes: float = 256e6
-    lesson_s: float = 600.0
+    catch_up_above_bytes: float = 256e6
+    catch_up_s: float = 600.0
     voter_wait_s: float = 60.0
     return_s: float = 15.0
     heartbeat_s: float = 0.2
@@ -94,7 +94,7 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Goal:
+class DesiredState:
     """What the job shall be: set again whenever it changes.
 
     pipelines: wanted number; least: so many there must be; drained: agents that shall leave
@@ -134,7 +134,7 @@ class Tick:
     """Time has passed; several times a second."""
 
 
-Event = Connected | Received | Disconnected | Lost | Goal | Persisted | Planned | Tick
+Event = Connected | Received | Disconnected | Lost | DesiredState | Persisted | Planned | Tick
 
 # ---------------------------------------------------------------- planning
 
@@ -149,7 +149,7 @@ class Severity(StrEnum):
     WARNING = "Warning"
 
 
-class Happening(StrEnum):
+class EventReason(StrEnum):
     """What is recorded."""
 
     AGENT_LOST = "AgentLost"
@@ -204,7 +204,7 @@ class Record:
     """For events and log. ``agent``: whom it is about, if it is about one."""
 
     severity: Severity
-    reason: Happening
+    reason: EventReason
     message: str
     agent: AgentId | None = None
 
@@ -223,7 +223,7 @@ Effect = Persist | Send | ComputePlan | Dismiss | Record | Over
 # ---------------------------------------------------------------- status
 
 
-class Phase(StrEnum):
+class ArbiterPhase(StrEnum):
     """What the arbiter is doing."""
 
     WAITING = "Waiting"  # no plan; for enough agents
@@ -239,7 +239,7 @@ class Phase(StrEnum):
 class ArbiterStatus:
     """What is known now. ``detail`` says in words what is waited for."""
 
-    phase: Phase
+    phase: ArbiterPhase
     detail: str
     fence: Fence
     plan: Plan | None

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import user_reason
-from bamboo_core.arbiter.events import ArbiterJob, Happening, Phase, Severity
+from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, EventReason, Severity
 from bamboo_core.arbiter.evidence import Evidence, expel
-from bamboo_core.arbiter.membership import Roster
+from bamboo_core.arbiter.membership import Membership
 from bamboo_core.arbiter.rounds import Doubt, Rounds
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
@@ -20,7 +20,9 @@ from bamboo_core.protocol.messages import Failure, Notice
 class Losses:
     """Turns signs of death and departure into losses."""
 
-    def __init__(self, job: ArbiterJob, evidence: Evidence, roster: Roster, rounds: Rounds) -> None:
+    def __init__(
+        self, job: ArbiterJob, evidence: Evidence, roster: Membership, rounds: Rounds
+    ) -> None:
         self._spec, self._evidence, self._roster, self._rounds = job.spec, evidence, roster, rounds
 
     # ------------------------------------------------------------ signs
@@ -43,7 +45,7 @@ class Losses:
         known.will_leave(now + notice.lead_s)
         if is_news and agent in self._rounds.members:
             text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
-            self._rounds.record(Happening.AGENT_LEAVING, text, agent=agent)
+            self._rounds.record(EventReason.AGENT_LEAVING, text, agent=agent)
 
     def failed(self, agent: AgentId, failure: Failure, now: float) -> None:
         """The worker's process is gone for certain, and its state with it."""
@@ -51,7 +53,7 @@ class Losses:
         if failure.user_error:
             self._rounds.end(Outcome.FAILED, user_reason(failure.reason), text)
             return
-        self._rounds.record(Happening.WORKER_FAILED, text, Severity.WARNING, agent=agent)
+        self._rounds.record(EventReason.WORKER_FAILED, text, Severity.WARNING, agent=agent)
         self.lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)
 
     def left(self, agent: AgentId) -> None:
@@ -61,7 +63,7 @@ class Losses:
             return
         self._rounds.remove(agent)
         text = f"{agent} has handed over what it held"
-        self._rounds.record(Happening.AGENT_LEFT, text, agent=agent)
+        self._rounds.record(EventReason.AGENT_LEFT, text, agent=agent)
         if self._roster.is_departing(agent):
             self._rounds.let_go(agent)
             self._evidence.forget(agent)
@@ -83,7 +85,7 @@ class Losses:
             if agent in rounds.doubted:
                 rounds.reconsider()
             rounds.dead.add(agent)
-            if rounds.phase is not Phase.OVER:  # its log is all that is left of the job
+            if rounds.phase is not ArbiterPhase.OVER:  # its log is all that is left of the job
                 rounds.dismiss(agent, why)
         elif agent in self._roster.agents or was_member:
             rounds.doubt(agent, why)
@@ -91,8 +93,8 @@ class Losses:
         if not was_member:
             return
         rounds.remove(agent)
-        rounds.record(Happening.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agent=agent)
-        if rounds.phase is not Phase.RUNNING:
+        rounds.record(EventReason.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agent=agent)
+        if rounds.phase is not ArbiterPhase.RUNNING:
             return
         if self._is_dispensable(agent):
             rounds.fence_off()
@@ -101,12 +103,12 @@ class Losses:
 
     def _is_dispensable(self, agent: AgentId) -> bool:
         """Nobody can be waiting for it: all have finished, or it only had to help with a step
-        that is committed, or it learns. (One that has finished may have died with its last
-        messages unsent; one that learns may hold what nobody else has.)
+        that is committed, or it is catching up. (One that has finished may have died with its last
+        messages unsent; one that catches up may hold what nobody else has.)
         """
         rounds = self._rounds
         assert rounds.plan is not None
-        if agent in rounds.plan.learns:
+        if agent in rounds.plan.learners:
             programs = (d.resume for d in rounds.directives.values())
             return not any(x.op is Op.RECV and x.peer == agent for p in programs for x in p)
         if agent in rounds.finished:
@@ -128,12 +130,12 @@ class Losses:
         """Draw conclusions from who has been silent."""
         rounds = self._rounds
         self._evidence.look(now)
-        if rounds.phase in (Phase.OVER, Phase.RETURNING):
+        if rounds.phase in (ArbiterPhase.OVER, ArbiterPhase.RETURNING):
             return
         known = rounds.members | self._roster.agents.keys()
         for agent, why in self._evidence.lost(known, now):
             self.lose(agent, why, confirmed=False, now=now)
-        if rounds.phase is Phase.RUNNING:
+        if rounds.phase is ArbiterPhase.RUNNING:
             self._mend(now)
 
     def _mend(self, now: float) -> None:
@@ -151,7 +153,7 @@ class Losses:
         self._evidence.tried.update(links)
         for agent in expel(again, self._is_sole_holder):
             self.lose(agent, "cut off from other members", confirmed=False, now=now)
-        if rounds.phase is Phase.RUNNING:
+        if rounds.phase is ArbiterPhase.RUNNING:
             pairs = ", ".join(f"{a}-{b}" for a, b in links)
             self._rounds.begin(f"connections are broken: {pairs}", now)
 

@@ -15,7 +15,7 @@ from bamboo_core.protocol.messages import Hello, Ready
 
 
 @dataclass
-class Known:
+class AgentRecord:
     """A connected agent, or one that may come back. departs_at: by its own notice; attempt: that
     of what it does, by its hello and its reports."""
 
@@ -31,25 +31,25 @@ class Known:
         self.departs_at = min(self.departs_at, at)
 
 
-class Roster:
+class Membership:
     """``drained``: agents that the goal wants to leave; ready_at: when one last became ready."""
 
     def __init__(self, spec: JobSpec) -> None:
         self._spec = spec
-        self.agents: dict[AgentId, Known] = {}
+        self.agents: dict[AgentId, AgentRecord] = {}
         self.drained: frozenset[AgentId] = frozenset()
         self.ready_at = -inf
 
     def connect(self, hello: Hello, key: bytes) -> None:
         """A session began. An agent keeps its first key as long as it is known."""
-        known = self.agents.setdefault(hello.agent, Known(hello, key))
+        known = self.agents.setdefault(hello.agent, AgentRecord(hello, key))
         known.hello, known.is_connected = hello, True
         known.attempt = hello.fence.attempt
 
     def admit(
         self,
         agent: AgentId,
-        known: Known,
+        known: AgentRecord,
         ready: Ready,
         members: Collection[AgentId],
         now: float,

@@ -17,18 +17,18 @@ from bamboo_core.arbiter import changes
 from bamboo_core.arbiter.durable import Durable, Fork, eligible, with_manifest
 from bamboo_core.arbiter.events import (
     ArbiterJob,
+    ArbiterPhase,
     ComputePlan,
+    DesiredState,
     Dismiss,
-    Goal,
-    Happening,
+    EventReason,
     Over,
-    Phase,
     Record,
     Send,
     Severity,
 )
 from bamboo_core.arbiter.evidence import Evidence
-from bamboo_core.arbiter.membership import Known, Roster
+from bamboo_core.arbiter.membership import AgentRecord, Membership
 from bamboo_core.arbiter.outbox import Outbox
 from bamboo_core.arbiter.progress import Ledger
 from bamboo_core.model.ids import AgentId, Fence
@@ -45,10 +45,10 @@ from bamboo_core.planning.requests import (
     Unplaceable,
 )
 from bamboo_core.protocol.exit_codes import ExitCode
-from bamboo_core.protocol.messages import Directive, Release, Report, Stop
+from bamboo_core.protocol.messages import AgentReport, Directive, Release, Stop
 
 _RETRY_S = 5.0  # until those whom nobody could reach are asked again; doubled every time
-_PATIENCE = 3  # plans in a row in which somebody learns; then everybody waits for the copies
+_PATIENCE = 3  # plans in a row in which somebody learners; then everybody waits for the copies
 _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that nobody has measured yet
 
 
@@ -56,17 +56,18 @@ class Doubt(NamedTuple):
     """Why an agent counts as lost, and what is known of it (None: it never came back)."""
 
     why: str
-    known: Known | None
+    known: AgentRecord | None
 
 
 class Rounds:
-    """members: who must report; plan: in force since the last decision of this leader; unseated:
-    agents to whom the last plan gives nothing lasting; finished: members whose last program has
-    run; doubted: lost, but perhaps alive, with the evidence; fenced: left out of a plan for ever;
-    learned: those who learn and keep up with the others by now; lesson_by: until when they may."""
+    """members: who must report; plan: in force since the last decision of this leader;
+    without_seat: agents to whom the last plan gives nothing lasting; finished: members whose last
+    program has run; doubted: lost, but perhaps alive, with the evidence; fenced: left out of a plan
+    for ever; caught_up: those who learn and keep up with the others by now; catch_up_by: until when
+    they may."""
 
     def __init__(
-        self, job: ArbiterJob, out: Outbox, roster: Roster, evidence: Evidence, term: int
+        self, job: ArbiterJob, out: Outbox, roster: Membership, evidence: Evidence, term: int
     ) -> None:
         self._job, self._spec, self._timing = job, job.spec, job.timing
         self._out, self._roster, self._evidence, self._term = out, roster, evidence, term
@@ -74,16 +75,16 @@ class Rounds:
         self.ledger = Ledger(job.spec.training.steps)
         self.members: set[AgentId] = set(out.durable.members)
         self.dead: set[AgentId] = set()
-        self.goal: Goal | None = None
+        self.goal: DesiredState | None = None
         self.plan: Plan | None = None
         self.directives: dict[AgentId, Directive] = {}
-        self.reports: dict[AgentId, Report] = {}
+        self.reports: dict[AgentId, AgentReport] = {}
         self.finished: set[AgentId] = set()
-        self.unseated: set[AgentId] = set()
+        self.without_seat: set[AgentId] = set()
         self.doubted: dict[AgentId, Doubt] = {}
         self.fenced: set[AgentId] = set()
-        self.learned: set[AgentId] = set()
-        self._lessons, self.lesson_by = 0, inf
+        self.caught_up: set[AgentId] = set()
+        self._learners, self.catch_up_by = 0, inf
         self.deadline = inf
         self.stopped_at: float | None = None
         self.request = 0
@@ -93,11 +94,11 @@ class Rounds:
         self.is_suspending = False
         self.is_loading = False
         self._is_first = True
-        self.phase = Phase.WAITING
+        self.phase = ArbiterPhase.WAITING
         if out.durable.outcome is not None:
-            self.phase = Phase.OVER
+            self.phase = ArbiterPhase.OVER
         elif self.members:
-            self.phase = Phase.RETURNING
+            self.phase = ArbiterPhase.RETURNING
 
     @property
     def durable(self) -> Durable:
@@ -120,7 +121,7 @@ class Rounds:
 
     def record(
         self,
-        reason: Happening,
+        reason: EventReason,
         message: str,
         severity: Severity = Severity.NORMAL,
         *,
@@ -137,8 +138,8 @@ class Rounds:
         self._epoch += 1
         if self.stopped_at is None:
             self.stopped_at = now
-        is_held = self.phase is Phase.HOLDING  # whoever comes may hold what is missing
-        self.phase, self.detail = Phase.COLLECTING, why
+        is_held = self.phase is ArbiterPhase.HOLDING  # whoever comes may hold what is missing
+        self.phase, self.detail = ArbiterPhase.COLLECTING, why
         self.reports.clear()
         self.finished.clear()
         self._out.withdraw(
@@ -149,7 +150,7 @@ class Rounds:
         elif self._are_newcomers_wanted():
             self.members |= self.standby()
         self.deadline = now + self._report_patience_s()
-        self.record(Happening.STOPPED, f"epoch {self._epoch}: {why}")
+        self.record(EventReason.STOPPED, f"epoch {self._epoch}: {why}")
         stop = Stop(self.fence, want_manifests=self._is_first)
         self._is_first = False
         for agent in sorted(self.members):
@@ -158,12 +159,12 @@ class Rounds:
     def resumed(self, step: int, now: float) -> None:
         """A step of the plan in force is committed: what the change has cost, in words. A commit
         that was on its way when the stop went out is no sign that training goes on."""
-        if self.phase is Phase.RUNNING and self.plan is not None and step > self.plan.target:
+        if self.phase is ArbiterPhase.RUNNING and self.plan is not None and step > self.plan.target:
             self._retry_s = _RETRY_S
-        if self.stopped_at is not None and self.phase is Phase.RUNNING:
+        if self.stopped_at is not None and self.phase is ArbiterPhase.RUNNING:
             pause_s, self.stopped_at = now - self.stopped_at, None
             text = f"epoch {self._epoch}: step {step} is committed {pause_s:.2f} s after the stop"
-            self.record(Happening.RESUMED, text)
+            self.record(EventReason.RESUMED, text)
 
     def _are_newcomers_wanted(self) -> bool:
         """Seats are empty: whoever only helps with the step at work has had its chance."""
@@ -171,7 +172,7 @@ class Rounds:
         staying = self.members & self._roster.usable()
         stages, wanted = self._spec.pipelines.stages, self.goal.pipelines
         if self.plan is not None:
-            staying &= {*self.plan.live, *self.plan.learns}
+            staying &= {*self.plan.live, *self.plan.learners}
             both = len(staying | self.standby())
             wanted = pipelines_for(both, stages=stages, wanted=wanted)
         return len(staying) < wanted * stages
@@ -182,9 +183,9 @@ class Rounds:
         longest_s = self._roster.longest_instruction_s(self.members)
         return max(self._timing.report_floor_s, 3 * longest_s)
 
-    def reported(self, agent: AgentId, report: Report) -> None:
+    def reported(self, agent: AgentId, report: AgentReport) -> None:
         """A member's facts, if they answer the newest STOP."""
-        if self.phase is not Phase.COLLECTING or report.fence != self.fence:
+        if self.phase is not ArbiterPhase.COLLECTING or report.fence != self.fence:
             return
         self.reports[agent] = report
         self._roster.agents[agent].attempt = report.fence.attempt
@@ -202,15 +203,15 @@ class Rounds:
 
     def try_decide(self, now: float) -> None:
         """Once everyone has reported: plan, or wait, or restore."""
-        if self.phase is not Phase.COLLECTING or self.members - self.reports.keys():
+        if self.phase is not ArbiterPhase.COLLECTING or self.members - self.reports.keys():
             return
         voters = set(self.durable.voters)
         if not self.members and voters <= self.dead:
             if self._unasked():  # who had just handed over is no member any more
-                self.phase = Phase.HOLDING
+                self.phase = ArbiterPhase.HOLDING
                 self.begin("whoever is left is asked", now)
             else:
-                self._mourn("all agents are lost", now)
+                self._handle_layer_loss("all agents are lost", now)
             return
         if voters and not voters & self.reports.keys() and not voters <= self.dead:
             text = "no voter of the newest plan has reported: it may still be running elsewhere"
@@ -223,7 +224,7 @@ class Rounds:
             self._hold(f"{len(staying)} agents are too few to go on; their state is kept", inf, now)
             return
         self.request += 1
-        self.phase, self.detail = Phase.PLANNING, "computing the plan"
+        self.phase, self.detail = ArbiterPhase.PLANNING, "computing the plan"
         self._out.at_once(ComputePlan(self.request, self._make_request(now)))
 
     def _leavers(self, now: float) -> set[AgentId]:
@@ -255,11 +256,11 @@ class Rounds:
             words = f"{text}; steps since the newest checkpoint will be repeated"
             self.end(Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
             return
-        self.phase, self.detail, self.deadline = Phase.HOLDING, text, deadline
+        self.phase, self.detail, self.deadline = ArbiterPhase.HOLDING, text, deadline
         self._retry_at = min(self._retry_at, now + self._retry_s)  # newcomers do not put it off
         if deadline == inf:
             self._copy_by = inf
-        self.record(Happening.WAITING, text, Severity.WARNING)
+        self.record(EventReason.WAITING, text, Severity.WARNING)
 
     def try_again(self, now: float) -> None:
         """Newcomers may help; a voter that stays away is waited for only so long."""
@@ -292,14 +293,16 @@ class Rounds:
             participants=roster.participants(self.members),
             reports=dict(sorted(self.reports.items())),
             draining=draining,
-            rushed=frozenset(a for a in draining if leave_at.get(a, inf) < soon),
+            short_notice=frozenset(a for a in draining if leave_at.get(a, inf) < soon),
             manifests=eligible(durable),
             base=durable.manifest.step - 1 if durable.manifest is not None else -1,
             has_voter=not self.reports.keys().isdisjoint(durable.voters),
             is_full=durable.plan.attempt != durable.attempt or not durable.pipelines,
             is_last=self.goal.suspended,
             least=self.goal.at_least,
-            learn_above_bytes=self._timing.learn_above_bytes if self._lessons < _PATIENCE else inf,
+            catch_up_above_bytes=self._timing.catch_up_above_bytes
+            if self._learners < _PATIENCE
+            else inf,
             memory_bytes=roster.smallest_memory(self.members),
         )
 
@@ -319,14 +322,16 @@ class Rounds:
                 self._direct(result, now)
             case Fatal(layers, committed):
                 self._out.save(committed=max(committed, self.durable.committed))
-                self._mourn(f"no live copy of layers {', '.join(map(str, layers))}", now)
+                self._handle_layer_loss(
+                    f"no live copy of layers {', '.join(map(str, layers))}", now
+                )
             case Unplaceable(message):
-                self.unseated = set(self.members)
+                self.without_seat = set(self.members)
                 self._hold(message, inf, now)
             case PlannerFault(message):
                 self.end(Outcome.FAILED, Reason.PLANNING_FAILED, message)
 
-    def _mourn(self, text: str, now: float) -> None:
+    def _handle_layer_loss(self, text: str, now: float) -> None:
         """A layer is lost, unless somebody holds it who has not been asked: who has come back since
         the stop, or was given up but is still connected."""
         doubted = any(d.known is not None and d.known.is_connected for d in self.doubted.values())
@@ -338,8 +343,8 @@ class Rounds:
 
     def reconsider(self) -> None:
         """Somebody who was waited for will not come, or what is being planned for has changed."""
-        if self.phase in (Phase.PLANNING, Phase.HOLDING):
-            self.phase = Phase.COLLECTING
+        if self.phase in (ArbiterPhase.PLANNING, ArbiterPhase.HOLDING):
+            self.phase = ArbiterPhase.COLLECTING
 
     def _direct(self, decision: Decision, now: float) -> None:
         """Durable first, then everyone's directive."""
@@ -350,16 +355,16 @@ class Rounds:
         idle = self.members - set(plan.members)
         before = set(self.durable.members)
         # whoever only hands over has had its chance, too, and is no newcomer when it is done
-        self.unseated = self.members - {*plan.live, *plan.learns}
+        self.without_seat = self.members - {*plan.live, *plan.learners}
         self.members = set(plan.members)
         self.plan, self.directives = plan, decision.directives
         self.is_suspending = plan.last < self._spec.training.steps
         self.is_loading = decision.loads > 0
-        self._lessons = self._lessons + 1 if plan.learns else 0
-        self.learned.clear()
-        self.phase, self.detail, self.deadline = Phase.RUNNING, "", inf
+        self._learners = self._learners + 1 if plan.learners else 0
+        self.caught_up.clear()
+        self.phase, self.detail, self.deadline = ArbiterPhase.RUNNING, "", inf
         self._voter_by = self._copy_by = self._retry_at = inf
-        self.lesson_by = now + self._timing.lesson_s if plan.learns else inf
+        self.catch_up_by = now + self._timing.catch_up_s if plan.learners else inf
         self.ledger.progress_at = now
         self._out.save(
             plan=plan.fence,
@@ -376,10 +381,10 @@ class Rounds:
         for agent in sorted(idle & self._roster.departures().keys()):
             if agent in before:
                 text = f"{agent} holds nothing that is needed"
-                self.record(Happening.AGENT_LEFT, text, agent=agent)
+                self.record(EventReason.AGENT_LEFT, text, agent=agent)
             self.let_go(agent)
         self.fence_off()
-        self.record(Happening.PLANNED, _describe(decision, repeated))
+        self.record(EventReason.PLANNED, _describe(decision, repeated))
 
     def loads_from(self, attempt: int, step: int) -> bool:
         """Whether somebody is told to read layers from this checkpoint."""
@@ -408,7 +413,7 @@ class Rounds:
         source = f"the checkpoint of step {step}" if manifest is not None else "the start"
         text = f"attempt {durable.attempt + 1} from {source}: {lost} committed steps are repeated"
         severity = Severity.WARNING if lost else Severity.NORMAL
-        self.record(Happening.RESTORING, f"{why}; {text}", severity)
+        self.record(EventReason.RESTORING, f"{why}; {text}", severity)
         self._out.save(
             attempt=durable.attempt + 1,
             manifest=manifest,
@@ -420,15 +425,15 @@ class Rounds:
         )
         self.members.clear()
         self.plan, self.ledger.committed, self.is_suspending = None, None, False
-        self.phase, self.detail, self.deadline = Phase.WAITING, why, inf
+        self.phase, self.detail, self.deadline = ArbiterPhase.WAITING, why, inf
         self._voter_by = self._copy_by = self._retry_at = inf
         self._roster.ready_at = now
-        self.unseated.clear()
+        self.without_seat.clear()
         self.fence_off()
 
     def end(self, outcome: Outcome, reason: str, message: str) -> None:
         """Durable, then told to the shell, then everyone may go."""
-        if self.phase is Phase.OVER:
+        if self.phase is ArbiterPhase.OVER:
             return
         self._out.save(
             outcome=outcome,
@@ -439,7 +444,7 @@ class Rounds:
             committed=self.ledger.newest(self.durable),
         )
         self._out.withdraw(lambda e: isinstance(e, Send))
-        self.phase, self.detail = Phase.OVER, message
+        self.phase, self.detail = ArbiterPhase.OVER, message
         self._out.after_facts(Over(outcome, str(reason), message))
         for agent in sorted(self._roster.agents):
             self._out.after_facts(Send(agent, Release(0, str(reason))))
@@ -487,7 +492,7 @@ def _describe(decision: Decision, repeated: int) -> str:
     parts = [
         f"{plan.holes} seats empty" if plan.holes else "",
         f"{len(plan.leaving)} leaving" if plan.leaving else "",
-        f"{len(plan.learns)} get copies before they take part" if plan.learns else "",
+        f"{len(plan.learners)} get copies before they take part" if plan.learners else "",
         f"{decision.copies} layers copied" if decision.copies else "",
         f"{decision.loads} layers loaded" if decision.loads else "",
         f"{repeated} committed steps are made again" if repeated else "",

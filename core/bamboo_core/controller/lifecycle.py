@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import ConditionType as Type
-from bamboo_core.api.reasons import Phase, Reason
+from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.controller import pod_zones
@@ -63,7 +63,7 @@ class JobStatus:
     copies: (live copies, layers that have so many), fewest first; nothing while not training.
     """
 
-    phase: Phase
+    phase: JobPhase
     conditions: tuple[Condition, ...]
     pipelines: int = 0
     pipelines_wanted: int = 0
@@ -188,18 +188,18 @@ def dated(
     return tuple(replace(condition, since=since(condition)) for condition in conditions)
 
 
-def _phase(seen: _Seen) -> Phase:
+def _phase(seen: _Seen) -> JobPhase:
     memory, training = seen.memory, seen.training
     if memory.terminal is not None:
-        return Phase.COMPLETE if memory.terminal is Outcome.COMPLETE else Phase.FAILED
+        return JobPhase.COMPLETE if memory.terminal is Outcome.COMPLETE else JobPhase.FAILED
     if seen.spec.suspend:
-        return Phase.SUSPENDING if seen.alive else Phase.SUSPENDED
+        return JobPhase.SUSPENDING if seen.alive else JobPhase.SUSPENDED
     if _is_training(seen):
-        return Phase.RECOVERING if training.recovering else Phase.RUNNING
+        return JobPhase.RECOVERING if training.recovering else JobPhase.RUNNING
     if memory.trained:
-        return Phase.RECOVERING
+        return JobPhase.RECOVERING
     started = any(pod.phase is PodPhase.RUNNING for pod in seen.alive)
-    return Phase.STARTING if started else Phase.PENDING
+    return JobPhase.STARTING if started else JobPhase.PENDING
 
 
 def _is_training(seen: _Seen) -> bool:

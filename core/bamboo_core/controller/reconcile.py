@@ -88,7 +88,7 @@ def step(
     view = replace(view, nodes=_with_notices(view, training))
     memory = endings.settle(view.pods, training, memory, now=now)
     memory = endings.conclude(spec, training, memory, job=job, now=now, pods=view.pods)
-    actions: list[Action] = [*_bury(view, now)]
+    actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
     elif spec.suspend:
@@ -112,7 +112,7 @@ def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
     return tuple(found.values())
 
 
-def _bury(view: ClusterView, now: float) -> Iterable[Action]:
+def _force_delete(view: ClusterView, now: float) -> Iterable[Action]:
     """Pods that nobody can report on any more."""
     nodes = {node.name: node for node in view.nodes}
     for pod in view.pods:

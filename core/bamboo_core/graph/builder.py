@@ -67,8 +67,8 @@ class Workspace:
     def nearest(self, holders: Iterable[AgentId], agent: AgentId) -> AgentId:
         """One of them, spread over the receivers; those in a hurry only if there is no other."""
         able = tuple(holders)
-        if self.facts.rushed:
-            able = tuple(a for a in able if a not in self.facts.rushed) or able
+        if self.facts.short_notice:
+            able = tuple(a for a in able if a not in self.facts.short_notice) or able
         return able[self._ordinal[agent] % len(able)]
 
     def deliver(self, item: Item, producer: TaskId, agent: AgentId) -> Dependency:

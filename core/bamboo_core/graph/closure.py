@@ -34,9 +34,9 @@ class Goals:
 
     cut: ranges under which the step is computed (all layers of the model, in order);
     wants: live agent -> ranges that it shall hold after the step; assignment: (stage, leaf) ->
-    agent, where nobody has begun the leaf; coordinator: one of the live; rushed: members that
+    agent, where nobody has begun the leaf; coordinator: one of the live; short_notice: members that
     compute nothing and only send; last: index of the epilogue; target: the step, <= last.
-    learns: agent -> ranges that it gets copies of, and updates, without a vote: nobody waits for
+    learners: agent -> ranges that it gets copies of, and updates, without a vote: nobody waits for
     it. Members that are neither live nor learn leave after the target step.
     """
 
@@ -47,10 +47,10 @@ class Goals:
     coordinator: AgentId
     target: int
     last: int
-    rushed: Set[AgentId] = frozenset()
+    short_notice: Set[AgentId] = frozenset()
     split: bool = False
     periodic: Periodic = field(default_factory=Periodic)
-    learns: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
+    learners: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
 
 def missing(
@@ -90,7 +90,7 @@ def settled(goals: Goals) -> dict[AgentId, Holdings]:
             commits=frozenset({done}),
             ended=done,
         )
-        for agent, ranges in {**goals.wants, **goals.learns}.items()
+        for agent, ranges in {**goals.wants, **goals.learners}.items()
     }
 
 
@@ -106,10 +106,10 @@ class _Closure:
         steady: bool,
     ) -> None:
         self._goals, self._holdings = goals, holdings
-        idle = goals.rushed | goals.learns.keys()
-        facts = Facts(holdings, batch=goals.batch, target=goals.target, rushed=idle)
+        idle = goals.short_notice | goals.learners.keys()
+        facts = Facts(holdings, batch=goals.batch, target=goals.target, short_notice=idle)
         computing = tuple(sorted(a for a in holdings if a not in idle))
-        self._updating = (*computing, *sorted(goals.learns))
+        self._updating = (*computing, *sorted(goals.learners))
         self._work = Workspace(
             batch=goals.batch,
             cut=goals.cut,
@@ -140,7 +140,7 @@ class _Closure:
         self._older: dict[AgentId, TaskId] = {}
 
     def _layers(self, agent: AgentId, facts: Facts) -> tuple[int, ...]:
-        wanted = self._goals.wants.get(agent) or self._goals.learns.get(agent, ())
+        wanted = self._goals.wants.get(agent) or self._goals.learners.get(agent, ())
         return tuple(sorted({x for r in wanted for x in range(*r)}.union(facts.have[agent])))
 
     def _refuse_lost_layers(self) -> None:
@@ -275,16 +275,16 @@ class _Closure:
     def _leave(self) -> None:
         """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
 
-        Until then even a rushed leaver stays a member and a source: what it has sent may be cut
-        off, or fenced by another STOP. In the epilogue, where nothing is committed, leavers stay
-        until all have finished, or as long as they can.
+        Until then even a leaver on short notice stays a member and a source: what it has sent may
+        be cut off, or fenced by another STOP. In the epilogue, where nothing is committed, leavers
+        stay until all have finished, or as long as they can.
         """
         if self._goals.target >= self._goals.last:
             return
         for agent in self._holdings:
-            if agent in self._goals.wants or agent in self._goals.learns:
+            if agent in self._goals.wants or agent in self._goals.learners:
                 continue
             own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
-            if agent in self._goals.rushed:
+            if agent in self._goals.short_notice:
                 own.append(self._committed(agent))
             self._work.add(agent, Instruction(Op.EXIT), own)

@@ -114,26 +114,26 @@ class Gradients:
             else []
         )
         done, first = max(begun, key=lambda x: x[0], default=(0, AgentId("")))
-        rushed, _ = facts.rushed_count(Kind.FOLDED, cut, chunk)
+        short_notice, _ = facts.short_notice_count(Kind.FOLDED, cut, chunk)
         if done:
-            return first, max(done, rushed)
+            return first, max(done, short_notice)
         leaves: dict[AgentId, int] = {}
         for leaf in self._batch.leaves_of(chunk):
             agent = self._maker(stage, leaf)
             leaves[agent] = leaves.get(agent, 0) + 1
-        return min(leaves, key=lambda a: (-leaves[a], a)), rushed
+        return min(leaves, key=lambda a: (-leaves[a], a)), short_notice
 
     def _maker(self, stage: int, leaf: int) -> AgentId:
         holders = self._work.facts.where.get(Item(Kind.LEAF, 0, *self._cut[stage], leaf), ())
-        staying = [a for a in holders if a not in self._work.facts.rushed]
+        staying = [a for a in holders if a not in self._work.facts.short_notice]
         return staying[0] if staying else self.runs(stage, leaf)
 
     def _summed(self, stage: int, leaf: int) -> tuple[int, AgentId]:
         """Micro-batches in the unfinished sum from which the leaf goes on, and who holds it."""
         agent, cut = self.runs(stage, leaf), self._cut[stage]
         own = self._work.facts.count(agent, Kind.PART, cut, leaf)
-        rushed = self._work.facts.rushed_count(Kind.PART, cut, leaf)
-        return max((own, agent), rushed, key=lambda x: x[0])
+        short_notice = self._work.facts.short_notice_count(Kind.PART, cut, leaf)
+        return max((own, agent), short_notice, key=lambda x: x[0])
 
     def _demand_input_gradients(self, stage: int) -> None:
         if stage == 0:

@@ -22,10 +22,10 @@ class Facts:
         *,
         batch: BatchShape,
         target: int,
-        rushed: Set[AgentId],
+        short_notice: Set[AgentId],
     ) -> None:
         self._batch = batch
-        self.target, self.rushed = target, rushed
+        self.target, self.short_notice = target, short_notice
         self.held: dict[AgentId, set[Item]] = {}
         self.where: dict[Item, list[AgentId]] = {}
         self.commits: dict[int, list[AgentId]] = {}
@@ -33,7 +33,7 @@ class Facts:
         self._slices: dict[tuple[int, int, int], set[int]] = {}
         self.is_begun = False
         self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
-        for agent in sorted(holdings, key=lambda a: (a in rushed, a)):
+        for agent in sorted(holdings, key=lambda a: (a in short_notice, a)):
             self._read(agent, holdings[agent])
         self.reduced_in = self._reduced_ranges()
         self.have = {a: self._usable(h.versions) for a, h in holdings.items()}
@@ -50,7 +50,7 @@ class Facts:
                 self.is_begun = True
             if item.kind in _BOUND:
                 self._read_unfinished(agent, item)
-                if agent not in self.rushed:
+                if agent not in self.short_notice:
                     continue
             if item.kind is not Kind.VOTE:
                 self.where.setdefault(item, []).append(agent)
@@ -63,7 +63,7 @@ class Facts:
         if item.part:
             key = (agent, item.kind, item.lo, item.hi, item.index)
             self._counts[key] = max(item.part, self._counts.get(key, 0))
-        if item.kind is not Kind.FOLDED and agent not in self.rushed:
+        if item.kind is not Kind.FOLDED and agent not in self.short_notice:
             leaf = item.index if item.part else self._batch.leaf_of(item.index)
             done = self.done.setdefault((item.lo, item.hi, leaf), {})
             done[agent] = done.get(agent, 0) + (2 * item.part or 1)
@@ -94,7 +94,7 @@ class Facts:
         ranked: dict[int, dict[tuple[bool, int], list[AgentId]]] = {}
         for agent, have in self.have.items():
             for layer, version in have.items():
-                rank = (agent in self.rushed, -version)
+                rank = (agent in self.short_notice, -version)
                 ranked.setdefault(layer, {}).setdefault(rank, []).append(agent)
         return {layer: tuple(by[min(by)]) for layer, by in ranked.items()}
 
@@ -102,9 +102,9 @@ class Facts:
         """``part`` of the agent's unfinished sum (PART, FOLDED) of that name, 0 if it has none."""
         return self._counts.get((agent, kind, *where, index), 0)
 
-    def rushed_count(self, kind: Kind, where: Range, index: int) -> tuple[int, AgentId]:
-        """The furthest unfinished sum that a rushed leaver can hand over: (``part``, who)."""
+    def short_notice_count(self, kind: Kind, where: Range, index: int) -> tuple[int, AgentId]:
+        """The furthest unfinished sum of leavers on short notice: (``part``, agent)."""
         if not self._counts:
             return 0, AgentId("")
-        best = ((self.count(a, kind, where, index), a) for a in sorted(self.rushed))
+        best = ((self.count(a, kind, where, index), a) for a in sorted(self.short_notice))
         return max(best, default=(0, AgentId("")))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction
-from bamboo_core.protocol.messages import Report
+from bamboo_core.protocol.messages import AgentReport
 
 
 class TaskId(NamedTuple):
@@ -49,7 +49,7 @@ class TaskGraph:
 @dataclass(frozen=True)
 class Holdings:
     """Facts about one agent, with absolute steps: see
-    :class:`bamboo_core.protocol.messages.Report`.
+    :class:`bamboo_core.protocol.messages.AgentReport`.
 
     commits: steps whose commit records it knows.
     """
@@ -60,7 +60,7 @@ class Holdings:
     ended: int = -1
 
     @staticmethod
-    def of(report: Report) -> Holdings:
+    def of(report: AgentReport) -> Holdings:
         """What a report says."""
         known = {c.step for c in report.commits}
         known |= {i.step for i in report.items if i.kind is Kind.COMMIT}

@@ -26,9 +26,10 @@ class Plan:
     pipelines: the grid; cut: stages of all steps after ``target``; step_cut: those of the target
     step, which is finished under the cut with which it was begun; last: number of steps of the
     job, whose program is the epilogue; live: the voters after the target step, all of whom hold
-    ``wants``; leaving: members that help until the target step has ended; rushed: those of them
-    that compute nothing and only send what they hold; learns: newcomers without a seat -> layers
-    that they get copies of while the others train: they do not vote, and nobody waits for them.
+    ``wants``; leaving: members that help until the target step has ended; short_notice: those of
+    them that compute nothing and only send what they hold; learners: newcomers without a seat ->
+    layers that they get copies of while the others train: they do not vote, and nobody waits for
+    them.
     """
 
     fence: Fence
@@ -39,11 +40,11 @@ class Plan:
     last: int
     live: tuple[AgentId, ...]
     leaving: tuple[AgentId, ...]
-    rushed: tuple[AgentId, ...]
+    short_notice: tuple[AgentId, ...]
     wants: dict[AgentId, tuple[Range, ...]]
     coordinator: AgentId
     batch: BatchShape
-    learns: dict[AgentId, tuple[Range, ...]] = field(default_factory=dict)
+    learners: dict[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
     @property
     def layers(self) -> int:
@@ -53,12 +54,12 @@ class Plan:
     @property
     def members(self) -> tuple[AgentId, ...]:
         """Everyone who gets a directive, sorted."""
-        return tuple(sorted({*self.live, *self.leaving, *self.learns}))
+        return tuple(sorted({*self.live, *self.leaving, *self.learners}))
 
     @property
     def computing(self) -> tuple[AgentId, ...]:
         """Members that may compute in the target step and that vote for it, sorted."""
-        idle = {*self.rushed, *self.learns}
+        idle = {*self.short_notice, *self.learners}
         return tuple(a for a in self.members if a not in idle)
 
     @property

@@ -12,10 +12,10 @@ from math import ceil
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Program, to_text
-from bamboo_core.scheduling.dry_run import Report, Span
+from bamboo_core.scheduling.dry_run import DryRunResult, Span
 
 
-def draw(programs: Mapping[AgentId, Program], report: Report, *, slot: float = 1.0) -> str:
+def draw(programs: Mapping[AgentId, Program], report: DryRunResult, *, slot: float = 1.0) -> str:
     """The grid of a dry run; ``slot``: time of one column.
 
     Under it stand the faults, if any; the line of an agent that is stuck ends in ``!`` and the
@@ -57,7 +57,7 @@ def _cell(instruction: Instruction, home: int) -> str:
     return f"{instruction.op.value}{instruction.index}{mark}"
 
 
-def listing(programs: Mapping[AgentId, Program], report: Report | None = None) -> str:
+def listing(programs: Mapping[AgentId, Program], report: DryRunResult | None = None) -> str:
     """The programs' text, one after the other; the faulty instruction is marked with ``<==``."""
     parts = []
     for agent in sorted(programs):

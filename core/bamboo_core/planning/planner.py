@@ -60,14 +60,14 @@ def compute(request: PlanRequest) -> PlanResult:
 
 @dataclass(frozen=True)
 class _Team:
-    """Who takes part: live stay, leaving help until the target step has ended, learns is as in
+    """Who takes part: live stay, leaving help until the target step has ended, learners is as in
     :class:`Plan`."""
 
     pipelines: tuple[Pipeline, ...]
     live: tuple[AgentId, ...]
     leaving: tuple[AgentId, ...]
-    rushed: tuple[AgentId, ...]
-    learns: dict[AgentId, tuple[Range, ...]]
+    short_notice: tuple[AgentId, ...]
+    learners: dict[AgentId, tuple[Range, ...]]
 
 
 class _Planning:
@@ -103,9 +103,14 @@ class _Planning:
         is_whole = self._files is not None or all(x in kept for x in range(self._request.layers))
         return self._committed == planned - 1 and bool(kept) and is_whole
 
-    def _read(self, holdings: Mapping[AgentId, Holdings], rushed: Collection[AgentId]) -> Facts:
+    def _read(
+        self, holdings: Mapping[AgentId, Holdings], short_notice: Collection[AgentId]
+    ) -> Facts:
         return Facts(
-            holdings, batch=self._request.batch, target=self._target, rushed=frozenset(rushed)
+            holdings,
+            batch=self._request.batch,
+            target=self._target,
+            short_notice=frozenset(short_notice),
         )
 
     def decide(self) -> Decision:
@@ -163,11 +168,11 @@ class _Planning:
         seats = self._seats(staying)
         if isinstance(seats, placement.Infeasible):
             raise _NoPlanError(Unplaceable(seats.reason))
-        learns = self._lessons(seats)
-        without = self._seats([a for a in staying if a not in learns]) if learns else seats
+        learners = self._learners(seats)
+        without = self._seats([a for a in staying if a not in learners]) if learners else seats
         if isinstance(without, placement.Infeasible) or not self._is_whole(without):
             return self._team(seats, {})
-        return self._team(without, learns)
+        return self._team(without, learners)
 
     def _seats(self, staying: Collection[AgentId]) -> tuple[Pipeline, ...] | placement.Infeasible:
         request, cut = self._request, self._cut()
@@ -190,7 +195,7 @@ class _Planning:
             holes=not request.is_full,
         )
 
-    def _lessons(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
+    def _learners(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
         """Newcomers to whom too much would have to be copied while all others wait -> their
         layers; none near the end, nor while they are wanted in the place of somebody who leaves."""
         request = self._request
@@ -202,7 +207,7 @@ class _Planning:
         return {
             a: wanted[a]
             for a in live
-            if a not in seated and self._lacking_bytes(a, wanted[a]) > request.learn_above_bytes
+            if a not in seated and self._lacking_bytes(a, wanted[a]) > request.catch_up_above_bytes
         }
 
     def _lacking_bytes(self, agent: AgentId, ranges: Collection[Range]) -> float:
@@ -234,14 +239,16 @@ class _Planning:
         )
         return max(found, request.least)
 
-    def _team(self, seats: tuple[Pipeline, ...], learns: dict[AgentId, tuple[Range, ...]]) -> _Team:
+    def _team(
+        self, seats: tuple[Pipeline, ...], learners: dict[AgentId, tuple[Range, ...]]
+    ) -> _Team:
         request, live = self._request, _live(seats)
         if not live:
             raise _NoPlanError(Unplaceable("no agent that stays has a seat"))
-        rest = [a for a in sorted(request.participants) if a not in live and a not in learns]
+        rest = [a for a in sorted(request.participants) if a not in live and a not in learners]
         leaving = tuple(a for a in rest if self._is_useful(a))
-        rushed = tuple(a for a in leaving if a in request.rushed)
-        return _Team(seats, live, leaving, rushed, learns)
+        short_notice = tuple(a for a in leaving if a in request.short_notice)
+        return _Team(seats, live, leaving, short_notice, learners)
 
     def _is_useful(self, agent: AgentId) -> bool:
         """It holds something of the target step's."""
@@ -250,9 +257,9 @@ class _Planning:
 
     def _plan(self, team: _Team) -> Plan:
         request, cut = self._request, self._cut()
-        members = {*team.live, *team.leaving, *team.learns}
+        members = {*team.live, *team.leaving, *team.learners}
         self._holdings = {a: h for a, h in self._holdings.items() if a in members}
-        self._facts = self._read(self._holdings, (*team.rushed, *team.learns))
+        self._facts = self._read(self._holdings, (*team.short_notice, *team.learners))
         return Plan(
             fence=request.fence,
             pipelines=team.pipelines,
@@ -262,11 +269,11 @@ class _Planning:
             last=self._last,
             live=team.live,
             leaving=team.leaving,
-            rushed=team.rushed,
+            short_notice=team.short_notice,
             wants=self._wants(team.pipelines, team.live),
             coordinator=team.live[0],
             batch=request.batch,
-            learns=team.learns,
+            learners=team.learners,
         )
 
     def _wants(
@@ -294,8 +301,8 @@ class _Planning:
             coordinator=plan.coordinator,
             target=plan.target,
             last=plan.last,
-            rushed=frozenset(plan.rushed),
-            learns=plan.learns,
+            short_notice=frozenset(plan.short_notice),
+            learners=plan.learners,
             periodic=self._periodic(is_suspending=plan.target == plan.last < self._steps),
         )
         files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
@@ -395,7 +402,7 @@ class _Planning:
             coordinator=plan.coordinator,
             target=1,
             last=3,
-            learns=plan.learns,
+            learners=plan.learners,
             periodic=self._periodic(is_suspending=False),
         )
         steady: Programs = {}
@@ -469,7 +476,7 @@ class _Planning:
                 resume=mine[0],
                 steady=mine[1],
                 final=mine[2],
-                wanted=plan.wants.get(agent) or plan.learns.get(agent, ()),
+                wanted=plan.wants.get(agent) or plan.learners.get(agent, ()),
                 batch=plan.batch,
                 coordinator=plan.coordinator,
                 voters=plan.live,
@@ -495,7 +502,7 @@ def _is_version(item: Item | None) -> bool:
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:
     """What a settled agent holds, by names relative to the step."""
     out = {}
-    for agent, ranges in {**goals.wants, **goals.learns}.items():
+    for agent, ranges in {**goals.wants, **goals.learners}.items():
         versions = [Item(Kind.VER, 0, x, x + 1) for x in layers_of(ranges)]
         out[agent] = [*versions, Item(Kind.COMMIT, -1)]
     return out

@@ -9,7 +9,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Cut, Pipeline, Plan
-from bamboo_core.protocol.messages import Directive, LayerCost, Manifest, Report
+from bamboo_core.protocol.messages import AgentReport, Directive, LayerCost, Manifest
 
 
 @dataclass(frozen=True)
@@ -29,12 +29,12 @@ class PlanRequest:
 
     layers: of the model; costs: one per layer, or empty; pipelines: wanted; least: needed;
     grid, cut, step_cut, target: of the plan in force (grid empty: none); participants: all who have
-    reported; draining: may only help until the target step has ended; rushed: may only send; base:
-    newest commit that holds without any report (a restore: version ``base + 1`` is in a file; -1:
-    nothing yet); manifests: checkpoints that this attempt may read; has_voter: one of the plan in
-    force reports, so that its commits are known; is_full: no seat may stay empty; is_last: suspend
-    after the target step; learn_above_bytes: see :class:`Timing`; memory_bytes: of the smallest
-    device, 0: not known.
+    reported; draining: may only help until the target step has ended; short_notice: may only send;
+    base: newest commit that holds without any report (a restore: version ``base + 1`` is in a file;
+    -1: nothing yet); manifests: checkpoints that this attempt may read; has_voter: one of the plan
+    in force reports, so that its commits are known; is_full: no seat may stay empty; is_last:
+    suspend after the target step; catch_up_above_bytes: see :class:`Timing`; memory_bytes: of the
+    smallest device, 0: not known.
     """
 
     fence: Fence
@@ -49,16 +49,16 @@ class PlanRequest:
     step_cut: Cut
     target: int
     participants: dict[AgentId, Participant]
-    reports: dict[AgentId, Report]
+    reports: dict[AgentId, AgentReport]
     draining: frozenset[AgentId]
-    rushed: frozenset[AgentId]
+    short_notice: frozenset[AgentId]
     manifests: tuple[Manifest, ...]
     base: int
     has_voter: bool
     is_full: bool
     is_last: bool
     least: int = 1
-    learn_above_bytes: float = inf
+    catch_up_above_bytes: float = inf
     memory_bytes: int = 0
 
 

@@ -116,7 +116,9 @@ class StepShape:
             pipelines=self.pipelines,
         )
 
-    def dry_run(self, programs: dict[AgentId, Program], *, periodic: bool = True) -> dry_run.Report:
+    def dry_run(
+        self, programs: dict[AgentId, Program], *, periodic: bool = True
+    ) -> dry_run.DryRunResult:
         """Execute the programs on names."""
         return dry_run.dry_run(
             programs,

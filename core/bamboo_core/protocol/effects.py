@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction
-from bamboo_core.protocol.messages import CommitRecord, Finished, Left, Report
+from bamboo_core.protocol.messages import AgentReport, CommitRecord, Finished, Left
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Drop:
 class Say:
     """Tell the operator."""
 
-    message: Report | Finished | Left
+    message: AgentReport | Finished | Left
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bamboo_core.protocol.effects import Run as Run
 from bamboo_core.protocol.effects import Say as Say
 from bamboo_core.protocol.effects import StepEnded as StepEnded
 from bamboo_core.protocol.effects import Transmit as Transmit
-from bamboo_core.protocol.messages import CommitRecord, Directive, Finished, Left, Report, Stop
+from bamboo_core.protocol.messages import AgentReport, CommitRecord, Directive, Finished, Left, Stop
 
 
 @dataclass
@@ -170,8 +170,8 @@ class Executor:
         self.ended = -1
         return self._drop(items)
 
-    def _report(self) -> Report:
-        return Report(
+    def _report(self) -> AgentReport:
+        return AgentReport(
             fence=self.fence,
             installed=self.installed,
             versions=dict(self.versions),

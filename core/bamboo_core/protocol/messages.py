@@ -99,7 +99,7 @@ class Manifest:
 
 
 @dataclass(frozen=True)
-class Report:
+class AgentReport:
     """Facts of a stopped agent.
 
     versions: layer -> step that may be computed with it; items: all others (no votes: a STOP drops
@@ -204,7 +204,7 @@ class Finished:
 
 
 AgentMessage = (
-    Hello | Ready | Heartbeat | Report | Progress | Suspicion | Notice | Failure
+    Hello | Ready | Heartbeat | AgentReport | Progress | Suspicion | Notice | Failure
     | Sealed | BadCheckpoint | Left | Finished
 )  # fmt: skip
 

@@ -21,6 +21,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     BadCheckpoint,
     Cause,
     Directive,
@@ -36,7 +37,6 @@ from bamboo_core.protocol.messages import (
     Ready,
     Reconnect,
     Release,
-    Report,
     Sealed,
     Stop,
     Suspicion,
@@ -359,7 +359,7 @@ class Member:
             case Ready():
                 self._worker, self._ready = _Worker.READY, message
                 return [SendOperator(message)] if self._is_welcome else []
-            case Report():
+            case AgentReport():
                 if message.fence != self.fence:
                     return []
                 self._overdue_at = None

@@ -44,7 +44,7 @@ class Blocked:
 
 
 @dataclass(frozen=True)
-class Report:
+class DryRunResult:
     """Outcome of a dry run; times in the unit of the costs.
 
     deadlock: agents that did not reach the end; unmatched: sent, never received; disorder: received
@@ -92,7 +92,7 @@ def dry_run(
     holdings: Mapping[AgentId, Collection[Item]] | None = None,
     costs: Costs | None = None,
     periodic: bool = True,
-) -> Report:
+) -> DryRunResult:
     """Execute the programs of one step.
 
     layers: of the whole model; holdings: items (VER included, steps relative to the programs')
@@ -321,7 +321,7 @@ class _Run:
         if total > agent.peak[group]:
             agent.peak[group] = total
 
-    def report(self) -> Report:
+    def report(self) -> DryRunResult:
         """What came of it."""
         agents = sorted(self.agents.values(), key=lambda a: a.name)
         stuck = [a for a in agents if a.at < len(a.program)]
@@ -331,7 +331,7 @@ class _Run:
             for source, inbox in sorted(a.inbox.items())
             for item, _ in inbox
         ]
-        return Report(
+        return DryRunResult(
             deadlock={a.name: Blocked(a.at, a.program[a.at], a.lacks) for a in stuck if a.lacks},
             unmatched=(*left, *self.strays),
             disorder=tuple(self.disorder),

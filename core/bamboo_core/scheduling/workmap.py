@@ -59,7 +59,7 @@ def assign(
     task = _Assignment(batch, seats, holders, weight or {}, pinned or {}, base)
     orphans = task.place_own()
     for work in sorted(orphans, key=lambda x: (-task.weight.get(x, 1.0), x)):
-        task.put(work, task.heir(work, policy))
+        task.put(work, task.new_owner(work, policy))
     if policy is RecoveryPolicy.DIFFUSE and orphans:
         _Relief(task).run()
     return _spread(task)
@@ -114,7 +114,7 @@ class _Assignment:
                     orphans.append((stage, leaf))
         return orphans
 
-    def heir(self, work: Work, policy: RecoveryPolicy) -> AgentId:
+    def new_owner(self, work: Work, policy: RecoveryPolicy) -> AgentId:
         """Who gets an orphan: the policy's candidates, any holder where it has none."""
         stage, leaf = work
         able, d = self.holders[stage], self.pipeline(leaf)

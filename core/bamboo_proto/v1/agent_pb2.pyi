@@ -91,7 +91,7 @@ class Ready(_message.Message):
     memory_bytes: int
     def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
-class Report(_message.Message):
+class AgentReport(_message.Message):
     __slots__ = ("fence", "installed", "versions", "items", "commits", "ended", "manifests")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
@@ -249,7 +249,7 @@ class AgentMessage(_message.Message):
     hello: Hello
     ready: Ready
     heartbeat: Heartbeat
-    report: Report
+    report: AgentReport
     progress: Progress
     suspicion: Suspicion
     notice: Notice
@@ -258,7 +258,7 @@ class AgentMessage(_message.Message):
     bad_checkpoint: BadCheckpoint
     left: Left
     finished: Finished
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[Report, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Manifest, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Manifest, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms")

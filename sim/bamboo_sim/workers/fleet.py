@@ -19,11 +19,11 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     CommitRecord,
     Directive,
     Finished,
     Progress,
-    Report,
     Stop,
 )
 
@@ -57,12 +57,12 @@ class Fleet:
             say=lambda message: self.said.append((agent, message)),
         )
 
-    def stop(self, fence: Fence, *, want_manifests: bool = False) -> dict[AgentId, Report]:
+    def stop(self, fence: Fence, *, want_manifests: bool = False) -> dict[AgentId, AgentReport]:
         """STOP everyone; their reports."""
         for worker in self.workers.values():
             worker.stop(Stop(fence, want_manifests))
         while True:
-            found = {a: m for a, m in self.said if isinstance(m, Report) and m.fence == fence}
+            found = {a: m for a, m in self.said if isinstance(m, AgentReport) and m.fence == fence}
             if len(found) == len(self.workers):
                 return found
             self.turn()

@@ -11,7 +11,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision, Participant, PlanRequest
-from bamboo_core.protocol.messages import LayerCost, Manifest, Peer, Report
+from bamboo_core.protocol.messages import AgentReport, LayerCost, Manifest, Peer
 
 
 def grid_of(job: JobSpec, *, pipelines: int, stages: int) -> JobSpec:
@@ -28,7 +28,7 @@ def decide(
     *,
     fence: Fence,
     layers: int,
-    reports: Mapping[AgentId, Report],
+    reports: Mapping[AgentId, AgentReport],
     batch: BatchShape,
     before: Plan | None = None,
     manifest: Manifest | None = None,
@@ -63,7 +63,7 @@ def decide(
         participants=participants,
         reports=dict(reports),
         draining=frozenset(),
-        rushed=frozenset(),
+        short_notice=frozenset(),
         manifests=(manifest,) if manifest else (),
         base=manifest.step - 1 if manifest else -1,
         has_voter=before is not None,

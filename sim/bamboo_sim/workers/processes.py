@@ -15,18 +15,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
-from bamboo_agent.ipc.shared_progress import Page
+from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.api.spec import JobSpec, to_json
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     Directive,
     Finished,
     OperatorMessage,
     Peer,
     Progress,
     Ready,
-    Report,
     Stop,
     Welcome,
 )
@@ -45,7 +45,7 @@ def context() -> Any:
 def _serve(agent: AgentId, control: socket.socket, listening: socket.socket) -> None:
     from bamboo_agent.worker.main import serve
 
-    os._exit(serve(agent, control=control, listening=listening, page=Page.create()))
+    os._exit(serve(agent, control=control, listening=listening, page=SharedProgress.create()))
 
 
 class ProcessFleet:
@@ -83,14 +83,16 @@ class ProcessFleet:
         self.wait(lambda: self.who_said(Ready) >= set(self._pipes))
         return next(m for _, m in self.said if isinstance(m, Ready))
 
-    def stop(self, fence: Fence) -> dict[AgentId, Report]:
+    def stop(self, fence: Fence) -> dict[AgentId, AgentReport]:
         """STOP everyone; their reports."""
         for agent in self._pipes:
             self.tell(agent, Stop(fence))
-        found: dict[AgentId, Report] = {}
+        found: dict[AgentId, AgentReport] = {}
 
         def all_have_reported() -> bool:
-            found.update({a: m for a, m in self.said if isinstance(m, Report) and m.fence == fence})
+            found.update(
+                {a: m for a, m in self.said if isinstance(m, AgentReport) and m.fence == fence}
+            )
             return len(found) == len(self._pipes)
 
         self.wait(all_have_reported)

@@ -32,8 +32,8 @@ class Bench:
 
     def give(self, item, other):
         """Send an item to another bench, through its plain form."""
-        parcel = pack(self.backend.payload(item))
-        other.backend.accept(item, unpack(item.kind, parcel.meta, parcel.tensors, CPU))
+        serialized = pack(self.backend.payload(item))
+        other.backend.accept(item, unpack(item.kind, serialized.meta, serialized.tensors, CPU))
 
     def weights(self, layer):
         return self.backend.layers[layer].record().tensors

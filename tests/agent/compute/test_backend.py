@@ -12,9 +12,9 @@ from torch import nn
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optim import clip_scale, optimizer_factory, update
-from bamboo_agent.compute.serialization import FileRecord, ParcelError, pack, unpack
+from bamboo_agent.compute.serialization import FileRecord, SerializationError, pack, unpack
 from bamboo_agent.compute.sums import Slice, Sum
-from bamboo_agent.compute.votes import Ballot, compare, count
+from bamboo_agent.compute.votes import Vote, compare, count
 from bamboo_core.api.spec import FactorySpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
@@ -37,30 +37,30 @@ def undisturbed():
 @pytest.mark.parametrize("stage", ["0:3", "3:6"])
 def test_an_activation_that_a_leaver_hands_over_gives_the_same_sum(stage):
     lo, hi = (int(x) for x in stage.split(":"))
-    whole, leaver, heir = undisturbed(), Bench(), Bench()
+    whole, leaver, new_owner = undisturbed(), Bench(), Bench()
     leaver.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1", "B[3:6]", "B[3:6] m1")
-    heir.run("INIT[0:6]")
+    new_owner.run("INIT[0:6]")
     if lo:  # the leaver had not begun the backward of this stage
         leaver = Bench()
         leaver.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1")
     else:
         for m in (0, 1):
-            leaver.give(Item(Kind.INGRAD, 0, 3, 0, m), heir)
+            leaver.give(Item(Kind.INGRAD, 0, 3, 0, m), new_owner)
     for m in (0, 1):
-        leaver.give(Item(Kind.ACT, 0, lo, hi, m), heir)
-    heir.run(f"B[{stage}]", f"W[{stage}] m1")
-    assert torch.equal(sums_of(heir, lo, hi), sums_of(whole, lo, hi))
+        leaver.give(Item(Kind.ACT, 0, lo, hi, m), new_owner)
+    new_owner.run(f"B[{stage}]", f"W[{stage}] m1")
+    assert torch.equal(sums_of(new_owner, lo, hi), sums_of(whole, lo, hi))
 
 
 def test_an_unfinished_sum_can_be_handed_over():
-    whole, leaver, heir = undisturbed(), Bench(), Bench()
-    for bench in (leaver, heir):
+    whole, leaver, new_owner = undisturbed(), Bench(), Bench()
+    for bench in (leaver, new_owner):
         bench.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1")
     leaver.run("B[3:6]")
-    leaver.give(Item(Kind.PART, 0, 3, 6, 0, 1), heir)
-    heir.run("B[3:6] m1")
-    assert torch.equal(sums_of(heir, 3, 6), sums_of(whole, 3, 6))
-    assert heir.backend.payload(Item(Kind.LEAF, 0, 3, 6)).losses.keys() == {0, 1}
+    leaver.give(Item(Kind.PART, 0, 3, 6, 0, 1), new_owner)
+    new_owner.run("B[3:6] m1")
+    assert torch.equal(sums_of(new_owner, 3, 6), sums_of(whole, 3, 6))
+    assert new_owner.backend.payload(Item(Kind.LEAF, 0, 3, 6)).losses.keys() == {0, 1}
 
 
 def test_a_sum_that_was_handed_out_does_not_change_under_way():
@@ -124,7 +124,7 @@ def test_the_norm_does_not_depend_on_the_cut():
 
 
 def test_scalars_are_folded_in_order_whoever_votes_first():
-    ballots = [Ballot({1: 3.0}, {2: 0.1, 3: 0.7}), Ballot({0: 4.0, 1: 3.0}, {0: 0.2, 1: 0.3})]
+    ballots = [Vote({1: 3.0}, {2: 0.1, 3: 0.7}), Vote({0: 4.0, 1: 3.0}, {0: 0.2, 1: 0.3})]
     record = count(5, ballots, {0: 1.0, 1: 3.0})
     assert record == count(5, ballots[::-1], {1: 3.0, 0: 1.0})
     assert (record.grad_norm, record.validation_loss, record.finite) == (5.0, 2.0, True)
@@ -133,10 +133,10 @@ def test_scalars_are_folded_in_order_whoever_votes_first():
 
 
 def test_reduced_gradients_that_differ_are_found():
-    same = {AgentId("a"): Ballot({1: math.nan}), AgentId("b"): Ballot({1: math.nan, 2: 0.5})}
+    same = {AgentId("a"): Vote({1: math.nan}), AgentId("b"): Vote({1: math.nan, 2: 0.5})}
     compare(100, same)
     with pytest.raises(DivergenceError, match="reduced gradients of layer 1 differ between a and"):
-        compare(3, {**same, AgentId("b"): Ballot({1: 0.5})})
+        compare(3, {**same, AgentId("b"): Vote({1: 0.5})})
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_clipping_scales_only_what_is_above_the_bound(norm, bound, scale):
 
 @pytest.mark.parametrize(
     "payload",
-    [Ballot({1: 0.5}, {3: 1.5}), FileRecord("p", "h", 3), 0.25],
+    [Vote({1: 0.5}, {3: 1.5}), FileRecord("p", "h", 3), 0.25],
     ids=["VOTE", "FILE", "SCORE"],
 )
 def test_plain_payloads_round_trip(payload, request):
     kind = Kind[request.node.callspec.id]
-    parcel = pack(payload)
-    assert unpack(kind, parcel.meta, parcel.tensors, CPU) == payload
+    serialized = pack(payload)
+    assert unpack(kind, serialized.meta, serialized.tensors, CPU) == payload
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_plain_payloads_round_trip(payload, request):
     ],
 )
 def test_a_payload_that_does_not_fit_its_item_is_refused(kind, meta, tensors):
-    with pytest.raises(ParcelError, match=f"kind {kind.name} is malformed"):
+    with pytest.raises(SerializationError, match=f"kind {kind.name} is malformed"):
         unpack(kind, meta, tensors, CPU)
 
 

@@ -42,8 +42,8 @@ def reduce(bench):
     chunk = Slice(torch.ones(sum(bench.setting.sizes)), {})
     bench.backend.accept(Item(Kind.CHUNK, COMPARE_EVERY, 0, 6), chunk)
     bench.run(f"REDUCE[0:6] @{COMPARE_EVERY}")
-    parcel = pack(bench.backend.payload(RED))
-    return unpack(Kind.RED, parcel.meta, parcel.tensors, CPU)
+    serialized = pack(bench.backend.payload(RED))
+    return unpack(Kind.RED, serialized.meta, serialized.tensors, CPU)
 
 
 @pytest.fixture

@@ -17,16 +17,16 @@ import subprocess
 import sys
 
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
-from bamboo_agent.ipc.shared_progress import Page
+from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    AgentReport,
     Directive,
     Fingerprint,
     Finished,
     Left,
     OperatorMessage,
     Ready,
-    Report,
     Stop,
     Welcome,
 )
@@ -39,7 +39,7 @@ class DummyWorker:
         self.socket = socket.socket(fileno=arguments.fd)
         self.pipe = Pipe(self.socket)
         self.data = socket.socket(fileno=arguments.data_fd)
-        self.page = Page(arguments.page_fd)
+        self.page = SharedProgress(arguments.progress_fd)
         self.job = ""
 
     def say(self, message: AgentMessage) -> None:
@@ -58,7 +58,7 @@ class DummyWorker:
             case Welcome():
                 self.begin(message.job)
             case Stop() if self.job != "ns/silent":
-                self.say(Report(message.fence, message.fence, {}, frozenset()))
+                self.say(AgentReport(message.fence, message.fence, {}, frozenset()))
             case Directive():
                 self.page.progress, self.page.step = 7, message.target
                 self.say(Left() if self.job == "ns/leave" else Finished(message.fence))
@@ -82,7 +82,7 @@ class DummyWorker:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    for name in ("--fd", "--data-fd", "--page-fd"):
+    for name in ("--fd", "--data-fd", "--progress-fd"):
         parser.add_argument(name, type=int, required=True)
     parser.add_argument("--agent", required=True)
     worker = DummyWorker(parser.parse_args())

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bamboo_agent.ipc.pipe import MAX_MESSAGE_BYTES, Pipe, PipeClosedError
-from bamboo_agent.ipc.shared_progress import Page
+from bamboo_agent.ipc.shared_progress import SharedProgress
 
 
 def pair() -> tuple[Pipe, Pipe]:
@@ -90,8 +90,8 @@ def test_a_length_that_is_absurd() -> None:
 
 
 def test_the_page_is_shared() -> None:
-    ours = Page.create()
-    theirs = Page(os.dup(ours.fd))
+    ours = SharedProgress.create()
+    theirs = SharedProgress(os.dup(ours.fd))
     theirs.progress, theirs.step, theirs.longest_s = 41, -1, 0.25
     assert (ours.progress, ours.step, ours.longest_s) == (41, -1, 0.25)
     ours.close()

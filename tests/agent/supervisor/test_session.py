@@ -19,6 +19,7 @@ from bamboo_agent.supervisor.trace import divergences
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import (
+    AgentReport,
     Directive,
     Failure,
     Finished,
@@ -28,7 +29,6 @@ from bamboo_core.protocol.messages import (
     Ready,
     Reconnect,
     Release,
-    Report,
     Stop,
     Welcome,
 )
@@ -54,7 +54,7 @@ async def test_hello_welcome_ready_work_release(
     assert hello.data_address == ready.fingerprint.data  # the worker got the socket
     assert not hello.has_state
     stream.say(Stop(Fence(0, 1, 1)))
-    await until(lambda: bool(stream.of(Report)))
+    await until(lambda: bool(stream.of(AgentReport)))
     stream.say(directive(Fence(0, 1, 1)))
     await until(lambda: bool(stream.of(Finished)))
     await until(lambda: any(beat.progress_word == 7 for beat in stream.of(Heartbeat)))
@@ -80,7 +80,7 @@ async def test_the_session_is_opened_again_with_the_state(
     stream = await operator.stream()
     await until(lambda: bool(stream.of(Ready)))
     stream.say(Stop(Fence(0, 1, 5)))
-    await until(lambda: bool(stream.of(Report)))
+    await until(lambda: bool(stream.of(AgentReport)))
     await operator.stop()
     await operator.start()
     again = await operator.stream(1)
@@ -161,12 +161,12 @@ async def test_a_lower_fence_is_refused(operator: FakeOperator, start: Start) ->
     stream = await operator.stream()
     await until(lambda: bool(stream.of(Ready)))
     stream.say(Stop(Fence(0, 2, 7)))
-    await until(lambda: len(stream.of(Report)) == 1)
+    await until(lambda: len(stream.of(AgentReport)) == 1)
     stream.say(Stop(Fence(0, 2, 6)))
     stream.say(directive(Fence(0, 2, 6)))
     stream.say(Stop(Fence(0, 2, 8)))
-    await until(lambda: len(stream.of(Report)) == 2)
-    assert [report.fence.epoch for report in stream.of(Report)] == [7, 8]
+    await until(lambda: len(stream.of(AgentReport)) == 2)
+    assert [report.fence.epoch for report in stream.of(AgentReport)] == [7, 8]
     assert not stream.of(Finished)
 
 
@@ -176,7 +176,7 @@ async def test_a_leader_of_an_older_term_is_left(operator: FakeOperator, start: 
     stream = await operator.stream()
     await until(lambda: bool(stream.of(Ready)))
     stream.say(Stop(Fence(0, 9, 1)))
-    await until(lambda: bool(stream.of(Report)))
+    await until(lambda: bool(stream.of(AgentReport)))
     operator.welcome = Welcome(**{**vars(WELCOME), "term": 8})
     stream.end()
     stale = await operator.stream(1)
@@ -237,7 +237,7 @@ async def test_sigterm_in_the_plan_ends_when_it_has_left(
     stream = await operator.stream()
     await until(lambda: bool(stream.of(Ready)))
     stream.say(Stop(Fence(0, 1, 1)))
-    await until(lambda: bool(stream.of(Report)))
+    await until(lambda: bool(stream.of(AgentReport)))
     agent.send(signal.SIGTERM)
     stream.say(directive(Fence(0, 1, 1)))
     assert await agent.exit_code() == 143
@@ -338,7 +338,7 @@ async def test_logs_are_json_with_job_agent_and_fence(operator: FakeOperator, st
     stream = await operator.stream()
     await until(lambda: bool(stream.of(Ready)))
     stream.say(Stop(Fence(0, 1, 4)))
-    await until(lambda: bool(stream.of(Report)))
+    await until(lambda: bool(stream.of(AgentReport)))
     stream.say(Release(0, "enough"))
     await agent.exit_code()
     line = json.loads(agent.log.splitlines()[-1])
@@ -352,7 +352,7 @@ async def test_what_happened_replays(operator: FakeOperator, start: Start, tmp_p
     stream = await operator.stream()
     await until(lambda: bool(stream.of(Ready)))
     stream.say(Stop(Fence(0, 1, 1)))
-    await until(lambda: bool(stream.of(Report)))
+    await until(lambda: bool(stream.of(AgentReport)))
     stream.say(directive(Fence(0, 1, 1)))
     await until(lambda: bool(stream.of(Finished)))
     agent.send(signal.SIGTERM)

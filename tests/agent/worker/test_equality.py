@@ -11,7 +11,7 @@ from bamboo_agent.model import build_model
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.messages import LayerCost, Report
+from bamboo_core.protocol.messages import AgentReport, LayerCost
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.fleet import Fleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -103,6 +103,6 @@ def test_processes_over_tcp_equal_the_plain_program(pipelines, stages):
         fleet.run_to_end(fence)
         assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
         reports = fleet.stop(Fence(0, 1, 2))
-        assert all(isinstance(report, Report) for report in reports.values())
+        assert all(isinstance(report, AgentReport) for report in reports.values())
     finally:
         fleet.close()

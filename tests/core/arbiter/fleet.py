@@ -281,8 +281,8 @@ class Fleet:
 def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
     fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
     fleet.add_grid(pipelines, stages)
-    fleet.tell(a.Goal(pipelines))
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.tell(a.DesiredState(pipelines))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     return fleet
 
 

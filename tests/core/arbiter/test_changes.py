@@ -24,7 +24,7 @@ A1, N1 = AgentId("a1"), AgentId("n1")
 def running(pipelines: int = 2, stages: int = 2, **options: object) -> Fleet:
     fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
     fleet.add_grid(pipelines, stages)
-    fleet.tell(a.Goal(pipelines))
+    fleet.tell(a.DesiredState(pipelines))
     fleet.until(lambda: committed(fleet, 1))
     return fleet
 
@@ -40,7 +40,7 @@ def grid(fleet: Fleet) -> tuple[tuple[AgentId | None, ...], ...]:
 
 def test_suspending_saves_and_releases_everyone() -> None:
     fleet = running(steps=20, every=0)
-    fleet.tell(a.Goal(2, suspended=True))
+    fleet.tell(a.DesiredState(2, suspended=True))
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.SUSPENDED
@@ -52,11 +52,11 @@ def test_suspending_saves_and_releases_everyone() -> None:
 
 def test_a_resumed_job_repeats_nothing_in_another_grid() -> None:
     fleet = running(steps=8, every=0)
-    fleet.tell(a.Goal(2, suspended=True))
+    fleet.tell(a.DesiredState(2, suspended=True))
     fleet.run()
     done = max(step for _, step in fleet.commits)
     fleet.over = None
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.add_grid(1, 2, "b")
     fleet.run()
     assert fleet.over is not None
@@ -67,12 +67,12 @@ def test_a_resumed_job_repeats_nothing_in_another_grid() -> None:
 
 def test_a_job_that_never_ran_is_suspended_at_once() -> None:
     fleet = Fleet(spec())
-    fleet.tell(a.Goal(1, suspended=True))
+    fleet.tell(a.DesiredState(1, suspended=True))
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.SUSPENDED
     fleet.over = None
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.add_grid(1, 2)
     fleet.run()
     assert fleet.over is not None
@@ -83,7 +83,7 @@ def test_a_job_that_never_ran_is_suspended_at_once() -> None:
 def test_a_job_in_its_last_step_completes_instead() -> None:
     fleet = running(steps=3)
     fleet.until(lambda: committed(fleet, 2))
-    fleet.tell(a.Goal(2, suspended=True))
+    fleet.tell(a.DesiredState(2, suspended=True))
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -98,8 +98,8 @@ def test_a_noticed_agent_hands_over_and_is_let_go(lead_s: float) -> None:
     fleet.receive(A1, Notice(lead_s, "SIGTERM"))
     fleet.run()
     assert A1 in fleet.dismissed
-    assert any(r.reason is a.Happening.AGENT_LEFT for r in fleet.records)
-    assert not any(r.reason is a.Happening.AGENT_LOST for r in fleet.records)
+    assert any(r.reason is a.EventReason.AGENT_LEFT for r in fleet.records)
+    assert not any(r.reason is a.EventReason.AGENT_LOST for r in fleet.records)
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -129,7 +129,7 @@ def test_no_seat_is_given_up_for_nothing(is_noticed: bool) -> None:
     """Three who have time are replaced once three others are there, in one stop."""
     fleet = running(pipelines=1, stages=4, steps=4000)
     leavers = frozenset(AgentId(f"a{i}") for i in range(3))
-    fleet.tell(a.Goal(1, drained=frozenset() if is_noticed else leavers))
+    fleet.tell(a.DesiredState(1, drained=frozenset() if is_noticed else leavers))
     for agent in sorted(leavers) if is_noticed else ():
         fleet.receive(agent, Notice(600.0, "spot"))
     fence = fleet.arbiter.fence
@@ -139,7 +139,7 @@ def test_no_seat_is_given_up_for_nothing(is_noticed: bool) -> None:
         assert fleet.arbiter.fence == fence
     fleet.add("n2", "z0")
     pass_time(fleet, 1.5)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert {x for p in grid(fleet) for x in p} == {"n0", "n1", "n2", "a3"}
     assert fleet.arbiter.fence.epoch == fence.epoch + 1
 
@@ -149,7 +149,7 @@ def test_who_has_time_is_kept_while_the_others_are_too_few() -> None:
     for agent in ("a0", "a1", "a2"):
         fleet.receive(AgentId(agent), Notice(600.0, "spot"))
     fleet.kill("a3")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert {x for p in grid(fleet) for x in p} == {"a0", "a1", "a2", None}
 
 
@@ -166,7 +166,7 @@ def test_who_has_no_time_left_goes_without_a_replacement() -> None:
 def test_a_smaller_grid_is_one_without_those_who_will_go_away() -> None:
     fleet = running(pipelines=2, stages=2, steps=4000)
     fleet.receive(A1, Notice(600.0, "spot"))
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: len(grid(fleet)) == 1)
     assert A1 not in grid(fleet)[0]
 
@@ -174,7 +174,7 @@ def test_a_smaller_grid_is_one_without_those_who_will_go_away() -> None:
 def test_agents_drained_by_the_goal_leave_once_they_can_be_replaced() -> None:
     fleet = running(steps=40)
     fence = fleet.arbiter.fence
-    fleet.tell(a.Goal(2, drained=frozenset({A1})))
+    fleet.tell(a.DesiredState(2, drained=frozenset({A1})))
     fleet.idle(5.0)
     assert fleet.arbiter.fence == fence
     fleet.add("n1", "z1")
@@ -200,7 +200,7 @@ def test_a_leaver_that_dies_is_missed_only_if_a_checkpoint_waits_for_its_files(
     assert (A1 in fleet.agents) == is_missed
     if is_missed:
         fleet.kill("a1")
-    assert (fleet.arbiter.status().phase is a.Phase.COLLECTING) == is_missed
+    assert (fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING) == is_missed
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -212,11 +212,11 @@ def test_a_leaver_that_dies_is_missed_only_if_a_checkpoint_waits_for_its_files(
 def test_a_hole_is_filled_by_a_newcomer() -> None:
     fleet = running(steps=60)
     fleet.kill("a1")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert sum(x is None for p in grid(fleet) for x in p) == 1
     fleet.add("n1", "z1")
     fleet.idle(1.5)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert {x for p in grid(fleet) for x in p} == {"a0", "n1", "a2", "a3"}
 
 
@@ -232,11 +232,11 @@ def test_a_newcomer_without_a_seat_stops_nobody() -> None:
 def test_a_newcomer_whom_no_zone_admits_is_tried_once() -> None:
     fleet = running(steps=200)
     fleet.kill("a1")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     fleet.add("n1", "z0")  # the hole's neighbours are in z0
     for _ in range(5):
         fleet.idle(1.5)
-        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert fleet.arbiter.fence.epoch == 3
 
 
@@ -244,10 +244,10 @@ def test_a_pipeline_goes_when_as_many_seats_are_empty_and_comes_back_with_newcom
     fleet = running(stages=3, steps=80)
     for name in ("a1", "a2"):
         fleet.kill(name)
-        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert len(grid(fleet)) == 2
     fleet.kill("a3")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert len(grid(fleet)) == 1
     fleet.add_grid(1, 3, "b")
     fleet.idle(1.5)
@@ -260,10 +260,10 @@ def test_a_pipeline_goes_when_as_many_seats_are_empty_and_comes_back_with_newcom
 
 def test_pipelines_come_and_go_with_the_goal() -> None:
     fleet = running(steps=60)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: len(grid(fleet)) == 1)
     fleet.until(lambda: len(fleet.arbiter.status().standby) == 2)
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.idle(1.5)
     fleet.until(lambda: len(grid(fleet)) == 2)
     fleet.run()
@@ -278,7 +278,7 @@ def test_too_few_survivors_keep_their_state_and_wait() -> None:
         fleet.kill(name)
     fleet.run()
     status = fleet.arbiter.status()
-    assert status.phase is a.Phase.HOLDING
+    assert status.phase is a.ArbiterPhase.HOLDING
     assert "too few" in status.detail
 
 
@@ -288,8 +288,8 @@ def test_a_job_that_cannot_go_on_can_be_suspended() -> None:
     for name in ("a1", "a2", "a3"):
         fleet.kill(name)
     fleet.run()
-    assert fleet.arbiter.status().phase is a.Phase.HOLDING
-    fleet.tell(a.Goal(1, suspended=True))
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
+    fleet.tell(a.DesiredState(1, suspended=True))
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.SUSPENDED
@@ -311,7 +311,7 @@ def plan(live: tuple[str, ...] = ("a", "b")) -> Plan:
         last=9,
         live=agents,
         leaving=(),
-        rushed=(),
+        short_notice=(),
         wants={},
         coordinator=agents[0],
         batch=BatchShape(2, 1, 1),
@@ -321,14 +321,14 @@ def plan(live: tuple[str, ...] = ("a", "b")) -> Plan:
 def due(**known: object) -> str:
     facts: dict[str, object] = {
         "plan": plan(),
-        "goal": a.Goal(1),
+        "goal": a.DesiredState(1),
         "members": {"a", "b"},
         "departures": {},
         "standby": set(),
         "fresh": set(),
         "is_settled": True,
         "is_suspending": False,
-        "learned": set(),
+        "caught_up": set(),
         "is_overdue": False,
         "ledger": Ledger(9, step_s=2.0),
         "now": 100.0,
@@ -349,12 +349,12 @@ def test_nobody_joins_when_every_step_is_committed() -> None:
 
 def test_a_lesson_takes_only_so_long() -> None:
     n, slow = AgentId("n"), AgentId("slow")
-    learning = {"plan": replace(plan(), learns={n: ((0, 1),), slow: ((1, 2),)})}
+    learning = {"plan": replace(plan(), learners={n: ((0, 1),), slow: ((1, 2),)})}
     learning["members"] = {"a", "b", n, slow}
-    assert due(**learning, learned={n}) == ""
-    assert due(**learning, learned={n}, is_overdue=True) == "copies take too long on slow"
+    assert due(**learning, caught_up={n}) == ""
+    assert due(**learning, caught_up={n}, is_overdue=True) == "copies take too long on slow"
     text = "copies are complete on n, slow"
-    assert due(**learning, learned={n, slow}, is_overdue=True) == text
+    assert due(**learning, caught_up={n, slow}, is_overdue=True) == text
 
 
 @pytest.mark.parametrize(("departs_at", "is_due"), [(110.0, True), (113.0, True), (115.0, False)])
@@ -364,9 +364,9 @@ def test_a_leaver_is_waited_for_while_there_is_time(departs_at: float, is_due: b
 
 def test_a_plan_that_suspends_is_left_alone() -> None:
     leaves = {AgentId("a"): 101.0}
-    assert due(goal=a.Goal(1, suspended=True), is_suspending=True, departures=leaves) == ""
+    assert due(goal=a.DesiredState(1, suspended=True), is_suspending=True, departures=leaves) == ""
     assert due(is_suspending=True) == "the job is to go on"
-    assert due(goal=a.Goal(1, suspended=True)) == "the job is to be suspended"
+    assert due(goal=a.DesiredState(1, suspended=True)) == "the job is to be suspended"
 
 
 # ---------------------------------------------------------------- agents without a seat
@@ -377,7 +377,7 @@ def test_who_has_no_seat_by_the_zone_rule_does_not_stop_the_others_again_and_aga
     fleet = Fleet(job, layers=2, timing=a.Timing(join_grace_s=0.0))
     for name, zone in (("a0", "z0"), ("a1", "z1"), ("b0", "z0"), ("b1", "z1")):
         fleet.add(name, zone)
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.until(lambda: committed(fleet, 1))
     fleet.kill("a1")
     fleet.kill("b1")
@@ -402,14 +402,14 @@ def test_who_was_never_asked_does_not_stop_the_others_again_and_again() -> None:
     fleet = Fleet(job, layers=3, timing=a.Timing(join_grace_s=0.0))
     for name, zone in (("a0", 0), ("a1", 1), ("a2", 2), ("a3", 1), ("a4", 0), ("a5", 0)):
         fleet.add(name, f"z{zone}")
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.until(lambda: committed(fleet, 1))
     fleet.kill("a2")
     fleet.until(lambda: committed(fleet, 3))
     plan, epoch = fleet.arbiter.status().plan, fleet.arbiter.fence.epoch
     assert plan is not None
     assert (len(plan.pipelines), len(plan.live)) == (2, 4)  # one has no seat by the zone rule
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: committed(fleet, 6))
     assert fleet.arbiter.fence.epoch == epoch + 2
     fleet.run()
@@ -419,14 +419,14 @@ def test_who_was_never_asked_does_not_stop_the_others_again_and_again() -> None:
 
 def test_who_has_handed_over_while_all_are_stopped_is_asked_before_all_counts_as_lost() -> None:
     fleet = running(pipelines=2, stages=1, steps=20)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: len(grid(fleet)) == 1)
     plan = fleet.arbiter.status().plan
     assert plan is not None
     (stays,), (leaves,) = plan.live, plan.leaving
     fleet.kill(stays)
     fleet.receive(leaves, Left())  # sent before the stop has reached it
-    assert not any(r.reason is a.Happening.RESTORING for r in fleet.records)
+    assert not any(r.reason is a.EventReason.RESTORING for r in fleet.records)
     fleet.run()
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None

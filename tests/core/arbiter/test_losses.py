@@ -55,7 +55,7 @@ def test_fast_sums_survive_a_loss_as_well() -> None:
 def test_a_time_out_is_enough_while_a_voter_reports() -> None:
     fleet = running(steps=8)
     fleet.kill("a2", confirmed=False)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert fleet.arbiter.durable.attempt == 0
 
 
@@ -64,14 +64,14 @@ def test_without_a_voter_only_a_new_attempt_goes_on() -> None:
     timing = a.Timing(voter_wait_s=30.0, return_s=15.0)
     fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2, timing=timing)
     fleet.add_grid(1, 2)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: committed(fleet, 5))
     fleet.restart()
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.agents.clear()
     fleet.add_grid(1, 2, "b")
     fleet.wait(20.0)
-    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
     assert fleet.arbiter.durable.attempt == 0
     fleet.wait(30.0)
     assert fleet.arbiter.durable.attempt == 1
@@ -81,7 +81,7 @@ def test_without_a_voter_only_a_new_attempt_goes_on() -> None:
 def test_a_voter_that_comes_back_in_time_is_heard_though_newcomers_fill_the_grid() -> None:
     fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2)
     fleet.add_grid(1, 2)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: committed(fleet, 5))
     alive = dict(fleet.agents)
     for name in alive:
@@ -103,10 +103,10 @@ def test_a_voter_that_comes_back_in_time_is_heard_though_newcomers_fill_the_grid
 def test_voters_that_are_certainly_dead_hold_nobody_up() -> None:
     fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2)
     fleet.add_grid(1, 2)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: committed(fleet, 5))
     fleet.restart()
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     for name in list(fleet.agents):
         fleet.kill(name)
     fleet.add_grid(1, 2, "b")
@@ -138,7 +138,7 @@ def test_the_worker_s_end_is_a_confirmed_loss() -> None:
     fleet = running(steps=40)
     fleet.receive(A1, Failure("Overdue", "killed", False, -9))
     del fleet.agents[A1]
-    assert fleet.arbiter.status().phase is a.Phase.COLLECTING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
     assert A1 not in fleet.arbiter.status().members
 
 
@@ -157,7 +157,7 @@ def test_suspected_and_disconnected_is_lost_at_once() -> None:
     assert A1 in fleet.arbiter.status().members
     fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_CLOSED, fleet.arbiter.fence))
     assert A1 not in fleet.arbiter.status().members
-    assert fleet.arbiter.status().phase is a.Phase.COLLECTING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
 
 
 def test_suspicions_of_another_epoch_do_not_count() -> None:
@@ -181,7 +181,7 @@ def test_a_suspicion_from_before_a_wait_does_not_count_after_it() -> None:
     fleet = running(steps=40, stages=5)
     for name in ("a2", "a3", "a4"):
         fleet.kill(name)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
     fleet.receive(AgentId("a0"), Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence))
     before = fleet.arbiter.fence
     fleet.add("b2", "z2")
@@ -221,7 +221,7 @@ def test_a_broken_link_costs_an_epoch_first_and_an_agent_then() -> None:
         fleet.tell(a.Tick())
 
     def settle() -> None:
-        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
 
     break_link()
     assert len(fleet.arbiter.status().members) == 3
@@ -236,7 +236,7 @@ def test_who_was_left_out_is_fenced_when_it_comes_back() -> None:
     fleet.kill("a1", confirmed=False)
     assert A1 not in fleet.dismissed
     fleet.until(lambda: A1 in fleet.dismissed)
-    assert fleet.arbiter.status().phase is a.Phase.RUNNING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
     fleet.connect(agent)
     assert (A1, Release(3, "left out of the plan")) in fleet.wire
 
@@ -250,7 +250,7 @@ def test_who_comes_back_before_there_is_a_plan_brings_its_facts() -> None:
     fleet.kill("a1", confirmed=False)
     fleet.kill("a2", confirmed=False)
     fleet.run()
-    assert fleet.arbiter.status().phase is a.Phase.HOLDING  # one of four is too few
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING  # one of four is too few
     fleet.agents[A1] = back
     fleet.connect(back)
     fleet.run()
@@ -268,7 +268,7 @@ def test_an_operator_that_was_cut_off_finds_everything_again() -> None:
         fleet.tell(a.Disconnected(name))
     fleet.agents.clear()
     fleet.idle(10.0)
-    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
     fleet.agents.update(alive)
     fleet.reconnect()
     fleet.run()
@@ -281,13 +281,15 @@ def test_agents_given_up_for_a_broken_link_are_asked_again() -> None:
     """Two agents of three that cannot reach each other: one alone is too few; the link heals."""
     fleet = running(steps=40)
     fleet.kill("a2")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     for _ in range(2):
         broken = Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence)
         fleet.receive(AgentId("a0"), broken)
         fleet.idle(1.25)
-        fleet.until(lambda: fleet.arbiter.status().phase in (a.Phase.RUNNING, a.Phase.HOLDING))
-    assert fleet.arbiter.status().phase is a.Phase.HOLDING
+        fleet.until(
+            lambda: fleet.arbiter.status().phase in (a.ArbiterPhase.RUNNING, a.ArbiterPhase.HOLDING)
+        )
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
     fleet.idle(6.0)
     fleet.run()
     assert fleet.over is not None
@@ -301,7 +303,7 @@ def mourning() -> Fleet:
     fleet.until(lambda: committed(fleet, 2))
     fleet.tell(a.Lost(AgentId("a0"), confirmed=False, evidence="unreachable"))
     fleet.kill("a1")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
     assert "no live copy" in fleet.arbiter.status().detail
     return fleet
 
@@ -319,11 +321,11 @@ def given_up_before_ready() -> Fleet:
     fleet = running(stages=3, steps=20)
     fleet.until(lambda: committed(fleet, 2))
     fleet.kill("a1")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     fleet.run_wire()
     fleet.restart()
     early = fleet.agents[AgentId("a0")]
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.tell(a.Connected(replace(early.hello, fence=early.executor.fence), b"a0"))
     fleet.tell(a.Lost(early.name, confirmed=False, evidence="unreachable"))
     return fleet
@@ -333,7 +335,7 @@ def test_what_is_said_once_by_one_that_was_given_up_counts_when_it_is_asked_agai
     fleet = given_up_before_ready()
     fleet.receive(AgentId("a0"), fleet.agents[AgentId("a0")].ready)
     fleet.connect(fleet.agents[AgentId("a2")])
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
     fleet.wait(6.0)
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -348,9 +350,9 @@ def test_one_that_was_given_up_and_will_go_away_hands_over(when: str) -> None:
     fleet.tell(a.Lost(A1, confirmed=False, evidence="unreachable"))
     if when == "as it is given up":
         fleet.receive(A1, Notice(600.0, "spot"))
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
     fleet.add("n1", "z1")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
     fleet.idle(5.5)
     if when == "when it is asked again":
         fleet.receive(A1, Notice(600.0, "spot"))
@@ -379,9 +381,9 @@ def test_how_long_a_holder_is_waited_for_does_not_depend_on_how_often_that_has_h
         step = max(step for _, step in fleet.commits) if fleet.commits else 0
         fleet.until(lambda step=step: committed(fleet, step + 3))
         fleet.tell(a.Lost(A1, confirmed=False, evidence="unreachable"))
-        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
         fleet.idle(5.5)
-        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert fleet.arbiter.durable.attempt == 0
 
 
@@ -389,12 +391,14 @@ def test_newcomers_do_not_put_off_that_a_holder_is_asked_again() -> None:
     fleet = running(stages=4, steps=200, mode=RedundancyMode.NONE)
     fleet.until(lambda: committed(fleet, 2))
     fleet.tell(a.Lost(AgentId("a3"), confirmed=False, evidence="unreachable"))
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.HOLDING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
     for i in range(4):
         fleet.idle(3.0)
         fleet.add(f"n{i}", f"z{i % 2}")
-        fleet.until(lambda: fleet.arbiter.status().phase in (a.Phase.HOLDING, a.Phase.RUNNING))
-    assert fleet.arbiter.status().phase is a.Phase.RUNNING
+        fleet.until(
+            lambda: fleet.arbiter.status().phase in (a.ArbiterPhase.HOLDING, a.ArbiterPhase.RUNNING)
+        )
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
     assert fleet.arbiter.durable.attempt == 0
 
 
@@ -402,7 +406,7 @@ def test_newcomers_do_not_put_off_that_a_holder_is_asked_again() -> None:
 def test_a_leaver_that_was_given_up_is_asked_when_all_others_are_dead(is_first: bool) -> None:
     fleet = running(pipelines=2, stages=1, steps=200)
     fleet.until(lambda: committed(fleet, 2))
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: bool(fleet.arbiter.status().leaving))
     plan = fleet.arbiter.status().plan
     assert plan is not None
@@ -432,7 +436,7 @@ def test_a_spare_that_was_silent_counts_again_when_it_is_heard() -> None:
     fleet.receive(spare.name, fleet.beat)
     assert spare.name in fleet.arbiter.status().standby
     fleet.kill("a1")
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     plan = fleet.arbiter.status().plan
     assert plan is not None
     assert spare.name in plan.live
@@ -482,8 +486,8 @@ def test_a_new_leader_goes_on_where_the_members_are() -> None:
     fleet = running(pipelines=2, stages=2, steps=6)
     fleet.until(lambda: committed(fleet, 2))
     fleet.restart()
-    fleet.tell(a.Goal(2))
-    assert fleet.arbiter.status().phase is a.Phase.RETURNING
+    fleet.tell(a.DesiredState(2))
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.RETURNING
     fleet.reconnect()
     fleet.run()
     assert fleet.over is not None

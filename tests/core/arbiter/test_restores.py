@@ -124,7 +124,7 @@ def test_a_file_that_repairs_a_layer_and_cannot_be_read_is_passed_over(is_known:
     survivor = next(iter(fleet.agents))
     if is_known:  # said before the plan was there
         fleet.receive(survivor, bad)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     fleet.receive(survivor, bad)
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1)
     restored = fleet.arbiter.durable.manifest
@@ -148,7 +148,7 @@ def test_a_final_checkpoint_that_a_new_leader_cannot_read_is_written_again() -> 
     executors = [agent.executor for agent in fleet.agents.values()]
     fleet.until(lambda: any(x.running and x.running.op is Op.SEAL for x in executors))
     fleet.restart()
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.reconnect()
     for name in sorted(fleet.agents):  # all of them look at the folder
         fleet.agents[name].executor.unsaved({4})
@@ -166,5 +166,5 @@ def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
     fleet.until(lambda: committed(fleet, 3))
     for name in list(fleet.agents):
         fleet.kill(name)
-    text = next(r.message for r in fleet.records if r.reason is a.Happening.RESTORING)
+    text = next(r.message for r in fleet.records if r.reason is a.EventReason.RESTORING)
     assert "attempt 1 from the start: 4 committed steps are repeated" in text

@@ -10,12 +10,12 @@ from .fleet import Fleet, spec
 
 
 def resumptions(fleet: Fleet) -> list[str]:
-    return [r.message for r in fleet.records if r.reason is a.Happening.RESUMED]
+    return [r.message for r in fleet.records if r.reason is a.EventReason.RESUMED]
 
 
 def test_the_pause_is_told_once_for_each_change() -> None:
     fleet = Fleet(spec(pipelines=2, stages=2, steps=40))
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.add_grid(2, 2)
     fleet.tell(a.Tick())
     fleet.until(lambda: len(resumptions(fleet)) == 1)
@@ -33,12 +33,12 @@ def test_the_pause_is_told_once_for_each_change() -> None:
 
 def test_a_commit_that_was_under_way_ends_no_pause() -> None:
     fleet = Fleet(spec(pipelines=2, stages=2, steps=40))
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.add_grid(2, 2)
     fleet.until(lambda: (0, 3) in fleet.commits)
     told = len(resumptions(fleet))
     fleet.kill("a1")
-    assert fleet.arbiter.status().phase is a.Phase.COLLECTING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
     newest = fleet.arbiter.status().committed
     assert newest is not None
     fleet.receive(AgentId("a0"), Progress(CommitRecord(newest.step + 1)))

@@ -24,7 +24,7 @@ from .fleet import Fleet, spec
 def started(pipelines: int = 1, stages: int = 2, **options: object) -> Fleet:
     fleet = Fleet(spec(pipelines=pipelines, stages=stages, **options), layers=stages)  # type: ignore[arg-type]
     fleet.add_grid(pipelines, stages)
-    fleet.tell(a.Goal(pipelines))
+    fleet.tell(a.DesiredState(pipelines))
     return fleet
 
 
@@ -56,12 +56,12 @@ def test_nothing_starts_without_a_goal() -> None:
     fleet = Fleet(spec())
     fleet.add_grid(1, 2)
     fleet.run()
-    assert fleet.arbiter.status().phase is a.Phase.WAITING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.WAITING
 
 
 def test_too_few_agents_are_waited_for() -> None:
     fleet = Fleet(spec())
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.add("a0", "z0")
     fleet.run()
     assert "1 agents are ready" in fleet.arbiter.status().detail
@@ -69,13 +69,13 @@ def test_too_few_agents_are_waited_for() -> None:
 
 def test_who_was_silent_before_the_start_counts_again_when_it_is_heard() -> None:
     fleet = Fleet(spec(steps=4))
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.add("a0", "z0")
     fleet.run()
     fleet.tell(a.Lost(AgentId("a0"), False, "not heard of"))
     fleet.add("a1", "z1")
     fleet.run_wire()
-    assert fleet.arbiter.status().phase is a.Phase.WAITING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.WAITING
     fleet.wait(1.0)  # a heartbeat of each, and ticks
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -83,19 +83,19 @@ def test_who_was_silent_before_the_start_counts_again_when_it_is_heard() -> None
 
 def test_neighbours_in_one_zone_do_not_start() -> None:
     fleet = Fleet(spec())
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.add("a0", "z0")
     fleet.add("a1", "z0")
     fleet.run()
-    assert fleet.arbiter.status().phase is a.Phase.WAITING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.WAITING
 
 
 def test_expected_agents_are_given_a_while() -> None:
     fleet = Fleet(spec(pipelines=2, stages=1), layers=1)
-    fleet.tell(a.Goal(2, expected=frozenset({"a0", "a1"})))  # type: ignore[arg-type]
+    fleet.tell(a.DesiredState(2, expected=frozenset({"a0", "a1"})))  # type: ignore[arg-type]
     fleet.add("a0", "z0")
     fleet.run()
-    assert fleet.arbiter.status().phase is a.Phase.WAITING
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.WAITING
     fleet.wait(11.0)
     assert fleet.over is not None
 
@@ -113,7 +113,7 @@ def test_an_unfit_agent_fails_a_job_that_never_ran(
     ready: dict[str, object], reason: str, words: str
 ) -> None:
     fleet = Fleet(spec())
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.add("a0", "z0")
     fleet.add("a1", "z1", **ready)
     fleet.run()
@@ -124,7 +124,7 @@ def test_an_unfit_agent_fails_a_job_that_never_ran(
 
 def test_an_unfit_newcomer_is_sent_away_from_a_running_job() -> None:
     fleet = started(steps=40)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     fleet.add("b0", "z0", fingerprint=Fingerprint(code="other"))
     fleet.until(lambda: "b0" in fleet.dismissed)
     assert fleet.over is None
@@ -134,7 +134,7 @@ def test_the_term_is_durable_before_the_first_stop() -> None:
     fleet = Fleet(spec())
     fleet.hold_persists = True
     fleet.add_grid(1, 2)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.run()
     assert not orders(fleet, Stop)
     assert fleet.persists[-1].durable.term == 1
@@ -144,7 +144,7 @@ def test_the_term_is_durable_before_the_first_stop() -> None:
 
 def test_a_plan_is_durable_before_its_directives() -> None:
     fleet = started()
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.PLANNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
     fleet.hold_persists = True
     fleet.run()
     plan = fleet.arbiter.status().plan
@@ -158,21 +158,21 @@ def test_a_plan_is_durable_before_its_directives() -> None:
 
 def test_a_newer_leader_silences_this_one() -> None:
     fleet = started(steps=40)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     hello = Hello("x", "x", "x", "z0", "x", "x:1", "x:2", fence=Fence(0, 2, 1))  # type: ignore[arg-type]
     fleet.tell(a.Connected(hello, b""))
-    assert fleet.records[-1].reason is a.Happening.LEADERSHIP_LOST
+    assert fleet.records[-1].reason is a.EventReason.LEADERSHIP_LOST
     assert fleet.arbiter.handle(a.Tick(), 99.0) == []
 
 
 def test_an_arbiter_of_an_old_term_is_born_silent() -> None:
     fleet = Fleet(spec(), durable=Durable(term=7))
-    assert fleet.arbiter.handle(a.Goal(1), 0.0) == []
+    assert fleet.arbiter.handle(a.DesiredState(1), 0.0) == []
 
 
 def test_strangers_are_not_listened_to() -> None:
     fleet = started(steps=40)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     before = fleet.arbiter.status()
     fleet.receive("stranger", Progress(CommitRecord(30)))  # type: ignore[arg-type]
     assert fleet.arbiter.status() == before
@@ -180,8 +180,8 @@ def test_strangers_are_not_listened_to() -> None:
 
 def test_equal_goals_change_nothing() -> None:
     fleet = started(steps=40)
-    fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     fence = fleet.arbiter.fence
     fleet.now += 60.0
-    fleet.tell(a.Goal(1, expected=frozenset({"b"})))  # type: ignore[arg-type]
+    fleet.tell(a.DesiredState(1, expected=frozenset({"b"})))  # type: ignore[arg-type]
     assert fleet.arbiter.fence == fence

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import ConditionType, Phase, Reason
+from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
 from bamboo_core.controller import lifecycle
@@ -57,18 +57,18 @@ def condition(found: JobStatus, kind: ConditionType) -> Condition:
 @pytest.mark.parametrize(
     ("pods", "training", "memory", "suspend", "phase"),
     [
-        ((), TrainingView(), Memory(), False, Phase.PENDING),
-        ((pod(phase=PodPhase.PENDING),), TrainingView(), Memory(), False, Phase.PENDING),
-        (PODS, TrainingView(), Memory(), False, Phase.STARTING),
-        (PODS, TRAINING, Memory(), False, Phase.RUNNING),
-        (PODS, TrainingView(planned=True, recovering=True), Memory(), False, Phase.RECOVERING),
-        (PODS, TrainingView(committed=3), Memory(trained=True), False, Phase.RECOVERING),
-        (PODS, TrainingView(committed=3, attempt=1), Memory(), False, Phase.STARTING),
-        ((), TrainingView(committed=3, attempt=1), Memory(), False, Phase.PENDING),
-        (PODS, TRAINING, Memory(), True, Phase.SUSPENDING),
-        ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, Phase.SUSPENDED),
-        (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, Phase.COMPLETE),
-        (PODS, TRAINING, Memory(terminal=Outcome.FAILED), True, Phase.FAILED),
+        ((), TrainingView(), Memory(), False, JobPhase.PENDING),
+        ((pod(phase=PodPhase.PENDING),), TrainingView(), Memory(), False, JobPhase.PENDING),
+        (PODS, TrainingView(), Memory(), False, JobPhase.STARTING),
+        (PODS, TRAINING, Memory(), False, JobPhase.RUNNING),
+        (PODS, TrainingView(planned=True, recovering=True), Memory(), False, JobPhase.RECOVERING),
+        (PODS, TrainingView(committed=3), Memory(trained=True), False, JobPhase.RECOVERING),
+        (PODS, TrainingView(committed=3, attempt=1), Memory(), False, JobPhase.STARTING),
+        ((), TrainingView(committed=3, attempt=1), Memory(), False, JobPhase.PENDING),
+        (PODS, TRAINING, Memory(), True, JobPhase.SUSPENDING),
+        ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, JobPhase.SUSPENDED),
+        (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, JobPhase.COMPLETE),
+        (PODS, TRAINING, Memory(terminal=Outcome.FAILED), True, JobPhase.FAILED),
     ],
 )
 def test_phase(
@@ -76,7 +76,7 @@ def test_phase(
     training: TrainingView,
     memory: Memory,
     suspend: bool,
-    phase: Phase,
+    phase: JobPhase,
 ) -> None:
     assert status(*pods, training=training, memory=memory, suspend=suspend).phase is phase
 

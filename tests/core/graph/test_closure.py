@@ -157,7 +157,7 @@ def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
 
 def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
     plan = goals(1, 2, microbatches=4, leaf_size=4, replica=True)
-    leaver, heir = name(0, 1), name(0, 0)
+    leaver, new_owner = name(0, 1), name(0, 0)
     holdings = settled(plan)
     cut = plan.cut[1]
     items = {Item(Kind.ACT, 1, *cut, m) for m in (2, 3)} | {Item(Kind.PART, 1, *cut, 0, 2)}
@@ -165,9 +165,9 @@ def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
     holdings[leaver] = replace(holdings[leaver], items=frozenset(items))
     changed = replace(
         plan,
-        wants={heir: ((0, 2),)},
-        assignment=dict.fromkeys(plan.assignment, heir),
-        rushed=frozenset({leaver}),
+        wants={new_owner: ((0, 2),)},
+        assignment=dict.fromkeys(plan.assignment, new_owner),
+        short_notice=frozenset({leaver}),
     )
     graph = missing(changed, holdings)
     deep = [t.instruction for t in ops(graph, *COMPUTE) if t.instruction.lo == 1]
@@ -188,13 +188,13 @@ def test_a_leaver_goes_after_the_commit():
     assert end in graph.tasks[leave]
 
 
-@pytest.mark.parametrize("is_rushed", [False, True])
-def test_nobody_leaves_in_the_epilogue_before_all_have_finished(is_rushed):
+@pytest.mark.parametrize("is_on_short_notice", [False, True])
+def test_nobody_leaves_in_the_epilogue_before_all_have_finished(is_on_short_notice):
     """There is no commit that would prove that what a leaver has sent is there."""
     plan = goals(1, 2, target=3, last=3)
     leaver = name(0, 1)
-    rushed = frozenset({leaver}) if is_rushed else frozenset()
-    rest = replace(plan, wants={name(0, 0): ((0, 2),)}, rushed=rushed)
+    short_notice = frozenset({leaver}) if is_on_short_notice else frozenset()
+    rest = replace(plan, wants={name(0, 0): ((0, 2),)}, short_notice=short_notice)
     assert not ops(missing(rest, settled(plan)), Op.EXIT)
 
 

@@ -18,7 +18,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Op
 from bamboo_core.placement.plan import layers_of, ranges_of, wants
 from bamboo_core.planning import planner, requests
-from bamboo_core.protocol.messages import CommitRecord, LayerCost, Manifest, Notice, Report
+from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost, Manifest, Notice
 from bamboo_core.scheduling import dry_run
 
 A0, A1, A2 = AgentId("a0"), AgentId("a1"), AgentId("a2")
@@ -30,12 +30,12 @@ def request_of(
     """The last request of a job whose agent was killed after so many events."""
     fleet = Fleet(job, layers=layers)
     fleet.add_grid(job.pipelines.count, job.pipelines.stages)
-    fleet.tell(a.Goal(job.pipelines.count))
+    fleet.tell(a.DesiredState(job.pipelines.count))
     if kill:
         while fleet.events < after:
             assert fleet.step()
         fleet.kill(kill)
-        fleet.until(lambda: fleet.arbiter.status().phase is a.Phase.RUNNING)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     else:
         fleet.until(lambda: bool(fleet.requests))
     return fleet.requests[-1]
@@ -126,7 +126,7 @@ def test_every_layer_is_wanted_and_every_peer_is_known(after: int, victim: str) 
 def test_another_number_of_stages_is_another_cut_from_the_next_step_on() -> None:
     fleet = Fleet(spec(pipelines=2, stages=2, steps=9))
     fleet.add_grid(2, 2)
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.until(lambda: fleet.events > 80)
     fleet.kill("a3")
     fleet.until(lambda: len(fleet.requests) == 2)
@@ -142,7 +142,7 @@ def stopped(job: JobSpec, versions: dict[str, dict[int, int]], step: int) -> req
     request = request_of(job)
     commit = CommitRecord(step - 1)
     reports = {
-        AgentId(name): Report(
+        AgentId(name): AgentReport(
             Fence(0, 1, 2), Fence(0, 1, 1), held, frozenset(), (commit,), step - 1
         )
         for name, held in versions.items()
@@ -176,7 +176,7 @@ def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
 
 def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
     """Neither at the start nor at the file of the attempt: how much was committed is not known."""
-    new = Report(Fence(0, 1, 2), Fence(), {}, frozenset())
+    new = AgentReport(Fence(0, 1, 2), Fence(), {}, frozenset())
     request = stopped(spec(), {"a0": {}, "a1": {}}, 2)
     request = replace(request, reports=dict.fromkeys(request.reports, new))
     for base in (-1, 1):
@@ -231,9 +231,9 @@ def test_a_copy_goes_to_who_lacks_a_layer() -> None:
 
 def test_a_leaver_in_a_hurry_only_sends() -> None:
     request = request_of(spec(stages=3, steps=4), kill="a2", after=60, layers=3)
-    hurried = replace(request, draining=frozenset({A1}), rushed=frozenset({A1}))
+    hurried = replace(request, draining=frozenset({A1}), short_notice=frozenset({A1}))
     result = decide(hurried)
-    assert (result.plan.leaving, result.plan.rushed) == ((A1,), (A1,))
+    assert (result.plan.leaving, result.plan.short_notice) == ((A1,), (A1,))
     ops = {x.op for x in result.directives[A1].resume}
     assert not ops & (COMPUTE | {Op.VOTE})
     assert result.directives[A1].resume[-1].op is Op.EXIT
@@ -315,7 +315,7 @@ def test_who_leaves_keeps_up_what_it_holds_until_the_step_is_committed() -> None
     they are not lost if those die who have just got them."""
     fleet = Fleet(spec(steps=9, mode=RedundancyMode.NONE))
     fleet.add_grid(1, 2)
-    fleet.tell(a.Goal(1))
+    fleet.tell(a.DesiredState(1))
     fleet.until(lambda: fleet.events > 60)
     fleet.add_grid(1, 2, "b")
     fleet.receive(A0, Notice(60.0, "asked to go"))

@@ -6,7 +6,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse
 from bamboo_core.protocol.effects import Drop, ProtocolError, Run, Say, StepEnded, Transmit
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import CommitRecord, Directive, Finished, Left, Report, Stop
+from bamboo_core.protocol.messages import AgentReport, CommitRecord, Directive, Finished, Left, Stop
 
 BATCH = BatchShape(2, 1, 1)
 ME, PEER = AgentId("a"), AgentId("b")
@@ -26,7 +26,7 @@ def started(resume, **options):
 
 
 def reports(effects):
-    return [e.message for e in effects if isinstance(e, Say) and isinstance(e.message, Report)]
+    return [e.message for e in effects if isinstance(e, Say) and isinstance(e.message, AgentReport)]
 
 
 def runs(effects):

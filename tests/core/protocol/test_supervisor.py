@@ -11,6 +11,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol import supervisor as m
 from bamboo_core.protocol.messages import (
+    AgentReport,
     Cause,
     CommitRecord,
     Directive,
@@ -27,7 +28,6 @@ from bamboo_core.protocol.messages import (
     Ready,
     Reconnect,
     Release,
-    Report,
     Sealed,
     Stop,
     Suspicion,
@@ -51,8 +51,8 @@ def directive(fence: Fence) -> Directive:
     )
 
 
-def report(fence: Fence) -> Report:
-    return Report(fence, Fence(), {}, frozenset())
+def report(fence: Fence) -> AgentReport:
+    return AgentReport(fence, Fence(), {}, frozenset())
 
 
 def fresh() -> m.Member:

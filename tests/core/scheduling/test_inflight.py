@@ -37,11 +37,11 @@ def plan(wants=((0, 2), (2, 4))):
         step_cut=((0, 2), (2, 4)),
         live=(A, B),
         leaving=(),
-        rushed=(),
+        short_notice=(),
         wants={A: (wants[0],), B: (wants[1],)},
         coordinator=A,
         batch=BatchShape(8, 1, 1),
-        learns={},
+        learners={},
     )
 
 

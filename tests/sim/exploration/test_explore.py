@@ -76,7 +76,7 @@ SLICES = [
     ("crowds", THREE_ZONES),
     ("moves", MOVING),
     ("heirs", HEIRS),
-    ("lessons", LEARNING),
+    ("learners", LEARNING),
     ("regrids", TURNING),
     ("restores", SAVING),
     ("suspensions", SLEEPING),

@@ -1,4 +1,4 @@
-"""What the campaign of kill points wishes, counts, and does next."""
+"""What the campaign of kill points options, counts, and does next."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def benchmark() -> Iterator[dict[str, Any]]:
 
 
 def test_every_instruction_of_every_seat_is_wished_once_at_each_moment() -> None:
-    points = [point for (point,) in ONE_PIPELINE.strikes]
+    points = [point for (point,) in ONE_PIPELINE.faults]
     assert len(set(points)) == len(points) == 4 * len(MOMENTS) * (3 * 8 + 5)
-    commits = [point for (point,) in COMMITTING.strikes if point.instruction == COMMIT]
-    assert len(set(commits)) == 6 * len(MOMENTS) == len(COORDINATOR.strikes)
-    assert {point.instruction for (point,) in COMMITTING.strikes if point.pipeline == 1} == {
+    commits = [point for (point,) in COMMITTING.faults if point.instruction == COMMIT]
+    assert len(set(commits)) == 6 * len(MOMENTS) == len(COORDINATOR.faults)
+    assert {point.instruction for (point,) in COMMITTING.faults if point.pipeline == 1} == {
         *("FOLD m7", "REDUCE m1", "VOTE", "COMMIT", "UPDATE")
     }
 
 
 def test_two_who_die_in_one_step_leave_a_copy_of_every_layer() -> None:
-    assert all(one.stage != other.stage for one, other in TWO_DEATHS.strikes)
-    assert len(set(TWO_DEATHS.strikes)) == len(TWO_DEATHS.strikes)
+    assert all(one.stage != other.stage for one, other in TWO_DEATHS.faults)
+    assert len(set(TWO_DEATHS.faults)) == len(TWO_DEATHS.faults)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +65,14 @@ def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_where_the_last_one_was_ended(benchmark: dict[str, Any]) -> None:
-    wished = {ONE_PIPELINE: ONE_PIPELINE.strikes[:7]}
-    done, failed = (benchmark["written"](ONE_PIPELINE.strikes[at : at + 3]) for at in (0, 3))
+    wished = {ONE_PIPELINE: ONE_PIPELINE.faults[:7]}
+    done, failed = (benchmark["written"](ONE_PIPELINE.faults[at : at + 3]) for at in (0, 3))
     samples = [
-        {"ordeal": "one_pipeline", "strikes": done, "deaths": [x for (x,) in done], "seconds": 1.0},
-        {"ordeal": "one_pipeline", "strikes": failed, "failure": "bits", "seconds": 1.0},
+        {"ordeal": "one_pipeline", "faults": done, "deaths": [x for (x,) in done], "seconds": 1.0},
+        {"ordeal": "one_pipeline", "faults": failed, "failure": "bits", "seconds": 1.0},
     ]
     slices = benchmark["pending"](samples, wished, 3)
-    assert [len(strikes) for _, strikes in slices] == [3, 1]
+    assert [len(faults) for _, faults in slices] == [3, 1]
     assert benchmark["written"](slices[0][1]) == failed
     found = benchmark["figures"](samples, {"one_pipeline": wished[ONE_PIPELINE]})
     assert (found["one_pipeline_wished"], found["one_pipeline_survived"]) == (7, 3)

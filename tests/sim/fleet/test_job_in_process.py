@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.events import Happening
+from bamboo_core.arbiter.events import EventReason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local import LocalFleet, NurseryProcess
+from bamboo_sim.protocol.fleet.local import ForkServerProcess, LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -36,27 +36,27 @@ class Result:
 async def result(fleet: LocalFleet) -> Result:
     """Wait for the end, check what must hold of every run."""
     over = await fleet.over()
-    assert over.outcome is Outcome.COMPLETE, fleet.story()
+    assert over.outcome is Outcome.COMPLETE, fleet.record()
     assert fleet.divergences() == []
     return Result(repr(fleet.history()), fleet.weights())
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryProcess]:
-    process = NurseryProcess(tmp_path_factory.mktemp("nursery") / "socket")
+def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerProcess]:
+    process = ForkServerProcess(tmp_path_factory.mktemp("forkserver") / "socket")
     process.start()
     yield process
     process.stop()
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, nursery: NurseryProcess) -> Result:
-    return asyncio.run(_undisturbed(tmp_path_factory.mktemp("undisturbed"), nursery))
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServerProcess) -> Result:
+    return asyncio.run(_undisturbed(tmp_path_factory.mktemp("undisturbed"), forkserver))
 
 
-async def _undisturbed(folder: Path, nursery: NurseryProcess) -> Result:
+async def _undisturbed(folder: Path, forkserver: ForkServerProcess) -> Result:
     job = tiny_gpt(folder, pipelines=2, stages=2)
-    async with LocalFleet(job, folder / "fleet", nursery=nursery) as fleet:
+    async with LocalFleet(job, folder / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(names(4))
         found = await result(fleet)
         assert set(fleet.exits.values()) == {0}
@@ -71,17 +71,17 @@ def assert_equal(found: Result, expected: Result) -> None:
 
 
 @pytest.fixture
-async def fleet(tmp_path: Path, nursery: NurseryProcess) -> AsyncIterator[LocalFleet]:
+async def fleet(tmp_path: Path, forkserver: ForkServerProcess) -> AsyncIterator[LocalFleet]:
     """Two pipelines of two stages, running."""
     job = tiny_gpt(tmp_path, pipelines=2, stages=2)
-    async with LocalFleet(job, tmp_path / "fleet", nursery=nursery) as running:
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as running:
         await running.add(names(4))
         await running.committed(1)
         yield running
 
 
 def assert_nothing_restored(fleet: LocalFleet) -> None:
-    assert all(record.reason is not Happening.RESTORING for _, record in fleet.lead.records)
+    assert all(record.reason is not EventReason.RESTORING for _, record in fleet.lead.records)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
@@ -121,13 +121,13 @@ async def test_all_copies_of_a_stage_mean_a_restore(fleet: LocalFleet, undisturb
     fleet.kill(*(pipeline[0] or "" for pipeline in plan.pipelines))
     await fleet.add({"new-0": "zone-a", "new-1": "zone-b"})
     assert_equal(await result(fleet), undisturbed)
-    assert any(record.reason is Happening.RESTORING for _, record in fleet.lead.records)
+    assert any(record.reason is EventReason.RESTORING for _, record in fleet.lead.records)
 
 
 async def test_a_frozen_pod_is_found_by_its_silence(fleet: LocalFleet, undisturbed: Result) -> None:
     frozen_at = time.monotonic()
     fleet.freeze("agent-1")
-    await fleet.until(lambda: fleet.recorded(Happening.STOPPED, after=frozen_at), "a stop")
+    await fleet.until(lambda: fleet.recorded(EventReason.STOPPED, after=frozen_at), "a stop")
     assert time.monotonic() - frozen_at < 4.0
     await fleet.until(lambda: fleet.lead.over is not None, "the end of the job")
     fleet.thaw("agent-1")
@@ -145,10 +145,10 @@ async def test_a_noticed_pod_changes_nothing(fleet: LocalFleet, undisturbed: Res
 
 
 async def test_a_noticed_pod_hands_over_to_a_standby(
-    tmp_path: Path, nursery: NurseryProcess
+    tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
     job = tiny_gpt(tmp_path, pipelines=2, stages=2, steps=1_000_000)
-    async with LocalFleet(job, tmp_path / "fleet", nursery=nursery) as fleet:
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(names(5))
         await fleet.until(lambda: len(fleet.status().ready) == 5, "five agents", deadline_s=90.0)
         await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_sim.protocol.fleet.local import NurseryProcess
+from bamboo_sim.protocol.fleet.local import ForkServerProcess
 from bamboo_sim.protocol.fleet.survival import (
     COMMITTING,
     COORDINATOR,
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NurseryProcess]:
-    process = NurseryProcess(tmp_path_factory.mktemp("nursery") / "socket")
+def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerProcess]:
+    process = ForkServerProcess(tmp_path_factory.mktemp("forkserver") / "socket")
     process.start()
     yield process
     process.stop()
@@ -40,7 +40,7 @@ def chosen(ordeal: Ordeal, count: int) -> list[Points]:
     """A sample that is the same for the same commit, or for $BAMBOO_KILL_SEED."""
     command = ["git", "rev-parse", "HEAD"]
     head = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return random.Random(os.environ.get("BAMBOO_KILL_SEED", head)).sample(ordeal.strikes, count)
+    return random.Random(os.environ.get("BAMBOO_KILL_SEED", head)).sample(ordeal.faults, count)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def chosen(ordeal: Ordeal, count: int) -> list[Points]:
     ],
 )
 async def test_no_bit_changes(
-    tmp_path: Path, nursery: NurseryProcess, ordeal: Ordeal, count: int
+    tmp_path: Path, forkserver: ForkServerProcess, ordeal: Ordeal, count: int
 ) -> None:
-    survived = await survive(tmp_path, nursery, ordeal, chosen(ordeal, count))
-    assert len(survived.strikes) == count
+    survived = await survive(tmp_path, forkserver, ordeal, chosen(ordeal, count))
+    assert len(survived.faults) == count

@@ -36,7 +36,7 @@ async def _run(folder: Path) -> None:
         fleet.kill(VICTIM)
         await fleet.add({"new-0": "zone-b"})
         over = await fleet.over(deadline_s=100.0)
-        assert over.outcome is Outcome.COMPLETE, fleet.story()
+        assert over.outcome is Outcome.COMPLETE, fleet.record()
 
 
 def entries(path: Path) -> list[Line]:

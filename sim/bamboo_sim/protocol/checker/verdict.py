@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ComputePlan, Phase
+from bamboo_core.arbiter.events import ArbiterPhase, ComputePlan
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import layers_of
@@ -30,8 +30,8 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
     """No layer is called lost of which an agent that reported holds a usable version."""
     if not world.losses:
         raise Violation(f"layers {fatal.layers} are lost though nobody died")
-    # a rushed leaver does not vote, so the commit that it waits for may leave it behind
-    lasting = wanted.request.reports.keys() - wanted.request.rushed
+    # a leaver on short notice does not vote, so the commit that it waits for may leave it behind
+    lasting = wanted.request.reports.keys() - wanted.request.short_notice
     is_known = wanted.request.has_voter
     for agent in sorted(lasting) if is_known and not world.has_cuts else ():
         node = world.nodes.get(agent)
@@ -174,7 +174,7 @@ def _is_somebody_asked_again(world: World) -> bool:
     """Whether the job waits to ask those again whom it gave up by mistake; ever more rarely."""
     rounds = world.arbiter._rounds
     given_up = any(d.known and d.known.is_connected for d in rounds.doubted.values())
-    return world.is_misled and rounds.phase is Phase.HOLDING and given_up
+    return world.is_misled and rounds.phase is ArbiterPhase.HOLDING and given_up
 
 
 def _standing(world: World) -> str:

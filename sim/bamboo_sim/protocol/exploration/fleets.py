@@ -102,7 +102,7 @@ def handovers(base: History, part: Part = WHOLE) -> Branches:
         yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
 
 
-def lessons(base: History, part: Part = WHOLE) -> Branches:
+def learners(base: History, part: Part = WHOLE) -> Branches:
     """A newcomer gets its copies while the others train; it, a source or the operator dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
     for n, at in enumerate(walk(base, part), part.turn):

@@ -23,8 +23,8 @@ SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
 SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
-LEARNING = Job(2, 2, 2, steps=8, spares=1, learns=True)
-LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learns=True)
+LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
+LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learners=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 SPLIT = Job(2, 3, 4, spares=1, profiled=True)
@@ -70,7 +70,7 @@ def runs() -> list[tuple[str, Job, float]]:
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     for job in (LEARNING, LEARNERS):
-        out += [("lessons", job, 2.0), ("fuzz", job, 1.0)]
+        out += [("learners", job, 2.0), ("fuzz", job, 1.0)]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]

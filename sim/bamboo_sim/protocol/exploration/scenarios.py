@@ -73,7 +73,7 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "heirs": fleets.heirs,
     "handovers": fleets.handovers,
     "regrids": fleets.regrids,
-    "lessons": fleets.lessons,
+    "learners": fleets.learners,
     "forks": restores.forks,
     "suspensions": restores.suspensions,
     "shrinks": losses.shrinks,

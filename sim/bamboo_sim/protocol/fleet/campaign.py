@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from bamboo_core.arbiter.events import Phase
+from bamboo_core.arbiter.events import ArbiterPhase
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import parse_instruction
 from bamboo_sim.protocol.fleet.local import LocalFleet
@@ -43,7 +43,7 @@ def name_of(text: str, own: Range) -> str:
 
 
 @dataclass(frozen=True)
-class Strike:
+class ScheduledFault:
     """What has happened: at ``step``, agents died at these points, first at ``died_at``
     (time.monotonic()). seats: the names of all that each victim runs in a step."""
 
@@ -66,7 +66,7 @@ class Campaign:
         status = fleet.status()
         plan = status.plan
         return (
-            status.phase is Phase.RUNNING
+            status.phase is ArbiterPhase.RUNNING
             and plan is not None
             and len(plan.pipelines) == fleet.spec.pipelines.count
             and not plan.holes
@@ -82,11 +82,11 @@ class Campaign:
         await fleet.committed(step)
         return step
 
-    async def strike(self, *points: Point) -> Strike:
+    async def fault(self, *points: Point) -> ScheduledFault:
         """All points' holders die in one step; wait for the commit of the next one.
 
         Who does not get to its instruction, because of another death, dies when that step is over,
-        and is not among the strike's points.
+        and is not among the fault's points.
         """
         fleet = self.fleet
         for point in points:
@@ -101,8 +101,8 @@ class Campaign:
         for agent, point in victims.items():
             fleet.die(agent, point.moment, f"{ran[agent][point.instruction]} @{when}")
         died = await self._deaths(victims, when)
-        struck = tuple(victims[agent] for agent in died)
-        return Strike(when, struck, min(died.values()), tuple(map(tuple, ran.values())))
+        hit = tuple(victims[agent] for agent in died)
+        return ScheduledFault(when, hit, min(died.values()), tuple(map(tuple, ran.values())))
 
     async def _deaths(self, victims: dict[AgentId, Point], when: int) -> dict[AgentId, float]:
         """Wait for the step after ``when``; when those died who came to their points."""
@@ -112,7 +112,7 @@ class Campaign:
             f"death at {' and '.join(map(str, victims.values()))} @{when}",
         )
         died = {agent: at for agent in victims if (at := fleet.died_at(agent))}
-        assert died, f"nobody died at {victims} @{when}\n{fleet.story()}"
+        assert died, f"nobody died at {victims} @{when}\n{fleet.record()}"
         fleet.kill(*(victims.keys() - died.keys()))
         await fleet.until(lambda: victims.keys() <= fleet.exits.keys(), f"ends of {victims}")
         await fleet.committed(when + 1)
@@ -128,7 +128,7 @@ class Campaign:
             fleet.kill(agent)
             await fleet.until(lambda: agent in fleet.exits, f"the end of {agent}")
             await self.steady_step()
-        assert fleet.plan().coordinator == self._holder(point), fleet.story()
+        assert fleet.plan().coordinator == self._holder(point), fleet.record()
 
     async def _ran(self, agent: AgentId, point: Point, step: int) -> dict[str, str]:
         """All that the agent ran in ``step``, by name; it is known when the step has ended there,

@@ -1,4 +1,4 @@
-"""Stands where the worker's process would be: has the nursery fork the worker, ends as it does.
+"""Stands where the worker's process would be: has the forkserver fork the worker, ends as it does.
 
 Writes the worker's process id to ``$BAMBOO_FLEET_PIDS/AGENT``.
 """
@@ -19,23 +19,23 @@ from bamboo_sim.protocol.fleet.forkserver import MAX_REQUEST
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--agent", required=True)
-    for name in ("--fd", "--data-fd", "--page-fd"):
+    for name in ("--fd", "--data-fd", "--progress-fd"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args()
-    fds = [2, given.fd, given.data_fd, given.page_fd]
-    nursery = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    nursery.connect(os.environ["BAMBOO_FLEET_NURSERY"])
+    fds = [2, given.fd, given.data_fd, given.progress_fd]
+    forkserver = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    forkserver.connect(os.environ["BAMBOO_FLEET_FORKSERVER"])
     request = {
         "agent": given.agent,
         "environment": dict(os.environ),
         "supervisor": os.getppid(),
     }
-    socket.send_fds(nursery, [json.dumps(request).encode()], fds)
+    socket.send_fds(forkserver, [json.dumps(request).encode()], fds)
     for fd in fds:
         os.close(fd)
-    pid = json.loads(nursery.recv(MAX_REQUEST))["pid"]
+    pid = json.loads(forkserver.recv(MAX_REQUEST))["pid"]
     (Path(os.environ["BAMBOO_FLEET_PIDS"]) / given.agent).write_text(str(pid))
-    status = int(json.loads(nursery.recv(MAX_REQUEST))["status"])
+    status = int(json.loads(forkserver.recv(MAX_REQUEST))["status"])
     if status < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return status

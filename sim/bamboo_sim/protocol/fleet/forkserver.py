@@ -24,7 +24,7 @@ COMPARE_EVERY = 4
 """Steps between two comparisons of copies, so that short jobs have many."""
 
 
-class Nursery:
+class ForkServer:
     """Forks on request; one connection per child."""
 
     def __init__(self, path: str) -> None:
@@ -89,7 +89,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         setattr(worker, "Worker", obedient)  # noqa: B010  a name that worker has imported
         samples.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         copies.COMPARE_EVERY = COMPARE_EVERY
-        names = ("--fd", "--data-fd", "--page-fd")
+        names = ("--fd", "--data-fd", "--progress-fd")
         arguments = ["--agent", str(request["agent"])]
         for name, fd in zip(names, fds[1:], strict=True):
             arguments += [name, str(fd)]
@@ -106,9 +106,9 @@ def main() -> None:
 
     torch.set_num_threads(1)
     launch.die_with(int(sys.argv[2]))
-    nursery = Nursery(sys.argv[1])
+    forkserver = ForkServer(sys.argv[1])
     print("ready", flush=True)
-    nursery.serve()
+    forkserver.serve()
 
 
 if __name__ == "__main__":

@@ -23,11 +23,11 @@ from bamboo_core.arbiter.events import (
     ArbiterJob,
     ComputePlan,
     Connected,
+    DesiredState,
     Disconnected,
     Dismiss,
     Effect,
     Event,
-    Goal,
     Lost,
     Over,
     Persist,
@@ -86,7 +86,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self.said: list[Said] = []
         self.records: list[tuple[float, Record]] = []
         self.over: Over | None = None
-        self.goal = Goal(spec.pipelines.count)
+        self.goal = DesiredState(spec.pipelines.count)
         self.arbiter: Arbiter | None = None
         self._facts = "{}"
         self._dismiss = dismiss
@@ -122,7 +122,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     def tell(self, event: Event) -> None:
         """Feed the arbiter and do as it says."""
-        if isinstance(event, Goal):
+        if isinstance(event, DesiredState):
             self.goal = event
         if self.arbiter is not None:
             for effect in self.arbiter.handle(event, time.monotonic()):

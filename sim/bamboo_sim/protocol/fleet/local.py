@@ -28,7 +28,7 @@ import torch
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.supervisor.trace import divergences
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.events import ArbiterStatus, Happening, Over, Timing
+from bamboo_core.arbiter.events import ArbiterStatus, EventReason, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import CommitRecord, Ready
@@ -42,7 +42,7 @@ WORKER = "bamboo_sim.protocol.fleet.forked_worker"
 _T = TypeVar("_T")
 
 
-class NurseryProcess:
+class ForkServerProcess:
     """The forking server as a child of this process."""
 
     def __init__(self, socket: Path) -> None:
@@ -104,13 +104,13 @@ class LocalFleet:
         folder: Path,
         *,
         timing: Timing | None = None,
-        nursery: NurseryProcess | None = None,
+        forkserver: ForkServerProcess | None = None,
         sees_ends: bool = True,
         profiled: bool = True,
     ) -> None:
-        """``nursery``: one that several fleets share; without it the fleet has its own. sees_ends:
-        the arbiter is told at once that a process has ended, as a kubelet does in time; profiled:
-        see :class:`Lead`."""
+        """``forkserver``: one that several fleets share; without it the fleet has its own.
+        sees_ends: the arbiter is told at once that a process has ended, as a kubelet does in time;
+        profiled: see :class:`Lead`."""
         authority = Authority()
         self.spec = spec
         self.folder = folder
@@ -129,12 +129,12 @@ class LocalFleet:
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
         self._sees_ends = sees_ends
-        self._nursery = nursery or NurseryProcess(folder / "nursery")
-        self._owns_nursery = nursery is None
+        self._forkserver = forkserver or ForkServerProcess(folder / "forkserver")
+        self._owns_forkserver = forkserver is None
 
     async def __aenter__(self) -> LocalFleet:
-        if self._owns_nursery:
-            await asyncio.to_thread(self._nursery.start)
+        if self._owns_forkserver:
+            await asyncio.to_thread(self._forkserver.start)
         await self.lead.start()
         return self
 
@@ -151,8 +151,8 @@ class LocalFleet:
             await pod.process.wait()
             if pod.watcher is not None:
                 await pod.watcher
-        if self._owns_nursery:
-            self._nursery.stop()
+        if self._owns_forkserver:
+            self._forkserver.stop()
 
     # ------------------------------------------------------------ agents
 
@@ -189,7 +189,7 @@ class LocalFleet:
             "BAMBOO_GRACE_S": "10",
             "BAMBOO_HEALTH_PORT": "0",
             "BAMBOO_EVENT_LOG": str(self.folder / "events"),
-            "BAMBOO_FLEET_NURSERY": str(self._nursery.socket),
+            "BAMBOO_FLEET_FORKSERVER": str(self._forkserver.socket),
             "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),
             "BAMBOO_FLEET_ORDERS": str(self.folder / "orders"),
             "BAMBOO_FLEET_SAMPLES": str(self.folder / "samples"),
@@ -249,7 +249,7 @@ class LocalFleet:
         end = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end:
-                raise AssertionError(f"{what}: not within {deadline_s:g} s\n{self.story()}")
+                raise AssertionError(f"{what}: not within {deadline_s:g} s\n{self.record()}")
             await asyncio.sleep(0.005)
 
     async def planned(
@@ -293,14 +293,14 @@ class LocalFleet:
     def plan(self) -> Plan:
         """The newest plan."""
         plan = self.status().plan
-        assert plan is not None, self.story()
+        assert plan is not None, self.record()
         return plan
 
     def said(self, kind: type[_T]) -> list[_T]:
         """All that agents have said of this kind."""
         return [said.message for said in self.lead.said if isinstance(said.message, kind)]
 
-    def recorded(self, reason: Happening, *, after: float = 0.0) -> bool:
+    def recorded(self, reason: EventReason, *, after: float = 0.0) -> bool:
         """Whether the arbiter has recorded this, after the given time.monotonic()."""
         return any(at > after and r.reason is reason for at, r in self.lead.records)
 
@@ -355,7 +355,7 @@ class LocalFleet:
         found = sorted((self.folder / "events" / "members").glob("*.jsonl"))
         return [line for path in found for line in divergences(path)]
 
-    def story(self) -> str:
+    def record(self) -> str:
         """What the arbiter recorded, where it stands, and the ends of the agents' logs."""
         lines = [f"{at:.3f} {r.reason} {r.message}" for at, r in self.lead.records]
         if self.lead.arbiter is not None:

@@ -1,4 +1,4 @@
-"""Jobs that are struck again and again, and what must then be as if nothing had happened.
+"""Jobs that are hit again and again, and what must then be as if nothing had happened.
 
 Every instruction of one pipeline with replicas; what commits, of two pipelines without; the
 coordinator in its commit; two deaths in one step.
@@ -15,11 +15,11 @@ import torch
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.events import Happening
-from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, Point, Strike
+from bamboo_core.arbiter.events import EventReason
+from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, Point, ScheduledFault
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.kill_switch import MOMENTS
-from bamboo_sim.protocol.fleet.local import LocalFleet, NurseryProcess
+from bamboo_sim.protocol.fleet.local import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.logs import divergences
 from bamboo_sim.protocol.fleet.samples import Ledger
 
@@ -30,14 +30,14 @@ MICROBATCHES = 8
 
 @dataclass(frozen=True)
 class Ordeal:
-    """A grid and all the strikes that it shall live through; each is of points in one step."""
+    """A grid and all the faults that it shall live through; each is of points in one step."""
 
     name: str
     pipelines: int
     stages: int
     most: int
     mode: RedundancyMode
-    strikes: tuple[Points, ...] = ()
+    faults: tuple[Points, ...] = ()
 
     def job(self, folder: Path) -> JobSpec:
         """Dropout and clipping on; checkpoints below ``folder``."""
@@ -88,20 +88,20 @@ PHASES = 5
 _ONE = Ordeal("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
 _TWO = Ordeal("committing", 2, 3, 2, RedundancyMode.NONE)
 ONE_PIPELINE = replace(
-    _ONE, strikes=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
+    _ONE, faults=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
 )
 COMMITTING = replace(
-    _TWO, strikes=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
+    _TWO, faults=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
 )
 COORDINATOR = replace(
     COMMITTING,
     name="coordinator",
-    strikes=tuple((point,) for (point,) in COMMITTING.strikes if point.instruction == COMMIT),
+    faults=tuple((point,) for (point,) in COMMITTING.faults if point.instruction == COMMIT),
 )
 TWO_DEATHS = replace(
     _TWO,
     name="two_deaths",
-    strikes=tuple(
+    faults=tuple(
         (one, other)
         for s in range(_TWO.stages)
         for shift in range(1, _TWO.stages)
@@ -114,9 +114,9 @@ TWO_DEATHS = replace(
 
 @dataclass(frozen=True)
 class Survived:
-    """The strikes that came, and the steps that were trained and compared."""
+    """The faults that came, and the steps that were trained and compared."""
 
-    strikes: tuple[Strike, ...]
+    faults: tuple[ScheduledFault, ...]
     steps: int
 
 
@@ -150,39 +150,41 @@ class Trained:
 async def suspend(fleet: LocalFleet) -> Trained:
     """End the job, from which nobody may have restored anything from files."""
     over = await fleet.suspended()
-    assert over.outcome is Outcome.SUSPENDED, fleet.story()
-    assert not fleet.recorded(Happening.RESTORING), fleet.story()
+    assert over.outcome is Outcome.SUSPENDED, fleet.record()
+    assert not fleet.recorded(EventReason.RESTORING), fleet.record()
     return Trained.of(fleet)
 
 
-async def undisturbed(folder: Path, nursery: NurseryProcess, ordeal: Ordeal, steps: int) -> Trained:
+async def undisturbed(
+    folder: Path, forkserver: ForkServerProcess, ordeal: Ordeal, steps: int
+) -> Trained:
     """The same job, if nothing happens."""
     job = ordeal.job(folder / "quiet-job")
     job = replace(job, training=replace(job.training, steps=steps))
-    async with LocalFleet(job, folder / "quiet", nursery=nursery, profiled=False) as fleet:
+    async with LocalFleet(job, folder / "quiet", forkserver=forkserver, profiled=False) as fleet:
         await fleet.add(ordeal.agents())
         await fleet.over(deadline_s=60.0 + steps)
         return Trained.of(fleet)
 
 
 async def survive(
-    folder: Path, nursery: NurseryProcess, ordeal: Ordeal, strikes: Sequence[Points]
+    folder: Path, forkserver: ForkServerProcess, ordeal: Ordeal, faults: Sequence[Points]
 ) -> Survived:
-    """Train through all strikes, then compare with a job of as many steps without any.
+    """Train through all faults, then compare with a job of as many steps without any.
 
     AssertionError unless losses, samples, weights and optimizer state are equal, bit for bit,
     nothing was restored from files, and all logs replay through the core's state machines.
     """
     async with LocalFleet(
-        ordeal.endless(folder), folder / "struck", nursery=nursery, profiled=False
+        ordeal.endless(folder), folder / "hit", forkserver=forkserver, profiled=False
     ) as fleet:
         await fleet.add(ordeal.agents())
         campaign = Campaign(fleet)
-        struck = [await campaign.strike(*points) for points in strikes]
-        for points, strike in zip(strikes, struck, strict=True):
-            for point, ran in zip(points, strike.seats, strict=True):
+        hit = [await campaign.fault(*points) for points in faults]
+        for points, fault in zip(faults, hit, strict=True):
+            for point, ran in zip(points, fault.seats, strict=True):
                 assert {*ran, COMMIT} == {*ordeal.instructions(point.pipeline)}, (point, ran)
         trained = await suspend(fleet)
-    assert divergences(folder / "struck" / "events") == []
-    trained.assert_equal(await undisturbed(folder, nursery, ordeal, trained.steps))
-    return Survived(tuple(struck), trained.steps)
+    assert divergences(folder / "hit" / "events") == []
+    trained.assert_equal(await undisturbed(folder, forkserver, ordeal, trained.steps))
+    return Survived(tuple(hit), trained.steps)

@@ -246,10 +246,10 @@ _usable = Facts._usable
 
 
 def no_late_update(self: Facts, versions: Any) -> dict[int, int]:
-    """A rushed leaver must not bring what it holds up to the newest commit."""
+    """A leaver on short notice must not bring what it holds up to the newest commit."""
     usable = _usable(self, versions)
-    rushed = any(self.held.get(a) is not None for a in self.rushed)
-    return {x: v for x, v in usable.items() if v == 0} if rushed else usable
+    short_notice = any(self.held.get(a) is not None for a in self.short_notice)
+    return {x: v for x, v in usable.items() if v == 0} if short_notice else usable
 
 
 def never_spent(self: Executor, item: Item, step: int) -> bool:

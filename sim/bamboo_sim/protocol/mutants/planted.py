@@ -120,7 +120,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("evidence outlives its epoch", "C14",
             _patch(Arbiter, "_received", mutants.any_evidence),
             (("partitions", SMALL),)),
-    Planted("a rushed leaver may not catch up", "C15",
+    Planted("a leaver on short notice may not catch up", "C15",
             _patch(Facts, "_usable", mutants.no_late_update),
             (("rushes", MOVING),)),
     Planted("holdings survive a new attempt", "C18",
@@ -160,7 +160,7 @@ NOT_SHOWN: dict[str, str] = {
     "S5": "the commit comes after every F, B, I and V of its step by construction;"
     " tests/core/protocol checks that they are ancestors of UPDATE",
     "S10": "the executor has no caps; the scheduler's forced releases are counted and tested",
-    "C1": "whoever learns runs programs under the same fences: nothing is copied beside them",
+    "C1": "whoever learners runs programs under the same fences: nothing is copied beside them",
     "C16": "as C1",
     "C17": "as C1",
     "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",

@@ -9,7 +9,7 @@ from bamboo_core.arbiter.events import (
     ComputePlan,
     Dismiss,
     Effect,
-    Happening,
+    EventReason,
     Persist,
     Persisted,
     Planned,
@@ -45,7 +45,7 @@ def serve(world: World, operator: AgentId, content: Any) -> None:
 def perform(world: World, operator: AgentId, effect: Effect, before: Durable) -> None:
     """Do what the arbiter asks for; before: its facts until then."""
     match effect:
-        case Record(_, Happening.RESTORING, text):
+        case Record(_, EventReason.RESTORING, text):
             if operator == world.operators.leader:  # a deposed one cannot make it durable
                 check_restore(world, before, text)
         case Send(agent, message):

@@ -33,7 +33,7 @@ class Job:
 
     total: micro-batches of a step if the grid has been another one (0: D x microbatches);
     spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
-    differ in their numerics, so that a mixture of two shows; learns: newcomers get their copies
+    differ in their numerics, so that a mixture of two shows; learners: newcomers get their copies
     while the others train; zones: over which agents are spread, ring neighbours apart (0: all
     together); profiled: agents have measured what makes whole grids split their backward.
     """
@@ -47,7 +47,7 @@ class Job:
     spares: int = 0
     save_every: int = 0
     salted: bool = False
-    learns: bool = False
+    learners: bool = False
     total: int = 0
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
     zones: int = 0
@@ -56,7 +56,7 @@ class Job:
     def __str__(self) -> str:
         mode = "Replica" if self.replica else "None"
         extra = f" +{self.spares}" if self.spares else ""
-        extra += " learning" if self.learns else ""
+        extra += " learning" if self.learners else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
         extra += f" {self.zones} zones" if self.zones else ""
         extra += f" {self.layers} layers" if self.layers else ""
@@ -113,8 +113,8 @@ class Job:
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
         )
-        learn_above_bytes = -1.0 if self.learns else inf
-        timing = Timing(join_grace_s=0.0, learn_above_bytes=learn_above_bytes)
+        catch_up_above_bytes = -1.0 if self.learners else inf
+        timing = Timing(join_grace_s=0.0, catch_up_above_bytes=catch_up_above_bytes)
         return ArbiterJob("explore/job", "uid", spec, "{}", timing)
 
     def expected(

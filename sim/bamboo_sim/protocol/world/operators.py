@@ -8,7 +8,7 @@ from typing import Any
 
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ComputePlan, Goal, Persist
+from bamboo_core.arbiter.events import ComputePlan, DesiredState, Persist
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
@@ -34,7 +34,7 @@ class Operators:
         self._job = job
         self.durable = Durable()
         self.leader = OPERATOR
-        self.goal = Goal(job.pipelines, expected=frozenset(job.at_start))
+        self.goal = DesiredState(job.pipelines, expected=frozenset(job.at_start))
         self.arbiters = {OPERATOR: Arbiter(job.arbiter_job, self.durable, 1)}
         self.batch: BatchShape | None = None
         self.plan: Plan | None = None

@@ -21,7 +21,7 @@ _PLAIN = [
 _LASTING = [
     f.name
     for f in fields(Plan)
-    if f.name not in ("fence", "step_cut", "target", "leaving", "rushed")
+    if f.name not in ("fence", "step_cut", "target", "leaving", "short_notice")
 ]
 """What the steps after the target depend on."""
 
@@ -66,7 +66,7 @@ class _Remembering(planner._Planning):
 
     def _undisturbed(self, plan: Plan) -> Any:
         facts = {f: getattr(plan, f) for f in _LASTING}
-        facts |= {name: tuple(facts[name].items()) for name in ("wants", "learns")}
+        facts |= {name: tuple(facts[name].items()) for name in ("wants", "learners")}
         left = plan.last - plan.target
         key = (id(self._spec), *facts.values(), min(left, 2))
         if key not in self._known:

@@ -12,6 +12,7 @@ from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.executor import Drop, Effect, Executor, Run, Say, StepEnded, Transmit
 from bamboo_core.protocol.messages import (
+    AgentReport,
     BadCheckpoint,
     CommitRecord,
     Directive,
@@ -21,7 +22,6 @@ from bamboo_core.protocol.messages import (
     Manifest,
     Progress,
     Ready,
-    Report,
     Sealed,
     Stop,
 )
@@ -167,7 +167,7 @@ class Worker:
         if directive is None or executor.ended <= directive.target:
             return False
         wanted = frozenset(layers_of(directive.wanted))
-        if self.name in directive.voters:  # who learns may be behind when the others die
+        if self.name in directive.voters:  # learners may be behind when the others die
             self.settled = wanted
         return any(executor.versions.get(x, -1) < executor.ended for x in wanted)
 
@@ -190,7 +190,7 @@ class Worker:
                 self._say(effect.message)
 
     def _say(self, message: Any) -> None:
-        if isinstance(message, Report) and self.wants_manifests:
+        if isinstance(message, AgentReport) and self.wants_manifests:
             manifests = self._scan()
             items = frozenset(self.executor.held)
             message = replace(message, manifests=manifests, items=items)

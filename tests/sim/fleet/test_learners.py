@@ -9,14 +9,14 @@ import torch
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.arbiter.events import Happening, Timing
+from bamboo_core.arbiter.events import EventReason, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local import LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
 
-TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, learn_above_bytes=-1.0)
+TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, catch_up_above_bytes=-1.0)
 GRID = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)}
 
 
@@ -48,7 +48,7 @@ async def test_it_learns_it_enters_and_no_bit_differs(tmp_path: Path) -> None:
         await fleet.committed(entered.step + 6)
         assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED
         assert fleet.divergences() == []
-        assert all(r.reason is not Happening.RESTORING for _, r in fleet.lead.records)
+        assert all(r.reason is not EventReason.RESTORING for _, r in fleet.lead.records)
         history, weights, steps = repr(fleet.history()), fleet.weights(), fleet.steps
     expected_history, expected = await undisturbed(tmp_path / "b", steps)
     assert weights.keys() == expected.keys()
@@ -69,11 +69,11 @@ async def test_nobody_notices_its_death(tmp_path: Path) -> None:
         await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
         fleet.kill("agent-0")
         await fleet.add({"new-0": "zone-a"})
-        await fleet.planned(lambda plan: AgentId("new-0") in plan.learns, "its lesson")
+        await fleet.planned(lambda plan: AgentId("new-0") in plan.learners, "its lesson")
         fleet.kill("new-0")
         await fleet.until(lambda: AgentId("new-0") in fleet.exits, "its end")
         reached = fleet.status().committed
         assert reached is not None
         await fleet.committed(reached.step + 3)
         assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED
-        assert all(r.reason is not Happening.RESTORING for _, r in fleet.lead.records)
+        assert all(r.reason is not EventReason.RESTORING for _, r in fleet.lead.records)

@@ -11,7 +11,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Goal, Happening, Severity
+from bamboo_core.arbiter.events import DesiredState, EventReason, Severity
 from bamboo_core.controller.storage import Storage
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
@@ -68,18 +68,19 @@ async def office() -> AsyncIterator[Office]:
 
 
 def lead(
-    office: Office, durable: Durable, told: training.Told | None = None
+    office: Office, durable: Durable, told: training.LastReported | None = None
 ) -> tuple[JobActor, Session]:
     spec = from_manifest(manifest(checkpoint={"uri": "file:///c", "everySteps": 2}))
     assert isinstance(spec, JobSpec)
-    actor = office.jobs.lead(JOB, spec, durable, told if told is not None else training.Told())
-    actor.tell(Goal(pipelines=1))
+    last = told if told is not None else training.LastReported()
+    actor = office.jobs.lead(JOB, spec, durable, last)
+    actor.tell(DesiredState(pipelines=1))
     session = actor.connect(Hello(NAME, "uid", "node", "a", "", "127.0.0.1:1", "127.0.0.1:2"))
     return actor, session
 
 
 def complaints(office: Office) -> list[str]:
-    return [r.message for r in office.records if r.reason is Happening.CHECKPOINT_BAD]
+    return [r.message for r in office.records if r.reason is EventReason.CHECKPOINT_BAD]
 
 
 async def test_a_job_that_could_never_save_ends_before_its_first_step(office: Office) -> None:
@@ -97,7 +98,7 @@ async def test_a_job_that_has_begun_takes_agents_that_cannot_save(office: Office
     actor.receive(session, ready(FULL))
     assert actor.view().outcome is None
     assert actor.view().checkpoint_error == FULL
-    (record,) = (r for r in office.records if r.reason is Happening.CHECKPOINT_BAD)
+    (record,) = (r for r in office.records if r.reason is EventReason.CHECKPOINT_BAD)
     assert (record.severity, record.message) == (
         Severity.WARNING,
         f"checkpoints cannot be written: {FULL}",
@@ -118,7 +119,7 @@ async def test_an_event_for_each_cause_and_not_for_each_step(office: Office) -> 
 
 
 async def test_the_trouble_is_over_with_the_next_checkpoint(office: Office) -> None:
-    told = training.Told(checkpoint_error=FULL)
+    told = training.LastReported(checkpoint_error=FULL)
     actor, session = lead(office, Durable(plan=Fence(0, 1, 4), members=(NAME,)), told)
     assert actor.view().checkpoint_error == FULL
     actor.receive(session, SEALED)

@@ -20,13 +20,13 @@ N1, N2 = AgentId("n1"), AgentId("n2")
 BIG = (LayerCost(0.0, 0.0, parameter_bytes=1 << 30, output_bytes=0),) * 2
 
 
-def degraded(learn_above_bytes: float = 256e6, steps: int = 60) -> Fleet:
+def degraded(catch_up_above_bytes: float = 256e6, steps: int = 60) -> Fleet:
     """2 x 2 that has lost one agent, with large layers."""
-    timing = a.Timing(learn_above_bytes=learn_above_bytes)
+    timing = a.Timing(catch_up_above_bytes=catch_up_above_bytes)
     fleet = Fleet(spec(pipelines=2, stages=2, steps=steps, every=0), layers=2, timing=timing)
     for i in range(4):
         fleet.add(f"a{i}", f"z{i % 2}", costs=BIG)
-    fleet.tell(a.Goal(2))
+    fleet.tell(a.DesiredState(2))
     fleet.until(lambda: newest(fleet) >= 1)
     fleet.kill("a1")
     fleet.until(lambda: is_running(fleet))
@@ -34,7 +34,7 @@ def degraded(learn_above_bytes: float = 256e6, steps: int = 60) -> Fleet:
 
 
 def is_running(fleet: Fleet) -> bool:
-    return fleet.arbiter.status().phase is a.Phase.RUNNING
+    return fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING
 
 
 def newest(fleet: Fleet) -> int:
@@ -59,7 +59,7 @@ def join(fleet: Fleet, *names: str) -> None:
 def test_nobody_waits_for_a_newcomer_that_learns() -> None:
     fleet = degraded()
     join(fleet, "n1")
-    assert set(plan(fleet).learns) == {N1}
+    assert set(plan(fleet).learners) == {N1}
     assert N1 in plan(fleet).members
     assert N1 not in plan(fleet).live
     decision = next(p for p in reversed(fleet.plans) if isinstance(p, requests.Decision))
@@ -120,22 +120,24 @@ def test_a_learner_that_is_told_to_go_is_let_go() -> None:
     join(fleet, "n1")
     fleet.receive(N1, Notice(1.0, "SIGTERM"))
     fleet.until(lambda: N1 in fleet.dismissed)
-    assert not any(r.reason is a.Happening.AGENT_LOST and "n1" in r.message for r in fleet.records)
+    assert not any(
+        r.reason is a.EventReason.AGENT_LOST and "n1" in r.message for r in fleet.records
+    )
 
 
 def test_small_layers_are_copied_at_the_entry() -> None:
     fleet = degraded(inf)
     join(fleet, "n1")
-    assert not plan(fleet).learns
+    assert not plan(fleet).learners
     assert N1 in plan(fleet).live
 
 
 def test_who_never_keeps_up_is_waited_for_in_the_end() -> None:
-    """Every time it has learned, a loss comes first; the fourth time all wait for its copies."""
+    """Every time it has caught up, a loss comes first; the fourth time all wait for its copies."""
     fleet = degraded(-1.0, steps=300)
     for round_ in range(4):
         join(fleet, f"x{round_}")
-        is_learning = bool(plan(fleet).learns)
+        is_learning = bool(plan(fleet).learners)
         assert is_learning == (round_ < 3)
         if is_learning:
             fleet.kill(f"x{round_}")
@@ -146,5 +148,5 @@ def test_nobody_learns_near_the_end() -> None:
     fleet.until(lambda: newest(fleet) >= 3)
     join(fleet, "n1")
     fleet.run()
-    assert all(not p.plan.learns for p in fleet.plans if isinstance(p, requests.Decision))
+    assert all(not p.plan.learners for p in fleet.plans if isinstance(p, requests.Decision))
     assert fleet.over is not None
