@@ -27,8 +27,8 @@ from typing import Any
 
 import options
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.events import EventReason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import AgentReport, Progress, Ready

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bamboo_core.api import spec as specs
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
@@ -31,7 +32,6 @@ from bamboo_core.arbiter.events import (
     Dismiss,
     Effect,
     Event,
-    EventReason,
     Lost,
     Over,
     Persist,
@@ -40,7 +40,6 @@ from bamboo_core.arbiter.events import (
     Received,
     Record,
     Send,
-    Severity,
     Tick,
     Timing,
 )
@@ -373,7 +372,7 @@ class JobActor:
     def _count(self, record: Record) -> None:
         """Losses are members that went away by no one's wish: each once, however often told, and
         only when it has gone, since a notice is repeated to every operator."""
-        agent = record.agent
+        agent = next(iter(record.agents), None)
         drained = self._goal.drained if self._goal is not None else frozenset()
         is_noticed = agent in self._departing or agent in drained
         is_loss = record.reason is EventReason.AGENT_LOST or (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
-from bamboo_core.arbiter.events import EventReason
 from bamboo_operator.metrics import Metrics
 
 ROOT = Path(__file__).resolve().parents[2]

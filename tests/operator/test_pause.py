@@ -14,18 +14,11 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB, manifest, nodes, pod
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import (
-    DesiredState,
-    Effect,
-    Event,
-    EventReason,
-    Record,
-    Tick,
-    Timing,
-)
+from bamboo_core.arbiter.events import DesiredState, Effect, Event, Record, Tick, Timing
 from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape

@@ -12,10 +12,11 @@ import pytest
 import pytest_asyncio
 from tests.core.controller.builders import JOB, manifest, nodes, pod
 
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import DesiredState, EventReason, Lost, Record, Severity
+from bamboo_core.arbiter.events import DesiredState, Lost, Record
 from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import PlanRequest

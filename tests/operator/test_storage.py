@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
+from tests.core.controller.builders import JOB, manifest
 from tests.operator.office import Office
 
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import DesiredState, EventReason, Severity
+from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.controller.storage import Storage
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
@@ -26,8 +28,6 @@ from bamboo_core.protocol.messages import (
 from bamboo_operator import training
 from bamboo_operator.jobs import JobActor
 from bamboo_operator.sessions import Session
-
-from .builders import JOB, manifest
 
 NAME = AgentId("job-p0-s0-i0")
 FULL = f"agent {NAME}: writing below /c/uid failed: No space left on device"

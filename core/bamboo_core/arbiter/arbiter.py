@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter import changes
@@ -23,13 +24,11 @@ from bamboo_core.arbiter.events import (
     Disconnected,
     Effect,
     Event,
-    EventReason,
     Lost,
     Persisted,
     Planned,
     Received,
     Send,
-    Severity,
     Tick,
 )
 from bamboo_core.arbiter.evidence import Evidence
@@ -274,7 +273,12 @@ class Arbiter:
         if self.durable.plan == Fence():
             rounds.end(Outcome.FAILED, refusal.reason, refusal.message)
             return
-        rounds.record(EventReason.AGENT_REFUSED, refusal.message, Severity.WARNING, agent=agent)
+        rounds.record(
+            EventReason.AGENT_REFUSED,
+            refusal.message,
+            Severity.WARNING,
+            facts={EventFact.AGENTS: agent},
+        )
         self._losses.lose(agent, refusal.reason, confirmed=False, now=now)
         rounds.fence_off()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
@@ -136,35 +138,7 @@ class Tick:
 
 Event = Connected | Received | Disconnected | Lost | DesiredState | Persisted | Planned | Tick
 
-# ---------------------------------------------------------------- planning
-
-
 # ---------------------------------------------------------------- effects
-
-
-class Severity(StrEnum):
-    """As Kubernetes events have it."""
-
-    NORMAL = "Normal"
-    WARNING = "Warning"
-
-
-class EventReason(StrEnum):
-    """What is recorded."""
-
-    AGENT_LOST = "AgentLost"
-    AGENT_LEFT = "AgentLeft"
-    AGENT_LEAVING = "AgentLeaving"
-    AGENT_REFUSED = "AgentRefused"
-    STOPPED = "Stopped"
-    RESUMED = "Resumed"
-    PLANNED = "Planned"
-    WAITING = "Waiting"
-    RESTORING = "Restoring"
-    CHECKPOINT_SEALED = "CheckpointSealed"
-    CHECKPOINT_BAD = "CheckpointBad"
-    WORKER_FAILED = "WorkerFailed"
-    LEADERSHIP_LOST = "LeadershipLost"
 
 
 @dataclass(frozen=True)
@@ -201,12 +175,18 @@ class Dismiss:
 
 @dataclass(frozen=True)
 class Record:
-    """For events and log. ``agent``: whom it is about, if it is about one."""
+    """A Kubernetes Event and a line of the log."""
 
     severity: Severity
     reason: EventReason
     message: str
-    agent: AgentId | None = None
+    facts: Mapping[EventFact, str | int | float] = field(default_factory=dict)
+
+    @property
+    def agents(self) -> tuple[AgentId, ...]:
+        """Whom the event is about."""
+        names = str(self.facts.get(EventFact.AGENTS, ""))
+        return tuple(AgentId(name) for name in names.split(",") if name)
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ Part of the arbiter, beside :mod:`bamboo_core.arbiter.rounds`.
 
 from __future__ import annotations
 
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import user_reason
-from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, EventReason, Severity
+from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase
 from bamboo_core.arbiter.evidence import Evidence, expel
 from bamboo_core.arbiter.membership import Membership
 from bamboo_core.arbiter.rounds import Doubt, Rounds
@@ -45,7 +46,7 @@ class Losses:
         known.will_leave(now + notice.lead_s)
         if is_news and agent in self._rounds.members:
             text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
-            self._rounds.record(EventReason.AGENT_LEAVING, text, agent=agent)
+            self._rounds.record(EventReason.AGENT_LEAVING, text, facts={EventFact.AGENTS: agent})
 
     def failed(self, agent: AgentId, failure: Failure, now: float) -> None:
         """The worker's process is gone for certain, and its state with it."""
@@ -53,7 +54,9 @@ class Losses:
         if failure.user_error:
             self._rounds.end(Outcome.FAILED, user_reason(failure.reason), text)
             return
-        self._rounds.record(EventReason.WORKER_FAILED, text, Severity.WARNING, agent=agent)
+        self._rounds.record(
+            EventReason.WORKER_FAILED, text, Severity.WARNING, facts={EventFact.AGENTS: agent}
+        )
         self.lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)
 
     def left(self, agent: AgentId) -> None:
@@ -63,7 +66,7 @@ class Losses:
             return
         self._rounds.remove(agent)
         text = f"{agent} has handed over what it held"
-        self._rounds.record(EventReason.AGENT_LEFT, text, agent=agent)
+        self._rounds.record(EventReason.AGENT_LEFT, text, facts={EventFact.AGENTS: agent})
         if self._roster.is_departing(agent):
             self._rounds.let_go(agent)
             self._evidence.forget(agent)
@@ -93,7 +96,12 @@ class Losses:
         if not was_member:
             return
         rounds.remove(agent)
-        rounds.record(EventReason.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agent=agent)
+        rounds.record(
+            EventReason.AGENT_LOST,
+            f"{agent}: {why}",
+            Severity.WARNING,
+            facts={EventFact.AGENTS: agent},
+        )
         if rounds.phase is not ArbiterPhase.RUNNING:
             return
         if self._is_dispensable(agent):

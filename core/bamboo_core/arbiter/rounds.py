@@ -6,10 +6,11 @@ who has been lost, is the arbiter's business.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from math import inf
 from typing import NamedTuple
 
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
@@ -21,11 +22,9 @@ from bamboo_core.arbiter.events import (
     ComputePlan,
     DesiredState,
     Dismiss,
-    EventReason,
     Over,
     Record,
     Send,
-    Severity,
 )
 from bamboo_core.arbiter.evidence import Evidence
 from bamboo_core.arbiter.membership import AgentRecord, Membership
@@ -125,10 +124,10 @@ class Rounds:
         message: str,
         severity: Severity = Severity.NORMAL,
         *,
-        agent: AgentId | None = None,
+        facts: Mapping[EventFact, str | int | float] | None = None,
     ) -> None:
         """For events and log."""
-        self._out.at_once(Record(severity, reason, message, agent))
+        self._out.at_once(Record(severity, reason, message, facts or {}))
 
     # ------------------------------------------------------------ stop
 
@@ -381,7 +380,7 @@ class Rounds:
         for agent in sorted(idle & self._roster.departures().keys()):
             if agent in before:
                 text = f"{agent} holds nothing that is needed"
-                self.record(EventReason.AGENT_LEFT, text, agent=agent)
+                self.record(EventReason.AGENT_LEFT, text, facts={EventFact.AGENTS: agent})
             self.let_go(agent)
         self.fence_off()
         self.record(EventReason.PLANNED, _describe(decision, repeated))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import Adjacency, PlacementSpec
 from bamboo_core.arbiter import changes
@@ -62,7 +63,7 @@ def test_a_resumed_job_repeats_nothing_in_another_grid() -> None:
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
     assert {s for attempt, s in fleet.commits if attempt == 1} == set(range(done + 1, 9))
-    assert not any(r.severity is a.Severity.WARNING for r in fleet.records)
+    assert not any(r.severity is Severity.WARNING for r in fleet.records)
 
 
 def test_a_job_that_never_ran_is_suspended_at_once() -> None:
@@ -98,8 +99,8 @@ def test_a_noticed_agent_hands_over_and_is_let_go(lead_s: float) -> None:
     fleet.receive(A1, Notice(lead_s, "SIGTERM"))
     fleet.run()
     assert A1 in fleet.dismissed
-    assert any(r.reason is a.EventReason.AGENT_LEFT for r in fleet.records)
-    assert not any(r.reason is a.EventReason.AGENT_LOST for r in fleet.records)
+    assert any(r.reason is EventReason.AGENT_LEFT for r in fleet.records)
+    assert not any(r.reason is EventReason.AGENT_LOST for r in fleet.records)
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -426,7 +427,7 @@ def test_who_has_handed_over_while_all_are_stopped_is_asked_before_all_counts_as
     (stays,), (leaves,) = plan.live, plan.leaving
     fleet.kill(stays)
     fleet.receive(leaves, Left())  # sent before the stop has reached it
-    assert not any(r.reason is a.EventReason.RESTORING for r in fleet.records)
+    assert not any(r.reason is EventReason.RESTORING for r in fleet.records)
     fleet.run()
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.over is not None

@@ -6,6 +6,7 @@ from math import inf
 
 import pytest
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId
@@ -120,9 +121,7 @@ def test_a_learner_that_is_told_to_go_is_let_go() -> None:
     join(fleet, "n1")
     fleet.receive(N1, Notice(1.0, "SIGTERM"))
     fleet.until(lambda: N1 in fleet.dismissed)
-    assert not any(
-        r.reason is a.EventReason.AGENT_LOST and "n1" in r.message for r in fleet.records
-    )
+    assert not any(r.reason is EventReason.AGENT_LOST and "n1" in r.message for r in fleet.records)
 
 
 def test_small_layers_are_copied_at_the_entry() -> None:

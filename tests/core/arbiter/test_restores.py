@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter import events as a
@@ -166,5 +167,5 @@ def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:
     fleet.until(lambda: committed(fleet, 3))
     for name in list(fleet.agents):
         fleet.kill(name)
-    text = next(r.message for r in fleet.records if r.reason is a.EventReason.RESTORING)
+    text = next(r.message for r in fleet.records if r.reason is EventReason.RESTORING)
     assert "attempt 1 from the start: 4 committed steps are repeated" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import CommitRecord, Progress
@@ -10,7 +11,7 @@ from .fleet import Fleet, spec
 
 
 def resumptions(fleet: Fleet) -> list[str]:
-    return [r.message for r in fleet.records if r.reason is a.EventReason.RESUMED]
+    return [r.message for r in fleet.records if r.reason is EventReason.RESUMED]
 
 
 def test_the_pause_is_told_once_for_each_change() -> None:

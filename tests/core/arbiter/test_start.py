@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable
@@ -161,7 +162,7 @@ def test_a_newer_leader_silences_this_one() -> None:
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     hello = Hello("x", "x", "x", "z0", "x", "x:1", "x:2", fence=Fence(0, 2, 1))  # type: ignore[arg-type]
     fleet.tell(a.Connected(hello, b""))
-    assert fleet.records[-1].reason is a.EventReason.LEADERSHIP_LOST
+    assert fleet.records[-1].reason is EventReason.LEADERSHIP_LOST
     assert fleet.arbiter.handle(a.Tick(), 99.0) == []
 
 

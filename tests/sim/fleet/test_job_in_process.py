@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.events import EventReason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt

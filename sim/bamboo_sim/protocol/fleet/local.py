@@ -27,8 +27,9 @@ import torch
 
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.supervisor.trace import divergences
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.events import ArbiterStatus, EventReason, Over, Timing
+from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import CommitRecord, Ready

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.events import EventReason
 from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, Point, ScheduledFault
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.kill_switch import MOMENTS

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from bamboo_core.api.events import EventReason
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import (
     ComputePlan,
     Dismiss,
     Effect,
-    EventReason,
     Persist,
     Persisted,
     Planned,
