@@ -89,11 +89,11 @@ def status(
 )
 def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
-    from bamboo_cli import playground
+    from bamboo_cli import local_cluster
     from bamboo_cli.quickstart import Options, run_quickstart
 
-    ground = playground.ClusterOptions(keep=keep, nodes=nodes, zones=zones)
-    options = Options(ground=ground, **more)
+    local = local_cluster.ClusterOptions(keep=keep, nodes=nodes, zones=zones)
+    options = Options(local=local, **more)
     if file is not None:
         options = replace(options, file=file)
     sys.exit(run_quickstart(options, Console()))

@@ -17,13 +17,13 @@ from typing import Any
 import yaml
 from rich.console import Console
 
-from bamboo_cli import playground as grounds
+from bamboo_cli import local_cluster
 from bamboo_cli.chaos import Chaos, ScheduledFault, schedule
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job
 from bamboo_cli.kube import GROUP, VERSION, Kube
-from bamboo_cli.playground import Playground, playground
+from bamboo_cli.local_cluster import LocalCluster, provision
 from bamboo_cli.report import Comparison, RunRecord, final_report, is_success
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
@@ -31,7 +31,7 @@ from bamboo_cli.watch import follow
 from bamboo_cli.weights import differing_layers, final_hashes
 from bamboo_core.api.spec import Adjacency, JobSpec, from_manifest
 
-_EXAMPLE = grounds.CHECKOUT / "examples/quickstart.yaml"
+_EXAMPLE = local_cluster.CHECKOUT / "examples/quickstart.yaml"
 _PHASES = {
     "Pending": "place agents",
     "Starting": "start agents",
@@ -48,7 +48,7 @@ class Options:
     file: Path = _EXAMPLE
     losses: bool = True
     timeout_s: float = 600.0
-    ground: grounds.ClusterOptions = field(default_factory=grounds.ClusterOptions)
+    local: local_cluster.ClusterOptions = field(default_factory=local_cluster.ClusterOptions)
 
 
 def run_quickstart(options: Options, console: Console) -> int:
@@ -56,20 +56,20 @@ def run_quickstart(options: Options, console: Console) -> int:
     timeline = Timeline()
     manifest = read_manifest(options.file)
     spec = read_spec(manifest, options.file)
-    check_room(spec, options.ground)
+    check_room(spec, options.local)
     faults = strikes_for(spec) if options.losses else ()
-    with playground(options.ground, console, timeline) as ground:
-        session = Session(ground, console, options.timeout_s)
-        chaos = Chaos(ground.cluster, faults, time.time)
+    with provision(options.local, console, timeline) as local:
+        session = Session(local, console, options.timeout_s)
+        chaos = Chaos(local.cluster, faults, time.time)
         job = session.run(manifest, timeline, chaos.watch)
         comparison = None
         if chaos.hits and job.ended == "Complete":
             comparison = compare(session, manifest, job, timeline)
         record = RunRecord(chaos.hits, session.events(job), chaos.left)
-        ground.keep, ground.job = options.ground.keep, (job.namespace, job.name)
+        local.keep, local.job = options.local.keep, (job.namespace, job.name)
     console.print(final_report(job, timeline, record, comparison))
-    if ground.keep:
-        grounds.tell_how_to_go_on(ground, console)
+    if local.keep:
+        local_cluster.tell_how_to_go_on(local, console)
     return 0 if is_success(job, record, comparison) else 1
 
 
@@ -117,17 +117,17 @@ def read_spec(manifest: Manifest, path: Path) -> JobSpec:
     return found
 
 
-def check_room(spec: JobSpec, ground: grounds.ClusterOptions) -> None:
+def check_room(spec: JobSpec, local: local_cluster.ClusterOptions) -> None:
     """CommandError if the job could never start on the nodes: each has one GPU."""
     stages = spec.pipelines.stages
     least = spec.pipelines.min * stages
-    if "nvidia.com/gpu" in spec.worker.asks and ground.nodes < least:
+    if "nvidia.com/gpu" in spec.worker.asks and local.nodes < least:
         raise CommandError(
-            f"--nodes {ground.nodes} is too few: the job needs at least {least} agents, each on a"
+            f"--nodes {local.nodes} is too few: the job needs at least {least} agents, each on a"
             f" node of its own; give --nodes {least} or more."
         )
     is_spread = spec.placement.adjacency is Adjacency.ALTERNATE
-    if is_spread and stages > 1 and min(ground.zones, ground.nodes) < 2:
+    if is_spread and stages > 1 and min(local.zones, local.nodes) < 2:
         raise CommandError(
             "--zones 1 is too few: neighbours in a pipeline never share a zone; give --zones 2 or"
             " more, or set spec.placement.adjacency to Cluster."
@@ -146,11 +146,11 @@ def placed(manifest: Manifest, checkpoints: Path, name: str | None = None) -> Ma
 
 
 class Session:
-    """Runs jobs on a playground and shows them."""
+    """Runs jobs on the local cluster and shows them."""
 
-    def __init__(self, ground: Playground, console: Console, timeout_s: float) -> None:
-        self._ground, self._console, self._timeout_s = ground, console, timeout_s
-        self._kube = Kube(ground.programs.kubeconfig)
+    def __init__(self, local: LocalCluster, console: Console, timeout_s: float) -> None:
+        self._local, self._console, self._timeout_s = local, console, timeout_s
+        self._kube = Kube(local.programs.kubeconfig)
 
     def run(
         self,
@@ -161,13 +161,13 @@ class Session:
         name: str | None = None,
     ) -> Job:
         """Apply the job and show it until it has ended; ``act`` sees every snapshot."""
-        manifest = placed(manifest, self._ground.checkpoints, name)
+        manifest = placed(manifest, self._local.checkpoints, name)
         name = manifest["metadata"]["name"]
         self._console.print(f"applying BambooJob {name}")
-        programs = self._ground.programs
+        programs = self._local.programs
         programs.kubectl("apply", "--filename", "-", stdin=yaml.safe_dump(manifest))
         namespace = manifest["metadata"].get("namespace", self._kube.namespace)
-        self._ground.job = (namespace, name)
+        self._local.job = (namespace, name)
         snapshots = follow(self._kube, namespace, name, timeout_s=self._timeout_s)
         with make_display(self._console) as display:
             for snapshot in timed(snapshots, timeline):

@@ -10,9 +10,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.absorbed import recovery
 from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import Job, Manifest
+from bamboo_cli.recoveries import recovery
 from bamboo_cli.timeline import Timeline
 
 

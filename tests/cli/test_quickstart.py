@@ -17,11 +17,10 @@ import pytest
 import yaml
 from rich.console import Console
 
-from bamboo_cli import playground as grounds
-from bamboo_cli import quickstart
+from bamboo_cli import local_cluster, quickstart
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Job, read_job
-from bamboo_cli.playground import playground
+from bamboo_cli.local_cluster import provision
 from bamboo_cli.programs import Programs
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
@@ -48,13 +47,13 @@ def console() -> Console:
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """A playground that starts nothing."""
+    """A local cluster that starts nothing."""
     cluster = FakeCluster(tmp_path / "cluster")
     programs = Programs(tmp_path, tmp_path, tmp_path, tmp_path)
-    monkeypatch.setattr(grounds, "start_cluster", lambda *_: cluster)
-    monkeypatch.setattr(grounds, "make_programs", lambda *_: programs)
-    monkeypatch.setattr(grounds, "install", lambda *_: None)
-    monkeypatch.setattr(grounds, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(local_cluster, "start_cluster", lambda *_: cluster)
+    monkeypatch.setattr(local_cluster, "make_programs", lambda *_: programs)
+    monkeypatch.setattr(local_cluster, "install", lambda *_: None)
+    monkeypatch.setattr(local_cluster, "CHECKOUT", tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
@@ -68,7 +67,7 @@ def homes(tmp_path: Path) -> list[Path]:
 
 def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path: Path) -> None:
     timeline = Timeline()
-    with playground(grounds.ClusterOptions(), console, timeline):
+    with provision(local_cluster.ClusterOptions(), console, timeline):
         assert homes(tmp_path)
     assert cluster.is_down
     assert not homes(tmp_path)
@@ -80,9 +79,9 @@ def test_the_nodes_announced_are_those_that_are_made(
 ) -> None:
     made: dict[str, Any] = {}
     monkeypatch.setattr(
-        "bamboo_cli.playground.Cluster.up", lambda _, **options: made.update(options)
+        "bamboo_cli.local_cluster.Cluster.up", lambda _, **options: made.update(options)
     )
-    grounds.start_cluster(grounds.ClusterOptions(nodes=5, zones=2), tmp_path, console)
+    local_cluster.start_cluster(local_cluster.ClusterOptions(nodes=5, zones=2), tmp_path, console)
     assert isinstance(console.file, StringIO)
     said = " ".join(console.file.getvalue().split())
     assert said.endswith("5 GPU nodes in 2 zones, and a node for the operator")
@@ -98,7 +97,7 @@ def test_whatever_ends_it(
 ) -> None:
     with (
         pytest.raises((KeyboardInterrupt, CommandError)),
-        playground(grounds.ClusterOptions(keep=keep), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=keep), console, Timeline()),
     ):
         raise error
     assert cluster.is_down
@@ -117,10 +116,10 @@ def test_a_cluster_whose_operator_does_not_start_is_kept_too(
     def fail(*_: object) -> None:
         raise CommandError("helm install failed")
 
-    monkeypatch.setattr(grounds, "install", fail)
+    monkeypatch.setattr(local_cluster, "install", fail)
     with (
         pytest.raises(CommandError, match="helm install failed"),
-        playground(grounds.ClusterOptions(keep=True), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=True), console, Timeline()),
     ):
         pass
     assert not cluster.is_down
@@ -134,10 +133,10 @@ def test_a_cluster_whose_programs_cannot_be_had_is_stopped(
     def fail(*_: object) -> None:
         raise BinaryError("no helm")
 
-    monkeypatch.setattr(grounds, "make_programs", fail)
+    monkeypatch.setattr(local_cluster, "make_programs", fail)
     with (
         pytest.raises(BinaryError),
-        playground(grounds.ClusterOptions(keep=True), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=True), console, Timeline()),
     ):
         pass
     assert cluster.is_down
@@ -147,7 +146,7 @@ def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
     before = signal.getsignal(signal.SIGTERM)
     with (
         pytest.raises(KeyboardInterrupt),
-        playground(grounds.ClusterOptions(), console, Timeline()),
+        provision(local_cluster.ClusterOptions(), console, Timeline()),
     ):
         os.kill(os.getpid(), signal.SIGTERM)
     assert cluster.is_down
@@ -155,15 +154,15 @@ def test_sigterm_is_like_ctrl_c(cluster: FakeCluster, console: Console) -> None:
 
 
 def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
-    with playground(grounds.ClusterOptions(keep=True), console, Timeline()) as ground:
-        ground.keep, ground.job = True, ("team", "gpt")
+    with provision(local_cluster.ClusterOptions(keep=True), console, Timeline()) as local:
+        local.keep, local.job = True, ("team", "gpt")
     assert not cluster.is_down
-    grounds.tell_how_to_go_on(ground, console)
+    local_cluster.tell_how_to_go_on(local, console)
     assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told(console)
     assert "kubectl describe bj gpt --namespace team\n" in told(console)
     assert "bamboo status gpt --namespace team\n" in told(console)
     assert f"bamboo-devcluster down --dir {cluster.directory}" in told(console)
-    assert f"rm -r {ground.checkpoints.parent}" in told(console)
+    assert f"rm -r {local.checkpoints.parent}" in told(console)
 
 
 def test_what_a_kept_cluster_tells_can_be_typed_as_it_stands(
@@ -171,8 +170,8 @@ def test_what_a_kept_cluster_tells_can_be_typed_as_it_stands(
 ) -> None:
     folder = tmp_path / "my files"
     programs = Programs(folder / "bin/kubectl", tmp_path, tmp_path, tmp_path)
-    ground = grounds.Playground(FakeCluster(folder), programs, folder / "checkpoints")
-    grounds.tell_how_to_go_on(ground, console)
+    local = local_cluster.LocalCluster(FakeCluster(folder), programs, folder / "checkpoints")
+    local_cluster.tell_how_to_go_on(local, console)
     lines = told(console).splitlines()
     exports = [line.strip() for line in lines if "export" in line]
     script = "; ".join([*exports, 'echo "$KUBECONFIG"; echo "$PATH"'])
@@ -188,16 +187,19 @@ def test_a_cluster_that_is_in_use_is_left_alone(
     def refuse(*_: object) -> None:
         raise DirectoryError("in use")
 
-    monkeypatch.setattr(grounds, "start_cluster", refuse)
+    monkeypatch.setattr(local_cluster, "start_cluster", refuse)
     other = tmp_path / "state/bamboo/quickstart/cluster"
     other.mkdir(parents=True)
     with (
         pytest.raises(DirectoryError),
-        playground(grounds.ClusterOptions(keep=True), console, Timeline()),
+        provision(local_cluster.ClusterOptions(keep=True), console, Timeline()),
     ):
         pass
     assert other.exists()
-    with pytest.raises(DirectoryError), playground(grounds.ClusterOptions(), console, Timeline()):
+    with (
+        pytest.raises(DirectoryError),
+        provision(local_cluster.ClusterOptions(), console, Timeline()),
+    ):
         pass
     assert not homes(tmp_path)
 
@@ -211,21 +213,21 @@ def test_no_room_for_temporary_files(
 
     monkeypatch.setattr("tempfile.mkdtemp", fail)
     refused = pytest.raises(CommandError, match=f"{os.strerror(number)}.; free some space, or name")
-    with refused, playground(grounds.ClusterOptions(), console, Timeline()):
+    with refused, provision(local_cluster.ClusterOptions(), console, Timeline()):
         pass
 
 
 def test_outside_a_checkout(
     console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grounds, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(local_cluster, "CHECKOUT", tmp_path)
     refused = pytest.raises(CommandError, match="run this command from a checkout")
-    with refused, playground(grounds.ClusterOptions(), console, Timeline()):
+    with refused, provision(local_cluster.ClusterOptions(), console, Timeline()):
         pass
 
 
 def test_images_run_this_python() -> None:
-    images = ImageMap.parse(grounds.image_map())
+    images = ImageMap.parse(local_cluster.image_map())
     for name in ("registry.example/bamboo-operator:0.1.0", "bamboo-agent:latest"):
         image = images.find(name)
         assert image is not None
@@ -233,7 +235,7 @@ def test_images_run_this_python() -> None:
 
 
 def test_nodes_are_spread_over_zones() -> None:
-    system, *nodes = grounds.gpu_nodes(7, 3)
+    system, *nodes = local_cluster.gpu_nodes(7, 3)
     assert (system.gpus, system.spot) == (0, False)
     assert [node.zone for node in nodes[:4]] == ["zone-a", "zone-b", "zone-c", "zone-a"]
     assert all(node.gpus == 1 for node in nodes)
@@ -295,12 +297,12 @@ def test_null_is_like_nothing(tmp_path: Path) -> None:
     manifest["spec"] |= {"checkpoint": None, "placement": None}
     manifest["spec"]["pipelines"]["min"] = None
     spec = quickstart.read_spec(manifest, tmp_path)
-    quickstart.check_room(spec, grounds.ClusterOptions())
+    quickstart.check_room(spec, local_cluster.ClusterOptions())
     assert spec.pipelines.min == 1
     assert "checkpoint" not in quickstart.placed(manifest, tmp_path)["spec"]
 
 
-def test_the_example_is_placed_in_the_playground(tmp_path: Path) -> None:
+def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
     example = quickstart.read_manifest(quickstart.Options().file)
     placed = quickstart.placed(example, tmp_path / "checkpoints", "other")
     assert placed["metadata"]["name"] == "other"
@@ -376,7 +378,7 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
     monkeypatch.setattr(quickstart, "Kube", Api)
     monkeypatch.setattr(quickstart, "follow", take_too_long)
     monkeypatch.setattr(Programs, "kubectl", lambda *_, **__: "")
-    options = quickstart.Options(losses=False, ground=grounds.ClusterOptions(keep=True))
+    options = quickstart.Options(losses=False, local=local_cluster.ClusterOptions(keep=True))
     with pytest.raises(CommandError, match="Running at step 3"):
         quickstart.run_quickstart(options, console)
     assert not cluster.is_down
@@ -405,6 +407,6 @@ def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, 
 def test_a_cluster_that_is_too_small_for_the_job(nodes: int, zones: int, refused: str) -> None:
     path = quickstart._EXAMPLE
     example = quickstart.read_spec(quickstart.read_manifest(path), path)
-    quickstart.check_room(example, grounds.ClusterOptions(nodes=4, zones=2))
+    quickstart.check_room(example, local_cluster.ClusterOptions(nodes=4, zones=2))
     with pytest.raises(CommandError, match=refused):
-        quickstart.check_room(example, grounds.ClusterOptions(nodes=nodes, zones=zones))
+        quickstart.check_room(example, local_cluster.ClusterOptions(nodes=nodes, zones=zones))

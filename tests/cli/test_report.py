@@ -10,9 +10,9 @@ import pytest
 from rich.console import Console, RenderableType
 
 from bamboo_cli import report
-from bamboo_cli.absorbed import Recovery, recovery
 from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import ConditionLine, read_job
+from bamboo_cli.recoveries import Recovery, recovery
 from bamboo_cli.timeline import Timeline
 from bamboo_core.controller.view import Slot
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli import playground as grounds
+from bamboo_cli import local_cluster
 from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
@@ -23,8 +23,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @dataclass
-class Ground(grounds.Playground):
-    """A playground whose agents record their events below ``records``."""
+class RecordedCluster(local_cluster.LocalCluster):
+    """A local cluster whose agents record their events below ``records``."""
 
     records: Path = Path()
 
@@ -42,49 +42,49 @@ class Ground(grounds.Playground):
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedCluster]:
     """Nine GPU nodes in three zones, one node for the operator; the chart is installed."""
     binaries.ensure(print)
     home = tmp_path_factory.mktemp("e2e")
-    nodes = grounds.gpu_nodes(9, 3)
-    with Cluster.up(home / "cluster", nodes=nodes, images=grounds.image_map()) as cluster:
-        programs = grounds.make_programs(cluster, home)
+    nodes = local_cluster.gpu_nodes(9, 3)
+    with Cluster.up(home / "cluster", nodes=nodes, images=local_cluster.image_map()) as cluster:
+        programs = local_cluster.make_programs(cluster, home)
         records = home / "records"
-        grounds.install(
+        local_cluster.install(
             programs, CHECKOUT / "charts/bamboo", agents__eventLogDirectory=str(records)
         )
-        yield Ground(cluster, programs, home / "checkpoints", records=records)
+        yield RecordedCluster(cluster, programs, home / "checkpoints", records=records)
 
 
 @pytest.fixture
-def user(ground: Ground) -> Iterator[User]:
+def user(local: RecordedCluster) -> Iterator[User]:
     """A user of the test's own."""
-    with ground.user() as user:
+    with local.user() as user:
         yield user
 
 
 @pytest.fixture(scope="module")
-def guest(ground: Ground) -> Iterator[User]:
+def guest(local: RecordedCluster) -> Iterator[User]:
     """A user whose jobs all tests of the module share."""
-    with ground.user() as user:
+    with local.user() as user:
         yield user
 
 
 @pytest.fixture(scope="session")
-def spec(ground: Ground) -> dict[str, Any]:
+def spec(local: RecordedCluster) -> dict[str, Any]:
     """Of a job that something happens to."""
     return {
         "training": {"steps": STEPS, "validateEvery": 50},
         "pipelines": {"count": 2, "stages": 2},
         "redundancy": {"mode": "Replica"},
-        "checkpoint": {"uri": f"file://{ground.checkpoints}"},
+        "checkpoint": {"uri": f"file://{local.checkpoints}"},
     }
 
 
 @pytest.fixture(scope="session")
-def calm(ground: Ground, spec: dict[str, Any]) -> Iterator[Job]:
+def calm(local: RecordedCluster, spec: dict[str, Any]) -> Iterator[Job]:
     """The same job without anything, whose bits the others must have."""
-    with ground.user() as user:
+    with local.user() as user:
         user.apply(tiny_job("calm", **spec))
         job = user.until_ended("calm")
         assert (job.ended, job.lost) == ("Complete", 0), user.news(job)

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from bamboo_cli.playground import SYSTEM_NAMESPACE, Playground
+from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 
 from .jobs import eventually
 
@@ -19,13 +19,13 @@ _METRICS_PORT = 8080  # the chart's default
 
 @dataclass(frozen=True)
 class Operator:
-    """The operator of a playground."""
+    """The operator of a local cluster."""
 
-    ground: Playground
+    local: LocalCluster
 
     def kubectl(self, *arguments: str) -> str:
         """kubectl in the operator's namespace."""
-        return self.ground.programs.kubectl(*arguments, "--namespace", SYSTEM_NAMESPACE)
+        return self.local.programs.kubectl(*arguments, "--namespace", SYSTEM_NAMESPACE)
 
     def pods(self) -> list[dict[str, Any]]:
         """Its pods, those that are going away included."""
@@ -49,7 +49,7 @@ class Operator:
     def kill(self) -> None:
         """SIGKILL; returns when its successor is ready."""
         (pod,), before = self.pods(), self.restarts()
-        self.ground.cluster.kill_pod(SYSTEM_NAMESPACE, pod["metadata"]["name"])
+        self.local.cluster.kill_pod(SYSTEM_NAMESPACE, pod["metadata"]["name"])
         eventually(
             lambda: self.restarts() > before and self.is_ready(),
             timeout_s=60, explain=lambda: str(self.pods()),

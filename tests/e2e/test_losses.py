@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli import playground as grounds
-from bamboo_cli.absorbed import recovery
+from bamboo_cli import local_cluster
 from bamboo_cli.job import Job, Seat, seats
-from bamboo_cli.playground import Playground
+from bamboo_cli.local_cluster import LocalCluster
+from bamboo_cli.recoveries import recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
 from bamboo_sim.protocol.fleet.logs import begun, directives, divergences, whole_lines
@@ -39,22 +39,22 @@ def check_record(folder: Path, *, killed: str) -> None:
 
 
 @pytest.fixture
-def operator(ground: Playground) -> Iterator[Operator]:
+def operator(local: LocalCluster) -> Iterator[Operator]:
     """The operator, which runs again afterwards, whatever the test does."""
-    operator = Operator(ground)
+    operator = Operator(local)
     yield operator
     operator.scale(1)
     eventually(operator.is_ready, timeout_s=60, explain=lambda: str(operator.pods()))
 
 
 @pytest.fixture
-def dead_nodes(ground: Playground) -> Iterator[list[str]]:
+def dead_nodes(local: LocalCluster) -> Iterator[list[str]]:
     """Names of nodes that the test kills; machines of the same names come afterwards."""
     dead: list[str] = []
     yield dead
-    for spec in grounds.gpu_nodes(9, 3):
+    for spec in local_cluster.gpu_nodes(9, 3):
         if spec.name in dead:
-            ground.cluster.add_node(spec)
+            local.cluster.add_node(spec)
 
 
 class Told:
@@ -112,7 +112,7 @@ class Told:
 
 def test_blows_of_every_kind_change_no_bit(
     user: User,
-    ground: Playground,
+    local: LocalCluster,
     operator: Operator,
     dead_nodes: list[str],
     spec: dict[str, Any],
@@ -124,7 +124,7 @@ def test_blows_of_every_kind_change_no_bit(
     told.await_first_step()
 
     killed = told.seat(0, 1).pod
-    ground.cluster.kill_pod(user.namespace, killed)
+    local.cluster.kill_pod(user.namespace, killed)
     told.check(killed, "AgentLost", noticed=False)
 
     asked = told.seat(1, 0).pod
@@ -133,7 +133,7 @@ def test_blows_of_every_kind_change_no_bit(
 
     seat = told.seat(1, 1)
     dead_nodes.append(seat.node)
-    ground.cluster.kill_node(seat.node)
+    local.cluster.kill_node(seat.node)
     told.check(seat.pod, "AgentLost", noticed=False)
 
     before = user.job("hit")

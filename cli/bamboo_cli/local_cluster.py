@@ -42,7 +42,7 @@ class ClusterOptions:
 
 
 @dataclass
-class Playground:
+class LocalCluster:
     """The cluster, its programs, a folder for checkpoints.
 
     keep: whether it stays; job: namespace and name of the one that was applied last.
@@ -56,21 +56,21 @@ class Playground:
 
 
 @contextmanager
-def playground(
+def provision(
     options: ClusterOptions, console: Console, timeline: Timeline
-) -> Iterator[Playground]:
+) -> Iterator[LocalCluster]:
     """Start, install, hand over, remove."""
     chart = CHECKOUT / "charts/bamboo"
     if not chart.is_dir():
         raise CommandError(f"there is no chart in {chart}; run this command from a checkout.")
     home = _home(options)
     cluster: Cluster | None = None
-    found: Playground | None = None
+    found: LocalCluster | None = None
     with _termination_as_interrupt():
         try:
             with timeline.phase("start the cluster"):
                 cluster = start_cluster(options, home / "cluster", console)
-            found = Playground(cluster, make_programs(cluster, home), home / "checkpoints")
+            found = LocalCluster(cluster, make_programs(cluster, home), home / "checkpoints")
             with timeline.phase("install the operator"):
                 console.print("installing the operator with helm")
                 install(found.programs, chart)
@@ -109,27 +109,27 @@ def _remove(home: Path, cluster: Cluster | None, console: Console, *, is_ours: b
         shutil.rmtree(home, ignore_errors=True)
 
 
-def tell_how_to_go_on(ground: Playground, console: Console) -> None:
+def tell_how_to_go_on(local: LocalCluster, console: Console) -> None:
     """What a user of a kept cluster types next."""
-    console.print("\n".join(_steps(ground)), markup=False, highlight=False, soft_wrap=True)
+    console.print("\n".join(_steps(local)), markup=False, highlight=False, soft_wrap=True)
 
 
-def _steps(ground: Playground) -> Iterator[str]:
-    folders = (ground.programs.kubectl_path.parent, Path(sys.executable).parent)
+def _steps(local: LocalCluster) -> Iterator[str]:
+    folders = (local.programs.kubectl_path.parent, Path(sys.executable).parent)
     yield "The cluster stays up. To use it:"
-    yield f"  export KUBECONFIG={shlex.quote(str(ground.cluster.kubeconfig))}"
+    yield f"  export KUBECONFIG={shlex.quote(str(local.cluster.kubeconfig))}"
     yield f"  export PATH={shlex.quote(':'.join(map(str, folders)))}:$PATH"
     yield "  kubectl get nodes -L topology.kubernetes.io/zone"
-    if ground.job is None:
+    if local.job is None:
         yield "  kubectl get pods --all-namespaces"
     else:
-        job = f"{ground.job[1]} --namespace {ground.job[0]}"
+        job = f"{local.job[1]} --namespace {local.job[0]}"
         yield "  kubectl get bj --all-namespaces"
         yield f"  kubectl describe bj {job}"
         yield f"  bamboo status {job}"
     yield "To end it:"
-    yield f"  bamboo-devcluster down --dir {shlex.quote(str(ground.cluster.directory))}"
-    yield f"  rm -r {shlex.quote(str(ground.checkpoints.parent))}  # its checkpoints"
+    yield f"  bamboo-devcluster down --dir {shlex.quote(str(local.cluster.directory))}"
+    yield f"  rm -r {shlex.quote(str(local.checkpoints.parent))}  # its checkpoints"
 
 
 def image_map() -> Mapping[str, Any]:
