@@ -16,8 +16,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-import options
-
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Holdings
@@ -29,7 +27,7 @@ from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import dry_run, schedule, workmap
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.remaining import remaining
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 
 D, P, M = 4, 8, 32
 FLOOR = P - 1 + 3 * M
@@ -129,7 +127,7 @@ def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
         made.programs,
         batch=shape.batch,
         layers=P,
-        holdings={a: {*items, Item(Kind.COMMIT, -1)} for a, items in held.items()},
+        holdings={a: {*items, Item.commit(-1)} for a, items in held.items()},
         costs=shape.timing,
     )
     if not report.ok:
@@ -245,7 +243,7 @@ def whole_grids() -> dict[str, float]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    options.none(__doc__)
+    arguments.none(__doc__)
     by_policy, by_setting, beyond = policies(), settings(), interruptions()
     times = planner_times()
     undisturbed = slots(usual())

@@ -25,17 +25,15 @@ from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
-import options
-
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import AgentReport, Progress, Ready
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 from bamboo_sim.protocol.fleet.campaign import Campaign
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local import ForkServerProcess, LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
 PER_FLEET = 25
@@ -97,13 +95,13 @@ class Bench:
 
     async def kill(self) -> Sample:
         """SIGKILL one of a whole fleet."""
-        fleet, records = self._fleet, self._fleet.lead.records
+        fleet, records = self._fleet, self._fleet.operator.records
         step_s = await self._steady()
         plan = fleet.plan()
         victim = self._chance.choice(sorted(plan.live))
         survivors = [agent for agent in plan.live if agent != victim]
         tails = [Tail(path) for agent in survivors for path in self._logs(agent)]
-        heard, recorded = len(fleet.lead.said), len(records)
+        heard, recorded = len(fleet.operator.messages), len(records)
         at = fleet.kill(victim)
         await fleet.until(
             lambda: any(r.reason is EventReason.RESUMED for _, r in records[recorded:]),
@@ -129,7 +127,7 @@ class Bench:
         newcomer = await self._add(fleet.pods[victim].zone)
         await fleet.until(lambda: newcomer in fleet.status().standby, f"{newcomer} to be ready")
         step_s = await self._steady()
-        heard, first = len(fleet.lead.said), max(self._commits(0))
+        heard, first = len(fleet.operator.messages), max(self._commits(0))
         fleet.terminate(victim)
         await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
         self._replaced.add(victim)
@@ -150,8 +148,8 @@ class Bench:
             step_s = await self._normal_step()
             await asyncio.sleep(self._chance.random() * step_s)
             status = self._fleet.status()
-            committed = -1 if status.committed is None else status.committed.step
-            if self._campaign.is_whole() and committed > self._fleet.plan().target:
+            committed = status.progress.committed
+            if self._campaign.has_full_plan() and committed > self._fleet.plan().target:
                 return step_s
 
     async def _normal_step(self) -> float:
@@ -166,12 +164,12 @@ class Bench:
         """Newcomers for all that have ended, also for those that the busy machine was too slow for,
         until every seat is taken."""
         fleet = self._fleet
-        while not self._campaign.is_whole() or fleet.exits.keys() - self._replaced:
+        while not self._campaign.has_full_plan() or fleet.exits.keys() - self._replaced:
             for agent in sorted(fleet.exits.keys() - self._replaced):
                 self._replaced.add(agent)
                 await self._add(fleet.pods[agent].zone)
             await fleet.until(
-                lambda: self._campaign.is_whole() or bool(fleet.exits.keys() - self._replaced),
+                lambda: self._campaign.has_full_plan() or bool(fleet.exits.keys() - self._replaced),
                 "a plan without holes",
             )
 
@@ -183,7 +181,7 @@ class Bench:
 
     def stage_bytes(self) -> int:
         """Weights of the largest stage."""
-        ready = self._fleet.said(Ready)[0]
+        ready = self._fleet.messages(Ready)[0]
         cut = self._fleet.plan().cut
         return max(sum(ready.costs[x].parameter_bytes for x in layers_of([s])) for s in cut)
 
@@ -197,22 +195,22 @@ class Bench:
     def _commits(self, first: int) -> dict[int, float]:
         """Step -> when the arbiter heard of its commit first."""
         found: dict[int, float] = {}
-        for said in self._fleet.lead.said:
+        for said in self._fleet.operator.messages:
             if isinstance(said.message, Progress) and said.message.commit.step >= first:
                 found.setdefault(said.message.commit.step, said.at)
         return found
 
     def _redone(self, heard: int) -> int:
-        messages = (said.message for said in self._fleet.lead.said[heard:])
+        messages = (said.message for said in self._fleet.operator.messages[heard:])
         return sum(m.redone_tasks for m in messages if isinstance(m, Progress))
 
     def _marks(self, heard: int, recorded: int, tails: Sequence[Tail]) -> list[float]:
         """When each of the parts ended, by the one clock of this machine."""
-        records = self._fleet.lead.records[recorded:]
+        records = self._fleet.operator.records[recorded:]
         resumed = next(at for at, r in records if r.reason is EventReason.RESUMED)
         stopped = next(at for at, r in records if r.reason is EventReason.STOPPED)
         planned = max(at for at, r in records if r.reason is EventReason.PLANNED and at < resumed)
-        said = self._fleet.lead.said[heard:]
+        said = self._fleet.operator.messages[heard:]
         reported = max(s.at for s in said if isinstance(s.message, AgentReport) and s.at < planned)
         lines = [line for tail in tails for line in tail.lines()]
         directed = max(n for n in map(_directed_at, lines) if n < resumed)
@@ -314,10 +312,10 @@ def figures(results: Results) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--kills", type=options.at_least(1), default=100)
-    parser.add_argument("--notices", type=options.at_least(1), default=5)
+    parser.add_argument("--kills", type=arguments.at_least(1), default=100)
+    parser.add_argument("--notices", type=arguments.at_least(1), default=5)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--minutes", type=options.amount, default=60.0)
+    parser.add_argument("--minutes", type=arguments.amount, default=60.0)
     given = parser.parse_args()
     until = time.monotonic() + 60 * given.minutes
     results = measure(Wanted(given.kills, given.notices, until), given.seed)

@@ -14,11 +14,9 @@ import random
 import statistics
 from itertools import combinations, product
 
-import options
-
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 
 _MOST = 40
 Seats = tuple[tuple[int, int], ...]
@@ -53,7 +51,7 @@ def ratios(pipelines: int, stages: int) -> dict[int, float]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    options.none(__doc__)
+    arguments.none(__doc__)
     found = {(d, p): ratios(d, p) for d in (2, 3, 4) for p in (2, 3, 4, 6)}
     figures: dict[str, float] = {
         "holes_below_p_over_one_less_mean": statistics.mean(

@@ -26,18 +26,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import options
-
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 from bamboo_sim.protocol.fleet.campaign import COMMIT
-from bamboo_sim.protocol.fleet.local import ForkServerProcess
-from bamboo_sim.protocol.fleet.survival import (
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     ONE_PIPELINE,
     TWO_DEATHS,
-    Ordeal,
     Points,
-    survive,
+    Scenario,
+    run_scenario,
 )
 
 NAME = "kill_points"
@@ -45,7 +43,7 @@ CODE = ("agent", "core", "sim")
 """What must be the same in all slices of one result."""
 
 NOTE = (
-    "NAME_wished: faults of this ordeal, that is (seat, moment, instruction), of two_deaths a"
+    "NAME_wished: faults of this scenario, that is (seat, moment, instruction), of two_deaths a"
     " sample of pairs; NAME_survived: the different ones of them in slices whose losses, samples,"
     " weights and optimizer state are equal, bit for bit, to the undisturbed run's, without a"
     " restore, and whose agents' logs replay through the core's state machines. That one_pipeline"
@@ -71,20 +69,20 @@ def earlier(begun: str) -> list[Sample]:
     return list(samples["runs"]) if samples.get("code") == begun else []
 
 
-def survived(samples: Sequence[Sample], ordeal: str) -> set[tuple[str, ...]]:
-    """The different faults of an ordeal that came, in slices in which no bit has changed."""
-    good = [s for s in samples if s["ordeal"] == ordeal and "failure" not in s]
+def survived(samples: Sequence[Sample], scenario: str) -> set[tuple[str, ...]]:
+    """The different faults of an scenario that came, in slices in which no bit has changed."""
+    good = [s for s in samples if s["scenario"] == scenario and "failure" not in s]
     came = [(fault, set(s["deaths"])) for s in good for fault in s["faults"]]
     return {tuple(fault) for fault, deaths in came if not deaths.isdisjoint(fault)}
 
 
-def run(ordeal: Ordeal, faults: Sequence[Points], forkserver: ForkServerProcess) -> Sample:
+def run(scenario: Scenario, faults: Sequence[Points], forkserver: ForkServerProcess) -> Sample:
     """One slice. The files of one that fails stay; its sample says where."""
-    folder = Path(tempfile.mkdtemp(prefix=f"kill-points-{ordeal.name}-"))
+    folder = Path(tempfile.mkdtemp(prefix=f"kill-points-{scenario.name}-"))
     start = time.monotonic()
-    sample: Sample = {"ordeal": ordeal.name, "faults": written(faults)}
+    sample: Sample = {"scenario": scenario.name, "faults": written(faults)}
     try:
-        found = asyncio.run(survive(folder, forkserver, ordeal, faults))
+        found = asyncio.run(run_scenario(folder, forkserver, scenario, faults))
     except Exception:  # whatever it is, the other slices are run
         sample["failure"] = f"{traceback.format_exc()[-4000:]}\nfiles: {folder}"
         print(sample["failure"], file=sys.stderr, flush=True)
@@ -124,40 +122,40 @@ def kinds(samples: Sequence[Sample]) -> dict[str, int]:
 
 
 def pending(
-    samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]], size: int
-) -> list[tuple[Ordeal, Sequence[Points]]]:
+    samples: Sequence[Sample], wished: Mapping[Scenario, Sequence[Points]], size: int
+) -> list[tuple[Scenario, Sequence[Points]]]:
     """Slices of the faults that no good slice has."""
-    found: list[tuple[Ordeal, Sequence[Points]]] = []
-    for ordeal, faults in wished.items():
-        done = survived(samples, ordeal.name)
+    found: list[tuple[Scenario, Sequence[Points]]] = []
+    for scenario, faults in wished.items():
+        done = survived(samples, scenario.name)
         left = [s for s in faults if tuple(map(str, s)) not in done]
-        found += [(ordeal, left[at : at + size]) for at in range(0, len(left), size)]
+        found += [(scenario, left[at : at + size]) for at in range(0, len(left), size)]
     return found
 
 
 def write(
-    begun: str, samples: Sequence[Sample], wished: Mapping[Ordeal, Sequence[Points]]
+    begun: str, samples: Sequence[Sample], wished: Mapping[Scenario, Sequence[Points]]
 ) -> dict[str, Any]:
     """Write the result of all slices up to now; its figures. SystemExit if the code is another."""
     if results_file.fingerprint(CODE) != begun:
         sys.exit(f"{', '.join(CODE)} have changed: the last slice is not counted; run this again")
-    found = figures(samples, {ordeal.name: faults for ordeal, faults in wished.items()})
+    found = figures(samples, {scenario.name: faults for scenario, faults in wished.items()})
     raw = {"code": begun, "kinds": kinds(samples), "runs": samples}
     results_file.write(NAME, samples=raw, figures=found, note=NOTE)
     return found
 
 
-NAMES = tuple(ordeal.name for ordeal in (COMMITTING, ONE_PIPELINE, TWO_DEATHS))
+NAMES = tuple(scenario.name for scenario in (COMMITTING, ONE_PIPELINE, TWO_DEATHS))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--slice", type=options.at_least(1), default=29)
-    parser.add_argument("--doubles", type=options.at_least(0), default=60)
+    parser.add_argument("--slice", type=arguments.at_least(1), default=29)
+    parser.add_argument("--doubles", type=arguments.at_least(0), default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", default="", choices=["", *NAMES], help="one ordeal")
+    parser.add_argument("--only", default="", choices=["", *NAMES], help="one scenario")
     parser.add_argument(
-        "--minutes", type=options.amount, default=1e6, help="begin no slice after so many"
+        "--minutes", type=arguments.amount, default=1e6, help="begin no slice after so many"
     )
     given = parser.parse_args()
     doubles = random.Random(given.seed).sample(
@@ -170,20 +168,20 @@ def main() -> int:
     }
     begun = results_file.fingerprint(CODE)
     samples = earlier(begun)
-    found = figures(samples, {ordeal.name: faults for ordeal, faults in wished.items()})
+    found = figures(samples, {scenario.name: faults for scenario, faults in wished.items()})
     with tempfile.TemporaryDirectory() as folder:
         forkserver = ForkServerProcess(Path(folder) / "socket")
         forkserver.start()
         until = time.monotonic() + 60 * given.minutes
         slices = pending(samples, wished, given.slice)
         slices = [each for each in slices if given.only in ("", each[0].name)]
-        for number, (ordeal, part) in enumerate(slices, start=1):
+        for number, (scenario, part) in enumerate(slices, start=1):
             if time.monotonic() > until:
                 break
-            samples.append(run(ordeal, part, forkserver))
+            samples.append(run(scenario, part, forkserver))
             found = write(begun, samples, wished)
             state = "failed" if "failure" in samples[-1] else "survived"
-            print(f"{number} of {len(slices)}: {len(part)} of {ordeal.name} {state}", flush=True)
+            print(f"{number} of {len(slices)}: {len(part)} of {scenario.name} {state}", flush=True)
         forkserver.stop()
     return 1 if found["failures"] else 0
 

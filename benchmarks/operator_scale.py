@@ -21,8 +21,6 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from typing import Any
 
-import options
-
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
@@ -33,7 +31,7 @@ from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.trust import Trust
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 from bamboo_wire import decode, encode
 
 PIPELINES, STAGES, ZONES, NODES, GPUS = 2, 4, "abc", 1000, 8
@@ -324,8 +322,8 @@ async def measure(count: int, passes: int) -> tuple[Object, Object]:
 def main() -> None:
     """Measure, write the file, print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=options.at_least(1), default=1000)
-    parser.add_argument("--passes", type=options.at_least(1), default=5)
+    parser.add_argument("--jobs", type=arguments.at_least(1), default=1000)
+    parser.add_argument("--passes", type=arguments.at_least(1), default=5)
     given = parser.parse_args()
     samples, figures = asyncio.run(measure(given.jobs, given.passes))
     note = (

@@ -12,12 +12,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-import options
-
 from bamboo_core.api.spec import Adjacency
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.seats import Candidate, Infeasible, Seats, assign
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 
 STAGES, PIPELINES, ZONES, PER_ZONE = 8, 1250, "abcdefgh", 1400
 
@@ -52,7 +50,7 @@ def seconds(call: Callable[[], object], repeats: int = 5) -> list[float]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    options.none(__doc__)
+    arguments.none(__doc__)
     everyone = fleet()
     samples: dict[str, list[float]] = {}
     for adjacency in Adjacency:

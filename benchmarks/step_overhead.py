@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-import options
 import torch
 from torch_pipeline import TorchPipeline
 
@@ -35,7 +34,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Progress
-from bamboo_sim import results_file
+from bamboo_sim import arguments, results_file
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.fleet import CPU, Fleet
 from bamboo_sim.workers.processes import ProcessFleet
@@ -91,7 +90,7 @@ class Segments:
         )
         self._plan = decision.plan
         said = len(self._fleet.said)
-        self._fleet.install(decision.directives)
+        self._fleet.install(decision)
         self._fleet.run_to_end(fence)
         return self._seconds(said, decision.plan)
 
@@ -189,7 +188,7 @@ def canonical_over_fast(count: int) -> list[tuple[float, float]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pairs", type=options.at_least(2), default=15)
+    parser.add_argument("--pairs", type=arguments.at_least(2), default=15)
     count = parser.parse_args().pairs
     make_deterministic()
     comparisons = (executor_over_loop, over_torch_pipelining, canonical_over_fast)

@@ -1,4 +1,8 @@
-"""The form of every file under benchmarks/results, and how it is written."""
+"""Writes the files under benchmarks/results, and the progress files of runs that can be resumed.
+
+A result is a summary of at most 300 lines. Details that only a resumed run needs go to a progress
+file in the user's cache directory.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,12 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
+PROGRESS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bamboo" / "progress"
+_WIDTH = 100
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on, as far as it matters."""
+    """The hardware and the load under which the figures were measured."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
@@ -38,7 +44,7 @@ def _cpu_model() -> str:
 
 
 def commit() -> str:
-    """The commit that was measured; ``+`` if files that git knows, but results, were changed."""
+    """The measured commit; ``+`` marks uncommitted changes outside the results."""
     try:
         head = _git("describe", "--always", "--abbrev=12")
         changed = _git("status", "--porcelain", "-uno", "--", ":!benchmarks/results")
@@ -52,29 +58,49 @@ def _git(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def fingerprint(folders: Sequence[str]) -> str:
-    """Hash of all files of these folders that git knows, as they are now."""
-    names = _git("ls-files", "--", *folders).split("\n")
+def fingerprint(paths: Sequence[str]) -> str:
+    """Hash of the current contents of all tracked files that match these git pathspecs."""
+    names = _git("ls-files", "--", *paths).split("\n")
     digest = hashlib.sha256()
-    for path in (RESULTS.parent.parent / name for name in names if name):
+    for path in (ROOT / name for name in names if name):
         digest.update(path.read_bytes() if path.exists() else b"")
     return digest.hexdigest()[:16]
 
 
 def ratios(pairs: Sequence[tuple[float, float]]) -> dict[str, float]:
     """Median and quartiles of first / second over interleaved pairs."""
-    found = [a / b for a, b in pairs]
-    low, middle, high = statistics.quantiles(found, n=4)
+    low, middle, high = statistics.quantiles([a / b for a, b in pairs], n=4)
     return {"median": round(middle, 4), "p25": round(low, 4), "p75": round(high, 4)}
 
 
-def _arguments() -> list[str]:
-    """As they were typed: ``python -m`` has put a whole path in the place of the module."""
-    program = Path(sys.argv[0])
-    if program.name != "__main__.py":
-        return sys.argv
-    module = ".".join(program.parent.relative_to(RESULTS.parent.parent).parts)
-    return ["-m", module, *sys.argv[1:]]
+def columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Samples as one array for each key; None where a sample lacks the key."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: [row.get(key) for row in rows] for key in keys}
+
+
+def dumps(value: Any, indent: int = 0) -> str:
+    """JSON in few lines: short values and arrays of plain values take one line each."""
+    line = json.dumps(value, ensure_ascii=False)
+    is_plain = not isinstance(value, dict | list | tuple) or (
+        not isinstance(value, dict) and not any(isinstance(x, dict | list | tuple) for x in value)
+    )
+    if is_plain or (indent and indent + len(line) <= _WIDTH):
+        return line
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(str(k))}: {dumps(v, indent + 1)}" for k, v in value.items()]
+    else:
+        parts = [dumps(x, indent + 1) for x in value]
+    begin, end = "{}" if isinstance(value, dict) else "[]"
+    inner, outer = "\n" + " " * (indent + 1), "\n" + " " * indent
+    return begin + inner + ("," + inner).join(parts) + outer + end
+
+
+def _command() -> str:
+    """The command line as the user typed it, with ``-m MODULE`` for a module."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    program = ["-m", spec.name.removesuffix(".__main__")] if spec else sys.argv[:1]
+    return " ".join([Path(sys.executable).name, *program, *sys.argv[1:]])
 
 
 def write(
@@ -84,7 +110,7 @@ def write(
     content = {
         "name": name,
         "commit": commit(),
-        "command": " ".join([Path(sys.executable).name, *_arguments()]),
+        "command": _command(),
         "machine": machine(),
         "samples": dict(samples),
         "figures": dict(figures),
@@ -93,5 +119,21 @@ def write(
         content["note"] = note
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{name}.json"
-    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    path.write_text(dumps(content) + "\n", encoding="utf-8")
     return path
+
+
+def load_progress(name: str, code: str) -> dict[str, Any] | None:
+    """What an earlier run of the same code saved, or None. code: from :func:`fingerprint`."""
+    path = PROGRESS / f"{name}-{code}.json"
+    found: dict[str, Any] | None = json.loads(path.read_text()) if path.exists() else None
+    return found
+
+
+def save_progress(name: str, code: str, content: Mapping[str, Any]) -> None:
+    """Save the state of a run, so that a later run of the same code can resume it."""
+    PROGRESS.mkdir(parents=True, exist_ok=True)
+    path = PROGRESS / f"{name}-{code}.json"
+    new = path.with_suffix(f".{os.getpid()}")
+    new.write_text(json.dumps(content), encoding="utf-8")
+    new.replace(path)

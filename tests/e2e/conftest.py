@@ -15,7 +15,7 @@ from bamboo_cli import local_cluster
 from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
-from bamboo_sim.protocol.fleet.logs import begun, divergences
+from bamboo_sim.protocol.fleet.logs import non_empty_logs, divergences
 
 from .jobs import STEPS, User, tiny_job
 
@@ -37,7 +37,7 @@ class RecordedCluster(local_cluster.LocalCluster):
         yield User(self.programs, name, self.records / name)
         self.programs.kubectl("delete", "namespace", name, "--wait=false")
         for folder in (self.records / name).glob("*/*"):
-            if begun(folder) and begun(folder / "members"):
+            if non_empty_logs(folder) and non_empty_logs(folder / "members"):
                 assert divergences(folder) == []
 
 

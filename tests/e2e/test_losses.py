@@ -1,4 +1,4 @@
-"""Agents, a node and the operator die; the job completes, with the bits that it would have had."""
+"""Agents, a node and the operator are killed; the job completes, and no bit differs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 from bamboo_cli import local_cluster
 from bamboo_cli.job import Job, Seat, seats
 from bamboo_cli.local_cluster import LocalCluster
-from bamboo_cli.recoveries import recovery
+from bamboo_cli.recoveries import read_events, recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
-from bamboo_sim.protocol.fleet.logs import begun, directives, divergences, whole_lines
+from bamboo_sim.protocol.fleet.logs import non_empty_logs, directives, divergences, whole_lines
 
 from .jobs import STEPS, Object, User, eventually, tiny_job
 from .operators import Operator
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def check_equal(job: Job, calm: Job) -> None:
-    """It has trained all steps, in one attempt, and every layer has the undisturbed job's bits."""
+    """The job completed in one attempt, and every layer equals the undisturbed job's."""
     assert (job.ended, job.step, job.attempt) == ("Complete", STEPS, 0)
     assert final_hashes(job) == final_hashes(calm)
 
 
 def check_record(folder: Path, *, killed: str) -> None:
-    """All agents' logs replay; the victim's is there, and others went on with the same step."""
+    """All agents' logs replay, and the other agents resumed the victim's step."""
     assert divergences(folder) == []
-    victim, *others = sorted(begun(folder), key=lambda path: path.stem != killed)
+    victim, *others = sorted(non_empty_logs(folder), key=lambda path: path.stem != killed)
     assert victim.stem == killed
     assert len(whole_lines(victim)) > 20
     resumed = [d for path in others for d in directives(path) if d.fence.epoch > 1 and d.resume]
@@ -40,7 +40,7 @@ def check_record(folder: Path, *, killed: str) -> None:
 
 @pytest.fixture
 def operator(local: LocalCluster) -> Iterator[Operator]:
-    """The operator, which runs again afterwards, whatever the test does."""
+    """The operator; it runs again after the test."""
     operator = Operator(local)
     yield operator
     operator.scale(1)
@@ -49,7 +49,7 @@ def operator(local: LocalCluster) -> Iterator[Operator]:
 
 @pytest.fixture
 def dead_nodes(local: LocalCluster) -> Iterator[list[str]]:
-    """Names of nodes that the test kills; machines of the same names come afterwards."""
+    """Nodes that the test kills; they are replaced after the test."""
     dead: list[str] = []
     yield dead
     for spec in local_cluster.gpu_nodes(9, 3):
@@ -57,8 +57,8 @@ def dead_nodes(local: LocalCluster) -> Iterator[list[str]]:
             local.cluster.add_node(spec)
 
 
-class Told:
-    """What status, events and metrics tell of a job's losses."""
+class LossChecks:
+    """Checks of the status, events and metrics of a job that loses agents."""
 
     def __init__(self, user: User, operator: Operator, name: str) -> None:
         self._user, self._operator, self._name = user, operator, name
@@ -69,23 +69,23 @@ class Told:
         return seats(self._name, self._user.pods(self._name), {})[Slot(pipeline, stage)]
 
     def await_first_step(self) -> None:
-        """By its event: the status tells progress every few seconds only."""
+        """Wait for the event; the status shows progress only every few seconds."""
         self._user.until(self._name, lambda job: job.has("Running"))
         eventually(lambda: "Resumed" in {e["reason"] for e in self._events()}, timeout_s=30)
 
     def check(self, victim: str, *reasons: str, noticed: bool) -> None:
-        """One more is lost: it is counted, named by events with these reasons, and the job trains
-        again. More may be lost on a machine that is too busy to hear agents."""
+        """One more agent is lost: it is counted, events with these reasons name it, and training
+        resumes. A busy machine may lose further agents."""
         self._lost[str(noticed).lower()] += 1
         self._user.until(self._name, self._counts)
         eventually(
-            lambda: self._is_told(victim, *reasons), timeout_s=20,
+            lambda: self._is_reported(victim, *reasons), timeout_s=20,
             explain=lambda: self._user.kubectl("get", "events"),
         )  # fmt: skip
         self.check_metrics()
 
     def check_metrics(self) -> None:
-        """The counters have at least the losses that there were."""
+        """The counters are not below the number of losses."""
         figures = self._operator.figures(self._user.namespace, self._name)
         lost = {
             sample.labels["noticed"]: sample.value
@@ -103,14 +103,14 @@ class Told:
         found: list[Object] = self._user.get("events")
         return [event for event in found if event["involvedObject"]["kind"] == "BambooJob"]
 
-    def _is_told(self, victim: str, *reasons: str) -> bool:
+    def _is_reported(self, victim: str, *reasons: str) -> bool:
         events = self._events()
-        about = {e["reason"] for e in events if e["message"].startswith(victim)}
-        absorbed = recovery([victim], events)
-        return about >= set(reasons) and absorbed is not None and absorbed.resumed_at is not None
+        about = {event.reason for event in read_events(events) if victim in event.agents}
+        found = recovery([victim], events)
+        return about >= set(reasons) and found is not None and found.resumed_at is not None
 
 
-def test_blows_of_every_kind_change_no_bit(
+def test_faults_of_every_kind_change_no_bit(
     user: User,
     local: LocalCluster,
     operator: Operator,
@@ -118,28 +118,28 @@ def test_blows_of_every_kind_change_no_bit(
     spec: dict[str, Any],
     calm: Job,
 ) -> None:
-    """An agent is killed, one is asked to go, a node vanishes, the operator is killed."""
+    """An agent is killed, one is deleted, a node is lost, the operator is killed."""
     user.apply(tiny_job("hit", **spec))
-    told = Told(user, operator, "hit")
-    told.await_first_step()
+    checks = LossChecks(user, operator, "hit")
+    checks.await_first_step()
 
-    killed = told.seat(0, 1).pod
+    killed = checks.seat(0, 1).pod
     local.cluster.kill_pod(user.namespace, killed)
-    told.check(killed, "AgentLost", noticed=False)
+    checks.check(killed, "AgentLost", noticed=False)
 
-    asked = told.seat(1, 0).pod
-    user.kubectl("delete", "pod", asked, "--wait=false")  # SIGTERM, and 5 s of grace
-    told.check(asked, "AgentLeaving", "AgentLeft", noticed=True)
+    deleted = checks.seat(1, 0).pod
+    user.kubectl("delete", "pod", deleted, "--wait=false")  # SIGTERM, and 5 s of grace
+    checks.check(deleted, "AgentLeaving", "AgentLeft", noticed=True)
 
-    seat = told.seat(1, 1)
+    seat = checks.seat(1, 1)
     dead_nodes.append(seat.node)
     local.cluster.kill_node(seat.node)
-    told.check(seat.pod, "AgentLost", noticed=False)
+    checks.check(seat.pod, "AgentLost", noticed=False)
 
     before = user.job("hit")
-    assert before.ended is None, "it was over before the operator could be killed"
+    assert before.ended is None, "the job ended before the operator was killed"
     operator.kill()
-    told.check_metrics()  # they outlive it
+    checks.check_metrics()  # the counters survive a restart
 
     hit = user.until_ended("hit")
     check_equal(hit, calm)

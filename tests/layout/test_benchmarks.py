@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks import options
+from bamboo_sim import arguments
 
 RESULT = {
     "commit": "abc",
@@ -55,34 +55,34 @@ def test_an_unknown_figure_is_refused(quote: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "x", "1.5"])
-def test_counts_that_make_no_measurement_are_refused(text: str) -> None:
+def test_invalid_counts_are_rejected(text: str) -> None:
     parser = argparse.ArgumentParser(exit_on_error=False)
-    parser.add_argument("--kills", type=options.at_least(1))
-    with pytest.raises(argparse.ArgumentError, match="should be a whole number of at least 1"):
+    parser.add_argument("--kills", type=arguments.at_least(1))
+    with pytest.raises(argparse.ArgumentError, match="is not an integer of at least 1"):
         parser.parse_args([f"--kills={text}"])
     assert parser.parse_args(["--kills", "1"]).kills == 1
 
 
 @pytest.mark.parametrize("text", ["nan", "-1", "inf", "x"])
-def test_times_that_do_not_pass_are_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="should be a number of at least 0"):
-        options.amount(text)
-    assert options.amount("0.5") == 0.5
+def test_invalid_durations_are_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a number of at least 0"):
+        arguments.amount(text)
+    assert arguments.amount("0.5") == 0.5
 
 
 def test_a_program_without_arguments_takes_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["placement.py", "--bogus"])
     with pytest.raises(SystemExit) as ended:
-        options.none("What it does.")
+        arguments.none("What it does.")
     assert ended.value.code == 2
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--only", "zzz"], "--only zzz: no family has that in its name: bulks, "),
-        (["--exhaustive", "--processes", "0"], "should be a whole number of at least 1"),
-        (["--seconds", "nan"], "should be a number of at least 0"),
+        (["--only", "zzz"], "--only zzz matches no family; families: bulks, "),
+        (["--exhaustive", "--processes", "0"], "is not an integer of at least 1"),
+        (["--seconds", "nan"], "is not a number of at least 0"),
     ],
 )
 def test_the_explorer_refuses_what_it_cannot_do(

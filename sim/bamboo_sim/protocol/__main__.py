@@ -1,8 +1,9 @@
 """python -m bamboo_sim.protocol [--seconds N] [--fault-seconds N] [--seed N] [--write]
 python -m bamboo_sim.protocol --exhaustive [--processes N] [--only WORD] [--write]
 
-Explores histories, then hunts planted faults; prints counts, coverage, and any violation shrunk to
-its shortest history with the grid of programs. Exit status 1 if the protocol or the explorer fails.
+Explores histories of the protocol at random, then checks that every planted fault is detected.
+Prints counts, coverage, and each violation as its shortest history with the agents' programs.
+Exit status 1 if a history violates an invariant or a planted fault is not detected.
 """
 
 from __future__ import annotations
@@ -13,47 +14,45 @@ import subprocess
 import sys
 from time import time
 
-from benchmarks.options import amount, at_least
-
-from bamboo_sim import results_file
-from bamboo_sim.protocol.exploration import exhaustive, full
+from bamboo_sim import arguments, results_file
+from bamboo_sim.protocol.exploration import exhaustive, exhaustive_record
+from bamboo_sim.protocol.exploration.detection import Detection, detect
+from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import History, explain
-from bamboo_sim.protocol.exploration.hunting import Hunt, hunt
-from bamboo_sim.protocol.exploration.plan_of_runs import SMALL, explore, runs
-from bamboo_sim.protocol.exploration.scenarios import FAMILIES
 from bamboo_sim.protocol.exploration.tally import Tally
+from bamboo_sim.protocol.exploration.time_budget import SMALL, explore, runs
 from bamboo_sim.protocol.mutants.planted import FAULTS
 
 
 def main() -> int:
     options = _options()
-    if os.environ.get("PYTHONHASHSEED") != "0":  # so that a seed replays
+    if os.environ.get("PYTHONHASHSEED") != "0":  # a seed replays only with fixed hashes
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "bamboo_sim.protocol", *sys.argv[1:]])
     print(f"seed {options.seed}")
     if options.exhaustive:
-        return _exhaust(options)
+        return _explore_exhaustively(options)
     tally, lines = explore(options.seconds, options.seed, only=options.only)
     print("\n".join(lines))
-    _tell(tally)
-    hunts = _hunt_all(options.fault_seconds, options.seed)
+    _print(tally)
+    detections = _detect_all(options.fault_seconds, options.seed)
     rate = _rate(min(20.0, options.seconds / 5))
     if options.write:
-        _write(tally, hunts, rate)
-    return 1 if tally.violations or any(not h.text for h in hunts) else 0
+        _write(tally, detections, rate)
+    return 1 if tally.violations or any(not d.text for d in detections) else 0
 
 
-def _tell(tally: Tally) -> None:
-    print(f"{tally.cases} histories, {len(tally.histories)} distinct ended well")
+def _print(tally: Tally) -> None:
+    print(f"{tally.cases} histories, {len(tally.histories)} of them distinct and complete")
     print(", ".join(f"{k} {n}" for k, n in sorted(tally.outcomes.items())))
     print(tally.coverage())
     for history, text in tally.violations[:3]:
         print(f"VIOLATION {text}\n{explain(history)}")
 
 
-def _exhaust(options: argparse.Namespace) -> int:
-    """Everything, however long it takes; with --write what is done already is not done again."""
-    record = full.begin(exhaustive.units(options.seed, options.only), options.seed)
+def _explore_exhaustively(options: argparse.Namespace) -> int:
+    """Run every unit. With --write, skip the units that an earlier run has finished."""
+    record = exhaustive_record.resume(exhaustive.units(options.seed, options.only), options.seed)
     if not options.write:
         record.units.clear()
     todo = [u for u in exhaustive.units(record.seed, options.only) if str(u) not in record.units]
@@ -63,27 +62,39 @@ def _exhaust(options: argparse.Namespace) -> int:
         record.add(unit, tally)
         if options.write:
             record.write()
-    _tell(total)
+    _print(total)
     print(", ".join(f"{name} {n}" for name, n in record.figures().items()))
     return 1 if record.figures()["violations"] else 0
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bamboo_sim.protocol")
-    parser.add_argument("--seconds", type=amount, default=360.0)
-    parser.add_argument("--fault-seconds", type=amount, default=360.0)
-    parser.add_argument("--seed", type=int, default=None, help="default: from the commit's hash")
-    parser.add_argument("--only", default="", help="families whose name has this in it")
-    parser.add_argument("--write", action="store_true", help="benchmarks/results/explorer*.json")
-    parser.add_argument("--exhaustive", action="store_true", help="everything: hours of a core")
-    parser.add_argument("--processes", type=at_least(1), default=os.cpu_count() or 1)
+    description = __doc__.partition("\n\n")[2] if __doc__ else ""
+    parser = argparse.ArgumentParser(prog="python -m bamboo_sim.protocol", description=description)
+    parser.add_argument(
+        "--seconds", type=arguments.amount, default=360.0, help="time for random exploration"
+    )
+    parser.add_argument(
+        "--fault-seconds", type=arguments.amount, default=360.0, help="time for planted faults"
+    )
+    parser.add_argument("--seed", type=int, help="default: the first digits of the commit's hash")
+    parser.add_argument("--only", default="", help="only families whose name contains this")
+    parser.add_argument(
+        "--write", action="store_true", help="write benchmarks/results/explorer*.json"
+    )
+    parser.add_argument(
+        "--exhaustive", action="store_true", help="run every unit (hours of processor time)"
+    )
+    parser.add_argument(
+        "--processes",
+        type=arguments.at_least(1),
+        default=os.cpu_count() or 1,
+        help="processes of an exhaustive run (default: one per core)",
+    )
     options = parser.parse_args()
     families = sorted({family for family, *_ in runs()})
     names = [str(unit) for unit in exhaustive.units(0)] if options.exhaustive else families
     if not any(options.only in name for name in names):
-        parser.error(
-            f"--only {options.only}: no family has that in its name: {', '.join(families)}"
-        )
+        parser.error(f"--only {options.only} matches no family; families: {', '.join(families)}")
     if options.seed is None:
         head = subprocess.run(
             ["git", "rev-parse", "--short=6", "HEAD"], capture_output=True, text=True, check=False
@@ -92,21 +103,21 @@ def _options() -> argparse.Namespace:
     return options
 
 
-def _hunt_all(seconds: float, seed: int) -> list[Hunt]:
-    """What is left over by faults that are found at once goes to those that are not."""
-    hunts: list[Hunt] = []
+def _detect_all(seconds: float, seed: int) -> list[Detection]:
+    """Faults that are found early leave their time to the others."""
+    detections: list[Detection] = []
     end = time() + seconds
     if seconds <= 0:
-        return hunts
+        return detections
     for i, fault in enumerate(FAULTS):
         share = max(1.0, (end - time()) / (len(FAULTS) - i) * 2)
-        hunts.append(hunt(fault, share, seed))
-        print(hunts[-1], flush=True)
-    return hunts
+        detections.append(detect(fault, share, seed))
+        print(detections[-1], flush=True)
+    return detections
 
 
 def _rate(seconds: float) -> float:
-    """Distinct histories per second of one core on 2 x 2, single kills."""
+    """Distinct histories per second of one core: single kills on a 2 x 2 grid."""
     tally = Tally()
     base = History(SMALL, 1)
     end = time() + seconds
@@ -117,13 +128,13 @@ def _rate(seconds: float) -> float:
     return tally.per_second
 
 
-def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
+def _write(tally: Tally, detections: list[Detection], rate: float) -> None:
     results_file.write(
         "explorer",
         samples={
             "outcomes": dict(tally.outcomes),
-            "hunts": {h.fault.row: h.cases if h.text else None for h in hunts},
-            "found_as": {h.fault.row: h.text for h in hunts},
+            "cases_until_found": {d.fault.row: d.cases if d.text else None for d in detections},
+            "found_as": {d.fault.row: d.text for d in detections},
         },
         figures={
             "histories_per_s": round(rate, 1),
@@ -131,8 +142,8 @@ def _write(tally: Tally, hunts: list[Hunt], rate: float) -> None:
             "cases": tally.cases,
             "violations": len(tally.violations),
             "kill_points": len(tally.points),
-            "planted": len(hunts),
-            "planted_found": sum(bool(h.text) for h in hunts),
+            "planted": len(detections),
+            "planted_found": sum(bool(d.text) for d in detections),
         },
     )
 

@@ -13,7 +13,9 @@ from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op
 from bamboo_sim import results_file
-from bamboo_sim.protocol.exploration import full
+from bamboo_sim.protocol.exploration import exhaustive_record
+from bamboo_sim.protocol.exploration.branching import POLICIES, Part, inject, parts, prefixes
+from bamboo_sim.protocol.exploration.detection import detect
 from bamboo_sim.protocol.exploration.exhaustive import (
     Unit,
     every_second,
@@ -22,6 +24,7 @@ from bamboo_sim.protocol.exploration.exhaustive import (
     run,
     units,
 )
+from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import (
     History,
     advance,
@@ -31,11 +34,11 @@ from bamboo_sim.protocol.exploration.history import (
     shrink,
     violation,
 )
-from bamboo_sim.protocol.exploration.hunting import hunt
-from bamboo_sim.protocol.exploration.plan_of_runs import (
-    HEIRS,
+from bamboo_sim.protocol.exploration.tally import Tally
+from bamboo_sim.protocol.exploration.time_budget import (
     LEARNING,
     MOVING,
+    NEW_OWNERS,
     PAIRS,
     PEERS,
     SAVING,
@@ -50,12 +53,9 @@ from bamboo_sim.protocol.exploration.plan_of_runs import (
     grids,
     runs,
 )
-from bamboo_sim.protocol.exploration.scenarios import FAMILIES
-from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.walks import POLICIES, Part, branch, parts, walk
 from bamboo_sim.protocol.mutants.planted import FAULTS
 from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.protocol.world.memory import most_gradients
+from bamboo_sim.protocol.world.memory_bounds import most_gradients
 from bamboo_sim.protocol.world.network import OPERATOR
 from bamboo_sim.protocol.world.world import World
 
@@ -73,9 +73,9 @@ SLICES = [
     ("operators", SMALL),
     ("partitions", SMALL),
     ("changes", SPARE),
-    ("crowds", THREE_ZONES),
-    ("moves", MOVING),
-    ("heirs", HEIRS),
+    ("surplus", THREE_ZONES),
+    ("replacements", MOVING),
+    ("new owners", NEW_OWNERS),
     ("learners", LEARNING),
     ("regrids", TURNING),
     ("restores", SAVING),
@@ -123,12 +123,12 @@ def test_no_history_breaks_the_promise(family, job):
 
 @pytest.mark.parametrize("fault", [f for f in FAULTS if f.row in QUICK], ids=lambda f: f.row)
 def test_a_planted_fault_is_found(fault):
-    assert hunt(fault, 60.0, 3).text
+    assert detect(fault, 60.0, 3).text
 
 
 def test_a_history_replays_and_shrinks():
     fault = next(f for f in FAULTS if f.row == "S2")
-    history = hunt(fault, 60.0, 3).history
+    history = detect(fault, 60.0, 3).history
     assert history is not None
     with fault.planted():
         found = violation(history)
@@ -152,7 +152,7 @@ def test_units_leave_nothing_out():
 
 def test_of_a_victim_s_messages_each_is_lost_with_what_follows_it_in_its_stream():
     met = 0
-    for _, world in walk(History(Job(2, 2, 2, steps=1), 3)):
+    for _, world in prefixes(History(Job(2, 2, 2, steps=1), 3)):
         for name in sorted(world.nodes):
             sent = [m for m in world.network.messages if m[0] == name]
             for fate in fates(world, name)[2:]:
@@ -189,7 +189,7 @@ def test_what_fits_into_the_time_rotates_with_the_seed(job):
 
 def events(base, part):
     """At which events of the undisturbed run the part stops."""
-    return [history.script[-1][0] for history, _ in walk(base, part, begun=False)]
+    return [history.script[-1][0] for history, _ in prefixes(base, part, begun=False)]
 
 
 def kill_points(job, part):
@@ -202,21 +202,22 @@ def kill_points(job, part):
 
 def test_an_exhaustive_run_goes_on_where_it_was_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(results_file, "PROGRESS", tmp_path / "progress")
     monkeypatch.setattr(sys, "argv", ["explore"])
     job = Job(1, 2, 2, steps=1)
     first, second = (Unit("every single", job, 7, part, 2) for part in range(2))
-    record = full.begin([first, second], 7)
+    record = exhaustive_record.resume([first, second], 7)
     record.add(*run(first))
     record.write()
-    again = full.begin([first, second], 8)
+    again = exhaustive_record.resume([first, second], 8)
     assert (again.seed, set(again.units)) == (7, {str(first)})
     again.add(*run(second))
-    row = again.rows()[first.row]
+    row = again.by_row()[first.row]
     assert (row["units"], row["of"]) == (2, 2)
     assert row["cases"] == again.figures()["cases"] == run(Unit("every single", job, 7))[1].cases
     assert again.figures()["units_done"] == again.figures()["units"] == 2
     monkeypatch.setattr(results_file, "fingerprint", lambda _: "other code")
-    assert full.begin([first, second], 8).units == {}
+    assert exhaustive_record.resume([first, second], 8).units == {}
     with pytest.raises(SystemExit, match="have changed: run this again"):
         again.write()
 
@@ -243,7 +244,7 @@ def test_a_torn_checkpoint_is_passed_over():
         assert world.step()
     for name in SAVING.at_start:
         history = history.then(world.events if not history.script else 0, ("kill", name, 0))
-    history = history.then(0, ("tear",))
+    history = history.then(0, ("corrupt",))
     for name in ("b0", "b1", "b2", "b3"):
         history = history.then(0, ("start", name))
     ended = replay(history)
@@ -295,7 +296,7 @@ def test_a_judged_history_does_not_go_on():
     at = History(SMALL, 3), World(SMALL, 3)
     at[1].finish()
     with pytest.raises(AssertionError, match="has been judged"):
-        branch(at, 0, ("kill", "a00", 0))
+        inject(at, 0, ("kill", "a00", 0))
 
 
 @pytest.mark.parametrize("after", range(30, 130, 4))

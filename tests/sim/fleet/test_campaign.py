@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from bamboo_sim.protocol.fleet import samples
+from bamboo_sim.protocol.fleet import sample_log
 from bamboo_sim.protocol.fleet.campaign import COMMIT, name_of
+from bamboo_sim.protocol.fleet.instruction_log import InstructionLog
 from bamboo_sim.protocol.fleet.kill_switch import MOMENTS
-from bamboo_sim.protocol.fleet.local import ROOT
-from bamboo_sim.protocol.fleet.ran import Ran
-from bamboo_sim.protocol.fleet.survival import COMMITTING, COORDINATOR, ONE_PIPELINE, TWO_DEATHS
+from bamboo_sim.protocol.fleet.local_fleet import ROOT
+from bamboo_sim.protocol.fleet.scenarios import COMMITTING, COORDINATOR, ONE_PIPELINE, TWO_DEATHS
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_names_do_not_depend_on_the_cut(text: str, name: str) -> None:
 
 def test_a_log_is_read_as_it_grows(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    ran = Ran(path)
+    ran = InstructionLog(path)
     assert ran.read().ended == -1
     path.write_text('{"effects": ["run F[0:2] m1 @3", "drop x"]}\n{"effects": ["run VOTE 0:2')
     assert ran.read().of(3) == ["F[0:2] m1"]
@@ -68,8 +68,13 @@ def test_a_run_goes_on_where_the_last_one_was_ended(benchmark: dict[str, Any]) -
     wished = {ONE_PIPELINE: ONE_PIPELINE.faults[:7]}
     done, failed = (benchmark["written"](ONE_PIPELINE.faults[at : at + 3]) for at in (0, 3))
     samples = [
-        {"ordeal": "one_pipeline", "faults": done, "deaths": [x for (x,) in done], "seconds": 1.0},
-        {"ordeal": "one_pipeline", "faults": failed, "failure": "bits", "seconds": 1.0},
+        {
+            "scenario": "one_pipeline",
+            "faults": done,
+            "deaths": [x for (x,) in done],
+            "seconds": 1.0,
+        },
+        {"scenario": "one_pipeline", "faults": failed, "failure": "bits", "seconds": 1.0},
     ]
     slices = benchmark["pending"](samples, wished, 3)
     assert [len(faults) for _, faults in slices] == [3, 1]
@@ -88,7 +93,7 @@ def test_slices_of_different_code_are_not_counted_together(benchmark: dict[str, 
 def test_two_workers_that_compute_with_other_samples_are_found(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("0 0 aa\n0 1 bb\n9 0 cc\n")
     (tmp_path / "b").write_text("0 1 bb\n")
-    assert samples.read(tmp_path, 9) == {(0, 0): "aa", (0, 1): "bb"}
+    assert sample_log.read(tmp_path, 9) == {(0, 0): "aa", (0, 1): "bb"}
     (tmp_path / "b").write_text("0 1 other\n")
     with pytest.raises(AssertionError, match="b: other samples as 0 1 other"):
-        samples.read(tmp_path, 9)
+        sample_log.read(tmp_path, 9)

@@ -12,15 +12,15 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
 from bamboo_sim.protocol.fleet.campaign import Campaign
 from bamboo_sim.protocol.fleet.forkserver import COMPARE_EVERY
-from bamboo_sim.protocol.fleet.local import LocalFleet, NurseryProcess
-from bamboo_sim.protocol.fleet.survival import Ordeal, suspend, undisturbed
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
 
-PAIR = Ordeal("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
+PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
 
 
 @pytest.fixture
-def nursery(tmp_path: Path) -> Iterator[NurseryProcess]:
-    process = NurseryProcess(tmp_path / "socket")
+def forkserver(tmp_path: Path) -> Iterator[ForkServerProcess]:
+    process = ForkServerProcess(tmp_path / "socket")
     process.start()
     yield process
     process.stop()
@@ -32,15 +32,19 @@ async def spoil(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
     (pipeline,) = fleet.plan().pipelines
     owner, holder = (agent or AgentId("") for agent in pipeline)
     _, hi = fleet.plan().cut[0]
-    fleet.die(holder, "flip", f"UPDATE[0:{hi}] 0:{hi} @{max(step, fleet.committed_step) + 3}")
+    fleet.arm_kill_switch(
+        holder, "flip", f"UPDATE[0:{hi}] 0:{hi} @{max(step, fleet.committed_step) + 3}"
+    )
     return owner, holder
 
 
 @pytest.mark.timeout(240)
 async def test_a_spoilt_replica_is_replaced_and_no_bit_changes(
-    tmp_path: Path, nursery: NurseryProcess
+    tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
-    async with LocalFleet(PAIR.endless(tmp_path), tmp_path / "fleet", nursery=nursery) as fleet:
+    async with LocalFleet(
+        PAIR.unlimited_job(tmp_path), tmp_path / "fleet", forkserver=forkserver
+    ) as fleet:
         await fleet.add(PAIR.agents())
         owner, holder = await spoil(fleet)
         await fleet.until(lambda: holder in fleet.exits, f"the end of {holder}")
@@ -49,8 +53,8 @@ async def test_a_spoilt_replica_is_replaced_and_no_bit_changes(
         assert set(fleet.plan().live) == {owner, "new-0"}
         await fleet.committed(fleet.committed_step + 2 * COMPARE_EVERY)
         trained = await suspend(fleet)
-        (failure,) = fleet.said(Failure)
+        (failure,) = fleet.messages(Failure)
         assert failure.reason == "ReplicaDiffers"
         assert f"layer 0 on {holder} differs from that on {owner} in" in failure.message
         assert (fleet.exits[holder], fleet.exits[owner]) == (1, 0)
-    trained.assert_equal(await undisturbed(tmp_path, nursery, PAIR, trained.steps))
+    trained.assert_equal(await undisturbed(tmp_path, forkserver, PAIR, trained.steps))

@@ -16,7 +16,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local import ForkServerProcess, LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -81,7 +81,7 @@ async def fleet(tmp_path: Path, forkserver: ForkServerProcess) -> AsyncIterator[
 
 
 def assert_nothing_restored(fleet: LocalFleet) -> None:
-    assert all(record.reason is not EventReason.RESTORING for _, record in fleet.lead.records)
+    assert all(record.reason is not EventReason.RESTORING for _, record in fleet.operator.records)
 
 
 @pytest.mark.parametrize("victim", [0, 1, 2, 3])
@@ -121,7 +121,7 @@ async def test_all_copies_of_a_stage_mean_a_restore(fleet: LocalFleet, undisturb
     fleet.kill(*(pipeline[0] or "" for pipeline in plan.pipelines))
     await fleet.add({"new-0": "zone-a", "new-1": "zone-b"})
     assert_equal(await result(fleet), undisturbed)
-    assert any(record.reason is EventReason.RESTORING for _, record in fleet.lead.records)
+    assert any(record.reason is EventReason.RESTORING for _, record in fleet.operator.records)
 
 
 async def test_a_frozen_pod_is_found_by_its_silence(fleet: LocalFleet, undisturbed: Result) -> None:
@@ -129,7 +129,7 @@ async def test_a_frozen_pod_is_found_by_its_silence(fleet: LocalFleet, undisturb
     fleet.freeze("agent-1")
     await fleet.until(lambda: fleet.recorded(EventReason.STOPPED, after=frozen_at), "a stop")
     assert time.monotonic() - frozen_at < 4.0
-    await fleet.until(lambda: fleet.lead.over is not None, "the end of the job")
+    await fleet.until(lambda: fleet.operator.over is not None, "the end of the job")
     fleet.thaw("agent-1")
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
@@ -141,7 +141,7 @@ async def test_a_noticed_pod_changes_nothing(fleet: LocalFleet, undisturbed: Res
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
     assert fleet.exits[AgentId("agent-3")] in (0, 143)
-    assert sum(progress.redone_tasks for progress in fleet.said(Progress)) == 0
+    assert sum(progress.redone_tasks for progress in fleet.messages(Progress)) == 0
 
 
 async def test_a_noticed_pod_hands_over_to_a_standby(
@@ -159,12 +159,12 @@ async def test_a_noticed_pod_hands_over_to_a_standby(
         assert leaver not in fleet.plan().live
         await fleet.suspended(deadline_s=90.0)
         assert_nothing_restored(fleet)
-        assert sum(progress.redone_tasks for progress in fleet.said(Progress)) == 0
+        assert sum(progress.redone_tasks for progress in fleet.messages(Progress)) == 0
 
 
 async def test_the_operator_dies_and_comes_back(fleet: LocalFleet, undisturbed: Result) -> None:
-    await fleet.lead.stop()
-    await fleet.lead.start()
+    await fleet.operator.stop()
+    await fleet.operator.start()
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
 
@@ -172,9 +172,9 @@ async def test_the_operator_dies_and_comes_back(fleet: LocalFleet, undisturbed: 
 async def test_a_pod_dies_while_the_operator_is_away(
     fleet: LocalFleet, undisturbed: Result
 ) -> None:
-    await fleet.lead.stop()
+    await fleet.operator.stop()
     fleet.kill("agent-0")
-    await fleet.lead.start()
+    await fleet.operator.start()
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from bamboo_sim.protocol.fleet.local import ForkServerProcess
-from bamboo_sim.protocol.fleet.survival import (
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
+from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     COORDINATOR,
     ONE_PIPELINE,
     TWO_DEATHS,
-    Ordeal,
     Points,
-    survive,
+    Scenario,
+    run_scenario,
 )
 
 pytestmark = pytest.mark.timeout(400)
@@ -36,15 +36,15 @@ def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerP
     process.stop()
 
 
-def chosen(ordeal: Ordeal, count: int) -> list[Points]:
+def chosen(scenario: Scenario, count: int) -> list[Points]:
     """A sample that is the same for the same commit, or for $BAMBOO_KILL_SEED."""
     command = ["git", "rev-parse", "HEAD"]
     head = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    return random.Random(os.environ.get("BAMBOO_KILL_SEED", head)).sample(ordeal.faults, count)
+    return random.Random(os.environ.get("BAMBOO_KILL_SEED", head)).sample(scenario.faults, count)
 
 
 @pytest.mark.parametrize(
-    ("ordeal", "count"),
+    ("scenario", "count"),
     [
         pytest.param(ONE_PIPELINE, 5, id="one pipeline with replicas"),
         pytest.param(COMMITTING, 4, id="two pipelines while they commit"),
@@ -53,7 +53,7 @@ def chosen(ordeal: Ordeal, count: int) -> list[Points]:
     ],
 )
 async def test_no_bit_changes(
-    tmp_path: Path, forkserver: ForkServerProcess, ordeal: Ordeal, count: int
+    tmp_path: Path, forkserver: ForkServerProcess, scenario: Scenario, count: int
 ) -> None:
-    survived = await survive(tmp_path, forkserver, ordeal, chosen(ordeal, count))
+    survived = await run_scenario(tmp_path, forkserver, scenario, chosen(scenario, count))
     assert len(survived.faults) == count

@@ -13,7 +13,7 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local import LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -41,15 +41,14 @@ async def test_it_learns_it_enters_and_no_bit_differs(tmp_path: Path) -> None:
         await fleet.add({"new-0": "zone-a"})
         await fleet.planned(lambda plan: AgentId("new-0") in plan.live, "its seat")
         why = f"epoch {fleet.plan().fence.epoch}: copies are complete on new-0"
-        assert any(r.message == why for _, r in fleet.lead.records), fleet.story()
-        entered = fleet.status().committed
-        assert entered is not None
-        await fleet.committed(entered.step + 2)
+        assert any(r.message == why for _, r in fleet.operator.records), fleet.record()
+        entered = fleet.status().progress.committed
+        await fleet.committed(entered + 2)
         fleet.kill("agent-1", "agent-3")  # what is left needs the newcomer's copies
-        await fleet.committed(entered.step + 6)
+        await fleet.committed(entered + 6)
         assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED
         assert fleet.divergences() == []
-        assert all(r.reason is not EventReason.RESTORING for _, r in fleet.lead.records)
+        assert all(r.reason is not EventReason.RESTORING for _, r in fleet.operator.records)
         history, weights, steps = repr(fleet.history()), fleet.weights(), fleet.steps
     expected_history, expected = await undisturbed(tmp_path / "b", steps)
     assert weights.keys() == expected.keys()
@@ -73,8 +72,7 @@ async def test_nobody_notices_its_death(tmp_path: Path) -> None:
         await fleet.planned(lambda plan: AgentId("new-0") in plan.learners, "its lesson")
         fleet.kill("new-0")
         await fleet.until(lambda: AgentId("new-0") in fleet.exits, "its end")
-        reached = fleet.status().committed
-        assert reached is not None
-        await fleet.committed(reached.step + 3)
+        reached = fleet.status().progress.committed
+        await fleet.committed(reached + 3)
         assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED
-        assert all(r.reason is not EventReason.RESTORING for _, r in fleet.lead.records)
+        assert all(r.reason is not EventReason.RESTORING for _, r in fleet.operator.records)

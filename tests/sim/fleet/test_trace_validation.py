@@ -13,7 +13,7 @@ import pytest
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local import LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
 from bamboo_sim.protocol.fleet.logs import divergences, whole_lines
 
 Line = dict[str, Any]

@@ -1,7 +1,7 @@
 import pytest
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
 from bamboo_sim.protocol.world.symbolic import SymbolError, Symbolic, reference
@@ -33,7 +33,7 @@ def test_the_reference_depends_on_leaf_size_and_on_the_attempt():
 def voted(ballots):
     backend = Symbolic(AgentId("a"), 2, BATCH)
     for agent, ballot in ballots.items():
-        backend.store[Item(Kind.VOTE, 0, agent=AgentId(agent))] = ballot
+        backend.store[Item.vote(0, AgentId(agent))] = ballot
     return backend.run(parse_instruction("COMMIT {" + ",".join(ballots) + "}"))
 
 

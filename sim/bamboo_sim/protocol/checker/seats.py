@@ -6,17 +6,19 @@ from typing import Any
 
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Coordinate, Fence
-from bamboo_core.planning.requests import Decision
-from bamboo_core.protocol.messages import Directive
+from bamboo_core.planning.planner import hash_of
+from bamboo_core.planning.requests import Continuations, Decision
+from bamboo_core.protocol.messages import Continuation, Directive
 from bamboo_sim.protocol.checker.verdict import Violation
 
 
 class Seats:
-    """Of every fence: the planner's decisions, the facts of the plan that became durable, and the
-    agent that took each coordinate by a directive."""
+    """Of every fence: the planner's decisions with their continuations, the facts of the plan that
+    became durable, and the agent that took each coordinate by a directive."""
 
     def __init__(self) -> None:
         self._made: dict[Fence, tuple[Decision, ...]] = {}
+        self._continued: dict[str, Continuations] = {}
         self._facts: dict[Fence, tuple[Any, ...]] = {}
         self._taken: dict[tuple[Fence, Coordinate], AgentId] = {}
 
@@ -27,10 +29,12 @@ class Seats:
             setattr(new, name, known.copy())
         return new
 
-    def made(self, decision: Decision) -> None:
+    def made(self, decision: Decision, rest: Continuations | None = None) -> None:
         """The planner has answered; of a fence it may do so again, if somebody was lost."""
         fence = decision.plan.fence
         self._made[fence] = (*self._made.get(fence, ()), decision)
+        if rest is not None:
+            self._continued[hash_of(decision.plan)] = rest
 
     def written(self, durable: Durable) -> None:
         """Facts are durable. A Violation: they name another plan than before under its fence."""
@@ -56,6 +60,14 @@ class Seats:
         if seat is not None and self._taken.setdefault((fence, seat), agent) != agent:
             other = self._taken[fence, seat]
             raise Violation(f"{agent} and {other} both sit on {seat} in {fence}")
+
+    def proceeded(self, agent: AgentId, directive: Directive, rest: Continuation) -> None:
+        """An agent goes on with it. A Violation: it belongs to another plan than the directive."""
+        planned = self._continued.get(directive.plan_hash)
+        if planned is None or planned.directives.get(agent) != rest:
+            raise Violation(
+                f"{agent} goes on in {directive.fence} with what was not planned for it"
+            )
 
 
 def facts_of(durable: Durable) -> tuple[Any, ...]:

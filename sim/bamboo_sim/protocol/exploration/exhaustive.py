@@ -14,12 +14,12 @@ from math import inf
 from time import time
 
 from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.exploration.branching import Histories, inject, prefixes, run_on, snapshot
+from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.losses import replaced
-from bamboo_sim.protocol.exploration.plan_of_runs import PAIRS, grids, runs
-from bamboo_sim.protocol.exploration.scenarios import FAMILIES
 from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.walks import Branches, aside, branch, run_on, walk
+from bamboo_sim.protocol.exploration.time_budget import PAIRS, grids, runs
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.world import World
 
@@ -79,25 +79,25 @@ def fates(world: World, name: AgentId) -> list[int]:
     return [0, *([1] if under_way else []), *tails]
 
 
-def every_single(unit: Unit) -> Branches:
+def every_single(unit: Unit) -> Histories:
     """Every event x every agent that lives x every fate."""
     for at in _events(unit, begun=False):
         for name in sorted(at[1].nodes):
             for fate in fates(at[1], name):
-                yield branch(at, 0, ("kill", name, fate))
+                yield inject(at, 0, ("kill", name, fate))
 
 
-def every_pair(unit: Unit) -> Branches:
+def every_pair(unit: Unit) -> Histories:
     """Every event x two that live x every fate of both; replaced and not."""
     for at in _events(unit, begun=True):
         for a, b in combinations(sorted(at[1].nodes), 2):
             for x, y in product(fates(at[1], a), fates(at[1], b)):
-                found = branch(branch(at, 0, ("kill", a, x)), 0, ("kill", b, y))
-                yield aside(found)
+                found = inject(inject(at, 0, ("kill", a, x)), 0, ("kill", b, y))
+                yield snapshot(found)
                 yield replaced(found, 2)
 
 
-def every_second(unit: Unit) -> Branches:
+def every_second(unit: Unit) -> Histories:
     """Every event x every agent, and then every event until training goes on x every agent that is
     left: the second death during the recovery from the first; replaced, and perhaps the first one
     by somebody who was ready."""
@@ -105,12 +105,12 @@ def every_second(unit: Unit) -> Branches:
         for a in sorted(at[1].nodes):
             ready = at
             for spare in unit.job.agents[len(unit.job.at_start) :]:
-                ready = branch(ready, 0, ("start", spare))
-            history, world = branch(ready, 0, ("kill", a, 0))
+                ready = inject(ready, 0, ("start", spare))
+            history, world = inject(ready, 0, ("kill", a, 0))
             for gap in count():
                 first = history.then(gap, ()), world
                 for n, b in enumerate(sorted(world.nodes)):
-                    yield replaced(branch(first, 0, ("kill", b, (gap + n) % 2)), 2)
+                    yield replaced(inject(first, 0, ("kill", b, (gap + n) % 2)), 2)
                 if _goes_on(world, at[1]) or not run_on((history, world), 1):
                     break
 
@@ -122,12 +122,12 @@ def _goes_on(world: World, before: World) -> bool:
     )
 
 
-def _events(unit: Unit, *, begun: bool) -> Branches:
+def _events(unit: Unit, *, begun: bool) -> Histories:
     base = History(unit.job, unit.seed)
-    return islice(walk(base, begun=begun), unit.part, None, unit.parts)
+    return islice(prefixes(base, begun=begun), unit.part, None, unit.parts)
 
 
-def _branches(unit: Unit) -> Branches:
+def _branches(unit: Unit) -> Histories:
     if unit.family == "every single":
         return every_single(unit)
     if unit.family == "every pair":

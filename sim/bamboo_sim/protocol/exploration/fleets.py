@@ -5,112 +5,119 @@ from __future__ import annotations
 import random
 
 from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.exploration.branching import (
+    WHOLE,
+    Histories,
+    Part,
+    inject,
+    prefixes,
+    snapshot,
+)
 from bamboo_sim.protocol.exploration.history import History
-from bamboo_sim.protocol.exploration.walks import WHOLE, Branches, Part, aside, branch, walk
 
 
-def changes(base: History, part: Part = WHOLE) -> Branches:
+def changes(base: History, part: Part = WHOLE) -> Histories:
     """Joins, drains with long and short notice, replaced or not, other grids; with a kill."""
     job = base.job
     spare = job.agents[-1]
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
         name = names[n % len(names)]
         kind = n % 6
         if kind == 0:
-            found = branch(branch(at, 0, ("kill", name, n % 3)), n % 40, ("start", spare))
+            found = inject(inject(at, 0, ("kill", name, n % 3)), n % 40, ("start", spare))
         elif kind == 1:
-            found = branch(at, 0, ("notice", name, 3.0))
+            found = inject(at, 0, ("notice", name, 3.0))
         elif kind == 2:
-            found = branch(at, 0, ("notice", name, 1.0))
+            found = inject(at, 0, ("notice", name, 1.0))
         elif kind == 3:
-            found = branch(branch(at, 0, ("start", spare)), n % 30, ("notice", name, 3.0))
+            found = inject(inject(at, 0, ("start", spare)), n % 30, ("notice", name, 3.0))
         elif kind == 4:
-            found = branch(branch(at, 0, ("start", spare)), n % 30, ("notice", name, 1.0))
+            found = inject(inject(at, 0, ("start", spare)), n % 30, ("notice", name, 1.0))
         else:
-            found = branch(at, 0, ("want", max(1, job.pipelines - 1)))
-            found = branch(found, n % 50, ("want", job.pipelines))
-        yield aside(found)
+            found = inject(at, 0, ("scale", max(1, job.pipelines - 1)))
+            found = inject(found, n % 50, ("scale", job.pipelines))
+        yield snapshot(found)
         other = names[(n * 3 + 1) % len(names)]
-        yield branch(found, (n * 11) % 70, ("kill", other, n % 3))
+        yield inject(found, (n * 11) % 70, ("kill", other, n % 3))
         if n % 4 == 0:
-            yield branch(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
+            yield inject(found, (n * 7) % 70, ("restart operator", bool(n % 8)))
 
 
-def crowds(base: History, part: Part = WHOLE) -> Branches:
+def surplus(base: History, part: Part = WHOLE) -> Histories:
     """More agents than the zone rule can seat, some lost, while the goal goes up and down; some or
     all are on nodes that are to be replaced."""
     rng, job = random.Random(base.seed + part.phase), base.job
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         found = at
         for _ in range(1 + n % 3):
             name = AgentId(f"c{rng.randrange(1 << 20)}")
-            found = branch(found, rng.randrange(30), ("start", name))
+            found = inject(found, rng.randrange(30), ("start", name))
         for _ in range(n % 4):
-            found = branch(found, rng.randrange(40), ("kill", rng.choice(job.at_start), n % 3))
-        yield aside(found)
+            found = inject(found, rng.randrange(40), ("kill", rng.choice(job.at_start), n % 3))
+        yield snapshot(found)
         if n % 3 == 0:
             count = rng.randrange(1, 1 + len(job.at_start))
             names = sorted(rng.sample(job.at_start, count))
-            found = branch(found, rng.randrange(30), ("drain", *names))
+            found = inject(found, rng.randrange(30), ("drain", *names))
         for _ in range(2):
             want = 1 + rng.randrange(job.pipelines)
-            found = branch(found, rng.randrange(60), ("want", want))
+            found = inject(found, rng.randrange(60), ("scale", want))
         yield found
 
 
-def moves(base: History, part: Part = WHOLE) -> Branches:
+def replacements(base: History, part: Part = WHOLE) -> Histories:
     """Agents hand over to newcomers while the operator restarts; nobody dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         found = at
         for name in spares:
-            found = branch(found, 0, ("start", name))
+            found = inject(found, 0, ("start", name))
         leaver = base.job.at_start[n % len(base.job.at_start)]
-        found = branch(found, rng.randrange(12), ("notice", leaver, 3.0))
+        found = inject(found, rng.randrange(12), ("notice", leaver, 3.0))
         for _ in range(n % 3):
-            found = branch(found, rng.randrange(90), ("restart operator", rng.random() < 0.5))
-        yield aside(found)
-        yield branch(found, rng.randrange(90), ("want", base.job.pipelines))
+            found = inject(found, rng.randrange(90), ("restart operator", rng.random() < 0.5))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(90), ("scale", base.job.pipelines))
 
 
-def rushes(base: History, part: Part = WHOLE) -> Branches:
+def short_notices(base: History, part: Part = WHOLE) -> Histories:
     """Short notice: what an agent holds is taken over by a newcomer; nobody dies."""
-    for n, at in enumerate(walk(base, part), part.turn):
-        found = branch(at, 0, ("start", base.job.agents[-1]))
-        yield branch(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        found = inject(at, 0, ("start", base.job.agents[-1]))
+        yield inject(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
 
 
-def heirs(base: History, part: Part = WHOLE) -> Branches:
+def new_owners(base: History, part: Part = WHOLE) -> Histories:
     """A newcomer gets its copies; then everybody dies who had been there before."""
     rng = random.Random(base.seed)
-    for at in walk(base, part):
+    for at in prefixes(base, part):
         first, *others = base.job.at_start
-        found = branch(at, 0, ("start", base.job.agents[-1]))
+        found = inject(at, 0, ("start", base.job.agents[-1]))
         for name in others:
-            found = branch(found, 0, ("kill", name, 0))
-        yield branch(found, rng.randrange(10, 70), ("kill", first, 1))
+            found = inject(found, 0, ("kill", name, 0))
+        yield inject(found, rng.randrange(10, 70), ("kill", first, 1))
 
 
-def handovers(base: History, part: Part = WHOLE) -> Branches:
+def handovers(base: History, part: Part = WHOLE) -> Histories:
     """An agent hands over to a newcomer, which dies."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         newcomer = base.job.agents[-1]
-        found = branch(at, 0, ("start", newcomer))
-        found = branch(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
-        yield branch(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
+        found = inject(at, 0, ("start", newcomer))
+        found = inject(found, rng.randrange(8), ("notice", base.job.at_start[n % 2], 3.0))
+        yield inject(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
 
 
-def learners(base: History, part: Part = WHOLE) -> Branches:
+def learners(base: History, part: Part = WHOLE) -> Histories:
     """A newcomer gets its copies while the others train; it, a source or the operator dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(set(at[1].nodes) & set(base.job.at_start))
-        found = branch(at, 0, ("kill", names[n % len(names)], n % 3)) if n % 4 else at
+        found = inject(at, 0, ("kill", names[n % len(names)], n % 3)) if n % 4 else at
         for name in spares:
-            found = branch(found, rng.randrange(30), ("start", name))
-        yield aside(found)
+            found = inject(found, rng.randrange(30), ("start", name))
+        yield snapshot(found)
         newcomer, others = rng.choice(spares), [a for a in names if a != names[n % len(names)]]
         blows = (
             ("kill", newcomer, n % 3),
@@ -123,25 +130,25 @@ def learners(base: History, part: Part = WHOLE) -> Branches:
             ("duplicate",),
         )
         for blow in (blows[n % len(blows)], rng.choice(blows[:3])):
-            found = branch(found, rng.randrange(110), blow)
-            yield aside(found)
+            found = inject(found, rng.randrange(110), blow)
+            yield snapshot(found)
 
 
-def regrids(base: History, part: Part = WHOLE) -> Branches:
+def regrids(base: History, part: Part = WHOLE) -> Histories:
     """Another number of stages, and so another cut, while agents live; then a second blow."""
     rng, job = random.Random(base.seed), base.job
     agents = len(job.at_start)
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2, 3) if d * p <= agents]
     grids = [g for g in grids if g != (job.pipelines, job.stages)]
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         grid, names = grids[n % len(grids)], sorted(at[1].nodes)
-        found = branch(at, 0, ("regrid", *grid))
-        yield aside(found)
-        yield branch(found, rng.randrange(120), ("kill", rng.choice(names), n % 3))
-        back = branch(found, rng.randrange(120), ("regrid", job.pipelines, job.stages))
+        found = inject(at, 0, ("regrid", *grid))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(120), ("kill", rng.choice(names), n % 3))
+        back = inject(found, rng.randrange(120), ("regrid", job.pipelines, job.stages))
         if n % 3 == 0:
-            yield branch(back, rng.randrange(90), ("kill", rng.choice(names), n % 3))
+            yield inject(back, rng.randrange(90), ("kill", rng.choice(names), n % 3))
         elif n % 3 == 1:
-            yield branch(back, rng.randrange(90), ("restart operator", True))
+            yield inject(back, rng.randrange(90), ("restart operator", True))
         else:
             yield back

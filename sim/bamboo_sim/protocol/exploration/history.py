@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from zlib import crc32
 
 from bamboo_sim.protocol.checker.verdict import Violation
-from bamboo_sim.protocol.world.disturbances import DISTURBANCES, Fault
+from bamboo_sim.protocol.world.faults import INJECTORS, Fault
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.world import World
 
@@ -35,7 +35,7 @@ def apply(world: World, fault: Fault) -> None:
     world.rng.seed(crc32(repr((world.events, fault)).encode()))
     world.burst = 0.8
     world.causes += 1
-    DISTURBANCES[fault[0]](world, *fault[1:])
+    INJECTORS[fault[0]](world, *fault[1:])
 
 
 def advance(world: World, events: int) -> bool:

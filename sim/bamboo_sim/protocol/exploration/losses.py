@@ -6,109 +6,117 @@ import random
 from itertools import combinations
 
 from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.exploration.branching import (
+    WHOLE,
+    Histories,
+    Part,
+    inject,
+    prefixes,
+    run_on,
+    snapshot,
+)
 from bamboo_sim.protocol.exploration.history import History, advance
-from bamboo_sim.protocol.exploration.walks import WHOLE, Branches, Part, aside, branch, run_on, walk
-from bamboo_sim.protocol.world.disturbances import Fault, island
+from bamboo_sim.protocol.world.faults import Fault, island
 from bamboo_sim.protocol.world.network import OPERATOR
 from bamboo_sim.protocol.world.world import World
 
 
-def singles(base: History, part: Part = WHOLE) -> Branches:
+def singles(base: History, part: Part = WHOLE) -> Histories:
     """Every event x every agent that lives; the fate of what it had sent rotates."""
-    for n, at in enumerate(walk(base, part, begun=False), part.turn):
+    for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
         for i, name in enumerate(sorted(at[1].nodes)):
-            yield branch(at, 0, ("kill", name, (n + i) % 3))
+            yield inject(at, 0, ("kill", name, (n + i) % 3))
 
 
-def pairs(base: History, part: Part = WHOLE) -> Branches:
+def pairs(base: History, part: Part = WHOLE) -> Histories:
     """Two at once; replaced or not."""
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         for a, b in combinations(sorted(at[1].nodes), 2):
-            first = branch(at, 0, ("kill", a, n % 3))
-            found = branch(first, 0, ("kill", b, (n + 1) % 3))
+            first = inject(at, 0, ("kill", a, n % 3))
+            found = inject(first, 0, ("kill", b, (n + 1) % 3))
             yield replaced(found, 2) if n % 2 else found
 
 
 def replaced(at: tuple[History, World], count: int) -> tuple[History, World]:
     """New agents come: enough to decide what is lost for good, not only that too few are left."""
     for i in range(count):
-        at = branch(at, 0, ("start", AgentId(f"b{i:02d}")))
+        at = inject(at, 0, ("start", AgentId(f"b{i:02d}")))
     return at
 
 
-def seconds(base: History, part: Part = WHOLE) -> Branches:
+def seconds(base: History, part: Part = WHOLE) -> Histories:
     """A second one during the recovery from the first, at every third of its events."""
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         for i, a in enumerate(sorted(at[1].nodes)):
-            history, world = branch(at, 0, ("kill", a, (n + i) % 3))
+            history, world = inject(at, 0, ("kill", a, (n + i) % 3))
             for gap in range(0, 60, 3):
                 for j, b in enumerate(sorted(world.nodes)):
                     if (n + gap + j) % 3 == 0:
                         first = history.then(gap, ()), world
-                        yield branch(first, 0, ("kill", b, (gap + j) % 3))
+                        yield inject(first, 0, ("kill", b, (gap + j) % 3))
                 if not run_on((history, world), 3):
                     break
 
 
-def bulks(base: History, part: Part = WHOLE) -> Branches:
+def bulks(base: History, part: Part = WHOLE) -> Histories:
     """A pipeline, a stage, half of the agents: at once, or over a while."""
     names, p = base.job.at_start, base.job.stages
     groups = [names[i : i + p] for i in range(0, len(names), p)]
     groups += [names[s::p] for s in range(p)] + [names[::2], names[1::2]]
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         group, late = groups[n % len(groups)], n // len(groups) % 2
         found = at
         for i, name in enumerate(group):
-            found = branch(found, (n * 7 + i * 5) % 11 if late and i else 0, ("kill", name, n % 3))
+            found = inject(found, (n * 7 + i * 5) % 11 if late and i else 0, ("kill", name, n % 3))
         yield found
 
 
-def operators(base: History, part: Part = WHOLE) -> Branches:
+def operators(base: History, part: Part = WHOLE) -> Histories:
     """The operator dies, alone or with an agent, once or twice; or a second one appears."""
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
         crash: Fault = ("restart operator", bool(n % 2))
-        yield branch(branch(at, 0, crash), n % 13, crash)
+        yield inject(inject(at, 0, crash), n % 13, crash)
         name = names[n % len(names)]
-        killed = branch(at, 0, ("kill", name, n % 3))
-        yield branch(killed, n % 23, crash)
-        both = branch(killed, (n * 5) % 31, ("second operator",))
-        yield branch(both, n % 17, ("kill", names[(n + 1) % len(names)], n % 3))
-        yield branch(at, 0, ("second operator",))
+        killed = inject(at, 0, ("kill", name, n % 3))
+        yield inject(killed, n % 23, crash)
+        both = inject(killed, (n * 5) % 31, ("second operator",))
+        yield inject(both, n % 17, ("kill", names[(n + 1) % len(names)], n % 3))
+        yield inject(at, 0, ("second operator",))
 
 
-def zones(base: History, part: Part = WHOLE) -> Branches:
+def zones(base: History, part: Part = WHOLE) -> Histories:
     """A zone dies, at once or over a while; it comes back, or others grow; perhaps a second one."""
     rng, job = random.Random(base.seed + part.phase), base.job
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         zone, late, found = f"z{n % job.zones}", n // job.zones % 2, at
         gone = [a for a in sorted(at[1].nodes) if job.zone(a) == zone]
         for i, name in enumerate(gone):
-            found = branch(found, rng.randrange(9) if late and i else 0, ("kill", name, n % 3))
+            found = inject(found, rng.randrange(9) if late and i else 0, ("kill", name, n % 3))
         if n % 3:
             for i in range(len(gone)):
                 number = i * job.zones + (n if n % 3 == 1 else n + 1) % job.zones
-                found = branch(found, rng.randrange(40), ("start", AgentId(f"b{number:02d}")))
-        yield aside(found)
+                found = inject(found, rng.randrange(40), ("start", AgentId(f"b{number:02d}")))
+        yield snapshot(found)
         others = [a for a in sorted(found[1].nodes) if job.zone(a) != zone]
         if others:
-            yield branch(found, rng.randrange(90), ("kill", rng.choice(others), n % 3))
+            yield inject(found, rng.randrange(90), ("kill", rng.choice(others), n % 3))
 
 
-def freezes(base: History, part: Part = WHOLE) -> Branches:
+def freezes(base: History, part: Part = WHOLE) -> Histories:
     """An agent stands still and goes on, soon or when it has been given up; perhaps one dies."""
     rng = random.Random(base.seed + part.phase)
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
         name = names[n % len(names)]
-        found = branch(at, 0, ("freeze", name))
+        found = inject(at, 0, ("freeze", name))
         if n % 3 == 1:
             others = [a for a in names if a != name]
-            found = branch(found, rng.randrange(60), ("kill", rng.choice(others), n % 3))
+            found = inject(found, rng.randrange(60), ("kill", rng.choice(others), n % 3))
         if n % 5 == 2:
-            found = branch(found, rng.randrange(60), ("restart operator", bool(n % 2)))
+            found = inject(found, rng.randrange(60), ("restart operator", bool(n % 2)))
         if n % 4:
-            found = branch(found, rng.randrange(200), ("thaw", name))
+            found = inject(found, rng.randrange(200), ("thaw", name))
         yield found
 
 
@@ -130,32 +138,32 @@ def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple:
     return island(set(names), {OPERATOR})
 
 
-def partitions(base: History, part: Part = WHOLE) -> Branches:
+def partitions(base: History, part: Part = WHOLE) -> Histories:
     """Links break, one way or both, an island with or without the operator; healed or not."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
-        found = branch(at, 0, ("cut", *links(n % 6, names, rng)))
+        found = inject(at, 0, ("cut", *links(n % 6, names, rng)))
         if n % 5 == 1:
-            found = branch(found, rng.randrange(60), ("kill", rng.choice(names), n % 3))
+            found = inject(found, rng.randrange(60), ("kill", rng.choice(names), n % 3))
         if n % 5 == 2:
-            found = branch(found, rng.randrange(60), ("restart operator", bool(n % 2)))
+            found = inject(found, rng.randrange(60), ("restart operator", bool(n % 2)))
         if n % 3:
-            found = branch(found, rng.randrange(150), ("heal",))
+            found = inject(found, rng.randrange(150), ("heal",))
         yield found
 
 
-def islands(base: History, part: Part = WHOLE) -> Branches:
+def isolations(base: History, part: Part = WHOLE) -> Histories:
     """A hand-over, then an island without the operator: all newcomers, or all who were there."""
     rng, job = random.Random(base.seed), base.job
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         found = at
         for name in job.agents[len(job.at_start) :]:
-            found = branch(found, 0, ("start", name))
+            found = inject(found, 0, ("start", name))
         for name in job.at_start[: 1 + n % len(job.at_start)]:
-            found = branch(found, rng.randrange(5), ("notice", name, 3.0))
+            found = inject(found, rng.randrange(5), ("notice", name, 3.0))
         advance(found[1], 0)
-        found = branch(found, rng.randrange(80), ("duplicate",))
+        found = inject(found, rng.randrange(80), ("duplicate",))
         names = set(found[1].nodes)
         plan = found[1].arbiter.status().plan
         island_of = (
@@ -163,27 +171,27 @@ def islands(base: History, part: Part = WHOLE) -> Branches:
         )
         if not island_of:
             continue
-        found = branch(found, 0, ("cut", *island(island_of, (names - island_of) | {OPERATOR})))
+        found = inject(found, 0, ("cut", *island(island_of, (names - island_of) | {OPERATOR})))
         if n % 2:
-            found = branch(found, rng.randrange(40), ("restart operator", bool(n % 4)))
+            found = inject(found, rng.randrange(40), ("restart operator", bool(n % 4)))
         yield found
 
 
-def shrinks(base: History, part: Part = WHOLE) -> Branches:
+def shrinks(base: History, part: Part = WHOLE) -> Histories:
     """Fewer pipelines are wanted; whoever stays is cut off with its plan from the operator."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, part), part.turn):
-        found = branch(at, 0, ("want", 1))
-        found = branch(found, rng.randrange(10, 60), ("duplicate",))
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        found = inject(at, 0, ("scale", 1))
+        found = inject(found, rng.randrange(10, 60), ("duplicate",))
         plan, names = found[1].plan, set(found[1].nodes)
         inside = set(plan.live) & names if plan is not None else set()
         if not inside or inside == names:
             continue
-        found = branch(found, 0, ("cut", *island(inside, (names - inside) | {OPERATOR})))
+        found = inject(found, 0, ("cut", *island(inside, (names - inside) | {OPERATOR})))
         for name in sorted(inside):
-            found = branch(found, 0, ("doubt", name))
+            found = inject(found, 0, ("suspect", name))
         if n % 2:
-            found = branch(found, rng.randrange(20), ("restart operator", False))
+            found = inject(found, rng.randrange(20), ("restart operator", False))
             for name in sorted(inside):
-                found = branch(found, 0, ("doubt", name))
+                found = inject(found, 0, ("suspect", name))
         yield found

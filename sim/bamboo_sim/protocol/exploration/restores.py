@@ -6,35 +6,42 @@ import random
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
+from bamboo_sim.protocol.exploration.branching import (
+    WHOLE,
+    Histories,
+    Part,
+    inject,
+    prefixes,
+    snapshot,
+)
 from bamboo_sim.protocol.exploration.history import History, advance
-from bamboo_sim.protocol.exploration.walks import WHOLE, Branches, Part, aside, branch, walk
-from bamboo_sim.protocol.world.disturbances import Fault
+from bamboo_sim.protocol.world.faults import Fault
 
 _LONG = 100_000  # events: until nothing happens any more
 
 
-def forks(base: History, part: Part = WHOLE) -> Branches:
+def forks(base: History, part: Part = WHOLE) -> Histories:
     """A restore, a new leader that looks at the files, and another restore."""
     rng = random.Random(base.seed)
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         found, names = at, base.job.at_start
         for again in range(2):
             plan = found[1].plan
             live = [a for a in (plan.live if plan is not None else names) if a in found[1].nodes]
             for name in live:
-                found = branch(found, 0, ("kill", name, 1))
+                found = inject(found, 0, ("kill", name, 1))
             for i in range(len(names)):
-                found = branch(found, 0, ("start", AgentId(f"{'bc'[again]}{i:02d}")))
-            found = branch(found, rng.randrange(150), ("restart operator", bool(n % 2)))
+                found = inject(found, 0, ("start", AgentId(f"{'bc'[again]}{i:02d}")))
+            found = inject(found, rng.randrange(150), ("restart operator", bool(n % 2)))
             advance(found[1], 0)
-            found = branch(found, rng.randrange(20, 120), ("duplicate",))
+            found = inject(found, rng.randrange(20, 120), ("duplicate",))
         yield found
 
 
-def restores(base: History, part: Part = WHOLE) -> Branches:
+def restores(base: History, part: Part = WHOLE) -> Histories:
     """All holders of a layer die; sometimes a second blow during the restore."""
     job = base.job
-    for n, at in enumerate(walk(base, part), part.turn):
+    for n, at in enumerate(prefixes(base, part), part.turn):
         plan = at[1].arbiter.status().plan
         if plan is None:
             continue
@@ -42,40 +49,40 @@ def restores(base: History, part: Part = WHOLE) -> Branches:
         holders = [a for a, r in sorted(plan.wants.items()) if layer in layers_of(r)]
         found = at
         for i, name in enumerate(holders):
-            found = branch(found, (n + i) % 3, ("kill", name, n % 3))
+            found = inject(found, (n + i) % 3, ("kill", name, n % 3))
         for i in range(len(holders)):
-            found = branch(found, 0, ("start", AgentId(f"b{i:02d}")))
-        yield aside(found)
+            found = inject(found, 0, ("start", AgentId(f"b{i:02d}")))
+        yield snapshot(found)
         if n % 4 == 0:
-            yield branch(
-                branch(found, 30 + n * 11 % 100, ("tear",)), 0, ("restart operator", False)
+            yield inject(
+                inject(found, 30 + n * 11 % 100, ("corrupt",)), 0, ("restart operator", False)
             )
         elif n % 4 == 2:
-            yield branch(found, 0, ("tear",))
+            yield inject(found, 0, ("corrupt",))
         blow: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)
-        yield branch(found, (n * 13) % 90, blow)
+        yield inject(found, (n * 13) % 90, blow)
 
 
-def suspensions(base: History, part: Part = WHOLE) -> Branches:
+def suspensions(base: History, part: Part = WHOLE) -> Histories:
     """Suspended, perhaps with a loss, and resumed: too early, or later on another grid."""
     rng, job = random.Random(base.seed), base.job
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2)]
-    for n, at in enumerate(walk(base, part, begun=False), part.turn):
-        found = branch(at, 0, ("suspend",))
+    for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
+        found = inject(at, 0, ("suspend",))
         if n % 3 == 1:
-            found = branch(found, rng.randrange(60), _blow(n // 3, sorted(found[1].nodes)))
+            found = inject(found, rng.randrange(60), _blow(n // 3, sorted(found[1].nodes)))
         if n % 4 == 3:
-            found = branch(found, rng.randrange(80), ("resume", job.pipelines, job.stages))
+            found = inject(found, rng.randrange(80), ("resume", job.pipelines, job.stages))
             yield found
             continue
         if n % 8 == 0:
-            yield aside(found)
+            yield snapshot(found)
         pipelines, stages = grids[n % len(grids)]
-        found = branch(found, _LONG, ("resume", pipelines, stages))
+        found = inject(found, _LONG, ("resume", pipelines, stages))
         for i in range(pipelines * stages):
-            found = branch(found, 0, ("start", AgentId(f"d{i:02d}")))
-        yield aside(found)
-        yield branch(found, rng.randrange(120), ("kill", "d00", n % 3))
+            found = inject(found, 0, ("start", AgentId(f"d{i:02d}")))
+        yield snapshot(found)
+        yield inject(found, rng.randrange(120), ("kill", "d00", n % 3))
 
 
 def _blow(n: int, names: list[AgentId]) -> Fault:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from time import process_time, time
 
 from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.exploration.branching import Histories
 from bamboo_sim.protocol.exploration.history import History
-from bamboo_sim.protocol.exploration.walks import Branches
 from bamboo_sim.protocol.world.world import World
 
 _GARBAGE = 100_000  # almost nothing of a history is cyclic, and there are many small objects
@@ -30,7 +30,7 @@ class Tally:
     cases: int = 0
     cpu_s: float = 0.0
 
-    def run(self, branches: Branches, base: History, *, until: float) -> bool:
+    def run(self, branches: Histories, base: History, *, until: float) -> bool:
         """Judge histories, which begin as base does, until the time is up. True: these are all."""
         begun, before = process_time(), gc.get_threshold()
         gc.set_threshold(_GARBAGE)
@@ -86,7 +86,9 @@ class Tally:
         return "\n".join(lines)
 
 
-def _guarded(branches: Branches, tally: Tally, history: History) -> Iterator[tuple[History, World]]:
+def _guarded(
+    branches: Histories, tally: Tally, history: History
+) -> Iterator[tuple[History, World]]:
     """A violation met on the way to a fault ends the family."""
     try:
         for history, world in branches:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from bamboo_core.arbiter.events import ArbiterPhase
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import parse_instruction
-from bamboo_sim.protocol.fleet.local import LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
 
 COMMIT = "COMMIT"
 
@@ -43,7 +43,7 @@ def name_of(text: str, own: Range) -> str:
 
 
 @dataclass(frozen=True)
-class ScheduledFault:
+class InjectedFault:
     """What has happened: at ``step``, agents died at these points, first at ``died_at``
     (time.monotonic()). seats: the names of all that each victim runs in a step."""
 
@@ -60,7 +60,7 @@ class Campaign:
         self.fleet = fleet
         self._newcomers = 0
 
-    def is_whole(self) -> bool:
+    def has_full_plan(self) -> bool:
         """Every seat is taken and the plan runs."""
         fleet = self.fleet
         status = fleet.status()
@@ -77,12 +77,12 @@ class Campaign:
     async def steady_step(self) -> int:
         """Wait until the first steady step of a whole plan has been committed."""
         fleet = self.fleet
-        await fleet.until(self.is_whole, "a plan without holes")
+        await fleet.until(self.has_full_plan, "a plan without holes")
         step = fleet.plan().target + 1
         await fleet.committed(step)
         return step
 
-    async def fault(self, *points: Point) -> ScheduledFault:
+    async def inject(self, *points: Point) -> InjectedFault:
         """All points' holders die in one step; wait for the commit of the next one.
 
         Who does not get to its instruction, because of another death, dies when that step is over,
@@ -94,15 +94,17 @@ class Campaign:
                 await self._seat_coordinator(point)
         step = await self.steady_step()
         victims = {self._holder(point): point for point in points}
-        ran = {agent: await self._ran(agent, point, step) for agent, point in victims.items()}
+        ran = {
+            agent: await self._instructions(agent, point, step) for agent, point in victims.items()
+        }
         for agent in victims:
             await self._add_newcomer(fleet.pods[agent].zone)
         when = max(step, fleet.committed_step) + 3
         for agent, point in victims.items():
-            fleet.die(agent, point.moment, f"{ran[agent][point.instruction]} @{when}")
+            fleet.arm_kill_switch(agent, point.moment, f"{ran[agent][point.instruction]} @{when}")
         died = await self._deaths(victims, when)
         hit = tuple(victims[agent] for agent in died)
-        return ScheduledFault(when, hit, min(died.values()), tuple(map(tuple, ran.values())))
+        return InjectedFault(when, hit, min(died.values()), tuple(map(tuple, ran.values())))
 
     async def _deaths(self, victims: dict[AgentId, Point], when: int) -> dict[AgentId, float]:
         """Wait for the step after ``when``; when those died who came to their points."""
@@ -135,8 +137,10 @@ class Campaign:
         a little later than the commit."""
         fleet = self.fleet
         own = fleet.plan().cut[point.stage]
-        await fleet.until(lambda: fleet.ran(agent).ended >= step, f"end of step {step} on {agent}")
-        lines = fleet.ran(agent).of(step)
+        await fleet.until(
+            lambda: fleet.instructions(agent).ended >= step, f"end of step {step} on {agent}"
+        )
+        lines = fleet.instructions(agent).of(step)
         named = {name_of(line, own): line for line in lines}
         assert len(named) == len(lines), lines
         assert point.instruction in named, f"{point}: its holder {agent} runs {list(named)}"

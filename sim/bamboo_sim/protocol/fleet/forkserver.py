@@ -79,15 +79,15 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
     try:
         from bamboo_agent.compute import copies
         from bamboo_agent.worker import main as worker
-        from bamboo_sim.protocol.fleet import kill_switch, samples
+        from bamboo_sim.protocol.fleet import kill_switch, sample_log
 
         os.dup2(fds[0], 2)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
-        orders = Path(os.environ["BAMBOO_FLEET_ORDERS"]) / str(request["agent"])
+        orders = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
         obedient = kill_switch.install(orders, int(str(request["supervisor"])))
         setattr(worker, "Worker", obedient)  # noqa: B010  a name that worker has imported
-        samples.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
+        sample_log.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         copies.COMPARE_EVERY = COMPARE_EVERY
         names = ("--fd", "--data-fd", "--progress-fd")
         arguments = ["--agent", str(request["agent"])]

@@ -32,7 +32,7 @@ _INSTANT = struct.Struct("d")
 _INSTANT_AT = 2048
 
 
-def order(path: Path, moment: str, instruction: str) -> None:
+def arm(path: Path, moment: str, instruction: str) -> None:
     """Write an order into an agent's file, which :func:`install` has mapped."""
     text = f"{moment} {instruction}".encode()
     with path.open("r+b") as file, mmap.mmap(file.fileno(), _SIZE) as page:
@@ -40,7 +40,7 @@ def order(path: Path, moment: str, instruction: str) -> None:
         page[0] = len(text)  # last: the worker looks at this byte only
 
 
-def prepare(path: Path) -> None:
+def create(path: Path) -> None:
     """Make an empty file of orders."""
     path.write_bytes(bytes(_SIZE))
 
@@ -51,7 +51,7 @@ def died_at(path: Path) -> float:
     return instant
 
 
-class ObedientWorker(Worker):
+class KillSwitchWorker(Worker):
     """A worker that takes its supervisor along, both by SIGKILL."""
 
     page: mmap.mmap
@@ -89,6 +89,6 @@ class ObedientWorker(Worker):
 def install(path: Path, supervisor: int) -> type[Worker]:
     """The worker class that obeys the orders in ``path``."""
     with path.open("r+b") as file:
-        ObedientWorker.page = mmap.mmap(file.fileno(), _SIZE)
-    ObedientWorker.supervisor = supervisor
-    return ObedientWorker
+        KillSwitchWorker.page = mmap.mmap(file.fileno(), _SIZE)
+    KillSwitchWorker.supervisor = supervisor
+    return KillSwitchWorker

@@ -19,7 +19,7 @@ def whole_lines(path: Path) -> list[str]:
     return [line for line in lines if line.endswith("\n")]
 
 
-def begun(folder: Path) -> list[Path]:
+def non_empty_logs(folder: Path) -> list[Path]:
     """The logs in ``folder`` that have a whole line."""
     return [path for path in sorted(folder.glob("*.jsonl")) if whole_lines(path)]
 
@@ -30,7 +30,7 @@ def divergences(folder: Path) -> list[str]:
 
     Who died before the first line was written has said nothing that could diverge.
     """
-    workers, members = begun(folder), begun(folder / "members")
+    workers, members = non_empty_logs(folder), non_empty_logs(folder / "members")
     if not workers or not members:
         raise ValueError(f"{folder} has {len(workers)} workers' and {len(members)} members' logs")
     found = [(path, divergence(whole_lines(path))) for path in workers]

@@ -11,7 +11,7 @@ from bamboo_agent.worker.event_log import describe
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.executor import Effect, Executor, ProtocolError
-from bamboo_core.protocol.messages import CommitRecord, Directive, Stop
+from bamboo_core.protocol.messages import CommitRecord, Continuation, Directive, Stop
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode
 
@@ -39,6 +39,10 @@ def _feed(executor: Executor, event: dict[str, Any]) -> list[Effect]:
         message = _message(event["install"])
         assert isinstance(message, Directive)
         return executor.install(message)
+    if "proceed" in event:
+        message = _message(event["proceed"])
+        assert isinstance(message, Continuation)
+        return executor.proceed(message)
     if "arrive" in event:
         item, fence = parse_item(event["arrive"]), Fence(*event["fence"])
         return executor.arrive(item, fence, _record(event["commit"]))

@@ -81,7 +81,7 @@ def grow_prefix(self: Symbolic, task: Any) -> None:
     """Later leaves are added straight onto the sum of the leaf before."""
     k, lo, hi, m = task.step, task.lo, task.hi, task.index
     before = self.batch.leaf_of(m) - 1
-    prefix = self.store.get(Item(Kind.LEAF, k, lo, hi, before))
+    prefix = self.store.get(Item.leaf(k, (lo, hi), before))
     _weight_gradient(self, task)
     if prefix is not None:
         for name in list(self.store):
@@ -218,7 +218,7 @@ def wanted_only(self: Any, agent: Any, facts: Facts) -> tuple[int, ...]:
 def always_end(self: Any) -> None:
     """END of the step before is asked for though nobody may know its commit."""
     known = self._work.facts.where
-    before = Item(Kind.COMMIT, -1)
+    before = Item.commit(-1)
     if before not in known and self._goals.target > 0:
         known[before] = [self._goals.coordinator]
     _end_older(self)

@@ -1,7 +1,7 @@
 """Planted faults: protocol rules removed on purpose. The explorer must find every one of them.
 
 A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
-Rows are those of docs/recovery.md (S: step graph, C: changes); H: one
+Rows are those of docs/verification.md (S: step graph, C: changes); H: one
 holder per seat; R: restores; M: memory.
 """
 
@@ -39,7 +39,7 @@ SELDOM = Job(2, 2, 2, replica=False, steps=4, save_every=2, salted=True)
 DEEP = Job(1, 2, 4)
 TURNING = Job(2, 2, 2, layers=4, steps=4)
 BACK_AND_FORTH = Job(2, 2, 2, steps=6)
-HEIR = Job(1, 2, 2, spares=1)
+NEW_OWNER = Job(1, 2, 2, spares=1)
 THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
 
 
@@ -90,22 +90,22 @@ PLANTS: tuple[Planted, ...] = (
             (("regrids", BACK_AND_FORTH),)),
     Planted("a copied version comes without its commit", "C3",
             _patch(Executor, "_transmit", mutants.version_without_commit),
-            (("heirs", HEIR),)),
+            (("new owners", NEW_OWNER),)),
     Planted("no voter rule", "C4", _patch(Rounds, "durable", property(mutants.no_voters)),
             (("shrinks", LONG),)),
     Planted("voters are forgotten at a restart", "C5",
             _patch(Arbiter, "__init__", mutants.forget_voters), (("shrinks", LONG),)),
     Planted("directives leave before their facts are durable", "C6",
-            _patch(Outbox, "after_facts", mutants.persist_late), (("moves", MOVING),)),
+            _patch(Outbox, "after_facts", mutants.persist_late), (("replacements", MOVING),)),
     Planted("unwanted layers are dropped at once", "C7",
             _patch(Executor, "_end", mutants.drop_at_once),
-            (("changes", SPARE), ("moves", MOVING), ("regrids", TURNING))),
+            (("changes", SPARE), ("replacements", MOVING), ("regrids", TURNING))),
     Planted("a leaver goes before the commit", "C8",
             _patch(planner._Planning, "_directives", mutants.exit_early),
-            (("moves", MOVING), ("changes", SPARE))),
+            (("replacements", MOVING), ("changes", SPARE))),
     Planted("a vote does not need the versions", "C9",
             _patch(Executor, "_may", mutants.vote_without_versions),
-            (("moves", MOVING),)),
+            (("replacements", MOVING),)),
     Planted("only wanted holders take part in the transition", "C10",
             _patch(graph_module._Closure, "_layers", mutants.wanted_only),
             (("handovers", MOVING),)),
@@ -122,7 +122,7 @@ PLANTS: tuple[Planted, ...] = (
             (("partitions", SMALL),)),
     Planted("a leaver on short notice may not catch up", "C15",
             _patch(Facts, "_usable", mutants.no_late_update),
-            (("rushes", MOVING),)),
+            (("short notices", MOVING),)),
     Planted("holdings survive a new attempt", "C18",
             _patch(Executor, "_wipe", mutants.keep_holdings),
             (("restores", SAVING),)),
@@ -139,13 +139,13 @@ PLANTS: tuple[Planted, ...] = (
             _patch(planner._Planning, "__init__", mutants.no_files), (("restores", SAVING),)),
     Planted("a job begins again in the same attempt", "R3",
             _patch(planner._Planning, "_refuse_silent_restart", mutants.begin_silently),
-            (("forks", SAVING), ("heirs", HEIR))),
+            (("forks", SAVING), ("new owners", NEW_OWNER))),
     Planted("a plan forgets from which commit the one before began", "R4",
             _patch(planner._Planning, "_can_repeat", mutants.repeat_anything),
-            (("heirs", HEIR),)),
+            (("new owners", NEW_OWNER),)),
     Planted("who only helps counts as staying", "R5",
             _patch(Rounds, "_are_newcomers_wanted", mutants.count_helpers),
-            (("crowds", THREE_ZONES),)),
+            (("surplus", THREE_ZONES),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", mutants.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

@@ -12,13 +12,13 @@ from bamboo_core.arbiter.events import ComputePlan, DesiredState, Persist
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning.requests import Decision, PlannerFault, PlanResult
+from bamboo_core.planning.requests import Decision, PlannerFault
 from bamboo_sim.protocol.checker.seats import Seats, as_durable, facts_of
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.world.clone import clone
 from bamboo_sim.protocol.world.job import Job, regridded
 from bamboo_sim.protocol.world.network import OPERATOR
-from bamboo_sim.protocol.world.plans import Plans
+from bamboo_sim.protocol.world.plans import Plans, Results
 
 PLANS = Plans()
 
@@ -97,13 +97,14 @@ class Operators:
                 self.plan, self._plans = plan, ()
         return True
 
-    def answer(self, wanted: ComputePlan) -> PlanResult:
-        """The planner's."""
-        result: Any = PLANS.answer(wanted)
-        if isinstance(result, PlannerFault):
-            raise Violation(result.message)
-        if isinstance(result, Decision):
-            self.batch = result.plan.batch
-            self._plans = (*self._plans, result.plan)
-            self.seats.made(result)
-        return result
+    def answer(self, wanted: ComputePlan) -> Results:
+        """The planner's: one part or two."""
+        results: Any = PLANS.answer(wanted)
+        for result in results:
+            if isinstance(result, PlannerFault):
+                raise Violation(result.message)
+        if isinstance(results[0], Decision):
+            self.batch = results[0].plan.batch
+            self._plans = (*self._plans, results[0].plan)
+            self.seats.made(*results)
+        return results

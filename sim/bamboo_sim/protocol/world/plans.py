@@ -10,7 +10,9 @@ from bamboo_core.arbiter.events import ComputePlan
 from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import Decision, PlanRequest, PlanResult
+from bamboo_core.planning.requests import Continuations, Decision, PlanRequest, PlanResult
+
+Results = tuple[PlanResult, ...]
 
 _MOST = 20_000
 _PLAIN = [
@@ -27,15 +29,18 @@ _LASTING = [
 
 
 class Plans:
-    """Answers of the planner by the facts of the request; fences are put in afterwards."""
+    """Answers of the planner by the facts of the request; fences are put in afterwards.
+
+    An answer has one part or two: a decision, and its continuations.
+    """
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[tuple[Any, ...], PlanResult]] = {}
+        self._known: dict[int, tuple[tuple[Any, ...], Results]] = {}
         self._undisturbed: dict[tuple[Any, ...], Any] = {}
         self._specs: dict[int, JobSpec] = {}
 
-    def answer(self, wanted: ComputePlan) -> PlanResult:
-        """What ``planner.compute`` says."""
+    def answer(self, wanted: ComputePlan) -> Results:
+        """What ``planner.compute`` yields."""
         request = wanted.request
         self._specs[id(request.spec)] = request.spec  # none of these numbers is given again
         facts = _facts(request)
@@ -47,8 +52,8 @@ class Plans:
             known = self._known[key] = facts, self._compute(request)
         return _fenced(known[1], request.fence)
 
-    def _compute(self, request: PlanRequest) -> PlanResult:
-        return _Remembering(request, self._undisturbed).answer()
+    def _compute(self, request: PlanRequest) -> Results:
+        return tuple(planner.run(_Remembering(request, self._undisturbed)))
 
 
 class _Remembering(planner._Planning):
@@ -57,12 +62,6 @@ class _Remembering(planner._Planning):
     def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
         super().__init__(request)
         self._known = known
-
-    def answer(self) -> PlanResult:
-        try:
-            return self.decide()
-        except planner._NoPlanError as none:
-            return none.result
 
     def _undisturbed(self, plan: Plan) -> Any:
         facts = {f: getattr(plan, f) for f in _LASTING}
@@ -88,8 +87,15 @@ def _facts(request: PlanRequest) -> tuple[Any, ...]:
     )
 
 
-def _fenced(result: PlanResult, fence: Fence) -> PlanResult:
-    if not isinstance(result, Decision):
-        return result
-    directives = {a: replace(d, fence=fence) for a, d in result.directives.items()}
-    return replace(result, plan=replace(result.plan, fence=fence), directives=directives)
+def _fenced(results: Results, fence: Fence) -> Results:
+    decision = results[0]
+    if not isinstance(decision, Decision):
+        return results
+    plan = replace(decision.plan, fence=fence)
+    named: dict[str, Any] = {"fence": fence, "plan_hash": planner.hash_of(plan)}
+    directives = {a: replace(d, **named) for a, d in decision.directives.items()}
+    out: list[PlanResult] = [replace(decision, plan=plan, directives=directives)]
+    for rest in results[1:]:
+        assert isinstance(rest, Continuations)
+        out.append(Continuations({a: replace(c, **named) for a, c in rest.directives.items()}))
+    return tuple(out)

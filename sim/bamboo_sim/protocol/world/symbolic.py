@@ -71,7 +71,7 @@ class Symbolic:
 
     def record(self, step: int, layer: int) -> None:
         """The file of a layer has been written: its record holds the symbol itself."""
-        self.store[Item(Kind.FILE, step, layer, layer + 1)] = self.layers[layer]
+        self.store[Item.file(step, layer)] = self.layers[layer]
 
     # ------------------------------------------------------------ instructions
 
@@ -95,21 +95,21 @@ class Symbolic:
 
     def _forward(self, task: Instruction) -> None:
         k, lo, hi, m = task.step, task.lo, task.hi, task.index
-        x = self.store[Item(Kind.OUT, k, lo, 0, m)] if lo else symbol(_DATA, k, m)
+        x = self.store[Item.out(k, lo, m)] if lo else symbol(_DATA, k, m)
         acts = []
         for layer in range(lo, hi):
             acts.append((x, self.layers[layer]))
             x = symbol(_FORWARD, self.layers[layer], x)
         if hi < self.num_layers:
-            self.store[Item(Kind.OUT, k, hi, 0, m)] = x
-        self.store[Item(Kind.ACT, k, lo, hi, m)] = (tuple(acts), x)
+            self.store[Item.out(k, hi, m)] = x
+        self.store[Item.act(k, (lo, hi), m)] = (tuple(acts), x)
 
     def _gradients(self, task: Instruction) -> Iterator[tuple[int, Symbol, Symbol, Symbol]]:
         """(layer, its input, gradient by its output, gradient by its input), deepest first."""
         k, lo, hi, m = task.step, task.lo, task.hi, task.index
-        acts, out = self.store[Item(Kind.ACT, k, lo, hi, m)]
+        acts, out = self.store[Item.act(k, (lo, hi), m)]
         last = hi == self.num_layers
-        gradient = symbol(_LOSS, out) if last else self.store[Item(Kind.INGRAD, k, hi, 0, m)]
+        gradient = symbol(_LOSS, out) if last else self.store[Item.ingrad(k, hi, m)]
         for layer in range(hi - 1, lo - 1, -1):
             x, weights = acts[layer - lo]
             below = symbol(_INPUT_GRADIENT, weights, x, gradient)
@@ -119,22 +119,18 @@ class Symbolic:
     def _backward_input(self, task: Instruction) -> None:
         for layer, _, _, below in self._gradients(task):
             if layer == task.lo:
-                self.store[Item(Kind.INGRAD, task.step, task.lo, 0, task.index)] = below
+                self.store[Item.ingrad(task.step, task.lo, task.index)] = below
 
     def _backward_weight(self, task: Instruction) -> None:
         k, lo, hi, m = task.step, task.lo, task.hi, task.index
         leaf, before = self.batch.leaf_of(m), m % self.batch.leaf_size
         sums = [0] * (hi - lo)
         if before:
-            sums = list(self.store[Item(Kind.PART, k, lo, hi, leaf, before)])
+            sums = list(self.store[Item.partial(k, (lo, hi), leaf, before)])
         for layer, x, gradient, _ in self._gradients(task):
             sums[layer - lo] = symbol(_WEIGHT_GRADIENT, sums[layer - lo], x, gradient)
         full = before + 1 == self.batch.leaf_size
-        name = (
-            Item(Kind.LEAF, k, lo, hi, leaf)
-            if full
-            else Item(Kind.PART, k, lo, hi, leaf, before + 1)
-        )
+        name = Item.leaf(k, (lo, hi), leaf) if full else Item.partial(k, (lo, hi), leaf, before + 1)
         self.store[name] = tuple(sums)
 
     def _backward(self, task: Instruction) -> None:
@@ -147,27 +143,26 @@ class Symbolic:
         chunk = self.batch.chunk_of(leaf)
         leaves = self.batch.leaves_of(chunk)
         done = leaf - leaves.start
-        sums = self.store[Item(Kind.LEAF, k, lo, hi, leaf)]
+        sums = self.store[Item.leaf(k, (lo, hi), leaf)]
         if done:
-            before = self.store[Item(Kind.FOLDED, k, lo, hi, chunk, done)]
+            before = self.store[Item.folded(k, (lo, hi), chunk, done)]
             sums = tuple(symbol(_FOLD, a, b) for a, b in zip(before, sums, strict=True))
         if done + 1 < len(leaves):
-            self.store[Item(Kind.FOLDED, k, lo, hi, chunk, done + 1)] = sums
+            self.store[Item.folded(k, (lo, hi), chunk, done + 1)] = sums
             return
         for z in range(self.batch.chunks):
             pieces = tuple(symbol(_SLICE, z, x) for x in sums)
-            self.store[Item(Kind.CHUNK, k, lo, hi, chunk, z)] = pieces
+            self.store[Item.chunk(k, (lo, hi), chunk, z)] = pieces
 
     def _reduce(self, task: Instruction) -> None:
         k, lo, hi, z = task.step, task.lo, task.hi, task.index
-        chunks = [self.store[Item(Kind.CHUNK, k, lo, hi, c, z)] for c in range(self.batch.chunks)]
+        chunks = [self.store[Item.chunk(k, (lo, hi), c, z)] for c in range(self.batch.chunks)]
         reduced = tuple(_tree([chunk[i] for chunk in chunks]) for i in range(hi - lo))
-        self.store[Item(Kind.RED, k, lo, hi, 0, z)] = reduced
+        self.store[Item.red(k, (lo, hi), z)] = reduced
 
     def _reduced(self, cut: tuple[int, int], step: int, layer: int) -> Symbol:
         slices = (
-            self.store[Item(Kind.RED, step, *cut, 0, z)][layer - cut[0]]
-            for z in range(self.batch.chunks)
+            self.store[Item.red(step, cut, z)][layer - cut[0]] for z in range(self.batch.chunks)
         )
         return symbol(_REDUCED, *slices)
 
@@ -178,7 +173,7 @@ class Symbolic:
             for cut, held in pairs
             for layer in range(*held)
         }
-        self.store[Item(Kind.VOTE, task.step, agent=self.agent)] = ballot
+        self.store[Item.vote(task.step, self.agent)] = ballot
 
     def _commit(self, task: Instruction) -> CommitRecord:
         scores = self._scores(task.step)
@@ -186,7 +181,7 @@ class Symbolic:
             return CommitRecord(task.step, validation_loss=scores)
         found: dict[int, Symbol] = {}
         for agent in task.agents:
-            for layer, ballot in self.store[Item(Kind.VOTE, task.step, agent=agent)].items():
+            for layer, ballot in self.store[Item.vote(task.step, agent)].items():
                 if found.setdefault(layer, ballot) != ballot:
                     raise SymbolError(f"votes for layer {layer} of step {task.step} differ")
         lacking = sorted(set(range(self.num_layers)) - found.keys())
@@ -194,7 +189,7 @@ class Symbolic:
             raise SymbolError(f"no vote covers layers {lacking} of step {task.step}")
         total = committed(task.step, [found[x] for x in range(self.num_layers)])
         record = CommitRecord(task.step, loss=_as_float(total), validation_loss=scores)
-        self.store[Item(Kind.COMMIT, task.step)] = record
+        self.store[Item.commit(task.step)] = record
         return record
 
     def _scores(self, step: int) -> float | None:
@@ -203,17 +198,17 @@ class Symbolic:
 
     def _validate(self, task: Instruction) -> None:
         k, lo, hi, m = task.step, task.lo, task.hi, task.index
-        x = self.store[Item(Kind.EVAL, k, lo, 0, m)] if lo else symbol(_VALIDATION, m)
+        x = self.store[Item.eval(k, lo, m)] if lo else symbol(_VALIDATION, m)
         for layer in range(lo, hi):
             x = symbol(_FORWARD, self.layers[layer], x)
         if hi < self.num_layers:
-            self.store[Item(Kind.EVAL, k, hi, 0, m)] = x
+            self.store[Item.eval(k, hi, m)] = x
         else:
-            self.store[Item(Kind.SCORE, k, 0, 0, m)] = symbol(_SCORE, x)
+            self.store[Item.score(k, m)] = symbol(_SCORE, x)
 
     def _update(self, task: Instruction) -> None:
         cut, k = task.ranges[0], task.step
-        record: CommitRecord = self.store[Item(Kind.COMMIT, k)]
+        record: CommitRecord = self.store[Item.commit(k)]
         for layer in range(task.lo, task.hi):
             gradient = self._reduced(cut, k, layer)
             self.layers[layer] = updated(self.layers[layer], gradient, record, self.salt)

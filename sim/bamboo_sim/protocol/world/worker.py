@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
@@ -15,6 +15,7 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     BadCheckpoint,
     CommitRecord,
+    Continuation,
     Directive,
     Fingerprint,
     LayerCost,
@@ -98,6 +99,8 @@ class Worker:
                     self.manifest = message.manifest
                     self.backend.salt = message.fence.attempt if self.salted else 0
                 self.perform(executor.install(message))
+            case Continuation():
+                self.perform(executor.proceed(message))
 
     def arrive(self, sent: Transmit, payload: Any) -> None:
         """A peer's item."""
@@ -105,7 +108,7 @@ class Worker:
             return
         self.backend.accept(sent.item, payload)
         if sent.commit is not None:
-            self.backend.store.setdefault(Item(Kind.COMMIT, sent.commit.step), sent.commit)
+            self.backend.store.setdefault(Item.commit(sent.commit.step), sent.commit)
         self.perform(self.executor.arrive(sent.item, sent.fence, sent.commit))
 
     def run(self) -> CommitRecord | None:
@@ -116,7 +119,7 @@ class Worker:
         record = None
         if task.op is Op.SAVE:
             for layer in range(task.lo, task.hi):
-                item = Item(Kind.FILE, task.step, layer, layer + 1)
+                item = Item.file(task.step, layer)
                 value = self.backend.layers[layer]
                 self.saving.append((item, self.executor.fence.attempt, value))
         elif task.op is Op.SEAL:
@@ -143,7 +146,7 @@ class Worker:
 
     def _seal(self, task: Instruction) -> None:
         attempt = self.executor.fence.attempt
-        names = [Item(Kind.FILE, task.step, x, x + 1) for x in range(self.num_layers)]
+        names = [Item.file(task.step, x) for x in range(self.num_layers)]
         self.sealed[attempt, task.step] = tuple(self.backend.store[name] for name in names)
         manifest = Manifest(attempt, task.step, f"{attempt}/{task.step}", "")
         self.said.append(Sealed(manifest))

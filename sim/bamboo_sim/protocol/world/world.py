@@ -26,13 +26,13 @@ from bamboo_core.protocol.supervisor import (
 )
 from bamboo_core.protocol.supervisor import Tick as MemberTick
 from bamboo_sim.protocol.checker.verdict import Violation, check_commit, judge
-from bamboo_sim.protocol.world.control import perform, serve
+from bamboo_sim.protocol.world.agents import connect, inform, pass_on, thaw
+from bamboo_sim.protocol.world.effects import perform, serve
 from bamboo_sim.protocol.world.job import Job
-from bamboo_sim.protocol.world.memory import check_memory
+from bamboo_sim.protocol.world.memory_bounds import check_memory
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Link, Network, choose
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.operators import Operators
-from bamboo_sim.protocol.world.shells import connect, inform, pass_on, thaw
 from bamboo_sim.protocol.world.symbolic import SymbolError
 from bamboo_sim.protocol.world.worker import Sealings
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.history import History, advance, apply
-from bamboo_sim.protocol.world.disturbances import Fault
+from bamboo_sim.protocol.world.faults import Fault
 from bamboo_sim.protocol.world.world import World
 
 POLICIES = ("random", "fifo", "late", "slow-control")
-Branches = Iterator[tuple[History, World]]
+Histories = Iterator[tuple[History, World]]
 
 
 class Part(NamedTuple):
@@ -32,7 +32,7 @@ def parts(stride: int, seed: int) -> Iterator[Part]:
         yield Part(stride, (seed + i) % stride, (seed + i) // stride)
 
 
-def walk(history: History, part: Part = WHOLE, *, begun: bool = True) -> Branches:
+def prefixes(history: History, part: Part = WHOLE, *, begun: bool = True) -> Histories:
     """The undisturbed run, stopped at the events of the part.
 
     begun: only from the first plan on.
@@ -46,16 +46,16 @@ def walk(history: History, part: Part = WHOLE, *, begun: bool = True) -> Branche
         event += 1
 
 
-def aside(at: tuple[History, World]) -> tuple[History, World]:
+def snapshot(at: tuple[History, World]) -> tuple[History, World]:
     """A copy, since a world that is judged has come to its end."""
     history, world = at
     assert not world.outcome, f"{history} has been judged: it cannot go on"
     return history, world.copy()
 
 
-def branch(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, World]:
+def inject(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, World]:
     """A copy that meets a fault ``gap`` events later."""
-    history, world = aside(at)
+    history, world = snapshot(at)
     if history.script and history.script[-1][1] == ():
         waited = history.script[-1][0]
         history = History(history.job, history.seed, history.policy, history.script[:-1])

@@ -8,16 +8,16 @@ from itertools import product
 from time import time
 
 from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_sim.protocol.exploration.branching import POLICIES, parts
+from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import History
-from bamboo_sim.protocol.exploration.scenarios import FAMILIES
 from bamboo_sim.protocol.exploration.tally import Tally
-from bamboo_sim.protocol.exploration.walks import POLICIES, parts
 from bamboo_sim.protocol.world.job import Job
 
 SMALL = Job(2, 2, 2, steps=2)
 SPARE = Job(2, 2, 2, spares=1)
 MOVING = Job(1, 2, 2, replica=False, spares=2)
-HEIRS = Job(1, 2, 2, spares=1)
+NEW_OWNERS = Job(1, 2, 2, spares=1)
 LONG = Job(2, 2, 2, steps=5)
 SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
@@ -64,9 +64,13 @@ def runs() -> list[tuple[str, Job, float]]:
     for job in (SMALL, MOVING, LONG):
         out += [("freezes", job, 1.0)]
     for job in (TWO_ZONES, THREE_ZONES):
-        out += [("zones", job, 2.0), ("crowds", job, 1.0), ("fuzz", job, 1.0)]
-    out += [("moves", MOVING, 1.0), ("islands", MOVING, 1.0)]
-    out += [("rushes", MOVING, 0.5), ("handovers", MOVING, 0.5), ("heirs", HEIRS, 0.5)]
+        out += [("zones", job, 2.0), ("surplus", job, 1.0), ("fuzz", job, 1.0)]
+    out += [("replacements", MOVING, 1.0), ("isolations", MOVING, 1.0)]
+    out += [
+        ("short notices", MOVING, 0.5),
+        ("handovers", MOVING, 0.5),
+        ("new owners", NEW_OWNERS, 0.5),
+    ]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     for job in (LEARNING, LEARNERS):

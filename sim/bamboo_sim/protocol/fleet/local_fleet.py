@@ -33,10 +33,10 @@ from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import CommitRecord, Ready
-from bamboo_sim.protocol.fleet import kill_switch, samples
+from bamboo_sim.protocol.fleet import kill_switch, sample_log
 from bamboo_sim.protocol.fleet.certificates import Authority
-from bamboo_sim.protocol.fleet.lead import Lead
-from bamboo_sim.protocol.fleet.ran import Ran
+from bamboo_sim.protocol.fleet.instruction_log import InstructionLog
+from bamboo_sim.protocol.fleet.local_operator import LocalOperator
 
 ROOT = Path(__file__).resolve().parents[4]
 WORKER = "bamboo_sim.protocol.fleet.forked_worker"
@@ -111,21 +111,21 @@ class LocalFleet:
     ) -> None:
         """``forkserver``: one that several fleets share; without it the fleet has its own.
         sees_ends: the arbiter is told at once that a process has ended, as a kubelet does in time;
-        profiled: see :class:`Lead`."""
+        profiled: see :class:`LocalOperator`."""
         authority = Authority()
         self.spec = spec
         self.folder = folder
         self.pods: dict[AgentId, Pod] = {}
         self.exits: dict[AgentId, int] = {}
-        self._ran: dict[str, Ran] = {}
-        self.lead = Lead(
+        self._instructions: dict[str, InstructionLog] = {}
+        self.operator = LocalOperator(
             spec,
             authority,
             dismiss=self._dismissed,
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
             profiled=profiled,
         )
-        for name in ("pids", "logs", "orders", "samples"):
+        for name in ("pids", "logs", "kill-switches", "samples"):
             (folder / name).mkdir(parents=True)
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
@@ -136,7 +136,7 @@ class LocalFleet:
     async def __aenter__(self) -> LocalFleet:
         if self._owns_forkserver:
             await asyncio.to_thread(self._forkserver.start)
-        await self.lead.start()
+        await self.operator.start()
         return self
 
     async def __aexit__(
@@ -145,7 +145,7 @@ class LocalFleet:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.lead.stop()
+        await self.operator.stop()
         for pod in self.pods.values():
             if pod.process.returncode is None:
                 pod.process.kill()
@@ -164,7 +164,7 @@ class LocalFleet:
 
     async def _start(self, agent: AgentId, zone: str) -> None:
         log = self.folder / "logs" / agent
-        kill_switch.prepare(self.folder / "orders" / agent)
+        kill_switch.create(self.folder / "kill-switches" / agent)
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -178,8 +178,8 @@ class LocalFleet:
 
     def _environment(self, agent: AgentId, zone: str) -> dict[str, str]:
         return {
-            "BAMBOO_OPERATOR_ADDRESS": self.lead.address,
-            "BAMBOO_JOB": self.lead.job.name,
+            "BAMBOO_OPERATOR_ADDRESS": self.operator.address,
+            "BAMBOO_JOB": self.operator.job.name,
             "BAMBOO_AGENT": agent,
             "BAMBOO_POD_UID": f"uid-{agent}",
             "BAMBOO_POD_IP": "127.0.0.1",
@@ -192,7 +192,7 @@ class LocalFleet:
             "BAMBOO_EVENT_LOG": str(self.folder / "events"),
             "BAMBOO_FLEET_FORKSERVER": str(self._forkserver.socket),
             "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),
-            "BAMBOO_FLEET_ORDERS": str(self.folder / "orders"),
+            "BAMBOO_FLEET_KILL_SWITCHES": str(self.folder / "kill-switches"),
             "BAMBOO_FLEET_SAMPLES": str(self.folder / "samples"),
             "BAMBOO_THREADS": "1",
         }
@@ -200,7 +200,7 @@ class LocalFleet:
     async def _watch(self, pod: Pod) -> None:
         self.exits[pod.agent] = code = await pod.process.wait()
         if self._sees_ends:
-            self.lead.lost(pod.agent, f"the pod ended with {code}")
+            self.operator.lost(pod.agent, f"the pod ended with {code}")
 
     def _dismissed(self, agent: AgentId, reason: str) -> None:
         """The operator deletes the pod: SIGTERM first."""
@@ -233,13 +233,13 @@ class LocalFleet:
         """SIGTERM, as before a node is taken away."""
         self.pods[AgentId(agent)].process.terminate()
 
-    def die(self, agent: str, moment: str, instruction: str) -> None:
+    def arm_kill_switch(self, agent: str, moment: str, instruction: str) -> None:
         """The pod will kill itself at that instruction (see :mod:`.kill_switch`)."""
-        kill_switch.order(self.folder / "orders" / agent, moment, instruction)
+        kill_switch.arm(self.folder / "kill-switches" / agent, moment, instruction)
 
     def died_at(self, agent: str) -> float:
         """time.monotonic() of a death that :meth:`die` has ordered."""
-        return kill_switch.died_at(self.folder / "orders" / agent)
+        return kill_switch.died_at(self.folder / "kill-switches" / agent)
 
     # ------------------------------------------------------------ waiting
 
@@ -268,28 +268,30 @@ class LocalFleet:
         """Wait until somebody reports the commit of ``step``."""
 
         def is_there() -> bool:
-            return self.lead.over is not None or self.committed_step >= step
+            return self.operator.over is not None or self.committed_step >= step
 
         await self.until(is_there, f"commit of step {step}", deadline_s=deadline_s)
 
     async def suspended(self, *, deadline_s: float = 60.0) -> Over:
         """End the job at the next boundary, with a checkpoint."""
-        self.lead.want(suspended=True)
+        self.operator.change_goal(suspended=True)
         return await self.over(deadline_s=deadline_s)
 
     async def over(self, *, deadline_s: float = 60.0) -> Over:
         """Wait for the end of the job, and until all agents have ended."""
-        await self.until(lambda: self.lead.over is not None, "end of job", deadline_s=deadline_s)
+        await self.until(
+            lambda: self.operator.over is not None, "end of job", deadline_s=deadline_s
+        )
         await self.until(lambda: len(self.exits) == len(self.pods), "exit of all agents")
-        assert self.lead.over is not None
-        return self.lead.over
+        assert self.operator.over is not None
+        return self.operator.over
 
     # ------------------------------------------------------------ what is known
 
     def status(self) -> ArbiterStatus:
         """The arbiter's own words."""
-        assert self.lead.arbiter is not None
-        return self.lead.arbiter.status()
+        assert self.operator.arbiter is not None
+        return self.operator.arbiter.status()
 
     def plan(self) -> Plan:
         """The newest plan."""
@@ -297,30 +299,30 @@ class LocalFleet:
         assert plan is not None, self.record()
         return plan
 
-    def said(self, kind: type[_T]) -> list[_T]:
+    def messages(self, kind: type[_T]) -> list[_T]:
         """All that agents have said of this kind."""
-        return [said.message for said in self.lead.said if isinstance(said.message, kind)]
+        return [said.message for said in self.operator.messages if isinstance(said.message, kind)]
 
     def recorded(self, reason: EventReason, *, after: float = 0.0) -> bool:
         """Whether the arbiter has recorded this, after the given time.monotonic()."""
-        return any(at > after and r.reason is reason for at, r in self.lead.records)
+        return any(at > after and r.reason is reason for at, r in self.operator.records)
 
-    def ran(self, agent: str) -> Ran:
+    def instructions(self, agent: str) -> InstructionLog:
         """What the worker has run, up to now, as its event log says."""
         path = self.folder / "events" / f"{agent}.jsonl"
-        return self._ran.setdefault(agent, Ran(path)).read()
+        return self._instructions.setdefault(agent, InstructionLog(path)).read()
 
     @property
     def committed_step(self) -> int:
         """The newest step whose commit somebody has reported; -1: none."""
-        newest = None if self.lead.arbiter is None else self.lead.arbiter.status().committed
-        return -1 if newest is None else newest.step
+        arbiter = self.operator.arbiter
+        return -1 if arbiter is None else arbiter.status().progress.committed
 
     # ------------------------------------------------------------ results
 
     def history(self) -> list[CommitRecord]:
         """Commit records of all steps up to the last checkpoint; all who reported one agree."""
-        commits = self.lead.commits
+        commits = self.operator.commits
         return [commits[step] for step in range(self.steps)]
 
     @property
@@ -333,7 +335,7 @@ class LocalFleet:
     def weights(self) -> dict[str, torch.Tensor]:
         """The last checkpoint: ``layer/name`` -> tensor, optimizer state included."""
         assert self.spec.checkpoint is not None
-        checkpoints = Checkpoints(self.spec.checkpoint.uri, self.lead.job.uid)
+        checkpoints = Checkpoints(self.spec.checkpoint.uri, self.operator.job.uid)
         good, bad = checkpoints.scan()
         assert not bad
         newest = max(good, key=lambda m: (m.step, m.attempt))
@@ -344,12 +346,12 @@ class LocalFleet:
             for name, tensor in checkpoints.read_layer(newest, layer).tensors.items()
         }
 
-    def samples(self) -> samples.Ledger:
+    def samples(self) -> sample_log.SampleLog:
         """What was computed with, in all steps up to the last checkpoint."""
-        return samples.read(self.folder / "samples", self.steps)
+        return sample_log.read(self.folder / "samples", self.steps)
 
     def _layers(self) -> int:
-        return self.said(Ready)[0].layers
+        return self.messages(Ready)[0].layers
 
     def divergences(self) -> list[str]:
         """What supervisors answered otherwise than the state machine would."""
@@ -358,9 +360,9 @@ class LocalFleet:
 
     def record(self) -> str:
         """What the arbiter recorded, where it stands, and the ends of the agents' logs."""
-        lines = [f"{at:.3f} {r.reason} {r.message}" for at, r in self.lead.records]
-        if self.lead.arbiter is not None:
-            status = self.lead.arbiter.status()
+        lines = [f"{at:.3f} {r.reason} {r.message}" for at, r in self.operator.records]
+        if self.operator.arbiter is not None:
+            status = self.operator.arbiter.status()
             lines.append(f"{status.phase}: {status.detail}")
             for name in ("members", "connected", "ready", "standby", "leaving"):
                 lines.append(f"{name}: {' '.join(getattr(status, name))}")

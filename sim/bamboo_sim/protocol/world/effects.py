@@ -18,7 +18,7 @@ from bamboo_core.arbiter.events import (
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import Fatal
-from bamboo_sim.protocol.checker.fatality import check_restore
+from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.checker.verdict import check_fatal, check_plan
 from bamboo_sim.protocol.world.network import STORE, WATCH
 
@@ -35,9 +35,11 @@ def serve(world: World, operator: AgentId, content: Any) -> None:
         check_plan(world, before)
         content = Persisted(content.version)
     elif isinstance(content, ComputePlan):
-        result = world.operators.answer(content)
+        result, *rest = world.operators.answer(content)
         if isinstance(result, Fatal):
             check_fatal(world, content, result)
+        for part in rest:  # it comes later, and anything may happen before
+            world.network.post(WATCH, operator, Planned(content.id, part))
         content = Planned(content.id, result)
     world.to_arbiter(operator, content)
 

@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.exploration import fleets, losses, restores
+from bamboo_sim.protocol.exploration.branching import POLICIES, WHOLE, Histories, Part, inject
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.losses import links
-from bamboo_sim.protocol.exploration.walks import POLICIES, WHOLE, Branches, Part, branch
-from bamboo_sim.protocol.world.disturbances import Fault
+from bamboo_sim.protocol.world.faults import Fault
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.world import World
 
 
-def fuzz(base: History, part: Part = WHOLE) -> Branches:
+def fuzz(base: History, part: Part = WHOLE) -> Histories:
     """One to six faults of any kind at random moments."""
     rng = random.Random(base.seed * 7919 + part.phase + part.turn)
     job = base.job
@@ -25,7 +25,7 @@ def fuzz(base: History, part: Part = WHOLE) -> Branches:
         found = history, World(job, seed, history.policy)
         for _ in range(1 + rng.randrange(6)):
             gap = rng.randrange(60 if rng.random() < 0.5 else 250)
-            found = branch(found, gap, _any_fault(job, rng))
+            found = inject(found, gap, _any_fault(job, rng))
         yield found
 
 
@@ -36,13 +36,13 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
     if kind < 4:
         return ("kill", name, rng.randrange(3))
     if kind == 4:
-        return ("vanish", name, rng.randrange(3))
+        return ("kill silently", name, rng.randrange(3))
     if kind < 7:
         return ("start", AgentId(f"c{rng.randrange(1 << 20)}"))
     if kind < 9:
         return ("notice", name, rng.choice((1.0, 3.0)))
     if kind == 9:
-        return ("want", 1 + rng.randrange(job.pipelines))
+        return ("scale", 1 + rng.randrange(job.pipelines))
     if kind == 10:
         return ("restart operator", rng.random() < 0.5)
     if kind == 11:
@@ -52,11 +52,11 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
     if kind == 14:
         return ("duplicate",)
     if kind == 15:
-        return ("doubt", name)
+        return ("suspect", name)
     return (rng.choice(("freeze", "freeze", "thaw")), name)
 
 
-FAMILIES: dict[str, Callable[..., Branches]] = {
+FAMILIES: dict[str, Callable[..., Histories]] = {
     "singles": losses.singles,
     "pairs": losses.pairs,
     "seconds": losses.seconds,
@@ -66,11 +66,11 @@ FAMILIES: dict[str, Callable[..., Branches]] = {
     "operators": losses.operators,
     "partitions": losses.partitions,
     "changes": fleets.changes,
-    "crowds": fleets.crowds,
-    "moves": fleets.moves,
-    "islands": losses.islands,
-    "rushes": fleets.rushes,
-    "heirs": fleets.heirs,
+    "surplus": fleets.surplus,
+    "replacements": fleets.replacements,
+    "isolations": losses.isolations,
+    "short notices": fleets.short_notices,
+    "new owners": fleets.new_owners,
     "handovers": fleets.handovers,
     "regrids": fleets.regrids,
     "learners": fleets.learners,

@@ -76,12 +76,15 @@ def inform(world: World, node: Node, event: Any) -> None:
 
 
 def _instruct(world: World, node: Node, message: Any) -> None:
-    installed = node.executor.installed
+    executor = node.executor
+    installed, rest = executor.installed, executor.continuation
     node.worker.hear(message)
-    if node.executor.installed != installed:
+    if executor.installed != installed:
         world.operators.seats.installed(node.name, message)
         if world.network.cut:
             suspect(world, node)
+    if executor.continuation is not None and executor.continuation is not rest:
+        world.operators.seats.proceeded(node.name, executor.directive, executor.continuation)
     pass_on(world, node)
 
 

@@ -58,7 +58,7 @@ TICK_S = 0.05
 
 
 @dataclass(frozen=True)
-class Said:
+class Sent:
     """Something that an agent has said; ``at``: time.monotonic()."""
 
     at: float
@@ -66,7 +66,7 @@ class Said:
     message: AgentMessage
 
 
-class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
+class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     """One leader at a time; :meth:`restart` begins another from the durable facts."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self._profiled = profiled
         self.job = ArbiterJob("ns/job", "job-uid", spec, to_json(spec), timing)
         self.address = ""
-        self.said: list[Said] = []
+        self.messages: list[Sent] = []
         self.records: list[tuple[float, Record]] = []
         self.over: Over | None = None
         self.goal = DesiredState(spec.pipelines.count)
@@ -108,7 +108,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         port = self._server.add_secure_port(self.address or "127.0.0.1:0", credentials)
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
-        self.tell(self.goal)
+        self.handle(self.goal)
         self._ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
@@ -120,7 +120,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             await self._server.stop(grace=None)
         self._streams.clear()
 
-    def tell(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
         """Feed the arbiter and do as it says."""
         if isinstance(event, DesiredState):
             self.goal = event
@@ -132,7 +132,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     def commits(self) -> dict[int, CommitRecord]:
         """Newest record of each step; agents of one attempt must agree, bit for bit."""
         found: dict[int, CommitRecord] = {}
-        for said in self.said:
+        for said in self.messages:
             if isinstance(said.message, Progress):
                 commit = said.message.commit
                 assert repr(found.setdefault(commit.step, commit)) == repr(commit), said
@@ -144,7 +144,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         match effect:
             case Persist(durable, version):
                 self._facts = json.dumps(facts.to_json(durable))
-                asyncio.get_running_loop().call_soon(self.tell, Persisted(version))
+                asyncio.get_running_loop().call_soon(self.handle, Persisted(version))
             case Send(agent, message):
                 if agent in self._streams:
                     self._streams[agent].put_nowait(message)
@@ -161,13 +161,15 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     async def _plan(self, asked: ComputePlan) -> None:
         arbiter = self.arbiter
-        result = await asyncio.to_thread(planner.compute, asked.request)
-        if self.arbiter is arbiter:
-            self.tell(Planned(asked.id, result))
+        results = planner.compute(asked.request)
+        while (result := await asyncio.to_thread(next, results, None)) is not None:
+            if self.arbiter is not arbiter:
+                return
+            self.handle(Planned(asked.id, result))
 
     async def _tick(self) -> None:
         while True:
-            self.tell(Tick())
+            self.handle(Tick())
             await asyncio.sleep(TICK_S)
 
     # ------------------------------------------------------------ sessions
@@ -179,7 +181,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
         self._streams[hello.agent] = outgoing
         self._hear(hello.agent, hello)
-        self.tell(Connected(hello, secrets.token_bytes(16)))
+        self.handle(Connected(hello, secrets.token_bytes(16)))
         reader = asyncio.create_task(self._read(hello.agent, requests, outgoing))
         try:
             while (message := await outgoing.get()) is not None:
@@ -188,7 +190,7 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             reader.cancel()
             if self._streams.get(hello.agent) is outgoing:
                 del self._streams[hello.agent]
-                self.tell(Disconnected(hello.agent))
+                self.handle(Disconnected(hello.agent))
 
     async def _read(
         self, agent: AgentId, requests: Any, outgoing: asyncio.Queue[OperatorMessage | None]
@@ -198,16 +200,16 @@ class Lead(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             self._hear(agent, message)
             if isinstance(message, Ready) and not self._profiled:
                 message = replace(message, costs=())
-            self.tell(Received(agent, message))
+            self.handle(Received(agent, message))
         outgoing.put_nowait(None)
 
     def _hear(self, agent: AgentId, message: AgentMessage) -> None:
-        self.said.append(Said(time.monotonic(), agent, message))
+        self.messages.append(Sent(time.monotonic(), agent, message))
 
     def lost(self, agent: AgentId, evidence: str) -> None:
         """The pod's end has been seen."""
-        self.tell(Lost(agent, confirmed=True, evidence=evidence))
+        self.handle(Lost(agent, confirmed=True, evidence=evidence))
 
-    def want(self, **changed: Any) -> None:
+    def change_goal(self, **changed: Any) -> None:
         """Change the goal."""
-        self.tell(replace(self.goal, **changed))
+        self.handle(replace(self.goal, **changed))

@@ -10,7 +10,7 @@ from typing import Any
 
 from bamboo_agent.compute.batches import Data
 
-Ledger = dict[tuple[int, int], str]
+SampleLog = dict[tuple[int, int], str]
 """(step, micro-batch) -> digest of its inputs and targets."""
 
 
@@ -31,10 +31,10 @@ def _digest(pair: tuple[Any, Any]) -> str:
     return hashlib.sha256(b"".join(x.cpu().numpy().tobytes() for x in pair)).hexdigest()[:16]
 
 
-def read(folder: Path, steps: int) -> Ledger:
+def read(folder: Path, steps: int) -> SampleLog:
     """Of the first steps, by all workers that have written into the folder. AssertionError if two
     computed a micro-batch with other samples."""
-    ledger: Ledger = {}
+    ledger: SampleLog = {}
     for path in sorted(folder.iterdir()):
         for line in path.read_text().splitlines():
             step, microbatch, digest = line.split()

@@ -1,9 +1,10 @@
-"""The record of an exhaustive run, which takes hours of a core: it is written after every unit, and
-a run of the same code goes on where the last one was ended."""
+"""The record of an exhaustive run, which takes more than an hour of processor time.
+
+It is written after every unit. A later run of the same code resumes it.
+"""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,25 +19,25 @@ CODE = (
     "core/bamboo_core",
     "sim/bamboo_sim/protocol",
     ":!sim/bamboo_sim/protocol/__main__.py",
-    ":!sim/bamboo_sim/protocol/exploration/full.py",
-    ":!tests/explore/test_*.py",
+    ":!sim/bamboo_sim/protocol/fleet",
+    ":!sim/bamboo_sim/protocol/mutants",
+    ":!sim/bamboo_sim/protocol/exploration/detection.py",
+    ":!sim/bamboo_sim/protocol/exploration/exhaustive_record.py",
 )
-"""What must be the same in all units of one record."""
+"""Git pathspecs of the code that must be the same for all units of one record."""
 
 Entry = dict[str, Any]
 
 
 @dataclass
-class Full:
-    """units: those that are done, by name; todo: all that belong to the run -> their rows."""
-
+class ExhaustiveRecord:
     seed: int
-    todo: dict[str, str]
+    rows: dict[str, str]  # every unit of the run -> the row that counts it
     code: str = field(default_factory=lambda: results_file.fingerprint(CODE))
-    units: dict[str, Entry] = field(default_factory=dict)
+    units: dict[str, Entry] = field(default_factory=dict)  # the finished ones, by name
 
     def add(self, unit: Unit, tally: Tally) -> None:
-        """One more is done."""
+        """Record a finished unit."""
         self.units[str(unit)] = {
             "row": unit.row,
             "cases": tally.cases,
@@ -47,26 +48,26 @@ class Full:
             "core_s": round(tally.cpu_s, 1),
         }
 
-    def rows(self) -> dict[str, Entry]:
-        """Units of one family and job together; ``units``: how many of how many."""
+    def by_row(self) -> dict[str, Entry]:
+        """Counts by family and job. ``units``: how many are finished, ``of``: how many exist."""
         found: dict[str, Entry] = {}
         for name, entry in self.units.items():
             row = found.setdefault(entry["row"], {"units": 0, "of": 0, "cases": 0, "distinct": 0})
-            row["units"] += name in self.todo
+            row["units"] += name in self.rows
             for key, n in {**entry, **entry["outcomes"]}.items():
                 if isinstance(n, int):
                     row[key] = row.get(key, 0) + n
             row["core_s"] = round(row.get("core_s", 0.0) + entry["core_s"], 1)
         for row, entry in found.items():
-            entry["of"] = sum(each == row for each in self.todo.values())
+            entry["of"] = sum(each == row for each in self.rows.values())
         return dict(sorted(found.items()))
 
     def figures(self) -> dict[str, Any]:
-        """Counts over all units that are done."""
+        """Counts over all finished units."""
         entries = list(self.units.values())
         return {
-            "units": len(self.todo),
-            "units_done": sum(name in self.units for name in self.todo),
+            "units": len(self.rows),
+            "units_done": sum(name in self.units for name in self.rows),
             "cases": _total(entries, "cases"),
             "histories": _total(entries, "distinct"),
             "violations": sum(len(e["violations"]) for e in entries),
@@ -75,35 +76,45 @@ class Full:
         }
 
     def kills(self) -> Counter[str]:
-        """Instruction, role and phase at which an agent was killed -> how often."""
+        """(Instruction / role / phase) of each killed agent -> how often."""
         out: Counter[str] = Counter()
         for entry in self.units.values():
             out.update(entry["kills"])
         return out
 
     def write(self) -> None:
-        """SystemExit if the code has been changed meanwhile."""
+        """Write the result and the progress file. SystemExit if the code has changed since."""
         if results_file.fingerprint(CODE) != self.code:
-            raise SystemExit(f"{', '.join(CODE)} have changed: run this again")
+            raise SystemExit(f"the explored code has changed: run this again ({', '.join(CODE)})")
+        progress = {"seed": self.seed, "units": self.units}
+        results_file.save_progress(NAME, self.code, progress)
+        violations = [text for entry in self.units.values() for text in entry["violations"]]
         samples = {
             "code": self.code,
             "seed": self.seed,
-            "rows": self.rows(),
-            "kills": dict(sorted(self.kills().items())),
-            "by_unit": self.units,
+            "rows": self.by_row(),
+            "kills": by_instruction(self.kills()),
+            "violations": violations[:20],
         }
         results_file.write(NAME, samples=samples, figures=self.figures())
 
 
-def begin(todo: Iterable[Unit], seed: int) -> Full:
-    """What the last run of the same code has done already, with its seed; else nothing."""
-    names = {str(unit): unit.row for unit in todo}
-    fresh = Full(seed, names)
-    path = results_file.RESULTS / f"{NAME}.json"
-    samples = json.loads(path.read_text(encoding="utf-8"))["samples"] if path.exists() else {}
-    if samples.get("code") != fresh.code:
-        return fresh
-    return Full(samples["seed"], names, fresh.code, samples["by_unit"])
+def by_instruction(kills: Counter[str]) -> dict[str, dict[str, int]]:
+    """{instruction: {"role / phase": count}}."""
+    found: dict[str, dict[str, int]] = {}
+    for point, count in sorted(kills.items()):
+        instruction, _, rest = point.partition(" / ")
+        found.setdefault(instruction, {})[rest] = count
+    return found
+
+
+def resume(units: Iterable[Unit], seed: int) -> ExhaustiveRecord:
+    """The record of an earlier run of the same code, with its seed; otherwise an empty one."""
+    record = ExhaustiveRecord(seed, {str(unit): unit.row for unit in units})
+    progress = results_file.load_progress(NAME, record.code)
+    if progress is not None:
+        record.seed, record.units = progress["seed"], progress["units"]
+    return record
 
 
 def _total(entries: Iterable[Entry], key: str) -> float:

@@ -16,20 +16,20 @@ import torch
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, Point, ScheduledFault
+from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, InjectedFault, Point
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.kill_switch import MOMENTS
-from bamboo_sim.protocol.fleet.local import ForkServerProcess, LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.logs import divergences
-from bamboo_sim.protocol.fleet.samples import Ledger
+from bamboo_sim.protocol.fleet.sample_log import SampleLog
 
 Points = tuple[Point, ...]
-ENDLESS = 1_000_000
+UNLIMITED_STEPS = 1_000_000
 MICROBATCHES = 8
 
 
 @dataclass(frozen=True)
-class Ordeal:
+class Scenario:
     """A grid and all the faults that it shall live through; each is of points in one step."""
 
     name: str
@@ -50,10 +50,10 @@ class Ordeal:
             microbatches=MICROBATCHES,
         )
 
-    def endless(self, folder: Path) -> JobSpec:
+    def unlimited_job(self, folder: Path) -> JobSpec:
         """The same with more steps than anybody waits for."""
         job = self.job(folder)
-        return replace(job, training=replace(job.training, steps=ENDLESS))
+        return replace(job, training=replace(job.training, steps=UNLIMITED_STEPS))
 
     def agents(self) -> dict[str, str]:
         """One for each seat, spread over three zones: name -> zone."""
@@ -85,8 +85,8 @@ class Ordeal:
 PHASES = 5
 """The end of a step: the last leaf goes to its chunk, REDUCE, VOTE, COMMIT, UPDATE."""
 
-_ONE = Ordeal("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
-_TWO = Ordeal("committing", 2, 3, 2, RedundancyMode.NONE)
+_ONE = Scenario("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
+_TWO = Scenario("committing", 2, 3, 2, RedundancyMode.NONE)
 ONE_PIPELINE = replace(
     _ONE, faults=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
 )
@@ -113,30 +113,30 @@ TWO_DEATHS = replace(
 
 
 @dataclass(frozen=True)
-class Survived:
+class ScenarioResult:
     """The faults that came, and the steps that were trained and compared."""
 
-    faults: tuple[ScheduledFault, ...]
+    faults: tuple[InjectedFault, ...]
     steps: int
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """What must be equal. history: commit records as text; samples: of every micro-batch; weights:
     with the optimizer's state."""
 
     steps: int
     history: list[str]
-    samples: Ledger
+    samples: SampleLog
     weights: dict[str, torch.Tensor]
 
     @classmethod
-    def of(cls, fleet: LocalFleet) -> Trained:
+    def of(cls, fleet: LocalFleet) -> TrainingResult:
         """Of a job that is over."""
         history = [repr(record) for record in fleet.history()]
         return cls(fleet.steps, history, fleet.samples(), fleet.weights())
 
-    def assert_equal(self, other: Trained) -> None:
+    def assert_equal(self, other: TrainingResult) -> None:
         """Bit for bit."""
         pairs = zip(self.history, other.history, strict=True)
         assert [pair for pair in pairs if pair[0] != pair[1]] == []
@@ -147,44 +147,44 @@ class Trained:
         assert [name for name in mine if not torch.equal(mine[name], theirs[name])] == []
 
 
-async def suspend(fleet: LocalFleet) -> Trained:
+async def suspend(fleet: LocalFleet) -> TrainingResult:
     """End the job, from which nobody may have restored anything from files."""
     over = await fleet.suspended()
     assert over.outcome is Outcome.SUSPENDED, fleet.record()
     assert not fleet.recorded(EventReason.RESTORING), fleet.record()
-    return Trained.of(fleet)
+    return TrainingResult.of(fleet)
 
 
 async def undisturbed(
-    folder: Path, forkserver: ForkServerProcess, ordeal: Ordeal, steps: int
-) -> Trained:
+    folder: Path, forkserver: ForkServerProcess, scenario: Scenario, steps: int
+) -> TrainingResult:
     """The same job, if nothing happens."""
-    job = ordeal.job(folder / "quiet-job")
+    job = scenario.job(folder / "quiet-job")
     job = replace(job, training=replace(job.training, steps=steps))
     async with LocalFleet(job, folder / "quiet", forkserver=forkserver, profiled=False) as fleet:
-        await fleet.add(ordeal.agents())
+        await fleet.add(scenario.agents())
         await fleet.over(deadline_s=60.0 + steps)
-        return Trained.of(fleet)
+        return TrainingResult.of(fleet)
 
 
-async def survive(
-    folder: Path, forkserver: ForkServerProcess, ordeal: Ordeal, faults: Sequence[Points]
-) -> Survived:
+async def run_scenario(
+    folder: Path, forkserver: ForkServerProcess, scenario: Scenario, faults: Sequence[Points]
+) -> ScenarioResult:
     """Train through all faults, then compare with a job of as many steps without any.
 
     AssertionError unless losses, samples, weights and optimizer state are equal, bit for bit,
     nothing was restored from files, and all logs replay through the core's state machines.
     """
     async with LocalFleet(
-        ordeal.endless(folder), folder / "hit", forkserver=forkserver, profiled=False
+        scenario.unlimited_job(folder), folder / "hit", forkserver=forkserver, profiled=False
     ) as fleet:
-        await fleet.add(ordeal.agents())
+        await fleet.add(scenario.agents())
         campaign = Campaign(fleet)
-        hit = [await campaign.fault(*points) for points in faults]
+        hit = [await campaign.inject(*points) for points in faults]
         for points, fault in zip(faults, hit, strict=True):
             for point, ran in zip(points, fault.seats, strict=True):
-                assert {*ran, COMMIT} == {*ordeal.instructions(point.pipeline)}, (point, ran)
+                assert {*ran, COMMIT} == {*scenario.instructions(point.pipeline)}, (point, ran)
         trained = await suspend(fleet)
     assert divergences(folder / "hit" / "events") == []
-    trained.assert_equal(await undisturbed(folder, forkserver, ordeal, trained.steps))
-    return Survived(tuple(hit), trained.steps)
+    trained.assert_equal(await undisturbed(folder, forkserver, scenario, trained.steps))
+    return ScenarioResult(tuple(hit), trained.steps)

@@ -9,13 +9,13 @@ from typing import Any
 from bamboo_core.arbiter.events import Disconnected, Lost
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.supervisor import Departing, SessionClosed
+from bamboo_sim.protocol.world.agents import connect, freeze, inform, suspect, thaw
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Link
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.shells import connect, freeze, inform, suspect, thaw
 from bamboo_sim.protocol.world.world import FindLeader, World
 
 Fault = tuple[Any, ...]
-"""A name in :data:`DISTURBANCES` and its arguments; plain values only."""
+"""A name in :data:`INJECTORS` and its arguments; plain values only."""
 
 
 def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
@@ -74,7 +74,7 @@ def _notice(world: World, name: AgentId, lead_s: float) -> None:
         inform(world, world.nodes[name], Departing(lead_s, "spot", is_signal))
 
 
-def _want(world: World, pipelines: int) -> None:
+def _scale(world: World, pipelines: int) -> None:
     """The user asks for another number of pipelines."""
     world.operators.goal = replace(world.operators.goal, pipelines=pipelines)
     world.to_arbiter(world.operators.leader, world.operators.goal)
@@ -109,7 +109,7 @@ def _resume(world: World, pipelines: int, stages: int) -> None:
     world.to_arbiter(operators.leader, operators.goal)
 
 
-def _tear(world: World) -> None:
+def _corrupt(world: World) -> None:
     """The newest checkpoint cannot be read any more."""
     whole = [mark for mark, files in world.sealed.items() if files is not None]
     if whole:
@@ -140,7 +140,7 @@ def _break_session(world: World, node: Node) -> None:
         network.messages.append((node.name, node.operator, Disconnected(node.name)))
 
 
-def _doubt(world: World, name: AgentId) -> None:
+def _suspect(world: World, name: AgentId) -> None:
     """The operator hears of a loss that nobody can confirm."""
     world.is_misled = True
     world.losses += 1
@@ -155,22 +155,22 @@ def _heal(world: World) -> None:
         connect(world, world.nodes[name], world.operators.leader)
 
 
-DISTURBANCES: dict[str, Callable[..., None]] = {
+INJECTORS: dict[str, Callable[..., None]] = {
     "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
-    "vanish": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
+    "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
     "start": lambda w, name: w.start(name),
     "notice": _notice,
-    "want": _want,
+    "scale": _scale,
     "drain": _drain,
     "restart operator": lambda w, lossy: _restart_operator(w, lossy=lossy),
     "second operator": lambda w: _restart_operator(w, split=True),
     "regrid": _regrid,
     "suspend": _suspend,
     "resume": _resume,
-    "tear": _tear,
+    "corrupt": _corrupt,
     "cut": _cut,
     "heal": _heal,
-    "doubt": _doubt,
+    "suspect": _suspect,
     "freeze": freeze,
     "thaw": thaw,
     "duplicate": lambda w: w.network.duplicate(),

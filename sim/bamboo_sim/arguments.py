@@ -1,4 +1,4 @@
-"""Command lines of the benchmarks: numbers that make no measurement are refused in one sentence."""
+"""Types for command-line arguments of the benchmarks and the explorer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """For ``add_argument(type=...)``: a whole number that is not smaller."""
+    """A type for ``add_argument``: an integer of at least ``least``."""
 
     def number(text: str) -> int:
         try:
@@ -16,26 +16,24 @@ def at_least(least: int) -> Callable[[str], int]:
         except ValueError:
             value = least - 1
         if value < least:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} should be a whole number of at least {least}"
-            )
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {least}")
         return value
 
     return number
 
 
 def amount(text: str) -> float:
-    """For ``add_argument(type=...)``: a time, in any unit."""
+    """A type for ``add_argument``: a finite number of at least 0."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} should be a number of at least 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 0")
     return value
 
 
 def none(description: str | None) -> None:
-    """Of a program that takes no arguments: any is refused."""
+    """Parse the command line of a program without arguments; refuse any argument."""
     form = argparse.RawDescriptionHelpFormatter
     argparse.ArgumentParser(description=description, formatter_class=form).parse_args()

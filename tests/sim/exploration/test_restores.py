@@ -7,10 +7,10 @@ import pytest
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Fork
 from bamboo_core.protocol.messages import Manifest
-from bamboo_sim.protocol.checker.fatality import check_restore
+from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.history import apply
-from bamboo_sim.protocol.exploration.plan_of_runs import SAVING
+from bamboo_sim.protocol.exploration.time_budget import SAVING
 from bamboo_sim.protocol.world.world import World
 
 TORN = "checkpoint of step 1 cannot be used: torn; attempt 1 from the start: 2 committed steps"

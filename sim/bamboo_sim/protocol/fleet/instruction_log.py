@@ -12,7 +12,7 @@ from bamboo_core.model.program import parse_instruction
 _ENDED = re.compile(r"ended CommitRecord\(step=(\d+)")
 
 
-class Ran:
+class InstructionLog:
     """One worker's instructions by step; :meth:`read` takes in what has been written since."""
 
     def __init__(self, path: Path) -> None:
@@ -21,7 +21,7 @@ class Ran:
         self._path, self._at = path, 0
         self._steps: dict[int, dict[str, None]] = {}
 
-    def read(self) -> Ran:
+    def read(self) -> InstructionLog:
         """Whole lines only: the worker may be writing one."""
         if self._path.exists():
             with self._path.open("rb") as file:

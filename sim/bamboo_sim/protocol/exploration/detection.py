@@ -1,0 +1,64 @@
+"""Mutation testing of the explorer: its histories must detect every planted fault."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from time import time
+
+from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.exploration.branching import POLICIES, parts
+from bamboo_sim.protocol.exploration.families import FAMILIES
+from bamboo_sim.protocol.exploration.history import History, violation
+from bamboo_sim.protocol.mutants.planted import Planted
+
+_MOST_PER_BASE = 60
+
+
+@dataclass(frozen=True)
+class Detection:
+    fault: Planted
+    cases: int  # histories run until the fault was found
+    text: str = ""  # the violation; "" if the fault was not found
+    history: History | None = None
+
+    def __str__(self) -> str:
+        found = f"NOT FOUND in {self.cases} cases"
+        if self.text:
+            found = f"found in case {self.cases}: {self.text[:90]}"
+        return f"{self.fault.row:4} {self.fault.name}: {found}"
+
+
+def detect(fault: Planted, seconds: float, seed: int = 0) -> Detection:
+    """Search for a history that fails with the fault and passes without it."""
+    cases, end = 0, time() + seconds
+    for n in count(seed):
+        family, job = fault.hunts[n % len(fault.hunts)]
+        base = History(job, n, POLICIES[(n // len(fault.hunts)) % len(POLICIES)])
+        with fault.planted():
+            found, ran = _first_violation(family, base, end)
+        cases += ran
+        if found is not None and violation(found[0]) is None:
+            return Detection(fault, cases, found[1], found[0])
+        if time() > end:
+            return Detection(fault, cases)
+    raise AssertionError("unreachable")
+
+
+def _first_violation(
+    family: str, base: History, end: float
+) -> tuple[tuple[History, str] | None, int]:
+    """(History and violation, or None; number of histories run)."""
+    ran, history = 0, base
+    try:
+        for at, world in FAMILIES[family](base, next(parts(17, base.seed))):
+            ran, history = ran + 1, at
+            world.finish()
+            if time() > end or ran >= _MOST_PER_BASE:
+                break
+    except Violation as found:
+        without_faults = violation(base)  # the base run itself may fail
+        if without_faults is not None:
+            return (base, without_faults), ran
+        return (found.history or history, str(found)), ran
+    return None, ran
