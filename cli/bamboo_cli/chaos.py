@@ -1,5 +1,4 @@
-"""Breaking nodes while a job trains: a schedule of faults, and whom they hit. The choice is pure.
-Breaking nodes while a job trains: a schedule of faults, and whom they hit. The choice is pure."""
+"""Faults injected while a job trains: which, when, and on which nodes. The choice is pure."""
 
 from __future__ import annotations
 
@@ -16,46 +15,46 @@ NOTICE_LEAD_S = 10.0
 
 
 class Fault(StrEnum):
-    """What happens to nodes."""
+    """A kind of fault, as the report names it."""
 
-    NOTICED = "a node is reclaimed, with notice"
-    SILENT = "a node vanishes, without a word"
-    NEIGHBOURS = "two neighbours vanish at once"
+    NOTICED = "node reclaimed with notice"
+    SILENT = "node lost without notice"
+    NEIGHBOURS = "two neighbours lost at once"
 
 
 @dataclass(frozen=True)
 class ScheduledFault:
-    """A fault to the agents of these slots when ``progress`` (0 to 1) of the steps are done."""
+    """A fault that is due when a fraction of the steps is done."""
 
-    progress: float
+    progress: float  # 0 to 1
     fault: Fault
-    slots: tuple[Slot, ...]
+    slots: tuple[Slot, ...]  # their agents are lost
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A fault that has been carried out at ``at_s``, Unix time in seconds, during ``step``."""
+    """A fault that was injected."""
 
     fault: Fault
     pods: tuple[str, ...]
     step: int
-    at_s: float
+    at_s: float  # Unix time in seconds
 
 
 class Machines(Protocol):
-    """What breaks nodes: the development cluster."""
+    """Nodes that can be made to fail: the development cluster."""
 
     def kill_node(self, name: str) -> None:
         """The instance vanishes."""
 
     def notice_node(self, name: str, lead_s: float) -> None:
-        """The instance is reclaimed in ``lead_s`` seconds."""
+        """The instance will be reclaimed in ``lead_s`` seconds."""
 
 
 def schedule(*, pipelines: int, stages: int) -> tuple[ScheduledFault, ...]:
-    """Blows that leave a live copy of every stage in mode Replica, even if no seat is refilled.
+    """Faults that leave a live copy of every stage in mode Replica, even if no seat is refilled.
 
-    Nobody is hit twice. A grid that is too small for all of them gets those that it can bear.
+    No slot fails twice. A grid that is too small for all faults gets those that it tolerates.
     """
     last = pipelines - 1
     noticed = ScheduledFault(0.15, Fault.NOTICED, (Slot(last, 1),))
@@ -69,29 +68,31 @@ def schedule(*, pipelines: int, stages: int) -> tuple[ScheduledFault, ...]:
 
 
 class Chaos:
-    """Carries faults out, one after the other, each as soon as it is due. clock: Unix time."""
+    """Injects faults one after the other, each as soon as it is due."""
 
     def __init__(
         self, machines: Machines, faults: Sequence[ScheduledFault], clock: Callable[[], float]
     ) -> None:
-        self._machines, self._clock = machines, clock
-        self.left = list(faults)
-        """Those that have not been carried out, in order."""
+        self._machines, self._clock = machines, clock  # the clock gives Unix time
+        self.left = list(faults)  # not injected yet, in order
         self.hits: list[Hit] = []
 
     def watch(self, snapshot: Snapshot) -> None:
-        """ScheduledFault if it is time: never before a step has followed upon the last fault, and
-        never anything but all of its slots."""
+        """Inject the next fault if it is due.
+
+        At least one step is committed between two faults, and a fault hits all its slots or none.
+        """
         job = snapshot.job
-        has_gone_on = not self.hits or job.step > self.hits[-1].step
-        if not self.left or not has_gone_on or not is_due(self.left[0], job):
+        has_advanced = not self.hits or job.step > self.hits[-1].step
+        if not self.left or not has_advanced or not is_due(self.left[0], job):
             return
         fault = self.left[0]
         victims = seats_of(fault, snapshot.seats)
         if len(victims) < len(fault.slots):
             return
         del self.left[0]
-        self.hits.append(Hit(fault.fault, _pods(victims), job.step, self._clock()))
+        pods = tuple(seat.pod for seat in victims)
+        self.hits.append(Hit(fault.fault, pods, job.step, self._clock()))
         for seat in victims:
             if fault.fault is Fault.NOTICED:
                 self._machines.notice_node(seat.node, NOTICE_LEAD_S)
@@ -100,15 +101,10 @@ class Chaos:
 
 
 def is_due(fault: ScheduledFault, job: Job) -> bool:
-    """Whether the job trains and has come so far."""
     return job.phase == "Running" and job.step >= fault.progress * job.steps
 
 
 def seats_of(fault: ScheduledFault, seats: Mapping[Slot, Seat]) -> list[Seat]:
-    """Whom it hits: those of its slots that have a running pod."""
+    """The seats that the fault hits: its slots with a running pod."""
     found = (seats.get(slot) for slot in fault.slots)
     return [seat for seat in found if seat is not None and seat.phase == "Running"]
-
-
-def _pods(seats: Sequence[Seat]) -> tuple[str, ...]:
-    return tuple(seat.pod for seat in seats)

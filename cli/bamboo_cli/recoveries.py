@@ -1,111 +1,143 @@
-"""How a loss was absorbed, read from the job's events. Pure.
+"""How training recovered from the loss of agents, read from the job's events. Pure.
 
-The operator's events carry the plan's epoch: ``Stopped`` says why agents were stopped, ``Planned``
-what they go on with, ``Resumed`` that the next step was committed. Their ``eventTime`` says when.
-Who is lost while all are stopped for another reason is named by ``AgentLost`` or ``AgentLeft``.
+Only an event's facts (see `bamboo_core.api.events`) and its ``eventTime`` count. ``Stopped`` names
+the agents that caused the stop, ``Planned`` describes the plan that follows, ``Resumed`` marks the
+first commit under that plan. Agents that are lost while training is already stopped cause no stop;
+only ``AgentLost`` or ``AgentLeft`` names them.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from math import inf
-from operator import attrgetter, itemgetter
 
 from bamboo_cli.job import Manifest
+from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
 
-_GONE = ("AgentLost", "AgentLeft")
-_EPOCH = re.compile(r"epoch (\d+): (.*)", re.DOTALL)
+_GONE = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """The plan with which training continued."""
+
+    step: int
+    pipelines: int
+    stages: int
+    agents: int
+    empty_seats: int = 0
+    leaving: int = 0
+    learners: int = 0
+    copied_layers: int = 0
+    loaded_layers: int = 0
+    repeated_steps: int = 0
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """why: what stopped training, or how the loss was told while it was stopped; plan: with whom it
-    went on; stopped_at, resumed_at: Unix time in seconds of the stop, which may have begun before
-    the loss, and of the first commit after it, None if it never came."""
+    """A stop and what followed. Times are Unix times in seconds."""
 
-    why: str
-    plan: str
-    stopped_at: float
-    resumed_at: float | None
+    plan: PlanSummary | None  # None: no plan was made
+    stopped_at: float  # may be before the loss, if training was already stopped
+    resumed_at: float | None  # the first commit after the stop; None: there was none
 
 
 @dataclass(frozen=True)
-class _Told:
+class JobEvent:
+    """An event of the operator about a job."""
+
     reason: str
-    epoch: int
-    text: str
-    at: float
+    at: float  # Unix time in seconds
+    facts: Mapping[str, str]
+
+    @property
+    def agents(self) -> frozenset[str]:
+        return frozenset(filter(None, self.facts.get(EventFact.AGENTS, "").split(",")))
+
+    @property
+    def epoch(self) -> int:
+        """-1 if the event belongs to no plan."""
+        return self.number(EventFact.EPOCH, -1)
+
+    def number(self, fact: EventFact, default: int = 0) -> int:
+        return int(self.facts.get(fact, default))
 
 
 def recovery(
     pods: Sequence[str], events: Iterable[Manifest], *, lost_at: float = -inf
 ) -> Recovery | None:
-    """What followed upon the loss of these agents; None if no event speaks of it.
+    """How training recovered from the loss of these agents; None if no event names one of them.
 
-    lost_at: Unix time in seconds: a stop that was over by then was for something else, and stands
-    here only if nothing later stopped for them.
+    A stop that ended before ``lost_at`` (Unix time in seconds) had another cause; it counts only if
+    no later stop names these agents.
     """
-    events = list(events)
-    told = sorted(filter(None, map(_read, events)), key=lambda t: t.epoch)
-    stops = _stops(pods, told)
-    later = (t for t in stops if not _is_over(t, told, lost_at))
-    stop = next(later, None) or _loss_while_stopped(pods, told, events) or next(iter(stops), None)
+    known = sorted(read_events(events), key=lambda event: event.epoch)
+    stops = [e for e in _only(known, EventReason.STOPPED) if e.agents & set(pods)]
+    later = (stop for stop in stops if not _is_over(stop, known, lost_at))
+    stop = next(later, None) or _stop_during_loss(pods, known) or next(iter(stops), None)
     if stop is None:
         return None
-    resumed = _first(told, "Resumed", stop.epoch)
-    plan = _first(told, "Planned", resumed.epoch if resumed else stop.epoch)
+    resumed = _first(known, EventReason.RESUMED, stop.epoch)
+    plan = _first(known, EventReason.PLANNED, resumed.epoch if resumed else stop.epoch)
     return Recovery(
-        why=stop.text,
-        plan=plan.text if plan else "",
+        plan=_plan_summary(plan) if plan else None,
         stopped_at=stop.at,
         resumed_at=resumed.at if resumed else None,
     )
 
 
-def _stops(pods: Sequence[str], told: Sequence[_Told]) -> list[_Told]:
-    """Those that name one of the pods."""
-    names = re.compile("|".join(rf"(?<![\w-]){re.escape(pod)}(?!\w)" for pod in pods))
-    return [t for t in told if t.reason == "Stopped" and names.search(t.text)]
+def read_events(events: Iterable[Manifest]) -> list[JobEvent]:
+    """The events that say when they happened."""
+    return [_read(event) for event in events if event.get("eventTime")]
 
 
-def _is_over(stop: _Told, told: Sequence[_Told], at: float) -> bool:
-    resumed = _first(told, "Resumed", stop.epoch)
+def _read(event: Manifest) -> JobEvent:
+    annotations = (event.get("metadata") or {}).get("annotations") or {}
+    return JobEvent(
+        reason=event.get("reason", ""),
+        at=datetime.fromisoformat(event["eventTime"]).timestamp(),
+        facts={
+            key.removeprefix(ANNOTATION_PREFIX): text
+            for key, text in annotations.items()
+            if key.startswith(ANNOTATION_PREFIX)
+        },
+    )
+
+
+def _is_over(stop: JobEvent, known: Sequence[JobEvent], at: float) -> bool:
+    resumed = _first(known, EventReason.RESUMED, stop.epoch)
     return resumed is not None and resumed.at <= at
 
 
-def _loss_while_stopped(
-    pods: Sequence[str], told: Sequence[_Told], events: Iterable[Manifest]
-) -> _Told | None:
-    """The stop of that time, in the words of the first event about one of the pods itself."""
-    names = tuple(f"{pod}{end}" for pod in pods for end in (": ", " "))
-    about = [e for e in events if e.get("reason") in _GONE and e["message"].startswith(names)]
-    first = min(
-        ((_when(e), e) for e in about if e.get("eventTime")), key=itemgetter(0), default=None
+def _stop_during_loss(pods: Sequence[str], known: Sequence[JobEvent]) -> JobEvent | None:
+    """The stop that was in force when the first of the pods was reported lost."""
+    lost = [event.at for event in _only(known, *_GONE) if event.agents & set(pods)]
+    stops = _only(known, EventReason.STOPPED)
+    before = [stop for stop in stops if lost and stop.at <= min(lost)]
+    return max(before, key=lambda stop: stop.epoch, default=None)
+
+
+def _only(known: Sequence[JobEvent], *reasons: EventReason) -> list[JobEvent]:
+    return [event for event in known if event.reason in reasons]
+
+
+def _first(known: Sequence[JobEvent], reason: EventReason, epoch: int) -> JobEvent | None:
+    """A further loss may begin a new epoch before training continues; then its plan counts."""
+    return next((e for e in _only(known, reason) if e.epoch >= epoch), None)
+
+
+def _plan_summary(event: JobEvent) -> PlanSummary:
+    return PlanSummary(
+        step=event.number(EventFact.STEP),
+        pipelines=event.number(EventFact.PIPELINES),
+        stages=event.number(EventFact.STAGES),
+        agents=len(event.agents),
+        empty_seats=event.number(EventFact.EMPTY_SEATS),
+        leaving=event.number(EventFact.LEAVING),
+        learners=event.number(EventFact.LEARNERS),
+        copied_layers=event.number(EventFact.COPIED_LAYERS),
+        loaded_layers=event.number(EventFact.LOADED_LAYERS),
+        repeated_steps=event.number(EventFact.REPEATED_STEPS),
     )
-    if first is None:
-        return None
-    at, event = first
-    stop = max(
-        (t for t in told if t.reason == "Stopped" and t.at <= at),
-        key=attrgetter("epoch"), default=None,
-    )  # fmt: skip
-    return stop and replace(stop, text=event["message"])
-
-
-def _first(told: Sequence[_Told], reason: str, epoch: int) -> _Told | None:
-    """A further loss may begin another epoch before training goes on: that one's plan counts."""
-    return next((t for t in told if t.reason == reason and t.epoch >= epoch), None)
-
-
-def _read(event: Manifest) -> _Told | None:
-    match = _EPOCH.match(event.get("message") or "")
-    if match is None or not event.get("eventTime"):
-        return None
-    return _Told(event.get("reason", ""), int(match[1]), match[2], _when(event))
-
-
-def _when(event: Manifest) -> float:
-    return datetime.fromisoformat(event["eventTime"]).timestamp()

@@ -1,4 +1,4 @@
-"""The quick start's last words: did it learn, where did the time go, what was lost. Pure."""
+"""The report at the end of a quick start: outcome, learning curve, faults, time. Pure."""
 
 from __future__ import annotations
 
@@ -12,31 +12,43 @@ from rich.text import Text
 
 from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import Job, Manifest
-from bamboo_cli.recoveries import recovery
+from bamboo_cli.recoveries import PlanSummary, recovery
 from bamboo_cli.timeline import Timeline
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What was broken, what was to be broken and was not, and the job's events."""
+    """The faults of a run, and its events."""
 
     hits: Sequence[Hit] = ()
     events: Sequence[Manifest] = ()
-    left: Sequence[ScheduledFault] = ()
+    left: Sequence[ScheduledFault] = ()  # scheduled, but not injected
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """With an undisturbed run: number of layers, and those whose final bits differ."""
+    """The final state compared with an undisturbed run's."""
 
     layers: int
-    differing: tuple[int, ...]
+    differing: tuple[int, ...]  # layers whose bits differ
+
+
+@dataclass(frozen=True)
+class Pause:
+    """How long training stood still because of a fault. Unix times in seconds."""
+
+    stopped_at: float
+    began_at: float
+    ended_at: float | None  # None: training did not resume
+
+    @property
+    def seconds(self) -> float | None:
+        return None if self.ended_at is None else self.ended_at - self.began_at
 
 
 def final_report(
     job: Job, timeline: Timeline, record: RunRecord, comparison: Comparison | None = None
 ) -> RenderableType:
-    """Everything worth keeping of a finished run."""
     parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
     if record.hits:
         parts += [faults(record.hits, record.events), _LEGEND]
@@ -47,41 +59,42 @@ def final_report(
 
 
 def is_success(job: Job, record: RunRecord, comparison: Comparison | None) -> bool:
-    """Whether the job completed, all that was to be broken was, and the bits are right."""
-    is_right = comparison is None or not comparison.differing
-    return job.ended == "Complete" and is_right and not unproven(job, record, comparison)
+    """Whether the job completed, every fault was injected, and the bits are equal."""
+    is_equal = comparison is None or not comparison.differing
+    return job.ended == "Complete" and is_equal and not unproven(job, record, comparison)
 
 
 def unproven(job: Job, record: RunRecord, comparison: Comparison | None) -> list[str]:
-    """What a completed run was to show and has not, a sentence each."""
+    """What a completed run should have shown but did not, one sentence each."""
     if job.ended != "Complete":
         return []
-    found = [_missed(fault, job) for fault in record.left]
+    found = [_not_injected(fault, job) for fault in record.left]
     found += [
-        f"Nothing tells how training went on without {', '.join(hit.pods)}: see the job's events."
+        f"No event shows how training continued without {', '.join(hit.pods)}: see the job's"
+        " events."
         for hit in record.hits
-        if not _is_absorbed(hit, record.events)
+        if not _has_recovered(hit, record.events)
     ]
     if record.hits and comparison is None:
-        found.append("The bits were not compared with those of an undisturbed run.")
+        found.append("The final state was not compared with an undisturbed run's.")
     return found
 
 
-def _missed(fault: ScheduledFault, job: Job) -> str:
+def _not_injected(fault: ScheduledFault, job: Job) -> str:
     return (
-        f'"{fault.fault}" was due at step {fault.progress * job.steps:.0f} of {job.steps} and did'
-        " not happen: the job ended before all of its agents were seen running; give it more steps"
-        " (spec.training.steps) or more --nodes, or break nothing (--no-losses)."
+        f'"{fault.fault}" was due at step {fault.progress * job.steps:.0f} of {job.steps} but was'
+        " not injected: the job ended before all of its agents were seen running. Give the job"
+        " more steps (spec.training.steps) or more --nodes, or inject no faults (--no-losses)."
     )
 
 
-def _is_absorbed(hit: Hit, events: Sequence[Manifest]) -> bool:
+def _has_recovered(hit: Hit, events: Sequence[Manifest]) -> bool:
     found = recovery(hit.pods, events, lost_at=hit.at_s)
     return found is not None and found.resumed_at is not None
 
 
 def outcome(job: Job, timeline: Timeline) -> Text:
-    """How it ended, in a line."""
+    """How the job ended."""
     line = job.condition(job.ended or "Running")
     reason = f": {line.message or line.reason}" if line else ""
     style = "bold green" if job.ended == "Complete" else "bold red"
@@ -95,62 +108,87 @@ def learning(timeline: Timeline) -> Text:
     if len(found) < 2:
         return Text("validation loss: fewer than two values were seen")
     curve = " -> ".join(f"{value:.3f}" for _, value in _thinned(found))
-    verdict = "falling" if found[-1][1] < found[0][1] else "NOT falling"
-    return Text(f"validation loss {verdict}: {curve}")
+    trend = "falling" if found[-1][1] < found[0][1] else "NOT falling"
+    return Text(f"validation loss {trend}: {curve}")
 
 
 def _thinned(values: list[tuple[int, float]], most: int = 7) -> list[tuple[int, float]]:
-    """At most ``most`` of them, evenly chosen, first and last included."""
+    """At most ``most`` values at even distances, with the first and the last."""
     if len(values) <= most:
         return values
     return [values[i * (len(values) - 1) // (most - 1)] for i in range(most)]
 
 
 def losses(job: Job) -> Text:
-    """Agents lost and what it cost in restores."""
+    """Number of agents lost, and of restores."""
     if not job.lost:
         return Text("no agent was lost")
-    redone = f", {job.attempt} restores" if job.attempt else ", nothing restored"
-    return Text(f"{job.lost} agents lost ({job.lost_noticed} of them announced){redone}")
+    restores = f"{job.attempt} restores" if job.attempt else "no restore from a checkpoint"
+    return Text(f"{job.lost} agents lost ({job.lost_noticed} with notice), {restores}")
 
 
 def faults(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:
-    """Each fault: when, whom it hit, how training went on, and what that took."""
+    """One row for each fault."""
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading in ("step", "what happened", "agents", "went on with", "stop after", "pause"):
+    for heading in ("step", "fault", "agents", "continued with", "stop after", "pause"):
         table.add_column(heading, overflow="fold")
     for hit in hits:
-        absorbed = _absorbed(hit, events)
-        table.add_row(str(hit.step), hit.fault, "\n".join(hit.pods), *absorbed)
+        columns = _recovery_columns(hit, events)
+        table.add_row(str(hit.step), hit.fault, "\n".join(hit.pods), *columns)
     return table
 
 
 _LEGEND = Text(
     "stop after: from the fault to the operator's STOP; pause: from the fault to the next commit"
-    " (with notice, from the STOP, since training goes on until then)",
+    " (with notice: from the STOP, since training continues until then)",
     style="dim",
 )
 
 
-def _absorbed(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, str]:
+def _recovery_columns(hit: Hit, events: Sequence[Manifest]) -> tuple[str, str, str]:
     """Plan, seconds until the STOP, seconds of the pause."""
     found = recovery(hit.pods, events, lost_at=hit.at_s)
     if found is None:
-        return "no event tells", "-", "-"
-    if found.resumed_at is not None and found.resumed_at <= hit.at_s:
-        return (
-            found.plan,
-            "no stop",
-            "-",
-        )  # nobody waited for it: it caught_up, or had only to leave
-    stopped_at = max(found.stopped_at, hit.at_s)  # the fault may fall on agents that stand still
+        return "no event", "-", "-"
+    plan = plan_text(found.plan)
+    pause = pause_of(hit, events)
+    if pause is None:
+        return plan, "no stop", "-"
+    seconds = "-" if pause.seconds is None else f"{pause.seconds:.2f} s"
+    return plan, f"{pause.stopped_at - hit.at_s:.2f} s", seconds
+
+
+def pause_of(hit: Hit, events: Sequence[Manifest]) -> Pause | None:
+    """The pause that a fault caused; None if nothing waited for its agents, or no event names them.
+
+    A fault may hit agents while training is already stopped; then its pause begins with it.
+    """
+    found = recovery(hit.pods, events, lost_at=hit.at_s)
+    if found is None or (found.resumed_at is not None and found.resumed_at <= hit.at_s):
+        return None
+    stopped_at = max(found.stopped_at, hit.at_s)
     began_at = stopped_at if hit.fault is Fault.NOTICED else hit.at_s
-    pause = "-" if found.resumed_at is None else f"{found.resumed_at - began_at:.2f} s"
-    return found.plan, f"{stopped_at - hit.at_s:.2f} s", pause
+    return Pause(stopped_at, began_at, found.resumed_at)
+
+
+def plan_text(plan: PlanSummary | None) -> str:
+    """The grid, and what is unusual about the plan."""
+    if plan is None:
+        return ""
+    unusual = (
+        (plan.empty_seats, "empty seats"),
+        (plan.leaving, "leaving"),
+        (plan.learners, "learners"),
+        (plan.copied_layers, "layers copied"),
+        (plan.loaded_layers, "layers loaded"),
+        (plan.repeated_steps, "steps repeated"),
+    )
+    parts = [f"{plan.pipelines} x {plan.stages} from step {plan.step}", f"{plan.agents} agents"]
+    return ", ".join(parts + [f"{count} {what}" for count, what in unusual if count])
 
 
 def verdict(comparison: Comparison) -> Text:
-    """Whether the losses changed the result."""
+    """Whether the faults changed the result."""
     layers = comparison.layers
     if not comparison.differing:
         text = f"weights and optimizer state of all {layers} layers equal the undisturbed run's"

@@ -1,4 +1,4 @@
-"""What a run spent its time on and what it caught_up on the way: the matter of the report."""
+"""What a run spent its time on, and the progress seen meanwhile."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from bamboo_cli.job import Job
 
 @dataclass(frozen=True)
 class Point:
-    """Progress as seen ``at_s`` seconds after the start."""
+    """Progress at one moment."""
 
-    at_s: float
+    at_s: float  # since the start
     step: int
     loss: float | None
     validation_loss: float | None
@@ -22,7 +22,7 @@ class Point:
 
 @dataclass
 class Timeline:
-    """Phases with their seconds, in order, and the points of the loss curve."""
+    """Seconds by phase, and the points of the loss curve."""
 
     now: Callable[[], float] = time.monotonic
     phases: dict[str, float] = field(default_factory=dict)
@@ -33,12 +33,11 @@ class Timeline:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
         return self.now() - self._started
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of the block towards the phase."""
+        """Count the time of the block towards the phase, even if the block fails."""
         start = self.now()
         try:
             yield
@@ -46,11 +45,10 @@ class Timeline:
             self.add(name, self.now() - start)
 
     def add(self, name: str, seconds: float) -> None:
-        """Count seconds towards a phase."""
         self.phases[name] = self.phases.get(name, 0.0) + seconds
 
     def see(self, job: Job) -> bool:
-        """Note the job's progress; whether it is news."""
+        """Add a point if the progress has changed; returns whether it has."""
         last = self.points[-1] if self.points else None
         seen = (job.step, job.loss, job.validation_loss)
         if last and (last.step, last.loss, last.validation_loss) == seen:
@@ -60,7 +58,7 @@ class Timeline:
 
     @property
     def validation(self) -> list[tuple[int, float]]:
-        """(step at which it was first seen, validation loss), repetitions left out."""
+        """(step at which it was first seen, validation loss), without repetitions."""
         found: list[tuple[int, float]] = []
         for point in self.points:
             value = point.validation_loss

@@ -349,7 +349,7 @@ class Scripted:
 
 
 @pytest.mark.parametrize(("losses", "code"), [(True, 1), (False, 0)])
-def test_a_run_in_which_nothing_fell_although_it_should_have_fails(
+def test_a_run_without_the_scheduled_faults_fails(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, losses: bool, code: int
 ) -> None:
     monkeypatch.setattr(quickstart, "Session", Scripted)
@@ -357,7 +357,7 @@ def test_a_run_in_which_nothing_fell_although_it_should_have_fails(
     console = Console(file=StringIO(), width=400)
     assert quickstart.run_quickstart(quickstart.Options(losses=losses), console) == code
     assert isinstance(console.file, StringIO)
-    assert console.file.getvalue().count("did not happen") == 3 * losses
+    assert console.file.getvalue().count("was not injected") == 3 * losses
 
 
 def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(

@@ -1,4 +1,4 @@
-"""The last words of a run."""
+"""The report at the end of a run."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from rich.console import Console, RenderableType
 from bamboo_cli import report
 from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import ConditionLine, read_job
-from bamboo_cli.recoveries import Recovery, recovery
+from bamboo_cli.recoveries import PlanSummary, Recovery, recovery
 from bamboo_cli.timeline import Timeline
+from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
 from bamboo_core.controller.view import Slot
 
 
@@ -46,7 +47,7 @@ def test_a_phase_that_fails_is_counted(timeline: Timeline, clock: list[float]) -
     assert timeline.phases == {"train": 3.0}
 
 
-def test_only_news_are_kept(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def test_only_changes_of_progress_are_kept(timeline: Timeline, manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
     assert timeline.see(job)
     assert not timeline.see(job)
@@ -77,7 +78,7 @@ def test_learning(
 
 def test_losses(manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
-    assert report.losses(job).plain == "2 agents lost (1 of them announced), nothing restored"
+    assert report.losses(job).plain == "2 agents lost (1 with notice), no restore from a checkpoint"
     assert "2 restores" in report.losses(replace(job, attempt=2)).plain
     assert report.losses(replace(job, lost=0)).plain == "no agent was lost"
 
@@ -98,65 +99,96 @@ def test_report_renders(timeline: Timeline, manifest: dict[str, Any]) -> None:
     assert "12.0" in console.file.getvalue()
 
 
-def told(at_s: float, reason: str, message: str) -> dict[str, str]:
+def event(at_s: float, reason: EventReason, **facts: Any) -> dict[str, Any]:
     """An event of the operator, ``at_s`` seconds after the beginning of Unix time."""
-    return {"eventTime": f"1970-01-01T00:00:{at_s:09.6f}Z", "reason": reason, "message": message}
+    annotations = {f"{ANNOTATION_PREFIX}{EventFact[n.upper()]}": str(v) for n, v in facts.items()}
+    return {
+        "metadata": {"annotations": annotations},
+        "eventTime": f"1970-01-01T00:00:{at_s:09.6f}Z",
+        "reason": str(reason),
+        "message": "for people: epoch 9: gpt-p9-s9-i9 is lost",
+    }
 
 
+LOST = "gpt-p1-s3-i0"
+SIX = ",".join(f"gpt-p{d}-s{s}-i0" for d in range(2) for s in range(3))
+SEVEN = f"{SIX},gpt-p0-s3-i0"
 EVENTS = [
-    told(42.34, "Resumed", "epoch 4: step 33 is committed 0.84 s after the stop"),
-    told(41.9, "Planned", "epoch 4: 2 x 4 from step 33, 7 agents, 1 seats empty"),
-    told(5.0, "Planned", "epoch 1: 2 x 4 from step 0, 8 agents"),
-    told(4.0, "Stopped", "epoch 1: the job starts"),
-    told(41.5, "Stopped", "epoch 3: gpt-p1-s3-i0 is lost"),
-    told(41.5, "AgentLost", "gpt-p1-s3-i0: its pod has ended"),
-    told(7.0, "Resumed", "epoch 1: step 0 is committed 3.00 s after the stop"),
-]
-SILENT = Hit(Fault.SILENT, ("gpt-p1-s3-i0",), 33, 40.0)
-STRIKE = ScheduledFault(0.6, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
+    event(42.34, EventReason.RESUMED, epoch=4, step=33, pause_s=0.84),
+    event(
+        41.9, EventReason.PLANNED,
+        epoch=4, step=33, pipelines=2, stages=4, agents=SEVEN, empty_seats=1,
+    ),
+    event(
+        5.0, EventReason.PLANNED,
+        epoch=1, step=0, pipelines=2, stages=4, agents=f"{SEVEN},{LOST}",
+    ),
+    event(4.0, EventReason.STOPPED, epoch=1, agents=""),
+    event(41.5, EventReason.STOPPED, epoch=3, agents=LOST),
+    event(41.5, EventReason.AGENT_LOST, agents=LOST),
+    event(7.0, EventReason.RESUMED, epoch=1, step=0, pause_s=3),
+]  # fmt: skip
+PLAN = PlanSummary(step=33, pipelines=2, stages=4, agents=7, empty_seats=1)
+SILENT = Hit(Fault.SILENT, (LOST,), 33, 40.0)
+NEIGHBOURS = ScheduledFault(0.6, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
 EQUAL = report.Comparison(8, ())
 COMPLETE = ConditionLine("Complete", "True", "StepsReached", "")
 
 
-def test_a_loss_is_followed_to_the_step_after_it() -> None:
-    found = recovery(["gpt-p1-s3-i0"], EVENTS)
-    assert found == Recovery(
-        why="gpt-p1-s3-i0 is lost",
-        plan="2 x 4 from step 33, 7 agents, 1 seats empty",
-        stopped_at=41.5,
-        resumed_at=42.34,
-    )
+def test_a_loss_is_followed_to_the_next_commit() -> None:
+    assert recovery([LOST], EVENTS) == Recovery(plan=PLAN, stopped_at=41.5, resumed_at=42.34)
     assert recovery(["gpt-p0-s0-i0"], EVENTS) is None
 
 
-def test_the_plan_that_training_went_on_with_counts() -> None:
-    superseded = told(41.6, "Planned", "epoch 3: 2 x 4 from step 33, 8 agents")
-    found = recovery(["gpt-p1-s3-i0"], [superseded, *EVENTS])
+def test_the_plan_under_which_training_resumed_counts() -> None:
+    superseded = event(
+        41.6, EventReason.PLANNED, epoch=3, step=33, pipelines=2, stages=4, agents=SIX
+    )
+    found = recovery([LOST], [superseded, *EVENTS])
     assert found is not None
-    assert found.plan == "2 x 4 from step 33, 7 agents, 1 seats empty"
+    assert found.plan == PLAN
 
 
-def test_a_loss_without_an_end() -> None:
-    found = recovery(["gpt-p1-s3-i0"], EVENTS[3:6])
-    assert found == Recovery("gpt-p1-s3-i0 is lost", "", 41.5, None)
+def test_a_loss_without_a_commit_after_it() -> None:
+    assert recovery([LOST], EVENTS[3:6]) == Recovery(None, 41.5, None)
 
 
-def test_who_is_lost_while_all_are_stopped_is_named_by_its_own_event() -> None:
+def test_an_agent_lost_while_training_is_stopped_is_named_by_its_own_event() -> None:
     while_stopped = [
-        told(41.8, "AgentLost", "gpt-p0-s1-i0: LivenessClosed seen by gpt-p0-s0-i0"),
-        told(41.6, "AgentLeft", "gpt-p0-s2-i0 has handed over what it held"),
+        event(41.8, EventReason.AGENT_LOST, agents="gpt-p0-s1-i0"),
+        event(41.6, EventReason.AGENT_LEFT, agents="gpt-p0-s2-i0"),
     ]
     found = recovery(["gpt-p0-s2-i0", "gpt-p0-s1-i0"], [*while_stopped, *EVENTS])
-    assert found is not None
-    assert found.why == "gpt-p0-s2-i0 has handed over what it held"
-    assert (found.stopped_at, found.resumed_at) == (41.5, 42.34)
+    assert found == Recovery(PLAN, 41.5, 42.34)
     assert recovery(["gpt-p0-s0-i0"], [*while_stopped, *EVENTS]) is None
     assert recovery(["gpt-p0-s1-i0"], while_stopped) is None
 
 
-def test_an_event_without_its_moment_tells_nothing() -> None:
+def test_an_event_without_a_time_is_ignored() -> None:
     timeless = [{k: v for k, v in event.items() if k != "eventTime"} for event in EVENTS]
-    assert recovery(["gpt-p1-s3-i0"], timeless) is None
+    assert recovery([LOST], timeless) is None
+
+
+def test_the_sentence_of_an_event_is_ignored() -> None:
+    bare = [{**event, "metadata": {}} for event in EVENTS]
+    assert recovery([LOST, "gpt-p9-s9-i9"], [*bare, *EVENTS[:3]]) is None
+
+
+@pytest.mark.parametrize(
+    ("plan", "text"),
+    [
+        (PLAN, "2 x 4 from step 33, 7 agents, 1 empty seats"),
+        (PlanSummary(0, 2, 4, 8), "2 x 4 from step 0, 8 agents"),
+        (
+            PlanSummary(9, 2, 4, 6, 2, 1, 3, 4, 5, 6),
+            "2 x 4 from step 9, 6 agents, 2 empty seats, 1 leaving, 3 learners, 4 layers copied,"
+            " 5 layers loaded, 6 steps repeated",
+        ),
+        (None, ""),
+    ],
+)
+def test_a_plan_in_words(plan: PlanSummary | None, text: str) -> None:
+    assert report.plan_text(plan) == text
 
 
 def rendered(part: RenderableType) -> str:
@@ -166,12 +198,12 @@ def rendered(part: RenderableType) -> str:
     return console.file.getvalue()
 
 
-def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
+def test_faults_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
     hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))
     shown = rendered(report.final_report(job, timeline, report.RunRecord(hits, EVENTS), EQUAL))
-    assert "no event tells" in shown
-    assert "Nothing tells how training went on without gpt-p0-s0-i0" in shown
+    assert "no event" in shown
+    assert "No event shows how training continued without gpt-p0-s0-i0" in shown
     assert "all 8 layers equal the undisturbed run's, bit for bit" in shown
     assert "layers [2] of 8 DIFFER" in report.verdict(report.Comparison(8, (2,))).plain
 
@@ -179,20 +211,20 @@ def test_blows_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("fault", "times"),
     [
-        (Fault.SILENT, "1.50 s       2.34 s"),  # from the fault: nobody had been told
-        (Fault.NOTICED, "1.50 s       0.84 s"),  # from the stop: until then training goes on
+        (Fault.SILENT, "1.50 s       2.34 s"),  # from the fault
+        (Fault.NOTICED, "1.50 s       0.84 s"),  # from the stop: training continues until then
     ],
 )
-def test_what_a_blow_took(fault: Fault, times: str) -> None:
+def test_times_of_a_fault(fault: Fault, times: str) -> None:
     assert times in rendered(report.faults([replace(SILENT, fault=fault)], EVENTS))
     assert "-            -" in rendered(report.faults([replace(SILENT, fault=fault)], []))
 
 
-def test_an_earlier_stop_for_another_reason_is_not_taken_for_the_losss() -> None:
+def test_an_earlier_stop_for_another_reason_does_not_count() -> None:
     entered = [
-        told(10.0, "Stopped", "epoch 2: copies are complete on gpt-p1-s3-i0"),
-        told(10.3, "Resumed", "epoch 2: step 9 is committed 0.30 s after the stop"),
-        told(41.2, "Stopped", "epoch 2: gpt-p1-s3-i01 is lost"),
+        event(10.0, EventReason.STOPPED, epoch=2, agents=LOST),
+        event(10.3, EventReason.RESUMED, epoch=2, step=9, pause_s=0.3),
+        event(41.2, EventReason.STOPPED, epoch=2, agents=f"{LOST}1"),
     ]
     assert "1.50 s       2.34 s" in rendered(report.faults([SILENT], [*entered, *EVENTS]))
 
@@ -200,25 +232,25 @@ def test_an_earlier_stop_for_another_reason_is_not_taken_for_the_losss() -> None
 @pytest.mark.parametrize(
     ("hit", "times"),
     [
-        # On its way out since second 40, and taken out by the stop for another's loss.
+        # Leaving since second 40, and left out by the plan after another agent's loss.
         (Hit(Fault.NOTICED, ("gpt-p1-s1-i0",), 20, 40.0), "1.50 s       0.84 s"),
-        # Noticed, or gone, while all stand still for another's loss.
+        # Noticed or lost while training is stopped for another agent's loss.
         (Hit(Fault.NOTICED, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
         (Hit(Fault.SILENT, ("gpt-p1-s1-i0",), 33, 41.7), "0.00 s       0.64 s"),
-        # Nobody waited for it any more.
+        # Nothing waits for it any more.
         (Hit(Fault.SILENT, ("gpt-p1-s1-i0",), 34, 42.345), "no stop      -"),
     ],
 )
-def test_a_blow_that_another_stop_absorbs(hit: Hit, times: str) -> None:
-    """The operator tells that an agent has left when training goes on already."""
-    left = told(42.35, "AgentLeft", "gpt-p1-s1-i0 has handed over what it held")
+def test_a_fault_covered_by_another_stop(hit: Hit, times: str) -> None:
+    """The operator reports that an agent has left after training has resumed."""
+    left = event(42.35, EventReason.AGENT_LEFT, agents="gpt-p1-s1-i0")
     assert times in rendered(report.faults([hit], [*EVENTS, left]))
 
 
-MISSED = (
-    '"two neighbours vanish at once" was due at step 48 of 80 and did not happen: the job ended'
-    " before all of its agents were seen running; give it more steps (spec.training.steps) or more"
-    " --nodes, or break nothing (--no-losses)."
+NOT_INJECTED = (
+    '"two neighbours lost at once" was due at step 48 of 80 but was not injected: the job ended'
+    " before all of its agents were seen running. Give the job more steps (spec.training.steps) or"
+    " more --nodes, or inject no faults (--no-losses)."
 )
 
 
@@ -227,21 +259,21 @@ MISSED = (
     [
         (report.RunRecord(), None, []),
         (report.RunRecord([SILENT], EVENTS), EQUAL, []),
-        (report.RunRecord([], EVENTS, [STRIKE]), None, [MISSED]),
-        (report.RunRecord([SILENT], EVENTS, [STRIKE]), EQUAL, [MISSED]),
+        (report.RunRecord([], EVENTS, [NEIGHBOURS]), None, [NOT_INJECTED]),
+        (report.RunRecord([SILENT], EVENTS, [NEIGHBOURS]), EQUAL, [NOT_INJECTED]),
         (
             report.RunRecord([SILENT], EVENTS),
             None,
-            ["The bits were not compared with those of an undisturbed run."],
+            ["The final state was not compared with an undisturbed run's."],
         ),
         (
             report.RunRecord([SILENT], EVENTS[3:]),
             EQUAL,
-            ["Nothing tells how training went on without gpt-p1-s3-i0: see the job's events."],
+            ["No event shows how training continued without gpt-p1-s3-i0: see the job's events."],
         ),
     ],
 )
-def test_what_was_to_be_shown_and_was_not_fails(
+def test_a_run_that_does_not_show_what_it_should_fails(
     timeline: Timeline,
     manifest: dict[str, Any],
     record: report.RunRecord,
@@ -255,9 +287,9 @@ def test_what_was_to_be_shown_and_was_not_fails(
     assert all(line in shown for line in missing)
 
 
-def test_other_bits_or_another_end_fail(manifest: dict[str, Any]) -> None:
+def test_different_bits_or_an_incomplete_job_fail(manifest: dict[str, Any]) -> None:
     running = read_job(manifest)
     complete = replace(running, conditions=(COMPLETE,))
     assert not report.is_success(running, report.RunRecord(), None)
-    assert report.unproven(running, report.RunRecord(left=[STRIKE]), None) == []
+    assert report.unproven(running, report.RunRecord(left=[NEIGHBOURS]), None) == []
     assert not report.is_success(complete, report.RunRecord(), report.Comparison(8, (2,)))

@@ -15,7 +15,7 @@ from bamboo_cli import local_cluster
 from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
-from bamboo_sim.protocol.fleet.logs import non_empty_logs, divergences
+from bamboo_sim.protocol.fleet.logs import divergences, non_empty_logs
 
 from .jobs import STEPS, User, tiny_job
 

@@ -14,7 +14,7 @@ from bamboo_cli.local_cluster import LocalCluster
 from bamboo_cli.recoveries import read_events, recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
-from bamboo_sim.protocol.fleet.logs import non_empty_logs, directives, divergences, whole_lines
+from bamboo_sim.protocol.fleet.logs import directives, divergences, non_empty_logs, whole_lines
 
 from .jobs import STEPS, Object, User, eventually, tiny_job
 from .operators import Operator

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bamboo_cli.chaos import Fault
 from bamboo_devcluster.cluster import Cluster, is_running, stop_cluster
 
 from .conftest import CHECKOUT
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class Run:
-    """A quick start, begun by a command line; its files lie below ``home``, its output is kept."""
+    """A quick start; its files and its output are below ``home``."""
 
     def __init__(self, home: Path, *command: str) -> None:
         self.home = home
@@ -33,7 +34,7 @@ class Run:
             **os.environ,
             "TMPDIR": str(home / "tmp"),
             "XDG_STATE_HOME": str(home / "state"),
-            "COLUMNS": "240",  # every fault in one line of the report
+            "COLUMNS": "240",  # so that a row of the report is one line
         }
         self._output = (home / "output").open("wb")
         self.process = subprocess.Popen(
@@ -46,14 +47,14 @@ class Run:
         return (self.home / "output").read_text()
 
     def wait(self, timeout_s: float) -> int:
-        """The exit code; AssertionError with the output when it takes too long."""
+        """The exit code. AssertionError with the output if it takes too long."""
         try:
             return self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"not within {timeout_s:g} s:\n{self.output}") from None
 
     def close(self) -> None:
-        """Nothing stays, whatever happened."""
+        """Stop everything that still runs."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
             self.process.wait(60)
@@ -62,7 +63,7 @@ class Run:
             stop_cluster(directory)
 
     def leftovers(self) -> list[str]:
-        """Folders and processes of the run that are still there."""
+        """Folders and processes that the run left behind."""
         pattern = str(self.home / "tmp")
         listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True)
         return [*map(str, (self.home / "tmp").iterdir())] + [
@@ -72,7 +73,7 @@ class Run:
 
 @pytest.fixture
 def begin(tmp_path: Path) -> Iterator[Any]:
-    # Whom a shell has put into the background ignores SIGINT, and so would its children.
+    # A shell's background process ignores SIGINT, and so would its children.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     runs: list[Run] = []
 
@@ -88,7 +89,7 @@ def begin(tmp_path: Path) -> Iterator[Any]:
 
 @pytest.fixture
 def start(begin: Any, tmp_path: Path) -> Any:
-    """A small job instead of the example, undisturbed."""
+    """Start a quick start with a small job and no faults."""
 
     def start(job: Object, *arguments: str) -> Run:
         path = tmp_path / "job.yaml"
@@ -100,32 +101,28 @@ def start(begin: Any, tmp_path: Path) -> Any:
     return start
 
 
-BLOWS = {
-    "a node is reclaimed, with notice": 1,
-    "a node vanishes, without a word": 1,
-    "two neighbours vanish at once": 2,
-}
-"""Each with the number of agents that it hits."""
+FAULTS = {Fault.NOTICED: 1, Fault.SILENT: 1, Fault.NEIGHBOURS: 2}
+"""Fault -> number of agents lost."""
 _ROW = r" \d+ +{} +quickstart-p\d-s\d-i\d +\d x 4 from step \d+, \d agents.* [\d.]+ s +[\d.]+ s"
-"""Of the report: step, fault, first agent, the plan that training went on with, two times."""
+"""A row of the report: step, fault, first agent, plan, two times."""
 
 
 @pytest.mark.timeout(600)
-def test_to_the_end(begin: Any) -> None:
-    """The README's first command, with the example that is shipped: nodes are lost in every way,
-    each loss is in the report with how it was absorbed, and not a bit is another."""
+def test_the_whole_quick_start(begin: Any) -> None:
+    """The README's first command. The report has each fault with its recovery, and the final state
+    equals the undisturbed run's."""
     run = begin(str(CHECKOUT / "scripts/quickstart"))
     assert run.wait(580) == 0, run.output
     assert re.search(r"quickstart Complete at step (\d+) of \1 ", run.output), run.output
     assert "validation loss falling" in run.output
-    for fault, agents in BLOWS.items():
-        told = re.search(_ROW.format(fault), run.output)
-        assert told, f"{fault}:\n{run.output}"
-        rest = run.output[told.end() :].splitlines()[:agents]
-        assert len(re.findall(r"quickstart-p\d-s\d-i\d", told[0] + "".join(rest))) == agents
-    lost = re.search(r"(\d+) agents lost \((\d+) of them announced\), nothing restored", run.output)
+    for fault, agents in FAULTS.items():
+        row = re.search(_ROW.format(fault), run.output)
+        assert row, f"{fault}:\n{run.output}"
+        rest = run.output[row.end() :].splitlines()[:agents]
+        assert len(re.findall(r"quickstart-p\d-s\d-i\d", row[0] + "".join(rest))) == agents
+    lost = re.search(r"(\d+) agents lost \((\d+) with notice\), no restore", run.output)
     assert lost, run.output
-    assert int(lost[1]) >= sum(BLOWS.values())
+    assert int(lost[1]) >= sum(FAULTS.values())
     assert int(lost[2]) >= 1
     assert "of all 8 layers equal the undisturbed run's, bit for bit" in run.output
     assert not run.leftovers()
@@ -140,7 +137,7 @@ def test_ctrl_c_cleans_up(start: Any) -> None:
     assert "Traceback" not in run.output
 
 
-def test_a_job_that_fails_fails_the_command_and_a_kept_cluster_can_be_used(
+def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(
     start: Any, tmp_path: Path
 ) -> None:
     run = start(tiny_job("broken", model={"args": {"width": 33}}), "--keep")
@@ -148,8 +145,8 @@ def test_a_job_that_fails_fails_the_command_and_a_kept_cluster_can_be_used(
     assert "width 33 is not divisible by heads 2" in run.output
     directory = tmp_path / "state/bamboo/quickstart/cluster"
     assert is_running(directory)
-    told = run.output[run.output.index("To use it:") :].splitlines()
-    typed = [line.strip() for line in told if line.startswith("  ")]
+    steps = run.output[run.output.index("To use it:") :].splitlines()
+    typed = [line.strip() for line in steps if line.startswith("  ")]
     assert f"export KUBECONFIG={Cluster.attach(directory).kubeconfig}" in typed
     done = subprocess.run(
         ["bash", "-ec", "\n".join(typed)], env={**os.environ, "KUBECONFIG": ""},
