@@ -33,8 +33,15 @@ RANGE = st.tuples(SMALL, st.integers(1, 9)).map(lambda r: (r[0], r[0] + r[1]))
 @st.composite
 def items(draw: st.DrawFn) -> Item:
     lo, hi = draw(st.one_of(st.just((0, 0)), RANGE, SMALL.map(lambda lo: (lo, 0))))
-    kind, agent = draw(st.sampled_from(Kind)), draw(st.one_of(st.just(AgentId("")), AGENT))
-    return Item(kind, draw(st.integers(-1, 2**40)), lo, hi, draw(SMALL), draw(SMALL), agent)
+    return Item(
+        kind=draw(st.sampled_from(Kind)),
+        step=draw(st.integers(-1, 2**40)),
+        lo=lo,
+        hi=hi,
+        index=draw(SMALL),
+        part=draw(SMALL),
+        agent=draw(st.one_of(st.just(AgentId("")), AGENT)),
+    )
 
 
 @st.composite
@@ -134,7 +141,7 @@ FULL: tuple[Any, ...] = (
     m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6),
     m.Heartbeat(1, 2, 3),
     m.AgentReport(
-        ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item(Kind.OUT, 1, 2)}), (DONE,), 3, (SAVED,)
+        ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3, (SAVED,)
     ),
     m.Progress(DONE, 1.0, 0.5, 6, 7),
     m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE),

@@ -191,10 +191,10 @@ class Backend:
     # ------------------------------------------------------------ forward and backward
 
     def _forward(self, task: Instruction) -> None:
-        activation = self._activate(task, self._input(task, Kind.OUT))
-        self.store[Item(Kind.ACT, task.step, task.lo, task.hi, task.index)] = activation
+        activation = self._activate(task, self._input(task, Item.out))
+        self.store[Item.act(task.step, (task.lo, task.hi), task.index)] = activation
         if activation.loss is None:
-            out = Item(Kind.OUT, task.step, task.hi, 0, task.index)
+            out = Item.out(task.step, task.hi, task.index)
             self.store[out] = tuple(value.detach() for value in activation.outputs)
 
     def _activate(self, task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
@@ -207,11 +207,11 @@ class Backend:
         scaled = loss / self._batch.microbatches
         return stage.Activation(inputs, (scaled,), loss=float(loss.detach()))
 
-    def _input(self, task: Instruction, kind: Kind) -> tuple[torch.Tensor, ...]:
+    def _input(
+        self, task: Instruction, entering: Callable[[int, int, int], Item]
+    ) -> tuple[torch.Tensor, ...]:
         if task.lo:
-            value: tuple[torch.Tensor, ...] = self.store[
-                Item(kind, task.step, task.lo, 0, task.index)
-            ]
+            value: tuple[torch.Tensor, ...] = self.store[entering(task.step, task.lo, task.index)]
             return value
         return stage.as_tuple(self._sample(task)[0])
 
@@ -244,22 +244,22 @@ class Backend:
 
     def _activation(self, task: Instruction) -> stage.Activation:
         """ACT; one that a leaver has handed over is only its inputs: the forward is run again."""
-        item = Item(Kind.ACT, task.step, task.lo, task.hi, task.index)
+        item = Item.act(task.step, (task.lo, task.hi), task.index)
         found: stage.Activation | tuple[torch.Tensor, ...] = self.store[item]
         if isinstance(found, tuple):
-            values = found or self._input(task, Kind.OUT)
+            values = found or self._input(task, Item.out)
             found = self.store[item] = self._activate(task, values)
         return found
 
     def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
         if task.hi == len(self._setting.sizes):
             return None
-        found: stage.Gradients = self.store[Item(Kind.INGRAD, task.step, task.hi, 0, task.index)]
+        found: stage.Gradients = self.store[Item.ingrad(task.step, task.hi, task.index)]
         return found
 
     def _keep_input_gradient(self, task: Instruction, gradients: stage.Gradients) -> None:
         if task.lo:
-            self.store[Item(Kind.INGRAD, task.step, task.lo, 0, task.index)] = gradients
+            self.store[Item.ingrad(task.step, task.lo, task.index)] = gradients
 
     def _backward(self, task: Instruction) -> None:
         parameters = self._parameters(task.lo, task.hi)
@@ -297,7 +297,7 @@ class Backend:
         if not done:
             return Sum(parts=[])
         leaf = self._batch.leaf_of(task.index)
-        total: Sum = self.store[Item(Kind.PART, task.step, task.lo, task.hi, leaf, done)]
+        total: Sum = self.store[Item.partial(task.step, (task.lo, task.hi), leaf, done)]
         if total.buffer is not None:
             grown: Sequence[torch.Tensor | None] = sums.parameter_views(total.buffer, parameters)
         else:
@@ -317,35 +317,38 @@ class Backend:
             total.losses[task.index] = loss
         size = self._batch.leaf_size
         leaf, into = self._batch.leaf_of(task.index), task.index % size + 1
-        kind, part = (Kind.LEAF, 0) if into == size else (Kind.PART, into)
-        self.store[Item(kind, task.step, task.lo, task.hi, leaf, part)] = total
+        span = (task.lo, task.hi)
+        if into == size:
+            self.store[Item.leaf(task.step, span, leaf)] = total
+        else:
+            self.store[Item.partial(task.step, span, leaf, into)] = total
 
     def _fold(self, task: Instruction) -> None:
         batch, (lo, hi) = self._batch, (task.lo, task.hi)
         chunk = batch.chunk_of(task.index)
         leaves = batch.leaves_of(chunk)
         done = task.index - leaves.start
-        total: Sum = self.store[Item(Kind.LEAF, task.step, lo, hi, task.index)]
+        total: Sum = self.store[Item.leaf(task.step, (lo, hi), task.index)]
         parameters = self._parameters(lo, hi)
         if done:
-            before = self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done)]
+            before = self.store[Item.folded(task.step, (lo, hi), chunk, done)]
             total = sums.fold(self._pool, before, total, parameters)
         buffer = sums.flatten(self._pool, total, parameters)
         if done + 1 < len(leaves):
-            self.store[Item(Kind.FOLDED, task.step, lo, hi, chunk, done + 1)] = total
+            self.store[Item.folded(task.step, (lo, hi), chunk, done + 1)] = total
             return
         layout = self._layout(lo, hi)
         for z in range(batch.chunks):
             piece = buffer.tensor[layout.slice_of(z, batch.chunks)]
             losses = total.losses if z == 0 else {}
-            self.store[Item(Kind.CHUNK, task.step, lo, hi, chunk, z)] = Slice(piece, losses, buffer)
+            self.store[Item.chunk(task.step, (lo, hi), chunk, z)] = Slice(piece, losses, buffer)
 
     def _reduce(self, task: Instruction) -> None:
         chunks = range(self._batch.chunks)
-        names = [Item(Kind.CHUNK, task.step, task.lo, task.hi, c, task.index) for c in chunks]
+        names = [Item.chunk(task.step, (task.lo, task.hi), c, task.index) for c in chunks]
         pieces: list[Slice] = [self.store[name] for name in names]
         losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
-        item = Item(Kind.RED, task.step, task.lo, task.hi, 0, task.index)
+        item = Item.red(task.step, (task.lo, task.hi), task.index)
         target = self._reduced_slice(item)
         sums.add_tree([piece.tensor for piece in pieces], out=target.tensor)
         witness = self._witness(item) if copies.is_due(task.step) else None
@@ -378,22 +381,22 @@ class Backend:
             for layer in range(*held):
                 flat = buffer.tensor[layout.layers[layer]]
                 norms[layer] = float(torch.linalg.vector_norm(flat))
-            losses |= self.store[Item(Kind.RED, task.step, *cut)].losses
+            losses |= self.store[Item.red(task.step, cut, 0)].losses
         if copies.is_due(task.step):
             self._compare_copies(task)
-        vote = Item(Kind.VOTE, task.step, agent=self._setting.agent)
+        vote = Item.vote(task.step, self._setting.agent)
         self.store[vote] = Vote(norms, losses)
 
     def _compare_copies(self, task: Instruction) -> None:
         for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
-            witnesses = self._witnesses(Item(Kind.RED, task.step, *cut))
+            witnesses = self._witnesses(Item.red(task.step, cut, 0))
             if witnesses:
                 own = {layer: self.layers[layer].checksum() for layer in range(*held)}
                 copies.compare(task.step, self._setting.agent, own, witnesses)
 
     def _commit(self, task: Instruction) -> CommitRecord:
         votes: dict[AgentId, Vote] = {
-            agent: self.store[Item(Kind.VOTE, task.step, agent=agent)] for agent in task.agents
+            agent: self.store[Item.vote(task.step, agent)] for agent in task.agents
         }
         ballots.compare(task.step, votes)
         scores = {
@@ -406,12 +409,12 @@ class Backend:
     def _validate(self, task: Instruction) -> None:
         layers = self._held(task.lo, task.hi)
         with torch.no_grad():
-            outputs = self._run(layers, task, self._input(task, Kind.EVAL), training=False)
+            outputs = self._run(layers, task, self._input(task, Item.eval), training=False)
             if task.hi == len(self._setting.sizes):
-                item = Item(Kind.SCORE, task.step, 0, 0, task.index)
+                item = Item.score(task.step, task.index)
                 self.store[item] = float(self._loss(outputs, task))
                 return
-        self.store[Item(Kind.EVAL, task.step, task.hi, 0, task.index)] = outputs
+        self.store[Item.eval(task.step, task.hi, task.index)] = outputs
 
 
 def _inputs_of(payload: Any) -> tuple[torch.Tensor, ...]:

@@ -12,7 +12,7 @@ from bamboo_agent.compute.serialization import FileRecord
 from bamboo_agent.ipc.wakeup import Mailbox
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class Saver:
             except CheckpointError as error:
                 self._complain(job, error)
                 record = FileRecord(error=f"agent {self._agent}: {error.cause}")
-            item = Item(Kind.FILE, job.step, job.layer, job.layer + 1)
+            item = Item.file(job.step, job.layer)
             self._results.put((item, record, job.attempt))
 
     def _complain(self, job: _Job, error: CheckpointError) -> None:

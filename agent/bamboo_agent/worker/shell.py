@@ -38,6 +38,7 @@ from bamboo_core.protocol.messages import (
     BadCheckpoint,
     Cause,
     CommitRecord,
+    Continuation,
     Directive,
     Left,
     Manifest,
@@ -98,6 +99,14 @@ class Worker:
             self.backend.adopt_batch(directive.batch)
             self._manifest = directive.manifest
         self._perform(self._events.install(directive))
+
+    def proceed(self, continuation: Continuation) -> None:
+        """The rest of the plan's programs."""
+        directive = self.executor.directive
+        if directive is not None and self.executor.takes(continuation):
+            peers = {peer.agent: peer for peer in continuation.peers}
+            self._transport.introduce(fence=continuation.fence, key=directive.key, peers=peers)
+        self._perform(self._events.proceed(continuation))
 
     def turn(self) -> bool:
         """Look at what has come, then run at most one instruction. False: nothing to do."""
@@ -265,7 +274,7 @@ class Worker:
     def _seal(self, instruction: Instruction) -> None:
         step, attempt = instruction.step, self.executor.fence.attempt
         layers = range(self.executor.layers)
-        records = [self.backend.store[Item(Kind.FILE, step, x, x + 1)] for x in layers]
+        records = [self.backend.store[Item.file(step, x)] for x in layers]
         failed = [record.error for record in records if record.error]
         if failed or self._checkpoints is None:
             self._say_failed(attempt, step, failed[0] if failed else "the job keeps none")

@@ -23,7 +23,7 @@ from bamboo_core.graph.tasks import TaskId as TaskId
 from bamboo_core.graph.tasks import Transfer as Transfer
 from bamboo_core.graph.versions import Lineage, run_around
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 
@@ -119,7 +119,7 @@ class _Closure:
             files=files,
             initial=goals.target == 0,
             # in the epilogue only END of the step before waits for copies
-            prefers_files=goals.target == goals.last and Item(Kind.COMMIT, -1) not in facts.where,
+            prefers_files=goals.target == goals.last and Item.commit(-1) not in facts.where,
         )
         self._refuse_lost_layers()
         self._lineage = Lineage(self._work)
@@ -174,7 +174,7 @@ class _Closure:
                 self._lineage.at(agent, layer)
 
     def _train(self) -> None:
-        commit = Item(Kind.COMMIT, 0)
+        commit = Item.commit(0)
         if not self._work.exists(commit):
             self._gradients.build()
             for agent in self._work.computing:
@@ -214,7 +214,7 @@ class _Closure:
     def _make_commit(self) -> None:
         coordinator = self._goals.coordinator
         waits: list[Dependency | None] = [
-            self._work.deliver(Item(Kind.VOTE, 0, agent=agent), vote, coordinator)
+            self._work.deliver(Item.vote(0, agent), vote, coordinator)
             for agent, vote in self._votes.items()
         ]
         waits += self._extras.validate()
@@ -224,7 +224,7 @@ class _Closure:
     def _committed(self, agent: AgentId) -> Dependency | None:
         """How the agent learns that the target step is committed."""
         if agent not in self._told:
-            item = Item(Kind.COMMIT, 0)
+            item = Item.commit(0)
             made = self._commit
             told = self._work.deliver(item, made, agent) if made else self._work.fetch(item, agent)
             self._told[agent] = told
@@ -250,7 +250,7 @@ class _Closure:
 
         In the epilogue, where nobody votes, it also proves that the agent has all its layers.
         """
-        before = Item(Kind.COMMIT, -1)
+        before = Item.commit(-1)
         if before not in self._work.facts.where:
             return
         for agent in self._updating:

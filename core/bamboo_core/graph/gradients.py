@@ -81,7 +81,7 @@ class Gradients:
         return self._red[key]
 
     def _slice(self, agent: AgentId, stage: int, z: int) -> Dependency | None:
-        item = Item(Kind.RED, 0, *self._cut[stage], 0, z)
+        item = Item.red(0, self._cut[stage], z)
         if self._work.exists(item):
             return self._work.fetch(item, agent)
         if (stage, z) not in self._reduce:
@@ -92,15 +92,15 @@ class Gradients:
 
     def _demand_sums(self, stage: int) -> None:
         """Which chunks must be folded, from which leaf on, and which leaves are missing."""
-        lo, hi = self._cut[stage]
+        cut = self._cut[stage]
         slices = range(self._batch.chunks)
-        lacking = [z for z in slices if not self._work.exists(Item(Kind.RED, 0, lo, hi, 0, z))]
+        lacking = [z for z in slices if not self._work.exists(Item.red(0, cut, z))]
         for c in slices:
-            if all(self._work.exists(Item(Kind.CHUNK, 0, lo, hi, c, z)) for z in lacking):
+            if all(self._work.exists(Item.chunk(0, cut, c, z)) for z in lacking):
                 continue
             _, done = self._folds[stage, c] = self._collector(stage, c)
             for leaf in self._batch.leaves_of(c)[done:]:
-                if not self._work.exists(Item(Kind.LEAF, 0, lo, hi, leaf)):
+                if not self._work.exists(Item.leaf(0, cut, leaf)):
                     part, _ = self._summed(stage, leaf)
                     for m in self._batch.microbatches_of(leaf)[part:]:
                         self._w[stage][m] = True
@@ -124,7 +124,7 @@ class Gradients:
         return min(leaves, key=lambda a: (-leaves[a], a)), short_notice
 
     def _maker(self, stage: int, leaf: int) -> AgentId:
-        holders = self._work.facts.where.get(Item(Kind.LEAF, 0, *self._cut[stage], leaf), ())
+        holders = self._work.facts.where.get(Item.leaf(0, self._cut[stage], leaf), ())
         staying = [a for a in holders if a not in self._work.facts.short_notice]
         return staying[0] if staying else self.runs(stage, leaf)
 
@@ -141,7 +141,7 @@ class Gradients:
         lo, _ = self._cut[stage]
         below = zip(self._w[stage - 1], self._i[stage - 1], strict=True)
         for m, (w, i) in enumerate(below):
-            if (w or i) and not self._work.exists(Item(Kind.INGRAD, 0, lo, 0, m)):
+            if (w or i) and not self._work.exists(Item.ingrad(0, lo, m)):
                 self._i[stage][m] = True
 
     def _demand_forwards(self, stage: int) -> None:
@@ -151,10 +151,10 @@ class Gradients:
             if self._w[stage][m] or self._i[stage][m]:
                 self._f[stage][m] = not self._act_exists(stage, m)
             if not last and self._f[stage + 1][m] and not self._f[stage][m]:
-                self._f[stage][m] = not self._work.exists(Item(Kind.OUT, 0, hi, 0, m))
+                self._f[stage][m] = not self._work.exists(Item.out(0, hi, m))
 
     def _act_exists(self, stage: int, m: int) -> bool:
-        act = Item(Kind.ACT, 0, *self._cut[stage], m)
+        act = Item.act(0, self._cut[stage], m)
         agent = self.runs(stage, self._batch.leaf_of(m))
         return self._work.held(agent, act) or self._work.exists(act)
 
@@ -166,7 +166,7 @@ class Gradients:
             agent = self.runs(stage, self._batch.leaf_of(m))
             waits: list[Dependency | None] = [*self._lineage.over(agent, (lo, hi))]
             if stage:
-                item = Item(Kind.OUT, 0, lo, 0, m)
+                item = Item.out(0, lo, m)
                 waits.append(self._get(item, agent, self._forward.get((stage - 1, m))))
             forward = Instruction(Op.F, 0, lo, hi, m)
             self._forward[stage, m] = self._work.add(agent, forward, waits)
@@ -202,12 +202,12 @@ class Gradients:
         self._backward.setdefault((stage, m), self._weight[stage, m])
 
     def _backward_waits(self, stage: int, m: int, agent: AgentId) -> list[Dependency | None]:
-        lo, hi = self._cut[stage]
+        _, hi = cut = self._cut[stage]
         forward = self._forward.get((stage, m))
-        act = Item(Kind.ACT, 0, lo, hi, m)
+        act = Item.act(0, cut, m)
         waits: list[Dependency | None] = [forward or self._work.fetch(act, agent)]
         if hi < self._work.layers:
-            item = Item(Kind.INGRAD, 0, hi, 0, m)
+            item = Item.ingrad(0, hi, m)
             waits.append(self._get(item, agent, self._backward.get((stage + 1, m))))
         return waits
 
@@ -218,7 +218,7 @@ class Gradients:
         if self._w[stage][m - 1]:
             return self._weight[stage, m - 1]
         leaf = self._batch.leaf_of(m)
-        return self._work.fetch(Item(Kind.PART, 0, *self._cut[stage], leaf, before), agent)
+        return self._work.fetch(Item.partial(0, self._cut[stage], leaf, before), agent)
 
     def _make_folds(self, stage: int) -> None:
         for c in range(self._batch.chunks):
@@ -227,26 +227,26 @@ class Gradients:
 
     def _make_fold(self, stage: int, chunk: int) -> None:
         collector, done = self._folds[stage, chunk]
-        lo, hi = self._cut[stage]
+        lo, hi = cut = self._cut[stage]
         before: Dependency | None = None
         if done:
-            folded = Item(Kind.FOLDED, 0, lo, hi, chunk, done)
+            folded = Item.folded(0, cut, chunk, done)
             before = self._work.fetch(folded, collector)
         for leaf in self._batch.leaves_of(chunk)[done:]:
             maker = self._weight.get((stage, self._batch.microbatches_of(leaf)[-1]))
-            item = Item(Kind.LEAF, 0, lo, hi, leaf)
+            item = Item.leaf(0, cut, leaf)
             waits = (before, self._get(item, collector, maker))
             before = self._work.add(collector, Instruction(Op.FOLD, 0, lo, hi, leaf), waits)
         assert isinstance(before, TaskId)
         self._folded[stage, chunk] = before
 
     def _make_reduce(self, stage: int, z: int) -> None:
-        lo, hi = self._cut[stage]
+        lo, hi = cut = self._cut[stage]
         owners = list(dict.fromkeys(self.runs(stage, x) for x in range(self._batch.leaves)))
         owner = owners[z % len(owners)]
         waits = []
         for c in range(self._batch.chunks):
-            item = Item(Kind.CHUNK, 0, lo, hi, c, z)
+            item = Item.chunk(0, cut, c, z)
             waits.append(self._get(item, owner, self._folded.get((stage, c))))
         reduce = Instruction(Op.REDUCE, 0, lo, hi, z)
         self._reduce[stage, z] = self._work.add(owner, reduce, waits)

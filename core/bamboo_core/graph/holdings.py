@@ -44,7 +44,7 @@ class Facts:
         self.held[agent] = items
         for step in facts.commits:
             self.commits.setdefault(step - self.target, []).append(agent)
-            items.add(Item(Kind.COMMIT, step - self.target))
+            items.add(Item.commit(step - self.target))
         for item in items:
             if item.step >= 0:
                 self.is_begun = True

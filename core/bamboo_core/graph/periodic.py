@@ -9,7 +9,7 @@ from bamboo_core.graph.builder import Workspace
 from bamboo_core.graph.tasks import Dependency, TaskId
 from bamboo_core.graph.versions import Lineage
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
 
 
@@ -67,11 +67,11 @@ class Extras:
         return [w for m in range(self._periodic.evals) if (w := self._score(m)) is not None]
 
     def _score(self, m: int) -> Dependency | None:
-        score = Item(Kind.SCORE, 0, 0, 0, m)
+        score = Item.score(0, m)
         if self._work.exists(score):
             return self._work.fetch(score, self._coordinator)
         first = len(self._work.cut) - 1
-        while first and not self._work.exists(Item(Kind.EVAL, 0, self._work.cut[first][0], 0, m)):
+        while first and not self._work.exists(Item.eval(0, self._work.cut[first][0], m)):
             first -= 1
         task: TaskId | None = None
         for stage in range(first, len(self._work.cut)):
@@ -84,7 +84,7 @@ class Extras:
         agent = self._assignment[stage, m % self._work.batch.leaves]
         waits: list[Dependency | None] = [*self._lineage.over(agent, (lo, hi))]
         if stage:
-            entering = Item(Kind.EVAL, 0, lo, 0, m)
+            entering = Item.eval(0, lo, m)
             if before is None:
                 waits.append(self._work.fetch(entering, agent))
             else:
@@ -121,20 +121,20 @@ class Extras:
     def _save_stage(self, stage: Range) -> list[Dependency | None]:
         waits: list[Dependency | None] = []
         for lo, hi in self._parts(stage):
-            file = Item(Kind.FILE, 0, lo, lo + 1)
+            file = Item.file(0, lo)
             if self._work.exists(file):
                 waits.append(self._work.fetch(file, self._coordinator))
                 continue
             task = self._save(lo, hi)
             for layer in range(lo, hi):
-                record = Item(Kind.FILE, 0, layer, layer + 1)
+                record = Item.file(0, layer)
                 waits.append(self._work.deliver(record, task, self._coordinator))
         return waits
 
     def _parts(self, stage: Range) -> list[Range]:
         """The stage whole if one agent can save it and none of it is saved, else by layers."""
         layers = range(*stage)
-        saved = any(self._work.exists(Item(Kind.FILE, 0, x, x + 1)) for x in layers)
+        saved = any(self._work.exists(Item.file(0, x)) for x in layers)
         if not saved and self._able(stage):
             return [stage]
         return [(x, x + 1) for x in layers]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bamboo_core.graph.builder import Workspace
 from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
 
 
@@ -47,7 +47,7 @@ class Lineage:
         source = self._work.nearest(self._facts.sources[layer], agent)
         made = self.at(source, layer)
         assert not isinstance(made, Transfer)
-        return Transfer(Item(Kind.VER, 0, layer, layer + 1), source, agent, made)
+        return Transfer(Item.ver(0, layer), source, agent, made)
 
     def _version(self, agent: AgentId, layer: int, step: int) -> TaskId | None:
         if self._facts.have[agent][layer] == step:
@@ -64,8 +64,8 @@ class Lineage:
             older = (self._version(agent, x, step) for x in range(lo, hi))
             waits: list[Dependency | None] = [*dict.fromkeys(older)]
             for z in range(self._work.batch.chunks):
-                waits.append(self._work.fetch(Item(Kind.RED, step, *cut, 0, z), agent))
-            waits.append(self._work.fetch(Item(Kind.COMMIT, step), agent))
+                waits.append(self._work.fetch(Item.red(step, cut, z), agent))
+            waits.append(self._work.fetch(Item.commit(step), agent))
             update = Instruction(Op.UPDATE, step, lo, hi, ranges=(cut,))
             self._updates[key] = self._work.add(agent, update, waits)
         return self._updates[key]

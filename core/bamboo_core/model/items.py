@@ -1,8 +1,8 @@
 """Items: the results of tasks, named by content.
 
-Two agents that hold an item of the same name hold the same bits, so whoever
-holds one may send it. Everything but PART and FOLDED is immutable. Sums and activations are named
-by the layer range of the stage that made them, so that another cut of the model is another name.
+Two agents that hold an item of the same name hold the same bits, so either may send it. All items
+but PART and FOLDED are immutable. Sums and activations carry the layer range of the stage that made
+them: under another cut of the model they have other names.
 """
 
 from __future__ import annotations
@@ -11,43 +11,113 @@ import re
 from enum import IntEnum
 from typing import NamedTuple
 
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Range
 
 
 class Kind(IntEnum):
-    """What an item is. ``step`` is always the step; the other fields are as said here."""
+    """What an item is. ``step`` is always the step of training.
 
-    ACT = 1  # [lo:hi] m=index: what backward needs of one forward; never sent, but by a leaver
-    OUT = 2  # [lo] m=index: activation that enters layer lo (output of layer lo-1)
-    INGRAD = 3  # [lo] m=index: gradient of the loss by the input of layer lo
-    PART = 4  # [lo:hi] leaf=index: unfinished leaf sum; ``part`` micro-batches are in it
-    LEAF = 5  # [lo:hi] leaf=index: finished leaf sum
-    FOLDED = 6  # [lo:hi] chunk=index: unfinished chunk; ``part`` of its leaves are in it
-    CHUNK = 7  # [lo:hi] chunk=index, slice=part: finished chunk sum, cut in C slices
-    RED = 8  # [lo:hi] slice=part: reduced gradient
-    VOTE = 9  # agent: bound to the epoch in which it was cast
+    The constructors of :class:`Item` say which other fields a kind uses.
+    """
+
+    ACT = 1  # what the backward of one forward needs; only a leaver sends it
+    OUT = 2  # activation that enters a layer (the output of the layer before)
+    INGRAD = 3  # gradient of the loss with respect to a layer's input
+    PART = 4  # unfinished sum of a leaf
+    LEAF = 5  # finished sum of a leaf
+    FOLDED = 6  # unfinished sum of a chunk
+    CHUNK = 7  # one slice of the finished sum of a chunk
+    RED = 8  # one slice of the reduced gradient
+    VOTE = 9  # an agent's vote; valid only in the epoch in which it was cast
     COMMIT = 10  # the global scalars of the step
-    VER = 11  # [lo:lo+1]: weights and optimizer state with which ``step`` may be computed
-    EVAL = 12  # [lo] m=index: activation of a validation micro-batch that enters layer lo
-    SCORE = 13  # m=index: loss of a validation micro-batch
-    FILE = 14  # [lo:lo+1]: record (path, hash, bytes) of a saved layer of version ``step``
+    VER = 11  # weights and optimizer state of a layer, ready to compute ``step``
+    EVAL = 12  # activation of a validation micro-batch that enters a layer
+    SCORE = 13  # loss of a validation micro-batch
+    FILE = 14  # record (path, hash, bytes) of a saved layer of version ``step``
 
     __hash__ = int.__hash__  # Enum's own is a slow Python function
 
 
 class Item(NamedTuple):
-    """Name of a result. Unused fields are 0 (``agent``: empty), so that equal things are equal."""
+    """Name of a result. Use the constructors below; unused fields keep their defaults.
+
+    ``span`` is the layer range of a stage. ``lo`` alone stands for one layer boundary.
+    """
 
     kind: Kind
     step: int
     lo: int = 0
     hi: int = 0
-    index: int = 0  # type: ignore[assignment]
-    part: int = 0
+    index: int = 0  # type: ignore[assignment]  # micro-batch, leaf or chunk
+    part: int = 0  # slice; PART, FOLDED: how many micro-batches or leaves the sum contains
     agent: AgentId = AgentId("")
 
+    @staticmethod
+    def act(step: int, span: Range, microbatch: int) -> Item:
+        lo, hi = span
+        return _new(Item, (_ACT, step, lo, hi, microbatch, 0, _NO_AGENT))
+
+    @staticmethod
+    def out(step: int, layer: int, microbatch: int) -> Item:
+        return _new(Item, (_OUT, step, layer, 0, microbatch, 0, _NO_AGENT))
+
+    @staticmethod
+    def ingrad(step: int, layer: int, microbatch: int) -> Item:
+        return _new(Item, (_INGRAD, step, layer, 0, microbatch, 0, _NO_AGENT))
+
+    @staticmethod
+    def partial(step: int, span: Range, leaf: int, microbatches: int) -> Item:
+        """PART. ``microbatches``: how many the sum contains."""
+        lo, hi = span
+        return _new(Item, (_PART, step, lo, hi, leaf, microbatches, _NO_AGENT))
+
+    @staticmethod
+    def leaf(step: int, span: Range, leaf: int) -> Item:
+        lo, hi = span
+        return _new(Item, (_LEAF, step, lo, hi, leaf, 0, _NO_AGENT))
+
+    @staticmethod
+    def folded(step: int, span: Range, chunk: int, leaves: int) -> Item:
+        """``leaves``: how many leaves of the chunk the sum contains."""
+        lo, hi = span
+        return _new(Item, (_FOLDED, step, lo, hi, chunk, leaves, _NO_AGENT))
+
+    @staticmethod
+    def chunk(step: int, span: Range, chunk: int, slice: int) -> Item:
+        lo, hi = span
+        return _new(Item, (_CHUNK, step, lo, hi, chunk, slice, _NO_AGENT))
+
+    @staticmethod
+    def red(step: int, span: Range, slice: int) -> Item:
+        lo, hi = span
+        return _new(Item, (_RED, step, lo, hi, 0, slice, _NO_AGENT))
+
+    @staticmethod
+    def vote(step: int, agent: AgentId) -> Item:
+        return _new(Item, (_VOTE, step, 0, 0, 0, 0, agent))
+
+    @staticmethod
+    def commit(step: int) -> Item:
+        return _new(Item, (_COMMIT, step, 0, 0, 0, 0, _NO_AGENT))
+
+    @staticmethod
+    def ver(step: int, layer: int) -> Item:
+        return _new(Item, (_VER, step, layer, layer + 1, 0, 0, _NO_AGENT))
+
+    @staticmethod
+    def eval(step: int, layer: int, microbatch: int) -> Item:
+        return _new(Item, (_EVAL, step, layer, 0, microbatch, 0, _NO_AGENT))
+
+    @staticmethod
+    def score(step: int, microbatch: int) -> Item:
+        return _new(Item, (_SCORE, step, 0, 0, microbatch, 0, _NO_AGENT))
+
+    @staticmethod
+    def file(step: int, layer: int) -> Item:
+        return _new(Item, (_FILE, step, layer, layer + 1, 0, 0, _NO_AGENT))
+
     def __str__(self) -> str:
-        """``out[4] m3``, ``red[0:4] #1``, ``vote a``; the step stands as ``@k``."""
+        """``out[4] m3``, ``red[0:4] #1``, ``vote a``; a step other than 0 follows as ``@3``."""
         where = f"[{self.lo}:{self.hi}]" if self.hi else (f"[{self.lo}]" if self.lo else "")
         words = [self.kind.name.lower() + where]
         if self.index:
@@ -61,6 +131,13 @@ class Item(NamedTuple):
         return " ".join(words)
 
 
+# Hundreds of thousands of items are made for one plan: these spare Item.__new__ and the look-ups.
+_new = tuple.__new__
+_NO_AGENT = AgentId("")
+_ACT, _OUT, _INGRAD, _PART, _LEAF = Kind.ACT, Kind.OUT, Kind.INGRAD, Kind.PART, Kind.LEAF
+_FOLDED, _CHUNK, _RED, _VOTE, _COMMIT = Kind.FOLDED, Kind.CHUNK, Kind.RED, Kind.VOTE, Kind.COMMIT
+_VER, _EVAL, _SCORE, _FILE = Kind.VER, Kind.EVAL, Kind.SCORE, Kind.FILE
+
 _ITEM = re.compile(
     r"(?P<kind>[a-z]+)(?:\[(?P<lo>\d+)(?::(?P<hi>\d+))?\])?(?: m(?P<index>\d+))?"
     r"(?: #(?P<part>\d+))?(?: (?P<agent>[a-z0-9][a-z0-9.-]*))?(?: @(?P<step>-?\d+))?"
@@ -68,16 +145,16 @@ _ITEM = re.compile(
 
 
 def parse_item(text: str) -> Item:
-    """Inverse of ``str(item)``. ValueError if the text is no item."""
+    """Inverse of ``str(item)``. ValueError if the text is not an item."""
     match = _ITEM.fullmatch(text)
     if match is None or match["kind"].upper() not in Kind.__members__:
         raise ValueError(f"not an item: {text!r}")
     return Item(
-        Kind[match["kind"].upper()],
-        int(match["step"] or 0),
-        int(match["lo"] or 0),
-        int(match["hi"] or 0),
-        int(match["index"] or 0),
-        int(match["part"] or 0),
-        AgentId(match["agent"] or ""),
+        kind=Kind[match["kind"].upper()],
+        step=int(match["step"] or 0),
+        lo=int(match["lo"] or 0),
+        hi=int(match["hi"] or 0),
+        index=int(match["index"] or 0),
+        part=int(match["part"] or 0),
+        agent=AgentId(match["agent"] or ""),
     )

@@ -16,38 +16,39 @@ from bamboo_core.model.program import Instruction, Op, Program
 def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
     """Items (VER included) that must be held before the instruction may run."""
     op, k, lo, hi, m = instruction[:5]
+    span = (lo, hi)
     if op in (Op.F, Op.I, Op.B, Op.V, Op.UPDATE, Op.SAVE):
         yield from versions(lo, hi, k)
     if op in (Op.F, Op.V) and lo:
-        yield Item(Kind.OUT if op is Op.F else Kind.EVAL, k, lo, 0, m)
+        yield Item.out(k, lo, m) if op is Op.F else Item.eval(k, lo, m)
     elif op in (Op.I, Op.B, Op.W):
-        yield Item(Kind.ACT, k, lo, hi, m)
+        yield Item.act(k, span, m)
         if hi < layers:
-            yield Item(Kind.INGRAD, k, hi, 0, m)
+            yield Item.ingrad(k, hi, m)
         if op is not Op.I and m % batch.leaf_size:
             leaf = batch.leaf_of(m)
-            yield Item(Kind.PART, k, lo, hi, leaf, m % batch.leaf_size)
+            yield Item.partial(k, span, leaf, m % batch.leaf_size)
     elif op is Op.FOLD:
-        yield Item(Kind.LEAF, k, lo, hi, m)
+        yield Item.leaf(k, span, m)
         done = m - batch.leaves_of(batch.chunk_of(m)).start
         if done:
-            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
+            yield Item.folded(k, span, batch.chunk_of(m), done)
     elif op is Op.REDUCE:
         for c in range(batch.chunks):
-            yield Item(Kind.CHUNK, k, lo, hi, c, m)
+            yield Item.chunk(k, span, c, m)
     elif op is Op.VOTE:
         yield from _vote_needs(instruction, batch)
     elif op is Op.COMMIT:
         for agent in instruction.agents:
-            yield Item(Kind.VOTE, k, agent=agent)
+            yield Item.vote(k, agent)
     elif op is Op.UPDATE:
         yield from reduced(instruction.ranges[0], k, batch)
-        yield Item(Kind.COMMIT, k)
+        yield Item.commit(k)
     elif op is Op.END:
-        yield Item(Kind.COMMIT, k)
+        yield Item.commit(k)
     elif op is Op.SEAL:
         for layer in range(layers):
-            yield Item(Kind.FILE, k, layer, layer + 1)
+            yield Item.file(k, layer)
     elif op is Op.EXIT and instruction.item is not None:
         yield instruction.item
     elif op in (Op.SEND, Op.RECV):
@@ -65,61 +66,63 @@ def _vote_needs(vote: Instruction, batch: BatchShape) -> Iterator[Item]:
 def versions(lo: int, hi: int, step: int) -> Iterator[Item]:
     """VER items of the layers lo..hi-1."""
     for layer in range(lo, hi):
-        yield Item(Kind.VER, step, layer, layer + 1)
+        yield Item.ver(step, layer)
 
 
 def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> Iterator[Item]:
     """All slices of the reduced gradient of one cut range."""
     for z in range(batch.chunks):
-        yield Item(Kind.RED, step, *cut, 0, z)
+        yield Item.red(step, cut, z)
 
 
 def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
     """Items (VER included) that exist on the agent once the instruction has completed."""
     op, k, lo, hi, m = instruction[:5]
+    span = (lo, hi)
     if op is Op.INIT or op is Op.LOAD:
         yield from versions(lo, hi, k)
     elif op is Op.F:
-        yield Item(Kind.ACT, k, lo, hi, m)
+        yield Item.act(k, span, m)
         if hi < layers:
-            yield Item(Kind.OUT, k, hi, 0, m)
+            yield Item.out(k, hi, m)
     elif op is Op.V:
         last = hi == layers
-        yield Item(Kind.SCORE, k, 0, 0, m) if last else Item(Kind.EVAL, k, hi, 0, m)
+        yield Item.score(k, m) if last else Item.eval(k, hi, m)
     elif op in (Op.I, Op.B) and lo:
-        yield Item(Kind.INGRAD, k, lo, 0, m)
+        yield Item.ingrad(k, lo, m)
     elif op is Op.REDUCE:
-        yield Item(Kind.RED, k, lo, hi, 0, m)
+        yield Item.red(k, span, m)
     elif op is Op.COMMIT and instruction.agents:
-        yield Item(Kind.COMMIT, k)
+        yield Item.commit(k)
     elif op is Op.UPDATE:
         yield from versions(lo, hi, k + 1)
     if op in (Op.B, Op.W):
         leaf, into = batch.leaf_of(m), m % batch.leaf_size + 1
         full = into == batch.leaf_size
-        yield Item(Kind.LEAF, k, lo, hi, leaf) if full else Item(Kind.PART, k, lo, hi, leaf, into)
+        yield Item.leaf(k, span, leaf) if full else Item.partial(k, span, leaf, into)
     elif op is Op.FOLD:
         c = batch.chunk_of(m)
         folded = m - batch.leaves_of(c).start + 1
         if folded < len(batch.leaves_of(c)):
-            yield Item(Kind.FOLDED, k, lo, hi, c, folded)
+            yield Item.folded(k, span, c, folded)
         else:
             for z in range(batch.chunks):
-                yield Item(Kind.CHUNK, k, lo, hi, c, z)
+                yield Item.chunk(k, span, c, z)
 
 
 def uses_up(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
     """Items that are gone afterwards wherever they came from: replaced, or of no further use."""
     op, k, lo, hi, m = instruction[:5]
+    span = (lo, hi)
     if op in (Op.B, Op.W):
-        yield Item(Kind.ACT, k, lo, hi, m)
+        yield Item.act(k, span, m)
         if m % batch.leaf_size:
-            yield Item(Kind.PART, k, lo, hi, batch.leaf_of(m), m % batch.leaf_size)
+            yield Item.partial(k, span, batch.leaf_of(m), m % batch.leaf_size)
     elif op is Op.FOLD:
-        yield Item(Kind.LEAF, k, lo, hi, m)
+        yield Item.leaf(k, span, m)
         done = m - batch.leaves_of(batch.chunk_of(m)).start
         if done:
-            yield Item(Kind.FOLDED, k, lo, hi, batch.chunk_of(m), done)
+            yield Item.folded(k, span, batch.chunk_of(m), done)
     elif op is Op.UPDATE:
         yield from versions(lo, hi, k)
 
@@ -128,11 +131,11 @@ def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
     """Items that are dropped afterwards if they were received: their maker keeps them until END."""
     op, k, lo, hi, m = instruction[:5]
     if op is Op.F and lo:
-        yield Item(Kind.OUT, k, lo, 0, m)
+        yield Item.out(k, lo, m)
     elif op is Op.V and lo:
-        yield Item(Kind.EVAL, k, lo, 0, m)
+        yield Item.eval(k, lo, m)
     elif op in (Op.B, Op.W) and hi < layers:
-        yield Item(Kind.INGRAD, k, hi, 0, m)
+        yield Item.ingrad(k, hi, m)
 
 
 class Prepared(NamedTuple):
@@ -171,7 +174,7 @@ def _let_go(task: Prepared, needed: Collection[Item]) -> Prepared:
     """A forward run again for its output only, or for its input's gradient only, since the sum that
     it belongs to lives elsewhere: no B or W comes to free what it keeps. ``needed``: later."""
     k, lo, hi, m = task.instruction[1:5]
-    act = Item(Kind.ACT, k, lo, hi, m)
+    act = Item.act(k, (lo, hi), m)
     if act in needed:
         return task
     made = tuple(i for i in task.items_made if i != act)

@@ -1,12 +1,14 @@
 """From the facts of stopped agents to a plan and everyone's programs. Pure and slow.
 
 The operator runs :func:`compute` in a thread, the simulator and the explorer at once. Order: target
-step, cut, seats, wanted layers, closure, work map, schedule, dry run, directives.
+step, cut, seats, wanted layers, closure, work map, schedule, dry run, directives; then the same for
+the later steps, while agents already run the first part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -21,6 +23,7 @@ from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
 from bamboo_core.planning.requests import (
+    Continuations,
     Decision,
     Fatal,
     PlannerFault,
@@ -28,7 +31,7 @@ from bamboo_core.planning.requests import (
     PlanResult,
     Unplaceable,
 )
-from bamboo_core.protocol.messages import Directive, Peer
+from bamboo_core.protocol.messages import Continuation, Directive, Peer
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
 from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
@@ -50,12 +53,23 @@ class _NoPlanError(Exception):
         self.result = result
 
 
-def compute(request: PlanRequest) -> PlanResult:
-    """A plan for these facts; the same request always gives the same plan."""
+def compute(request: PlanRequest) -> Iterator[PlanResult]:
+    """A plan for these facts, then its continuations, each as soon as it is ready.
+
+    The same request always gives the same plan.
+    """
+    return run(_Planning(request))
+
+
+def run(planning: _Planning) -> Iterator[PlanResult]:
+    """The results of one computation."""
     try:
-        return _Planning(request).decide()
+        decision = planning.decide()
+        yield decision
+        if decision.plan.target < decision.plan.last:
+            yield planning.proceed(decision)
     except _NoPlanError as none:
-        return none.result
+        yield none.result
 
 
 @dataclass(frozen=True)
@@ -119,14 +133,32 @@ class _Planning:
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
-        steady, final = self._undisturbed(plan)
         return Decision(
             plan,
-            self._directives(plan, resume, steady, final),
+            self._directives(plan, resume),
             min(self._committed, self._steps - 1),
             tasks=sum(x.op in COMPUTE for p in resume.values() for x in p),
             copies=sum(x.op is Op.RECV and _is_version(x.item) for p in resume.values() for x in p),
             loads=sum(x.op in (Op.LOAD, Op.INIT) for p in resume.values() for x in p),
+        )
+
+    def proceed(self, decision: Decision) -> Continuations:
+        """The programs after the target step; _NoPlanError if they cannot run."""
+        plan, directives = decision.plan, decision.directives
+        steady, final = self._undisturbed(plan)
+        resume = {agent: directive.resume for agent, directive in directives.items()}
+        peers = self._peers(plan, resume, steady, final)
+        return Continuations(
+            {
+                agent: Continuation(
+                    fence=plan.fence,
+                    plan_hash=directive.plan_hash,
+                    steady=steady.get(agent, ()),
+                    final=final.get(agent, ()),
+                    peers=peers[agent],
+                )
+                for agent, directive in directives.items()
+            }
         )
 
     def _refuse_silent_restart(self) -> None:
@@ -313,7 +345,7 @@ class _Planning:
             held = {
                 a: [
                     *self._facts.held[a],
-                    *(Item(Kind.VER, v, x, x + 1) for x, v in self._facts.have[a].items()),
+                    *(Item.ver(v, x) for x, v in self._facts.have[a].items()),
                 ]
                 for a in plan.members
             }
@@ -389,8 +421,6 @@ class _Planning:
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
         """Programs of the steps after the target, and of the epilogue."""
-        if plan.target == plan.last:
-            return {}, {}
         wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
         holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
         assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
@@ -458,37 +488,47 @@ class _Planning:
 
     # ------------------------------------------------------------ directives
 
-    def _directives(
-        self, plan: Plan, resume: Programs, steady: Programs, final: Programs
-    ) -> dict[AgentId, Directive]:
-        out: dict[AgentId, Directive] = {}
-        for i, agent in enumerate(plan.members):
-            mine = (resume.get(agent, ()), steady.get(agent, ()), final.get(agent, ()))
-            # Both ends must know of a liveness socket, so each watches before and behind.
-            near = (
-                plan.members[(i + j) % len(plan.members)] for j in range(-_WATCHED, _WATCHED + 1)
-            )
-            peers = {x.peer for p in mine for x in p if x.peer} | set(near)
-            out[agent] = Directive(
+    def _directives(self, plan: Plan, resume: Programs) -> dict[AgentId, Directive]:
+        peers, digest = self._peers(plan, resume), hash_of(plan)
+        return {
+            agent: Directive(
                 fence=plan.fence,
                 target=plan.target,
                 last=plan.last,
-                resume=mine[0],
-                steady=mine[1],
-                final=mine[2],
+                resume=resume.get(agent, ()),
                 wanted=plan.wants.get(agent) or plan.learners.get(agent, ()),
                 batch=plan.batch,
                 coordinator=plan.coordinator,
                 voters=plan.live,
-                peers=tuple(self._peer(a) for a in sorted(peers - {agent})),
+                peers=peers[agent],
                 key=self._request.participants[agent].key,
                 manifest=self._files,
+                plan_hash=digest,
+                has_continuation=plan.target < plan.last,
             )
+            for agent in plan.members
+        }
+
+    def _peers(self, plan: Plan, *parts: Programs) -> dict[AgentId, tuple[Peer, ...]]:
+        """Agent -> those it talks to in these programs, and those whose liveness it watches.
+
+        Both ends must know of a liveness socket, so each watches before and behind.
+        """
+        members, out = plan.members, {}
+        for i, agent in enumerate(members):
+            found = {x.peer for programs in parts for x in programs.get(agent, ()) if x.peer}
+            found |= {members[(i + j) % len(members)] for j in range(-_WATCHED, _WATCHED + 1)}
+            out[agent] = tuple(self._peer(a) for a in sorted(found - {agent}))
         return out
 
     def _peer(self, agent: AgentId) -> Peer:
         found = self._request.participants[agent]
         return Peer(agent, found.data_address, found.liveness_address, found.key)
+
+
+def hash_of(plan: Plan) -> str:
+    """A digest of the plan's content, its fence included."""
+    return hashlib.sha256(repr(plan).encode()).hexdigest()
 
 
 def _live(seats: tuple[Pipeline, ...]) -> tuple[AgentId, ...]:
@@ -503,6 +543,6 @@ def _held(goals: Goals) -> dict[AgentId, list[Item]]:
     """What a settled agent holds, by names relative to the step."""
     out = {}
     for agent, ranges in {**goals.wants, **goals.learners}.items():
-        versions = [Item(Kind.VER, 0, x, x + 1) for x in layers_of(ranges)]
-        out[agent] = [*versions, Item(Kind.COMMIT, -1)]
+        versions = [Item.ver(0, x) for x in layers_of(ranges)]
+        out[agent] = [*versions, Item.commit(-1)]
     return out

@@ -11,7 +11,7 @@ from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph import closure
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import wants
@@ -76,7 +76,7 @@ class StepShape:
     def holdings(self) -> dict[AgentId, set[Item]]:
         """The versions that agents have at the beginning."""
         return {
-            agent: {Item(Kind.VER, 0, x, x + 1) for lo, hi in ranges for x in range(lo, hi)}
+            agent: {Item.ver(0, x) for lo, hi in ranges for x in range(lo, hi)}
             for agent, ranges in self.wants().items()
         }
 

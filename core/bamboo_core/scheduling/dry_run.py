@@ -159,7 +159,7 @@ class _Agent:
 
     def items(self, until: float) -> set[Item]:
         """All that it holds, what has come by then included."""
-        versions = {Item(_VER, k, x, x + 1) for x, k in self.versions.items()}
+        versions = {Item.ver(k, x) for x, k in self.versions.items()}
         come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
         return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
 
@@ -296,9 +296,9 @@ class _Run:
         """What the executor adds itself: the vote bears its name; a file is there at once here."""
         step = instruction.step
         if instruction.op is _VOTE:
-            self._gain(agent, Item(Kind.VOTE, step, agent=agent.name), received=False)
+            self._gain(agent, Item.vote(step, agent.name), received=False)
         for layer in range(instruction.lo, instruction.hi):
-            self._gain(agent, Item(Kind.FILE, step, layer, layer + 1), received=False)
+            self._gain(agent, Item.file(step, layer), received=False)
 
     def _gain(self, agent: _Agent, item: Item, *, received: bool) -> None:
         if item[0] is _VER:

@@ -88,11 +88,11 @@ class _Left:
         )
 
     def _microbatch(self, span: Range, m: int, held: Collection[Item]) -> float:
-        lo, hi = span
+        lo, _ = span
         total = self._cost(Op.W, span)
-        if Item(Kind.ACT, 0, lo, hi, m) not in held:
+        if Item.act(0, span, m) not in held:
             total += self._cost(Op.F, span)
-        if not lo or Item(Kind.INGRAD, 0, lo, 0, m) not in self._facts.where:
+        if not lo or Item.ingrad(0, lo, m) not in self._facts.where:
             total += self._cost(Op.I, span)
         return total
 
@@ -102,13 +102,9 @@ class _Left:
 
     def _is_summed(self, span: Range, leaf: int) -> bool:
         """The leaf's sum, or the chunk with it in, is held by somebody who goes on."""
-        lo, hi = span
         facts, chunk = self._facts, self._batch.chunk_of(leaf)
-        if Item(Kind.LEAF, 0, lo, hi, leaf) in facts.where:
-            return True
-        if Item(Kind.CHUNK, 0, lo, hi, chunk, 0) in facts.where:
-            return True
-        if Item(Kind.RED, 0, lo, hi) in facts.where:
+        finished = (Item.leaf(0, span, leaf), Item.chunk(0, span, chunk, 0), Item.red(0, span, 0))
+        if any(item in facts.where for item in finished):
             return True
         return self._folded(span, chunk) > leaf - self._batch.leaves_of(chunk).start
 

@@ -23,7 +23,7 @@ from bamboo_sim.workers.fleet import CPU
 
 
 def sums_of(bench, lo, hi):
-    return bench.backend.payload(Item(Kind.LEAF, 0, lo, hi)).buffer.tensor
+    return bench.backend.payload(Item.leaf(0, (lo, hi), 0)).buffer.tensor
 
 
 def undisturbed():
@@ -45,9 +45,9 @@ def test_an_activation_that_a_leaver_hands_over_gives_the_same_sum(stage):
         leaver.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1")
     else:
         for m in (0, 1):
-            leaver.give(Item(Kind.INGRAD, 0, 3, 0, m), new_owner)
+            leaver.give(Item.ingrad(0, 3, m), new_owner)
     for m in (0, 1):
-        leaver.give(Item(Kind.ACT, 0, lo, hi, m), new_owner)
+        leaver.give(Item.act(0, (lo, hi), m), new_owner)
     new_owner.run(f"B[{stage}]", f"W[{stage}] m1")
     assert torch.equal(sums_of(new_owner, lo, hi), sums_of(whole, lo, hi))
 
@@ -57,16 +57,16 @@ def test_an_unfinished_sum_can_be_handed_over():
     for bench in (leaver, new_owner):
         bench.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1")
     leaver.run("B[3:6]")
-    leaver.give(Item(Kind.PART, 0, 3, 6, 0, 1), new_owner)
+    leaver.give(Item.partial(0, (3, 6), 0, 1), new_owner)
     new_owner.run("B[3:6] m1")
     assert torch.equal(sums_of(new_owner, 3, 6), sums_of(whole, 3, 6))
-    assert new_owner.backend.payload(Item(Kind.LEAF, 0, 3, 6)).losses.keys() == {0, 1}
+    assert new_owner.backend.payload(Item.leaf(0, (3, 6), 0)).losses.keys() == {0, 1}
 
 
 def test_a_sum_that_was_handed_out_does_not_change_under_way():
     bench = Bench()
     bench.run("INIT[0:6]", "F[0:3]", "F[3:6]", "F[0:3] m1", "F[3:6] m1", "B[3:6]")
-    sent = bench.backend.payload(Item(Kind.PART, 0, 3, 6, 0, 1)).buffer.tensor
+    sent = bench.backend.payload(Item.partial(0, (3, 6), 0, 1)).buffer.tensor
     before = sent.clone()
     bench.run("B[3:6] m1")
     assert torch.equal(sent, before)
@@ -78,7 +78,7 @@ def test_a_layer_goes_to_another_agent_whole():
     trained.commits[0] = record
     trained.run("UPDATE[0:6] 0:6")
     for layer in range(6):
-        trained.give(Item(Kind.VER, 1, layer, layer + 1), other)
+        trained.give(Item.ver(1, layer), other)
         mine, theirs = trained.weights(layer), other.weights(layer)
         assert mine.keys() == theirs.keys()
         assert any(name.startswith("optim/") for name in mine)
@@ -91,7 +91,7 @@ def reduced(bench, value=None):
     numbers = torch.randn(sum(bench.setting.sizes))
     if value is not None:
         numbers[5] = value
-    bench.backend.accept(Item(Kind.RED, 0, 0, 6), Slice(numbers, {0: 1.5, 1: 2.5}))
+    bench.backend.accept(Item.red(0, (0, 6), 0), Slice(numbers, {0: 1.5, 1: 2.5}))
     return bench
 
 
@@ -112,10 +112,10 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value):
 
 def test_the_norm_does_not_depend_on_the_cut():
     whole, halves = reduced(Bench()), Bench()
-    flat = whole.backend.payload(Item(Kind.RED, 0, 0, 6)).tensor
+    flat = whole.backend.payload(Item.red(0, (0, 6), 0)).tensor
     middle = sum(halves.setting.sizes[:2])
     for lo, hi, piece in ((0, 2, flat[:middle]), (2, 6, flat[middle:])):
-        halves.backend.accept(Item(Kind.RED, 0, lo, hi), Slice(piece, {}))
+        halves.backend.accept(Item.red(0, (lo, hi), 0), Slice(piece, {}))
     whole.run("INIT[0:6]")
     halves.run("INIT[0:6]")
     one = whole.run("VOTE 0:6 0:6", "COMMIT {a00}")
@@ -196,6 +196,6 @@ def _sgd(parameters):
 
 def test_what_is_not_held_can_be_dropped():
     bench = Bench()
-    bench.backend.drop(Item(Kind.OUT, 0, 2))
-    bench.backend.drop(Item(Kind.VER, 0, 2, 3))
+    bench.backend.drop(Item.out(0, 2, 0))
+    bench.backend.drop(Item.ver(0, 2))
     assert isinstance(Sum().losses, dict)

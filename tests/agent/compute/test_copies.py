@@ -17,7 +17,7 @@ from bamboo_core.protocol.messages import CommitRecord
 from bamboo_sim.workers.fleet import CPU
 
 A, B, C = map(AgentId, "abc")
-RED = Item(Kind.RED, COMPARE_EVERY, 0, 6)
+RED = Item.red(COMPARE_EVERY, (0, 6), 0)
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def owner():
 
 def give_gradient(bench, step):
     numbers = torch.ones(sum(bench.setting.sizes))
-    bench.backend.accept(Item(Kind.RED, step, 0, 6), Slice(numbers, {}))
+    bench.backend.accept(Item.red(step, (0, 6), 0), Slice(numbers, {}))
 
 
 def reduce(bench):
     """REDUCE of the owner's only chunk; what it sends, as it arrives."""
     chunk = Slice(torch.ones(sum(bench.setting.sizes)), {})
-    bench.backend.accept(Item(Kind.CHUNK, COMPARE_EVERY, 0, 6), chunk)
+    bench.backend.accept(Item.chunk(COMPARE_EVERY, (0, 6), 0, 0), chunk)
     bench.run(f"REDUCE[0:6] @{COMPARE_EVERY}")
     serialized = pack(bench.backend.payload(RED))
     return unpack(Kind.RED, serialized.meta, serialized.tensors, CPU)
@@ -50,7 +50,7 @@ def reduce(bench):
 def replica(owner):
     bench = Bench(1)
     for layer in range(6):
-        owner.give(Item(Kind.VER, COMPARE_EVERY, layer, layer + 1), bench)
+        owner.give(Item.ver(COMPARE_EVERY, layer), bench)
     return bench
 
 
@@ -87,7 +87,7 @@ def test_a_reducer_speaks_only_for_the_version_of_the_step(owner):
 def test_it_speaks_with_one_slice_and_in_few_steps(owner):
     assert reduce(owner).witness is not None
     assert reduce(owner).witness is None
-    chunk = Item(Kind.CHUNK, COMPARE_EVERY + 1, 0, 6)
+    chunk = Item.chunk(COMPARE_EVERY + 1, (0, 6), 0, 0)
     owner.backend.accept(chunk, Slice(torch.ones(sum(owner.setting.sizes)), {}))
     owner.run(f"REDUCE[0:6] @{COMPARE_EVERY + 1}")
     assert owner.backend.payload(chunk._replace(kind=Kind.RED)).witness is None

@@ -58,7 +58,7 @@ def ends():
 
 
 def frame(kind=Kind.OUT, *, index=0, size=4, fence=FENCE, owner=None):
-    item = Item(kind, 0, 1, 2 if kind is Kind.LEAF else 0, index)
+    item = Item.leaf(0, (1, 2), index) if kind is Kind.LEAF else Item.out(0, 1, index)
     tensor = torch.full((size,), float(index)) if owner is None else owner.tensor
     return Frame(item, fence, tensors=(tensor,), owner=owner)
 

@@ -17,11 +17,11 @@ from bamboo_agent.transport.wire import (
     segments,
 )
 from bamboo_core.model.ids import Fence
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import CommitRecord
 
-OUT = Item(Kind.OUT, 3, 2, 0, 5)
-LEAF = Item(Kind.LEAF, 3, 2, 4, 5)
+OUT = Item.out(3, 2, 5)
+LEAF = Item.leaf(3, (2, 4), 5)
 
 
 def example(item, numbers=7):

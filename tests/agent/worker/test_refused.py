@@ -8,7 +8,7 @@ from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.sums import Slice
 from bamboo_agent.worker.main import build_setting
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.executor import Drop, Executor
 from bamboo_core.protocol.messages import Stop
@@ -19,7 +19,7 @@ AGENT = AgentId("a-0")
 
 
 def red(part: int) -> Item:
-    return Item(Kind.RED, 3, 1, 2, 0, part)
+    return Item.red(3, (1, 2), part)
 
 
 def test_a_refused_slice_leaves_the_others_in_their_buffer() -> None:

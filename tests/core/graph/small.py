@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bamboo_core.graph.closure import Goals, Holdings, Periodic
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 
 
@@ -60,8 +60,8 @@ def relative(holdings: dict[AgentId, Holdings], target: int) -> dict[AgentId, li
     """As the dry run wants them: items with steps relative to the target."""
     out = {}
     for agent, facts in holdings.items():
-        items = [Item(Kind.VER, v - target, x, x + 1) for x, v in facts.versions.items()]
+        items = [Item.ver(v - target, x) for x, v in facts.versions.items()]
         items += [i._replace(step=i.step - target) for i in facts.items]
-        items += [Item(Kind.COMMIT, k - target) for k in facts.commits]
+        items += [Item.commit(k - target) for k in facts.commits]
         out[agent] = items
     return out

@@ -104,9 +104,7 @@ def test_an_old_version_without_its_gradients_does_not_count():
 def test_a_laggard_is_brought_up_by_gradients_of_others():
     plan = goals(target=2)
     holdings = settled(plan)
-    reduced = frozenset(
-        Item(Kind.RED, 1, *cut, 0, z) for cut in plan.cut for z in range(plan.batch.chunks)
-    )
+    reduced = frozenset(Item.red(1, cut, z) for cut in plan.cut for z in range(plan.batch.chunks))
     late = name(0, 1)
     for agent, facts in holdings.items():
         holdings[agent] = replace(facts, items=reduced)
@@ -146,7 +144,7 @@ def _is_version(transfer):
 
 def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
     plan = goals(1, 3, microbatches=4)
-    survivors = frozenset(Item(Kind.INGRAD, plan.target, 2, 0, m) for m in range(4))
+    survivors = frozenset(Item.ingrad(plan.target, 2, m) for m in range(4))
     holdings = settled(plan)
     holdings[name(0, 1)] = replace(holdings[name(0, 1)], items=survivors)
     graph = missing(plan, holdings)
@@ -160,8 +158,8 @@ def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
     leaver, new_owner = name(0, 1), name(0, 0)
     holdings = settled(plan)
     cut = plan.cut[1]
-    items = {Item(Kind.ACT, 1, *cut, m) for m in (2, 3)} | {Item(Kind.PART, 1, *cut, 0, 2)}
-    items |= {Item(Kind.INGRAD, 1, 1, 0, m) for m in (0, 1)}
+    items = {Item.act(1, cut, m) for m in (2, 3)} | {Item.partial(1, cut, 0, 2)}
+    items |= {Item.ingrad(1, 1, m) for m in (0, 1)}
     holdings[leaver] = replace(holdings[leaver], items=frozenset(items))
     changed = replace(
         plan,

@@ -10,7 +10,14 @@ numbers = st.integers(0, 300)
 agents = st.sampled_from(["", "a", "job-3", "x.y-1"]).map(AgentId)
 ranges = st.tuples(numbers, st.integers(1, 300))
 items = st.builds(
-    Item, st.sampled_from(Kind), st.integers(-2, 50), numbers, numbers, numbers, numbers, agents
+    Item,
+    kind=st.sampled_from(Kind),
+    step=st.integers(-2, 50),
+    lo=numbers,
+    hi=numbers,
+    index=numbers,
+    part=numbers,
+    agent=agents,
 )
 
 

@@ -13,7 +13,7 @@ from tests.core.arbiter.fleet import Fleet, spec
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Op
 from bamboo_core.placement.plan import layers_of, ranges_of, wants
@@ -262,7 +262,7 @@ def test_zones_that_fit_no_grid_are_said() -> None:
 def test_programs_that_cannot_run_never_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of(spec())
     report = dry_run.dry_run({}, batch=request.batch, layers=4)
-    lost = (dry_run.Message(Item(Kind.OUT, 0, 2), A0, A1),)
+    lost = (dry_run.Message(Item.out(0, 2, 0), A0, A1),)
     monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
     result = planner.compute(request)
     assert isinstance(result, requests.PlannerFault)
@@ -311,7 +311,7 @@ def test_the_batch_shape_is_the_job_s() -> None:
 
 
 def test_who_leaves_keeps_up_what_it_holds_until_the_step_is_committed() -> None:
-    """Row C10 of docs/recovery.md: it votes for its layers and updates them before it goes, so that
+    """Row C10 of docs/verification.md: it votes for its layers and updates them before it goes, so that
     they are not lost if those die who have just got them."""
     fleet = Fleet(spec(steps=9, mode=RedundancyMode.NONE))
     fleet.add_grid(1, 2)

@@ -1,7 +1,7 @@
 import pytest
 
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse
 from bamboo_core.protocol.effects import Drop, ProtocolError, Run, Say, StepEnded, Transmit
@@ -63,7 +63,7 @@ def test_an_older_stop_is_ignored_and_a_repeated_one_answered_again():
 def test_votes_do_not_outlive_a_stop():
     executor, _ = started("VOTE")
     executor.done()
-    vote = Item(Kind.VOTE, 0, agent=ME)
+    vote = Item.vote(0, ME)
     assert executor.has(vote)
     effects = executor.stop(Stop(SECOND))
     assert Drop((vote,)) in effects
@@ -83,7 +83,7 @@ def test_a_new_attempt_discards_everything_even_what_was_running():
 def test_data_of_the_adopted_fence_is_taken_before_the_program():
     executor = Executor(ME, 2)
     executor.stop(Stop(FIRST))
-    out = Item(Kind.OUT, 0, 1)
+    out = Item.out(0, 1, 0)
     assert executor.accepts(out, FIRST)
     assert executor.arrive(out, FIRST) == []
     assert executor.has(out)
@@ -92,7 +92,7 @@ def test_data_of_the_adopted_fence_is_taken_before_the_program():
 def test_data_of_another_fence_is_refused():
     executor = Executor(ME, 2)
     executor.stop(Stop(SECOND))
-    out = Item(Kind.OUT, 0, 1)
+    out = Item.out(0, 1, 0)
     assert not executor.accepts(out, FIRST)
     assert executor.arrive(out, FIRST) == [Drop((out,))]
 
@@ -100,7 +100,7 @@ def test_data_of_another_fence_is_refused():
 def test_a_duplicate_changes_nothing():
     executor = Executor(ME, 2)
     executor.stop(Stop(FIRST))
-    out = Item(Kind.OUT, 0, 1)
+    out = Item.out(0, 1, 0)
     executor.arrive(out, FIRST)
     assert not executor.accepts(out, FIRST)
     assert executor.arrive(out, FIRST) == []
@@ -110,16 +110,16 @@ def test_a_copied_version_brings_its_commit():
     executor = Executor(ME, 2)
     executor.stop(Stop(FIRST))
     record = CommitRecord(2, loss=1.5)
-    executor.arrive(Item(Kind.VER, 3, 0, 1), FIRST, record)
+    executor.arrive(Item.ver(3, 0), FIRST, record)
     assert executor.versions == {0: 3}
     assert executor.commits == {2: record}
-    assert executor.has(Item(Kind.COMMIT, 2))
+    assert executor.has(Item.commit(2))
 
 
 def test_an_older_version_does_not_replace_a_newer_one():
     executor = Executor(ME, 2, versions={0: 3})
     executor.stop(Stop(FIRST))
-    old = Item(Kind.VER, 2, 0, 1)
+    old = Item.ver(2, 0)
     assert not executor.accepts(old, FIRST)
     executor.arrive(old, FIRST)
     assert executor.versions == {0: 3}
@@ -128,24 +128,24 @@ def test_an_older_version_does_not_replace_a_newer_one():
 def test_gradients_and_commit_of_the_step_just_ended_are_still_taken():
     executor = Executor(ME, 2, ended=4)
     executor.stop(Stop(FIRST))
-    assert executor.accepts(Item(Kind.RED, 4, 0, 1), FIRST)
-    assert not executor.accepts(Item(Kind.RED, 3, 0, 1), FIRST)
-    assert not executor.accepts(Item(Kind.OUT, 4, 1), FIRST)
+    assert executor.accepts(Item.red(4, (0, 1), 0), FIRST)
+    assert not executor.accepts(Item.red(3, (0, 1), 0), FIRST)
+    assert not executor.accepts(Item.out(4, 1, 0), FIRST)
 
 
 def test_received_boundaries_are_dropped_after_use_but_own_ones_kept():
     executor, _ = started("RECV (out[1]) <b\nF[1:2] m0\nB[1:2] m0")
     executor.versions[1] = 0
-    effects = executor.arrive(Item(Kind.OUT, 0, 1), FIRST)
+    effects = executor.arrive(Item.out(0, 1, 0), FIRST)
     assert runs(effects) == ["F[1:2] m0"]
-    assert Drop((Item(Kind.OUT, 0, 1),)) in executor.done()
+    assert Drop((Item.out(0, 1, 0),)) in executor.done()
     executor.done()
-    assert executor.has(Item(Kind.INGRAD, 0, 1))
-    assert not executor.has(Item(Kind.ACT, 0, 1, 2))
+    assert executor.has(Item.ingrad(0, 1, 0))
+    assert not executor.has(Item.act(0, (1, 2), 0))
 
 
 def commit(executor, step):
-    return executor.arrive(Item(Kind.COMMIT, step), executor.fence, CommitRecord(step))
+    return executor.arrive(Item.commit(step), executor.fence, CommitRecord(step))
 
 
 def test_unwanted_layers_go_one_step_after_the_entry():
@@ -156,14 +156,14 @@ def test_unwanted_layers_go_one_step_after_the_entry():
     effects = commit(executor, 1)
     assert executor.versions.keys() == {0}
     dropped = [i for e in effects if isinstance(e, Drop) for i in e.items]
-    assert Item(Kind.VER, 1, 1, 2) in dropped
+    assert Item.ver(1, 1) in dropped
 
 
 def test_a_restarted_step_is_not_stale_for_who_was_only_told_of_later_ones():
     executor, _ = started("RECV (out[1] @1) <b", target=5)
     executor.stop(Stop(SECOND))
     executor.install(directive("RECV (out[1]) <b", fence=SECOND, target=0))
-    assert executor.accepts(Item(Kind.OUT, 0, 1), SECOND)
+    assert executor.accepts(Item.out(0, 1, 0), SECOND)
 
 
 def test_files_are_nobodys_to_wait_for_but_the_end_of_the_job():
@@ -176,7 +176,7 @@ def test_files_are_nobodys_to_wait_for_but_the_end_of_the_job():
     assert runs(executor.done()) == ["COMMIT @4"]
     record = CommitRecord(4, validation_loss=1.0)
     assert executor.done(record) == [StepEnded(record)]
-    first, second = Item(Kind.FILE, 4, 0, 1), Item(Kind.FILE, 4, 1, 2)
+    first, second = Item.file(4, 0), Item.file(4, 1)
     assert executor.saved(first) == [Transmit(first, PEER, SECOND)]
     assert runs(executor.saved(second)) == ["SEAL @4"]
     assert executor.done() == [Say(Finished(SECOND))]
@@ -184,7 +184,7 @@ def test_files_are_nobodys_to_wait_for_but_the_end_of_the_job():
 
 def test_a_file_that_nobody_waits_for_any_more_is_dropped():
     executor = Executor(ME, 2)
-    file = Item(Kind.FILE, 4, 0, 1)
+    file = Item.file(4, 0)
     assert executor.saved(file) == [Drop((file,))]
 
 
@@ -203,7 +203,7 @@ def test_a_save_under_way_is_not_begun_again():
 def test_files_of_a_checkpoint_that_cannot_be_read_are_written_again():
     executor, _ = started("", target=4, last=4)
     executor.versions[0] = 4
-    kept, torn = (Item(Kind.FILE, step, 0, 1) for step in (3, 4))
+    kept, torn = (Item.file(step, 0) for step in (3, 4))
     executor.held.update({kept: False, torn: False})
     executor.stop(Stop(SECOND))
     assert executor.unsaved({4}) == [Drop((torn,))]
@@ -225,7 +225,7 @@ def test_a_leaver_stays_until_its_files_are_handed_over():
     effects = executor.install(directive(program, fence=SECOND))
     assert runs(effects) == ["SAVE[0:1]"]
     assert executor.done() == []
-    file = Item(Kind.FILE, 0, 0, 1)
+    file = Item.file(0, 0)
     assert executor.saved(file) == [Transmit(file, PEER, SECOND), Say(Left())]
 
 
@@ -248,7 +248,7 @@ def test_done_without_an_instruction_is_a_defect():
 
 def test_commit_without_a_record_is_a_defect():
     executor, _ = started("COMMIT {a}")
-    executor.held[Item(Kind.VOTE, 0, agent=ME)] = False
+    executor.held[Item.vote(0, ME)] = False
     executor.stop(Stop(SECOND))
     executor.install(directive("VOTE\nCOMMIT {a}", fence=SECOND))
     executor.done()

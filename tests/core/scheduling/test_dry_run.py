@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op, parse
 from bamboo_core.scheduling.costs import Costs
@@ -15,7 +15,7 @@ from .steps import step
 
 A, B = AgentId("a"), AgentId("b")
 BATCH = BatchShape(2, 1, 1)
-HELD = {agent: {Item(Kind.VER, 0, x, x + 1) for x in (0, 1)} for agent in (A, B)}
+HELD = {agent: {Item.ver(0, x) for x in (0, 1)} for agent in (A, B)}
 
 
 def run(a, b, **options):
@@ -24,7 +24,7 @@ def run(a, b, **options):
 
 
 def out(m):
-    return Item(Kind.OUT, 0, 1, 0, m)
+    return Item.out(0, 1, m)
 
 
 def test_a_good_pair_passes():
@@ -83,10 +83,10 @@ def test_messages_of_a_pair_must_come_in_order():
 def test_a_copy_after_the_update_lacks_the_old_version():
     report = run("UPDATE[0:1] 0:1; SEND (ver[0:1]) >b", "")
     assert report.deadlock[A].instruction.op is Op.UPDATE
-    held = {A: {*HELD[A], Item(Kind.RED, 0, 0, 1), Item(Kind.COMMIT, 0)}, B: set()}
+    held = {A: {*HELD[A], Item.red(0, (0, 1), 0), Item.commit(0)}, B: set()}
     programs = {A: parse("UPDATE[0:1] 0:1\nSEND (ver[0:1]) >b"), B: parse("RECV (ver[0:1]) <a")}
     report = dry_run(programs, batch=BATCH, layers=2, holdings=held)
-    assert report.deadlock[A].item == Item(Kind.VER, 0, 0, 1)
+    assert report.deadlock[A].item == Item.ver(0, 0)
 
 
 def test_a_received_boundary_is_gone_once_it_was_used():

@@ -75,8 +75,7 @@ def resume(shape, holdings):
     )
     made = shape.build(closure.missing(goals, holdings))
     held = {
-        a: {*facts.held[a], *(Item(Kind.VER, v, x, x + 1) for x, v in facts.have[a].items())}
-        for a in holdings
+        a: {*facts.held[a], *(Item.ver(v, x) for x, v in facts.have[a].items())} for a in holdings
     }
     report = dry_run.dry_run(
         made.programs,
@@ -116,7 +115,7 @@ def test_nothing_is_computed_twice_where_nobody_is_lost():
     assert rest < done <= rest + 8 * 12  # at most one task per agent and slot was done
     begun = {i for h in facts.values() for i in h.items if i.kind is Kind.OUT}
     again = {
-        Item(Kind.OUT, 1, x.hi, 0, x.index)
+        Item.out(1, x.hi, x.index)
         for program in made.programs.values()
         for x in program
         if x.op is Op.F
@@ -141,10 +140,11 @@ def test_what_a_leaf_still_costs():
     assert left.weight[1, 0] == 0.0
 
 
-@pytest.mark.parametrize("kind", [Kind.LEAF, Kind.CHUNK, Kind.RED])
-def test_a_leaf_whose_sum_exists_costs_nothing(kind):
+@pytest.mark.parametrize(
+    "item", [Item.leaf(1, (0, 1), 0), Item.chunk(1, (0, 1), 0, 0), Item.red(1, (0, 1), 0)], ids=str
+)
+def test_a_leaf_whose_sum_exists_costs_nothing(item):
     whole = step(BATCH, 1, 2)
-    item = Item(kind, 1, 0, 1)
     facts = stop(whole, 0)
     agent = whole.live[0]
     facts[agent] = replace(facts[agent], items=frozenset({item}))
@@ -157,7 +157,7 @@ def test_a_leaf_in_an_unfinished_chunk_costs_nothing():
     whole = step(BATCH, 1, 2)
     facts = stop(whole, 0)
     agent = whole.live[0]
-    folded = Item(Kind.FOLDED, 1, 0, 1, 0, 3)
+    folded = Item.folded(1, (0, 1), 0, 3)
     facts[agent] = replace(facts[agent], items=frozenset({folded}))
     _, left = left_of(whole, facts)
     assert [left.weight[0, x] for x in range(5)] == [0.0, 0.0, 0.0, 6.0, 6.0]

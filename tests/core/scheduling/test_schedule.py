@@ -8,7 +8,7 @@ import pytest
 
 from bamboo_core.graph.tasks import TaskGraph, TaskId, Transfer
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
@@ -65,9 +65,9 @@ def test_agents_of_two_stages_do_not_lock_each_other():
         f0, f1 = task(first, Op.F, 0, m), task(second, Op.F, 1, m)
         b1, b0 = task(second, Op.B, 1, m), task(first, Op.B, 0, m)
         graph.tasks[f0] = ()
-        graph.tasks[f1] = (Transfer(Item(Kind.OUT, 0, 1, 0, m), first, second, f0),)
+        graph.tasks[f1] = (Transfer(Item.out(0, 1, m), first, second, f0),)
         graph.tasks[b1] = (f1,)
-        graph.tasks[b0] = (f0, Transfer(Item(Kind.INGRAD, 0, 1, 0, m), second, first, b1))
+        graph.tasks[b0] = (f0, Transfer(Item.ingrad(0, 1, m), second, first, b1))
     assert build(graph, caps={A: 1, B: 1}).forced == 0
 
 
@@ -96,7 +96,7 @@ def test_a_cyclic_graph_is_refused():
 
 @pytest.mark.parametrize("latency", [0.0, 0.5])
 def test_what_is_held_is_sent_first_and_soonest_needed_first(latency):
-    late, soon = Item(Kind.OUT, 0, 1, 0, 1), Item(Kind.OUT, 0, 1, 0, 0)
+    late, soon = Item.out(0, 1, 1), Item.out(0, 1, 0)
     ways = {m: Transfer(item, B, A, None) for m, item in ((1, late), (0, soon))}
     first, second = task(A, Op.F, 1, 0), task(A, Op.F, 1, 1)
     graph = TaskGraph((A, B), {second: (ways[1], first), first: (ways[0],)})
@@ -108,7 +108,7 @@ def test_what_is_held_is_sent_first_and_soonest_needed_first(latency):
 
 def test_whoever_waits_for_a_message_first_takes_those_before_it():
     made_by = [task(B, Op.F, 0, m) for m in range(2)]
-    ways = [Transfer(Item(Kind.OUT, 0, 1, 0, m), B, A, t) for m, t in enumerate(made_by)]
+    ways = [Transfer(Item.out(0, 1, m), B, A, t) for m, t in enumerate(made_by)]
     late, soon = task(A, Op.F, 1, 0), task(A, Op.F, 1, 1)
     graph = TaskGraph((A, B), {t: () for t in made_by} | {soon: (ways[1],), late: (ways[0], soon)})
     lines = [str(x) for x in build(graph).programs[A]]
@@ -153,7 +153,7 @@ def test_unequal_stages_are_levelled_by_their_cost():
 def test_a_task_is_found_by_name_as_well():
     graph = TaskGraph((A,), {task(A, Op.B, 0, 0): (task(A, Op.F, 0, 0),), task(A, Op.F, 0, 0): ()})
     assert [x.op for x in build(graph).programs[A]] == [Op.F, Op.B]
-    way = Transfer(Item(Kind.OUT, 0, 1, 0, 0), A, B, task(A, Op.F, 0, 0))
+    way = Transfer(Item.out(0, 1, 0), A, B, task(A, Op.F, 0, 0))
     graph = TaskGraph((A, B), {task(A, Op.F, 0, 0): (), task(B, Op.F, 1, 0): (way,)})
     assert [x.op for x in build(graph).programs[B]] == [Op.RECV, Op.F]
 
