@@ -13,7 +13,7 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,19 +51,18 @@ from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
 from bamboo_core.protocol.messages import (
     AgentMessage,
     BadCheckpoint,
-    CommitRecord,
     Heartbeat,
     Hello,
     Notice,
     Ready,
     Reconnect,
 )
-from bamboo_operator import facts, training
+from bamboo_operator import collector, facts, training
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
 
-Planner = Callable[[PlanRequest], PlanResult]
+Planner = Callable[[PlanRequest], Iterator[PlanResult]]
 
 _TICKS_A_LOOK = 4
 
@@ -136,7 +135,7 @@ class JobActor:
         self._pending: Persist | None = None
         self._is_persisting = False
         self._mark: object = None
-        self._told_commit: CommitRecord | None = None
+        self._told_commit = -1
         self._faults = 0
         self._ticks = 0
         self._restart_at = 0.0
@@ -240,7 +239,6 @@ class JobActor:
             losses=self.losses,
             told=self._told,
             checkpoint_error=self._storage.trouble,
-            batch=self._spec.training.global_batch_size,
         )
 
     # ------------------------------------------------------------ events and effects
@@ -360,14 +358,21 @@ class JobActor:
             self._is_persisting = False
 
     async def _compute(self, order: ComputePlan, arbiter: Arbiter) -> None:
+        """Tell the arbiter each result as soon as it is there."""
+        async for result in self._results(order.request):
+            if arbiter is not self._arbiter:
+                return
+            self.tell(Planned(order.id, result))
+
+    async def _results(self, request: PlanRequest) -> AsyncIterator[PlanResult]:
         try:
-            result = await asyncio.to_thread(self._ports.plan, order.request)
+            results = self._ports.plan(request)
+            while (result := await asyncio.to_thread(_next, results)) is not None:
+                yield result
         except Exception as error:
             # A defect of the planner ends this job with a reason, not the operator.
             log.exception("the planner failed", extra={"job": self.job.name})
-            result = PlannerFault(f"{type(error).__name__}: {error}")
-        if arbiter is self._arbiter:
-            self.tell(Planned(order.id, result))
+            yield PlannerFault(f"{type(error).__name__}: {error}")
 
     def _count(self, record: Record) -> None:
         """Losses are members that went away by no one's wish: each once, however often told, and
@@ -393,8 +398,8 @@ class JobActor:
         if mark != self._mark:
             self._mark = mark
             self._ports.wake(self.job)
-        elif status.committed != self._told_commit:
-            self._told_commit = status.committed
+        elif status.progress.committed != self._told_commit:
+            self._told_commit = status.progress.committed
             self._ports.wake_later(self.job)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -410,6 +415,11 @@ class JobActor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _next(results: Iterator[PlanResult]) -> PlanResult | None:
+    with collector.paused():
+        return next(results, None)
 
 
 def _is_routine(event: Event) -> bool:

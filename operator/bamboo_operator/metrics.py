@@ -129,7 +129,7 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
     samples = CounterMetricFamily("bamboo_job_samples", "Samples in them", labels=_JOB)
     lost = CounterMetricFamily("bamboo_preemptions", "Agents lost", labels=[*_JOB, "noticed"])
     for f in figures:
-        done = f.status.committed + 1
+        done = f.status.progress.committed + 1
         steps.add_metric(_labels(f), done)
         samples.add_metric(_labels(f), done * f.global_batch)
         losses = f.status.losses
@@ -166,7 +166,7 @@ def _copies(figures: JobFigures) -> float:
 
 
 def _loss(figures: JobFigures) -> float | None:
-    return figures.status.loss
+    return figures.status.progress.loss
 
 
 def _checkpoint(figures: JobFigures) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 
 from bamboo_core.api import spec as specs
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -60,9 +61,11 @@ def read_progress(body: Object) -> LastReported:
     loss, validation = progress.get("loss"), progress.get("validationLoss")
     return LastReported(
         losses=Losses(int(losses.get("total", 0)), int(losses.get("noticed", 0))),
-        committed=int(progress.get("step", 0)) - 1,
-        loss=None if loss is None else float(loss),
-        validation_loss=None if validation is None else float(validation),
+        progress=TrainingProgress(
+            committed=int(progress.get("step", 0)) - 1,
+            loss=None if loss is None else float(loss),
+            validation_loss=None if validation is None else float(validation),
+        ),
         checkpoint_error=status.get("checkpointError", ""),
     )
 
@@ -140,11 +143,12 @@ def envelope(job: JobView, status: Object) -> Object:
 
 
 def _progress(status: JobStatus) -> Object:
-    found: Object = {"step": status.committed + 1, "steps": status.steps}
-    if status.loss is not None:
-        found["loss"] = _number(status.loss, 4)
-    if status.validation_loss is not None:
-        found["validationLoss"] = _number(status.validation_loss, 4)
+    progress = status.progress
+    found: Object = {"step": progress.committed + 1, "steps": status.steps}
+    if progress.loss is not None:
+        found["loss"] = _number(progress.loss, 4)
+    if progress.validation_loss is not None:
+        found["validationLoss"] = _number(progress.validation_loss, 4)
     if status.samples_per_s:
         found["samplesPerSecond"] = _number(status.samples_per_s, 1)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RunPolicy
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
@@ -22,9 +23,7 @@ class LastReported:
     it. committed: step, -1 for none; loss: its loss, if it is known."""
 
     losses: Losses = field(default_factory=Losses)
-    committed: int = -1
-    loss: float | None = None
-    validation_loss: float | None = None
+    progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     checkpoint_error: str = ""
 
 
@@ -37,9 +36,7 @@ def view(
     losses: Losses,
     told: LastReported,
     checkpoint_error: str,
-    batch: int,
 ) -> TrainingView:
-    """batch: samples in a step."""
     told = follow(told, status, durable)
     planned = bool(durable.pipelines) and status.phase is not ArbiterPhase.WAITING
     grid = status.plan.pipelines if status.plan is not None else durable.pipelines
@@ -56,10 +53,7 @@ def view(
         dismissed=dismissed,
         departing=departing,
         copies=tuple(status.copies[layer] for layer in sorted(status.copies)),
-        committed=told.committed,
-        loss=told.loss,
-        validation_loss=told.validation_loss,
-        samples_per_s=batch / status.step_s if status.step_s > 0 else 0.0,
+        progress=told.progress,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=checkpoint_error,
@@ -72,17 +66,16 @@ def view(
 
 def follow(told: LastReported, status: ArbiterStatus, durable: Durable) -> LastReported:
     """Agents' word; else what was told before, unless a restore has undone it."""
-    known = status.validation_loss
-    validation_loss = told.validation_loss if known is None else known
-    newest = status.committed
-    if newest is not None:
-        return replace(
-            told, committed=newest.step, loss=newest.loss, validation_loss=validation_loss
-        )
+    known, new = told.progress, status.progress
+    if new.validation_loss is None:
+        new = replace(new, validation_loss=known.validation_loss)
+    if new.committed >= 0:
+        return replace(told, progress=new)
+    committed, loss = known.committed, known.loss
     is_undone = durable.plan.attempt != durable.attempt
-    if told.committed < durable.committed or (is_undone and told.committed > durable.committed):
-        told = replace(told, committed=durable.committed, loss=None)
-    return replace(told, validation_loss=validation_loss)
+    if committed < durable.committed or (is_undone and committed > durable.committed):
+        committed, loss = durable.committed, None
+    return replace(told, progress=replace(new, committed=committed, loss=loss))
 
 
 def mark(status: ArbiterStatus) -> object:
@@ -93,7 +86,7 @@ def mark(status: ArbiterStatus) -> object:
         status.fence,
         status.members,
         status.connected,
-        status.validation_loss,
+        status.progress.validation_loss,
         status.checkpoint,
         status.outcome,
     )

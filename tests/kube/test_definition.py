@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec, from_manifest, to_json
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
@@ -58,8 +59,9 @@ async def test_status_is_not_pruned(
     view, spec = observe.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
     training = TrainingView(
-        epoch=3, attempt=1, planned=True, pipelines=2, committed=5, loss=-3e38,
-        validation_loss=1.0, samples_per_s=2.0, checkpoint_step=4, checkpoint_path="/c",
+        epoch=3, attempt=1, planned=True, pipelines=2,
+        progress=TrainingProgress(5, loss=-3e38, validation_loss=1.0, step_s=2.0),
+        checkpoint_step=4, checkpoint_path="/c",
         checkpoint_error="agent x: disk full", outcome=outcome, copies=copies,
     )  # fmt: skip
     decided = step(spec, ClusterView(), training, Memory(incarnation=4), job=view, now=1e9)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
@@ -81,8 +82,7 @@ def test_series_of_jobs_come_and_go_with_them() -> None:
         ),
         pipelines=2,
         zones=(ZoneCount("a", 2, 2, 1, 2),),
-        committed=9,
-        loss=1.5,
+        progress=TrainingProgress(9, loss=1.5),
         losses=Losses(3, 1),
     )
     figures = [JobFigures(JOB, status, 64)]
@@ -101,7 +101,7 @@ def test_series_of_jobs_come_and_go_with_them() -> None:
         f"bamboo_preemptions_total{{{inside('noticed', 'false')}}} 2.0",
     ):
         assert line in text
-    figures[0] = JobFigures(JOB, replace(status, loss=None), 64)
+    figures[0] = JobFigures(JOB, replace(status, progress=TrainingProgress(9)), 64)
     text = generate_latest(metrics.registry).decode()
     assert "bamboo_job_training_loss{" not in text
     figures.clear()

@@ -138,7 +138,7 @@ class Stage:
 
     @property
     def goal(self) -> DesiredState | None:
-        return self.actor._arbiter._rounds.goal
+        return self.actor._arbiter.state.desired
 
     def lost(self) -> list[AgentId | None]:
         return [r.agent for r in self.records if r.reason is EventReason.AGENT_LOST]
@@ -227,7 +227,7 @@ async def test_a_certain_death_is_told(
     stage.observe()
     await stage.end_of_pause()
     stage.observe()
-    assert dead.agent in stage.actor._arbiter._rounds.dead
+    assert dead.agent in stage.actor._arbiter.state.membership.dead
     assert stage.lost() == [dead.agent] * (2 if is_seen_before else 1)
     assert stage.actor.losses == Losses(1, 0)
 
@@ -239,7 +239,7 @@ async def test_a_notice_in_the_pause_is_told(monkeypatch: pytest.MonkeyPatch) ->
     stage.break_down(monkeypatch)
     stage.actor.receive(stage.arrive(MEMBERS[0]), Notice(30.0, "spot"))
     await stage.end_of_pause()
-    departs_at = stage.actor._arbiter._roster.agents[MEMBERS[0]].departs_at
+    departs_at = stage.actor._arbiter.state.membership.agents[MEMBERS[0]].departs_at
     assert 20.0 < departs_at - asyncio.get_running_loop().time() <= 30.0
     assert stage.actor.view().departing == {MEMBERS[0]}
 
@@ -277,7 +277,7 @@ async def test_half_a_change_is_no_fact(monkeypatch: pytest.MonkeyPatch) -> None
     arbiter = stage.actor._arbiter
 
     def half(event: Event, now: float) -> list[Effect]:
-        arbiter._out.save(attempt=1, members=())
+        arbiter.state.out.save(attempt=1, members=())
         raise KeyError("in the midst of a restore")
 
     monkeypatch.setattr(jobs, "_FIRST_PAUSE_S", PAUSE_S)
@@ -368,7 +368,7 @@ async def test_facts_written_while_we_do_not_lead_count() -> None:
     stage.is_leading = True
     stage.actor.tick()
     assert stage.woken > woken  # the arbiter says that it is over, once its facts are durable
-    assert not stage.actor._arbiter._out._waiting
+    assert not stage.actor._arbiter.state.out._waiting
 
 
 async def test_a_write_that_fails_in_a_way_nobody_expected_is_tried_again(

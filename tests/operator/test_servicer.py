@@ -14,6 +14,7 @@ from tests.core.controller.builders import JOB, manifest, nodes, pod
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import DesiredState, Lost, Record
@@ -266,8 +267,7 @@ async def test_from_hello_to_directive_facts_first(office: Office) -> None:
     committed = CommitRecord(0, loss=2.0)
     await agents[0].say(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
     await until(lambda: office.woken_later == 1)
-    assert (actor.view().committed, actor.view().loss) == (0, 2.0)
-    assert actor.view().samples_per_s == 128.0
+    assert actor.view().progress == TrainingProgress(0, loss=2.0, step_s=0.5)
     assert 0 < office.woken <= before + 1
     for agent in agents:
         await agent.close()
@@ -383,7 +383,7 @@ async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -
     """Its arbiter starts anew from the same facts, and what was told of it stays."""
     spec = from_manifest(manifest(suspend=True))
     assert isinstance(spec, JobSpec)
-    told = training.LastReported(committed=6, loss=1.5, validation_loss=2.5)
+    told = training.LastReported(progress=TrainingProgress(6, loss=1.5, validation_loss=2.5))
     actor = office.jobs.lead(JOB, spec, Durable(committed=6), told)
     actor.observe(spec, ClusterView())
     await until(lambda: actor.view().outcome is Outcome.SUSPENDED)
@@ -391,8 +391,7 @@ async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -
     assert isinstance(grid, JobSpec)
     actor.observe(grid, ClusterView())
     view = actor.view()
-    assert (view.outcome, view.validation_loss) == (None, 2.5)
-    assert (view.committed, view.loss) == (6, 1.5)
+    assert (view.outcome, view.progress) == (None, told.progress)
 
 
 async def test_pods_and_nodes_that_are_gone_are_told_once(office: Office) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import JobPhase
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
@@ -61,8 +62,8 @@ def test_the_outcome_survives_a_restart() -> None:
 
 def test_what_was_told_of_training_survives() -> None:
     training = TrainingView(
-        planned=True, committed=4, loss=2.5, validation_loss=1.25,
-        losses=Losses(2, 1), samples_per_s=10.0, checkpoint_step=3, checkpoint_path="/c",
+        planned=True, progress=TrainingProgress(4, loss=2.5, validation_loss=1.25, step_s=6.4),
+        losses=Losses(2, 1), checkpoint_step=3, checkpoint_path="/c",
         checkpoint_error="agent x: disk full",
     )  # fmt: skip
     status = describe(training, Memory())
@@ -71,18 +72,18 @@ def test_what_was_told_of_training_survives() -> None:
         "samplesPerSecond": "10.0",
     }  # fmt: skip
     told = statuses.read_progress({"status": status})
-    assert (told.committed, told.loss, told.validation_loss) == (4, 2.5, 1.25)
+    assert told.progress == TrainingProgress(4, loss=2.5, validation_loss=1.25)
     assert (told.losses, told.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
     nothing = statuses.read_progress({})
-    assert (nothing.committed, nothing.loss) == (-1, None)
+    assert nothing.progress == TrainingProgress()
 
 
 def test_a_loss_that_is_not_known_is_not_told() -> None:
     """As after a restore: the step counts, its loss is in no agent's memory."""
-    status = describe(TrainingView(committed=4), Memory())
+    status = describe(TrainingView(progress=TrainingProgress(4)), Memory())
     assert status["progress"] == {"step": 5, "steps": 10}
     told = statuses.read_progress({"status": status})
-    assert (told.committed, told.loss) == (4, None)
+    assert told.progress == TrainingProgress(4)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,9 @@ def test_a_loss_that_is_not_known_is_not_told() -> None:
     [(float("nan"), "nan"), (-1e38, "-1.0000e+38"), (float("inf"), "inf"), (12.0, "12.0000")],
 )
 def test_a_loss_that_explodes_is_told_as_it_is_in_few_characters(loss: float, text: str) -> None:
-    status = describe(TrainingView(committed=4, loss=loss, validation_loss=loss), Memory())
+    status = describe(
+        TrainingView(progress=TrainingProgress(4, loss=loss, validation_loss=loss)), Memory()
+    )
     assert (status["progress"]["loss"], status["progress"]["validationLoss"]) == (text, text)
 
 
@@ -114,10 +117,12 @@ def test_times_follow_changes() -> None:
 
 
 def test_a_step_alone_can_wait_for_its_write() -> None:
-    at = [describe(TrainingView(planned=True, committed=n), Memory()) for n in (1, 2)]
+    at = [
+        describe(TrainingView(planned=True, progress=TrainingProgress(n)), Memory()) for n in (1, 2)
+    ]
     assert at[0] != at[1]
     assert statuses.differ_in_progress_only(at[0], at[1])
-    stopped = TrainingView(planned=True, recovering=True, committed=2)
+    stopped = TrainingView(planned=True, recovering=True, progress=TrainingProgress(2))
     assert not statuses.differ_in_progress_only(at[0], describe(stopped, Memory()))
 
 

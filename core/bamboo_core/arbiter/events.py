@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.evidence import Patience
@@ -16,7 +17,6 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import PlanRequest, PlanResult
 from bamboo_core.protocol.messages import (
     AgentMessage,
-    CommitRecord,
     Hello,
     Manifest,
     OperatorMessage,
@@ -228,9 +228,7 @@ class ArbiterStatus:
     ready: tuple[AgentId, ...]
     standby: tuple[AgentId, ...]
     leaving: tuple[AgentId, ...]
-    committed: CommitRecord | None
-    validation_loss: float | None
-    step_s: float
+    progress: TrainingProgress
     checkpoint: Manifest | None
     copies: dict[int, int] = field(default_factory=dict)
     outcome: Outcome | None = None

@@ -1,39 +1,42 @@
-"""How far the training has come, as the members tell it: informative, never decisive."""
+"""How far the training has come, as the members report it: informative, never decisive."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.protocol.messages import CommitRecord, Progress
+from bamboo_core.protocol.messages import Progress
 
 
 @dataclass
 class Ledger:
-    """committed: newest commit told in this attempt; step_s: duration of the last step."""
+    """What members have reported in this attempt."""
 
     steps: int
-    committed: CommitRecord | None = None
-    validation_loss: float | None = None
-    step_s: float = 0.0
+    progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     progress_at: float = -inf
 
-    def learn(self, progress: Progress, now: float) -> bool:
-        """Whether a new commit was told (the epilogue's own, of step ``steps``, is none)."""
-        commit = progress.commit
+    def learn(self, report: Progress, now: float) -> bool:
+        """True: a new commit (that of step ``steps``, the epilogue, does not count)."""
+        commit, known = report.commit, self.progress
         if commit.validation_loss is not None:
-            self.validation_loss = commit.validation_loss
-        if progress.step_s:
-            self.step_s = progress.step_s
-        newest = self.committed.step if self.committed is not None else -1
-        if not newest < commit.step < self.steps:
-            return False
-        self.committed, self.progress_at = commit, now
-        return True
+            known = replace(known, validation_loss=commit.validation_loss)
+        if report.step_s:
+            known = replace(known, step_s=report.step_s)
+        is_new = known.committed < commit.step < self.steps
+        if is_new:
+            known = replace(known, committed=commit.step, loss=commit.loss)
+            self.progress_at = now
+        self.progress = known
+        return is_new
+
+    def forget_commit(self) -> None:
+        """The reported commit is lost: a restore has undone it, or only lost agents knew it."""
+        self.progress = replace(self.progress, committed=-1, loss=None)
 
     def newest(self, durable: Durable) -> int:
-        """Newest commit of the attempt that is known, by word or by a file after it; -1: none."""
-        told = self.committed.step if self.committed is not None else -1
+        """Newest known commit of the attempt, reported or implied by a checkpoint; -1: none."""
         files = (m.step - 1 for m in durable.manifests if m.attempt == durable.attempt)
-        return max(told, durable.committed, *files)
+        return max(self.progress.committed, durable.committed, *files)

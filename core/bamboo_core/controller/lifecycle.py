@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
@@ -74,9 +75,7 @@ class JobStatus:
     epoch: int = 0
     attempt: int = 0
     steps: int = 0
-    committed: int = -1
-    loss: float | None = None
-    validation_loss: float | None = None
+    progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     samples_per_s: float = 0.0
     checkpoint_step: int = -1
     checkpoint_path: str = ""
@@ -139,10 +138,8 @@ def describe(
         epoch=training.epoch,
         attempt=training.attempt,
         steps=spec.training.steps,
-        committed=training.committed,
-        loss=training.loss,
-        validation_loss=training.validation_loss,
-        samples_per_s=training.samples_per_s if _is_training(seen) else 0.0,
+        progress=training.progress,
+        samples_per_s=_samples_per_s(seen),
         checkpoint_step=training.checkpoint_step,
         checkpoint_path=training.checkpoint_path,
         checkpoint_error=training.checkpoint_error,
@@ -207,6 +204,11 @@ def _is_training(seen: _Seen) -> bool:
     return seen.training.planned and not resting
 
 
+def _samples_per_s(seen: _Seen) -> float:
+    batch = seen.spec.training.global_batch_size
+    return seen.training.progress.samples_per_s(batch) if _is_training(seen) else 0.0
+
+
 def _accepted(seen: _Seen) -> Condition:
     return Condition(Type.ACCEPTED, True, Reason.SPEC_RESOLVED, "the spec is usable")
 
@@ -257,7 +259,7 @@ def _running(seen: _Seen) -> Condition:
     if seen.spec.suspend:
         return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
     if _is_training(seen):
-        step = training.committed + 1
+        step = training.progress.committed + 1
         text = f"step {step} of {seen.spec.training.steps}, plan {training.epoch}"
         return Condition(kind, True, Reason.TRAINING_STEP, text)
     connected = len(training.connected)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.model.ids import AgentId
 
 
@@ -155,10 +156,7 @@ class TrainingView:
     dismissed: frozenset[AgentId] = frozenset()
     departing: frozenset[AgentId] = frozenset()
     copies: tuple[int, ...] = ()
-    committed: int = -1
-    loss: float | None = None
-    validation_loss: float | None = None
-    samples_per_s: float = 0.0
+    progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     checkpoint_step: int = -1
     checkpoint_path: str = ""
     checkpoint_error: str = ""

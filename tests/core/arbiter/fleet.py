@@ -25,12 +25,13 @@ from bamboo_core.arbiter import durable as facts
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
 from bamboo_core.protocol.messages import (
     CommitRecord,
+    Continuation,
     Directive,
     Fingerprint,
     Heartbeat,
@@ -154,9 +155,9 @@ class Fleet:
                     self.wire.append((AgentId(""), a.Persisted(version)))
             case a.ComputePlan(id, request):
                 self.requests.append(request)
-                result = planner.compute(request)
-                self.plans.append(result)
-                self.wire.append((AgentId(""), a.Planned(id, result)))
+                for result in planner.compute(request):
+                    self.plans.append(result)
+                    self.wire.append((AgentId(""), a.Planned(id, result)))
             case a.Send(agent, message):
                 self.wire.append((agent, message))
             case a.Record():
@@ -239,6 +240,8 @@ class Fleet:
                 self.act(agent, executor.stop(message))
             case Directive():
                 self.act(agent, executor.install(message))
+            case Continuation():
+                self.act(agent, executor.proceed(message))
             case Release(code):
                 agent.released = code
                 del self.agents[agent.name]
@@ -258,7 +261,7 @@ class Fleet:
         self.act(agent, agent.executor.done(commit))
         if instruction.op is Op.SAVE and not (self.hold_files and agent.name == "a1"):
             for layer in range(instruction.lo, instruction.hi):
-                item = Item(Kind.FILE, instruction.step, layer, layer + 1)
+                item = Item.file(instruction.step, layer)
                 self.act(agent, agent.executor.saved(item))
 
     def act(self, agent: Agent, effects: list[x.Effect]) -> None:
@@ -287,5 +290,4 @@ def running(pipelines: int = 1, stages: int = 3, **options: object) -> Fleet:
 
 
 def committed(fleet: Fleet, step: int) -> bool:
-    newest = fleet.arbiter.status().committed
-    return newest is not None and newest.step >= step
+    return fleet.arbiter.status().progress.committed >= step

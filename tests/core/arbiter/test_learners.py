@@ -39,8 +39,7 @@ def is_running(fleet: Fleet) -> bool:
 
 
 def newest(fleet: Fleet) -> int:
-    commit = fleet.arbiter.status().committed
-    return commit.step if commit is not None else -1
+    return fleet.arbiter.status().progress.committed
 
 
 def plan(fleet: Fleet) -> Plan:
@@ -64,8 +63,10 @@ def test_nobody_waits_for_a_newcomer_that_learns() -> None:
     assert N1 in plan(fleet).members
     assert N1 not in plan(fleet).live
     decision = next(p for p in reversed(fleet.plans) if isinstance(p, requests.Decision))
+    rest = next(p for p in reversed(fleet.plans) if isinstance(p, requests.Continuations))
     for agent, directive in decision.directives.items():
-        for program in (directive.resume, directive.steady, directive.final):
+        continuation = rest.directives[agent]
+        for program in (directive.resume, continuation.steady, continuation.final):
             assert not any(x.op is Op.RECV and x.peer == N1 for x in program), agent
             assert not any(N1 in x.agents for x in program if x.op is Op.COMMIT), agent
 

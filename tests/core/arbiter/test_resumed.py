@@ -40,7 +40,6 @@ def test_a_commit_that_was_under_way_ends_no_pause() -> None:
     told = len(resumptions(fleet))
     fleet.kill("a1")
     assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
-    newest = fleet.arbiter.status().committed
-    assert newest is not None
-    fleet.receive(AgentId("a0"), Progress(CommitRecord(newest.step + 1)))
+    newest = fleet.arbiter.status().progress.committed
+    fleet.receive(AgentId("a0"), Progress(CommitRecord(newest + 1)))
     assert len(resumptions(fleet)) == told

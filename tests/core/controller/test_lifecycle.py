@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
@@ -28,7 +29,13 @@ from .builders import JOB, nodes, pod, spec
 PODS = (pod(0, 0), pod(0, 1, zone="b"))
 AGENTS = frozenset(AgentId(p.name) for p in PODS)
 TRAINING = TrainingView(
-    epoch=4, planned=True, pipelines=1, connected=AGENTS, members=AGENTS, committed=6, copies=(2, 2)
+    epoch=4,
+    planned=True,
+    pipelines=1,
+    connected=AGENTS,
+    members=AGENTS,
+    progress=TrainingProgress(6),
+    copies=(2, 2),
 )
 
 
@@ -62,9 +69,27 @@ def condition(found: JobStatus, kind: ConditionType) -> Condition:
         (PODS, TrainingView(), Memory(), False, JobPhase.STARTING),
         (PODS, TRAINING, Memory(), False, JobPhase.RUNNING),
         (PODS, TrainingView(planned=True, recovering=True), Memory(), False, JobPhase.RECOVERING),
-        (PODS, TrainingView(committed=3), Memory(trained=True), False, JobPhase.RECOVERING),
-        (PODS, TrainingView(committed=3, attempt=1), Memory(), False, JobPhase.STARTING),
-        ((), TrainingView(committed=3, attempt=1), Memory(), False, JobPhase.PENDING),
+        (
+            PODS,
+            TrainingView(progress=TrainingProgress(3)),
+            Memory(trained=True),
+            False,
+            JobPhase.RECOVERING,
+        ),
+        (
+            PODS,
+            TrainingView(progress=TrainingProgress(3), attempt=1),
+            Memory(),
+            False,
+            JobPhase.STARTING,
+        ),
+        (
+            (),
+            TrainingView(progress=TrainingProgress(3), attempt=1),
+            Memory(),
+            False,
+            JobPhase.PENDING,
+        ),
         (PODS, TRAINING, Memory(), True, JobPhase.SUSPENDING),
         ((), TrainingView(outcome=Outcome.SUSPENDED), Memory(), True, JobPhase.SUSPENDED),
         (PODS, TRAINING, Memory(terminal=Outcome.COMPLETE), False, JobPhase.COMPLETE),
@@ -222,10 +247,12 @@ def test_recovering() -> None:
     kind = ConditionType.RECOVERING
     stopped = TrainingView(planned=True, recovering=True, detail="x is lost")
     assert condition(status(training=stopped), kind).message == "x is lost"
-    waiting = status(training=TrainingView(committed=1), memory=Memory(trained=True))
+    waiting = status(
+        training=TrainingView(progress=TrainingProgress(1)), memory=Memory(trained=True)
+    )
     assert condition(waiting, kind).reason == Reason.WAITING_FOR_CAPACITY
     assert not condition(status(training=TRAINING), kind).status
-    resumed = status(training=TrainingView(committed=1, attempt=1))
+    resumed = status(training=TrainingView(progress=TrainingProgress(1), attempt=1))
     assert condition(resumed, kind).reason == Reason.IDLE
 
 
