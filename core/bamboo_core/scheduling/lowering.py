@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from bamboo_core.graph.tasks import TaskId, Transfer
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op, Program
-from bamboo_core.scheduling.wiring import Wiring
+from bamboo_core.scheduling.indexed_graph import Wiring
 
 _SEND, _RECV = Op.SEND, Op.RECV
 _new = tuple.__new__  # a fifth of the time, for two of three instructions of a big grid

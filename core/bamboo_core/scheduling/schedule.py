@@ -19,7 +19,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.scheduling.costs import Costs as Costs
 from bamboo_core.scheduling.lowering import Emission
-from bamboo_core.scheduling.wiring import Wiring
+from bamboo_core.scheduling.indexed_graph import Wiring
 from bamboo_core.scheduling.workmap import pipeline_of
 
 
