@@ -284,8 +284,6 @@ def _directive(x: Any, at: str) -> m.Directive:
         target=_count(x, "target", at),
         last=_count(x, "last", at, x.target),
         resume=_program(x, "resume", at),
-        steady=_program(x, "steady", at),
-        final=_program(x, "final", at),
         wanted=_ranges(x.wanted, f"{at}.wanted"),
         batch=_batch(x, at),
         coordinator=_agent(x, at, "coordinator"),
@@ -293,6 +291,18 @@ def _directive(x: Any, at: str) -> m.Directive:
         peers=_peers(x.peers, f"{at}.peers"),
         key=x.key,
         manifest=manifest,
+        plan_hash=x.plan_hash,
+        has_continuation=x.has_continuation,
+    )
+
+
+def _continuation(x: Any, at: str) -> m.Continuation:
+    return m.Continuation(
+        fence=_fence(x, at),
+        plan_hash=x.plan_hash,
+        steady=_program(x, "steady", at),
+        final=_program(x, "final", at),
+        peers=_peers(x.peers, f"{at}.peers"),
     )
 
 
@@ -308,6 +318,7 @@ _OPERATOR: dict[str, Callable[[Any, str], Any]] = {
     "welcome": _welcome,
     "stop": _stop,
     "directive": _directive,
+    "continuation": _continuation,
     "release": _release,
     "reconnect": _reconnect,
 }

@@ -256,8 +256,8 @@ def _directive(x: m.Directive) -> _Pair:
         target=x.target,
         last=x.last,
         resume=to_text(x.resume),
-        steady=to_text(x.steady),
-        final=to_text(x.final),
+        plan_hash=x.plan_hash,
+        has_continuation=x.has_continuation,
         wanted=_ranges(x.wanted),
         peers=_peers(x.peers),
         key=x.key,
@@ -265,6 +265,16 @@ def _directive(x: m.Directive) -> _Pair:
         voters=",".join(x.voters),
         batch=_batch(x.batch),
         coordinator=x.coordinator,
+    )
+
+
+def _continuation(x: m.Continuation) -> _Pair:
+    return "continuation", pb.Continuation(
+        fence=fence(x.fence),
+        plan_hash=x.plan_hash,
+        steady=to_text(x.steady),
+        final=to_text(x.final),
+        peers=_peers(x.peers),
     )
 
 
@@ -280,6 +290,7 @@ _OPERATOR: dict[type, Callable[[Any], _Pair]] = {
     m.Welcome: _welcome,
     m.Stop: _stop,
     m.Directive: _directive,
+    m.Continuation: _continuation,
     m.Release: _release,
     m.Reconnect: _reconnect,
 }

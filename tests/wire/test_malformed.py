@@ -17,9 +17,7 @@ from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, encode
 from bamboo_wire.errors import WireError
 
-DIRECTIVE = m.Directive(
-    Fence(1, 2, 3), 4, 9, (), (), (), ((0, 2),), BatchShape(4, 1, 2), AgentId("a-0")
-)
+DIRECTIVE = m.Directive(Fence(1, 2, 3), 4, 9, (), ((0, 2),), BatchShape(4, 1, 2), AgentId("a-0"))
 REPORT = m.AgentReport(Fence(1), Fence(1), {0: 3}, frozenset(), (m.CommitRecord(2),))
 
 
@@ -47,8 +45,6 @@ def test_what_is_changed_here_is_well_formed_otherwise() -> None:
         (lambda d: setattr(d, "target", -1), "directive.target"),
         (lambda d: setattr(d, "last", 3), "directive.last"),
         (lambda d: setattr(d, "resume", "JUMP"), "directive.resume"),
-        (lambda d: setattr(d, "steady", "F[0:2] m0 rubbish"), "directive.steady"),
-        (lambda d: setattr(d, "final", "SEND (rubbish[1] m0) >a-0"), "directive.final"),
         (lambda d: d.wanted.add(lo=2, hi=2), "directive.wanted[1]"),
         (lambda d: d.ClearField("batch"), "directive.batch"),
         (lambda d: setattr(d.batch, "chunks", 3), "directive.batch"),
@@ -63,6 +59,23 @@ def test_a_bad_directive(change: Callable[[Any], object], field: str) -> None:
         decode.operator_message(directive(change))
     assert caught.value.field == field
     assert str(caught.value).startswith(field + ": ")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        (lambda c: c.ClearField("fence"), "continuation.fence"),
+        (lambda c: setattr(c, "steady", "F[0:2] m0 rubbish"), "continuation.steady"),
+        (lambda c: setattr(c, "final", "SEND (rubbish[1] m0) >a-0"), "continuation.final"),
+        (lambda c: c.peers.add(), "continuation.peers[0].agent"),
+    ],
+)
+def test_a_bad_continuation(change: Callable[[Any], object], field: str) -> None:
+    message = encode.operator_message(m.Continuation(Fence(1, 2, 3), "hash", (), ()))
+    change(message.continuation)
+    with pytest.raises(WireError) as caught:
+        decode.operator_message(message)
+    assert caught.value.field == field
 
 
 @pytest.mark.parametrize(

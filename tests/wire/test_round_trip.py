@@ -114,8 +114,6 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.just(target),
             st.integers(target, 2**41),
             PROGRAM,
-            PROGRAM,
-            PROGRAM,
             st.lists(RANGE, max_size=3).map(tuple),
             BATCH,
             AGENT,
@@ -123,8 +121,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             PEERS,
             st.binary(max_size=8),
             st.none() | MANIFEST,
+            TEXT,
+            st.booleans(),
         )
     ),
+    m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS),
     m.Release: st.builds(m.Release, st.integers(0, 255), TEXT),
     m.Reconnect: st.builds(m.Reconnect, SECONDS),
 }
@@ -154,9 +155,10 @@ FULL: tuple[Any, ...] = (
     m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0),
     m.Stop(ONE, True),
     m.Directive(
-        ONE, 4, 9, LINE, LINE, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
-        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED,
+        ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
+        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True,
     ),
+    m.Continuation(ONE, "hash", LINE, LINE, (OTHER,)),
     m.Release(3, "Fenced"),
     m.Reconnect(2.5),
 )  # fmt: skip

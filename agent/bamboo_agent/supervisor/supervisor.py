@@ -28,6 +28,7 @@ from bamboo_core.protocol import supervisor as core
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    Continuation,
     Directive,
     Hello,
     Ready,
@@ -197,13 +198,15 @@ class Supervisor:
             case core.Exit():
                 self._decide(effect)
 
-    def _note(self, message: Stop | Directive) -> None:
+    def _note(self, message: Stop | Directive | Continuation) -> None:
         """What an agent is told, in its log: rare, and what people look for."""
         match message:
             case Stop():
                 log.info("stopped by %s", message.fence)
             case Directive():
                 log.info("plan %s from step %d", message.fence, message.target)
+            case Continuation():
+                log.info("programs of plan %s after its first step", message.fence)
 
     def _employ(self, welcome: Welcome) -> None:
         """The worker has been started long ago, so that it could import torch meanwhile."""

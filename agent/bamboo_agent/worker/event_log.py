@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.executor import Drop, Effect, Executor, Run, Say, StepEnded, Transmit
-from bamboo_core.protocol.messages import CommitRecord, Directive, Stop
+from bamboo_core.protocol.messages import CommitRecord, Continuation, Directive, Stop
 from bamboo_wire import encode
 
 VARIABLE = "BAMBOO_EVENT_LOG"
@@ -51,6 +51,10 @@ class LoggedExecutor:
     def install(self, directive: Directive) -> list[Effect]:
         """See :meth:`Executor.install`."""
         return self._log({"install": _packed(directive)}, self._executor.install(directive))
+
+    def proceed(self, continuation: Continuation) -> list[Effect]:
+        """See :meth:`Executor.proceed`."""
+        return self._log({"proceed": _packed(continuation)}, self._executor.proceed(continuation))
 
     def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None) -> list[Effect]:
         """See :meth:`Executor.arrive`."""
@@ -87,7 +91,7 @@ class LoggedExecutor:
         return effects
 
 
-def _packed(message: Stop | Directive) -> str:
+def _packed(message: Stop | Directive | Continuation) -> str:
     return base64.b64encode(encode.to_worker(message).SerializeToString()).decode()
 
 

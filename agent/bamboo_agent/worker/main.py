@@ -40,6 +40,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
+    Continuation,
     Directive,
     Failure,
     Fingerprint,
@@ -239,6 +240,8 @@ class _Process:
             self._worker.stop(message)
         elif isinstance(message, Directive):
             self._worker.install(message)
+        elif isinstance(message, Continuation):
+            self._worker.proceed(message)
 
     def _say(self, message: AgentMessage) -> None:
         self._pipe.send(encode.from_worker(message).SerializeToString())

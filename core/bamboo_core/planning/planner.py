@@ -14,7 +14,7 @@ from math import inf
 
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Goals, Holdings, Infeasible, Periodic, TaskGraph
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Op, Program
@@ -97,7 +97,7 @@ class _Planning:
         planned = -1 if request.is_full else request.target - 1
         self._spared: Collection[int] = ()  # layers of which copies live, whatever is lost
         if self._committed < planned and not self._can_repeat(planned):
-            self._spared = self._facts.sources if self._committed == planned - 1 else ()
+            self._spared = self._index.sources if self._committed == planned - 1 else ()
             self._go_on_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
@@ -108,19 +108,19 @@ class _Planning:
         self._committed = committed
         self._target = min(committed + 1, self._steps)
         self._files = next((m for m in self._request.manifests if m.step == self._target), None)
-        self._facts = self._read(self._holdings, frozenset())
+        self._index = self._read(self._holdings, frozenset())
 
     def _can_repeat(self, planned: int) -> bool:
         """Whether the commit from which the plan in force began, and of which only the dead knew,
         can be made again by those who voted for it."""
-        kept = self._facts.sources
+        kept = self._index.sources
         is_whole = self._files is not None or all(x in kept for x in range(self._request.layers))
         return self._committed == planned - 1 and bool(kept) and is_whole
 
     def _read(
         self, holdings: Mapping[AgentId, Holdings], short_notice: Collection[AgentId]
     ) -> Facts:
-        return Facts(
+        return HoldingsIndex(
             holdings,
             batch=self._request.batch,
             target=self._target,
@@ -170,7 +170,7 @@ class _Planning:
         if request.is_full or request.has_voter:
             return
         newest = max((m.step for m in request.manifests), default=0)
-        kept = {*self._facts.sources, *self._spared} if newest <= self._target else ()
+        kept = {*self._index.sources, *self._spared} if newest <= self._target else ()
         lost = tuple(x for x in range(request.layers) if x not in kept)
         if lost:
             raise _NoPlanError(Fatal(lost, max(self._committed, newest - 1)))
@@ -213,7 +213,7 @@ class _Planning:
                 agent,
                 request.participants[agent].zone,
                 held=tuple(
-                    sum(x in self._facts.have[agent] for x in range(lo, hi)) for lo, hi in cut
+                    sum(x in self._index.have[agent] for x in range(lo, hi)) for lo, hi in cut
                 ),
             )
             for agent in staying
@@ -244,7 +244,7 @@ class _Planning:
 
     def _lacking_bytes(self, agent: AgentId, ranges: Collection[Range]) -> float:
         """Weights and optimizer state that would have to be sent; -inf if nothing is lacking."""
-        lacking = set(layers_of(ranges)) - self._facts.have[agent].keys()
+        lacking = set(layers_of(ranges)) - self._index.have[agent].keys()
         if not lacking:
             return -inf
         costs = self._request.costs
@@ -252,7 +252,7 @@ class _Planning:
 
     def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
         """Whether those who are seated hold every layer."""
-        held = {x for a in _live(seats) for x in self._facts.have[a]}
+        held = {x for a in _live(seats) for x in self._index.have[a]}
         return held >= set(range(self._request.layers))
 
     def _num_pipelines(self, staying: Collection[AgentId]) -> int:
@@ -284,14 +284,14 @@ class _Planning:
 
     def _is_useful(self, agent: AgentId) -> bool:
         """It holds something of the target step's."""
-        kept = self._facts.held[agent]
-        return bool(self._facts.have[agent]) or any(i.step >= 0 for i in kept)
+        kept = self._index.held[agent]
+        return bool(self._index.have[agent]) or any(i.step >= 0 for i in kept)
 
     def _plan(self, team: _Team) -> Plan:
         request, cut = self._request, self._cut()
         members = {*team.live, *team.leaving, *team.learners}
         self._holdings = {a: h for a, h in self._holdings.items() if a in members}
-        self._facts = self._read(self._holdings, (*team.short_notice, *team.learners))
+        self._index = self._read(self._holdings, (*team.short_notice, *team.learners))
         return Plan(
             fence=request.fence,
             pipelines=team.pipelines,
@@ -316,7 +316,7 @@ class _Planning:
             cut=self._cut(),
             live=live,
             mode=self._spec.redundancy,
-            holders=self._facts.sources,
+            holders=self._index.sources,
         )
 
     # ------------------------------------------------------------ programs
@@ -344,8 +344,8 @@ class _Planning:
             )
             held = {
                 a: [
-                    *self._facts.held[a],
-                    *(Item.ver(v, x) for x, v in self._facts.have[a].items()),
+                    *self._index.held[a],
+                    *(Item.ver(v, x) for x, v in self._index.have[a].items()),
                 ]
                 for a in plan.members
             }
@@ -356,7 +356,7 @@ class _Planning:
 
     def _is_disturbed(self, plan: Plan) -> bool:
         """Whether the target step is not simply run from its beginning by everyone."""
-        begun = any(i.step == 0 for held in self._facts.held.values() for i in held)
+        begun = any(i.step == 0 for held in self._index.held.values() for i in held)
         return bool(plan.holes or plan.leaving or begun)
 
     def _step_seats(self, plan: Plan) -> tuple[Pipeline, ...]:
@@ -377,7 +377,7 @@ class _Planning:
         gets the rest for this step.
         """
         need = {a: set(layers_of(r)) for a, r in plan.wants.items()}
-        have = {a: self._facts.have[a].keys() for a in plan.computing}
+        have = {a: self._index.have[a].keys() for a in plan.computing}
         holders = []
         for lo, hi in plan.step_cut:
             stage = set(range(lo, hi))
@@ -408,7 +408,7 @@ class _Planning:
                 policy=self._spec.recovery,
                 weight=weight,
             )
-        left = remaining(self._facts, batch=batch, cut=cut, holders=holders, costs=self._costs)
+        left = remaining(self._index, batch=batch, cut=cut, holders=holders, costs=self._costs)
         return workmap.assign(
             batch=batch,
             seats=seats,

@@ -9,7 +9,13 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Cut, Pipeline, Plan
-from bamboo_core.protocol.messages import AgentReport, Directive, LayerCost, Manifest
+from bamboo_core.protocol.messages import (
+    AgentReport,
+    Continuation,
+    Directive,
+    LayerCost,
+    Manifest,
+)
 
 
 @dataclass(frozen=True)
@@ -64,18 +70,22 @@ class PlanRequest:
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan with everyone's directive.
-
-    committed: newest commit in any report, or the base; tasks: compute tasks that were missing;
-    copies, loads: layers that move between agents and from files.
-    """
+    """A plan with everyone's directive. :class:`Continuations` follow unless it ends with its
+    target step."""
 
     plan: Plan
     directives: dict[AgentId, Directive]
-    committed: int
-    tasks: int
-    copies: int
-    loads: int
+    committed: int  # newest commit in any report, or the base
+    tasks: int  # compute tasks that were missing
+    copies: int  # layers that move between agents
+    loads: int  # layers that are read from files
+
+
+@dataclass(frozen=True)
+class Continuations:
+    """Programs of the plan's later steps, for each of its members."""
+
+    directives: dict[AgentId, Continuation]
 
 
 @dataclass(frozen=True)
@@ -100,4 +110,4 @@ class PlannerFault:
     message: str
 
 
-PlanResult = Decision | Fatal | Unplaceable | PlannerFault
+PlanResult = Decision | Continuations | Fatal | Unplaceable | PlannerFault

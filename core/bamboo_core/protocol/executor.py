@@ -26,7 +26,15 @@ from bamboo_core.protocol.effects import Run as Run
 from bamboo_core.protocol.effects import Say as Say
 from bamboo_core.protocol.effects import StepEnded as StepEnded
 from bamboo_core.protocol.effects import Transmit as Transmit
-from bamboo_core.protocol.messages import AgentReport, CommitRecord, Directive, Finished, Left, Stop
+from bamboo_core.protocol.messages import (
+    AgentReport,
+    CommitRecord,
+    Continuation,
+    Directive,
+    Finished,
+    Left,
+    Stop,
+)
 
 
 @dataclass
@@ -41,6 +49,7 @@ class Executor:
     fence: Fence = field(default_factory=Fence)
     installed: Fence = field(default_factory=Fence)
     directive: Directive | None = None
+    continuation: Continuation | None = None
     step: int = 0
     at: int = 0
     ended: int = -1
@@ -84,11 +93,29 @@ class Executor:
         """Programs of the adopted fence; any other directive is ignored."""
         if directive.fence != self.fence or self.installed == self.fence or self._running:
             return []
-        self.installed, self.directive = directive.fence, directive
+        self.installed, self.directive, self.continuation = directive.fence, directive, None
         self._enter(directive.target, directive.resume)
         # a newcomer owes no END of steps before the one that the plan resumes, and nobody who
         # was only told so can have ended that one
         self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
+        return self._advance()
+
+    def takes(self, continuation: Continuation) -> bool:
+        """Whether this is the missing rest of the installed plan."""
+        directive = self.directive
+        return (
+            directive is not None
+            and directive.has_continuation
+            and self.continuation is None
+            and continuation.fence == self.fence == self.installed
+            and continuation.plan_hash == directive.plan_hash
+        )
+
+    def proceed(self, continuation: Continuation) -> list[Effect]:
+        """The rest of the plan; it is kept until ``resume`` has ended. Any other is ignored."""
+        if not self.takes(continuation):
+            return []
+        self.continuation = continuation
         return self._advance()
 
     def accepts(self, item: Item, fence: Fence) -> bool:
@@ -163,7 +190,7 @@ class Executor:
     def _wipe(self) -> list[Effect]:
         """A new attempt: nothing of the old one counts."""
         items = [*self.held, *self._saving]
-        items += [Item(Kind.VER, v, x, x + 1) for x, v in sorted(self.versions.items())]
+        items += [Item.ver(v, x) for x, v in sorted(self.versions.items())]
         self.versions.clear()
         self.commits.clear()
         self._saving.clear()
@@ -272,8 +299,11 @@ class Executor:
                 self._over = True
                 effects.append(Say(Finished(self.fence)))
             return False
-        last = self.step + 1 == directive.last
-        self._enter(self.step + 1, directive.final if last else directive.steady)
+        rest = self.continuation
+        if rest is None:  # it is being computed: keep everything and wait
+            return False
+        is_last = self.step + 1 == directive.last
+        self._enter(self.step + 1, rest.final if is_last else rest.steady)
         return True
 
     def _are_files_due(self) -> bool:
@@ -302,7 +332,7 @@ class Executor:
         self.held.update(dict.fromkeys(task.items_made, False))
         instruction = task.instruction
         if instruction.op is Op.VOTE:
-            self.held[Item(Kind.VOTE, instruction.step, agent=self.agent)] = False
+            self.held[Item.vote(instruction.step, self.agent)] = False
         elif instruction.op is Op.COMMIT:
             effects += self._committed(instruction, commit)
         return effects
@@ -317,7 +347,7 @@ class Executor:
 
     def _learn(self, commit: CommitRecord) -> None:
         self.commits[commit.step] = commit
-        self.held.setdefault(Item(Kind.COMMIT, commit.step), True)
+        self.held.setdefault(Item.commit(commit.step), True)
 
     def _end(self, step: int) -> list[Effect]:
         """Free what the step retained; unwanted layers go one step after the plan's entry."""
@@ -328,7 +358,7 @@ class Executor:
         if step > directive.target:
             wanted = {x for lo, hi in directive.wanted for x in range(lo, hi)}
             for layer in sorted(set(self.versions) - wanted):
-                gone.append(Item(Kind.VER, self.versions.pop(layer), layer, layer + 1))
+                gone.append(Item.ver(self.versions.pop(layer), layer))
         effects: list[Effect] = [StepEnded(self.commits[step])]
         for old in [k for k in self.commits if k < step]:
             del self.commits[old]
@@ -352,4 +382,4 @@ _OWN = frozenset({Op.SEND, Op.RECV, Op.END})
 
 
 def _files(save: Instruction) -> list[Item]:
-    return [Item(Kind.FILE, save.step, x, x + 1) for x in range(save.lo, save.hi)]
+    return [Item.file(save.step, x) for x in range(save.lo, save.hi)]

@@ -243,26 +243,38 @@ class Peer:
 
 @dataclass(frozen=True)
 class Directive:
-    """A plan as one agent sees it.
+    """The urgent part of a plan as one agent sees it: what is missing of the target step.
 
-    target: step of ``resume``, run once; then ``steady`` for target+1 .. last-1; then ``final``
-    as step ``last`` (validation and last checkpoint only). If target == last, ``resume`` is it.
-    wanted: layers to hold from step target+1 on. manifest: what LOAD reads.
+    A :class:`Continuation` follows, unless the plan ends with its target step.
     """
 
     fence: Fence
-    target: int
-    last: int
+    target: int  # step of ``resume``, which runs once
+    last: int  # the plan's last step; if it is the target, ``resume`` is the whole program
     resume: Program
-    steady: Program
-    final: Program
-    wanted: tuple[Range, ...]
+    wanted: tuple[Range, ...]  # layers to hold from step target+1 on
     batch: BatchShape
     coordinator: AgentId
     voters: tuple[AgentId, ...] = ()
     peers: tuple[Peer, ...] = ()
-    key: bytes = b""
-    manifest: Manifest | None = None
+    key: bytes = b""  # this agent's own
+    manifest: Manifest | None = None  # what LOAD reads
+    plan_hash: str = ""  # equal for all agents and for both parts of one plan
+    has_continuation: bool = False
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """The rest of a plan. It belongs to the Directive of the same fence and plan hash.
+
+    An agent that has run ``resume`` without it keeps its state and waits.
+    """
+
+    fence: Fence
+    plan_hash: str
+    steady: Program  # for the steps target+1 .. last-1
+    final: Program  # for step ``last``: validation and last checkpoint only
+    peers: tuple[Peer, ...] = ()  # of all three programs: replaces the Directive's
 
 
 @dataclass(frozen=True)
@@ -280,4 +292,4 @@ class Reconnect:
     after_s: float
 
 
-OperatorMessage = Welcome | Stop | Directive | Release | Reconnect
+OperatorMessage = Welcome | Stop | Directive | Continuation | Release | Reconnect

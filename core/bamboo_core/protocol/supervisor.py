@@ -24,6 +24,7 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     BadCheckpoint,
     Cause,
+    Continuation,
     Directive,
     Failure,
     Finished,
@@ -162,7 +163,7 @@ class SpawnWorker:
 class ToWorker:
     """Pass on to the worker."""
 
-    message: Stop | Directive
+    message: Stop | Directive | Continuation
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ class Member:
     is_over: bool = False
     _is_open: bool = False
     _is_welcome: bool = False
+    _directive: Directive | None = None  # waits for its continuation
     _worker: _Worker = _Worker.NONE
     _ready: Ready | None = None
     _end: Finished | Left | None = None
@@ -286,6 +288,8 @@ class Member:
                 return self._stopped(message, now)
             case Directive():
                 return self._directed(message, now)
+            case Continuation():
+                return self._continued(message, now)
             case Release(code, reason):
                 return self._exit(code, reason)
             case Reconnect(after_s):
@@ -340,15 +344,35 @@ class Member:
         if directive.fence != self.fence or self.installed == self.fence:
             return []
         self.installed, self._overdue_at = self.fence, None
+        self._directive = directive if directive.has_continuation else None
         self._progress_at = now
         self._is_loading = any(x.op in (Op.INIT, Op.LOAD) for x in directive.resume)
         return [ToWorker(directive), *self._watch(directive.peers, directive.key, now)]
 
+    def _continued(self, rest: Continuation, now: float) -> list[Effect]:
+        """The second part of the plan: once, and of no other plan."""
+        first = self._directive
+        if first is None or self.installed != self.fence:
+            return []
+        if (rest.fence, rest.plan_hash) != (first.fence, first.plan_hash):
+            return []
+        self._directive = None
+        self._progress_at = now
+        return [ToWorker(rest), *self._connect(rest.peers, first.key, now)]
+
     def _watch(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
-        """Peers of the new plan; whoever was suspected gets a fresh start, since it is in it."""
-        grace = now + self.timing.connect_s - self.timing.silence_s
-        self._heard = {p.agent: grace for p in peers if p.agent != self.identity.agent}
+        """Peers of the new plan. All get a fresh start: the plan has no lost agent."""
+        self._heard.clear()
         self._suspected.clear()
+        return self._connect(peers, key, now)
+
+    def _connect(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
+        """Liveness sockets to exactly these peers; new ones have time to connect."""
+        grace = now + self.timing.connect_s - self.timing.silence_s
+        heard = self._heard
+        self._heard = {
+            p.agent: heard.get(p.agent, grace) for p in peers if p.agent != self.identity.agent
+        }
         return [ConnectLiveness(peers, key)]
 
     # ------------------------------------------------------------ worker

@@ -297,13 +297,13 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "steady", "final", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     RESUME_FIELD_NUMBER: _ClassVar[int]
-    STEADY_FIELD_NUMBER: _ClassVar[int]
-    FINAL_FIELD_NUMBER: _ClassVar[int]
+    PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
+    HAS_CONTINUATION_FIELD_NUMBER: _ClassVar[int]
     WANTED_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -315,8 +315,8 @@ class Directive(_message.Message):
     target: int
     last: int
     resume: str
-    steady: str
-    final: str
+    plan_hash: str
+    has_continuation: bool
     wanted: _containers.RepeatedCompositeFieldContainer[Range]
     peers: _containers.RepeatedCompositeFieldContainer[Peer]
     key: bytes
@@ -324,7 +324,21 @@ class Directive(_message.Message):
     voters: str
     batch: BatchShape
     coordinator: str
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., steady: _Optional[str] = ..., final: _Optional[str] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[str] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[str] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+
+class Continuation(_message.Message):
+    __slots__ = ("fence", "plan_hash", "steady", "final", "peers")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
+    STEADY_FIELD_NUMBER: _ClassVar[int]
+    FINAL_FIELD_NUMBER: _ClassVar[int]
+    PEERS_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    plan_hash: str
+    steady: str
+    final: str
+    peers: _containers.RepeatedCompositeFieldContainer[Peer]
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., plan_hash: _Optional[str] = ..., steady: _Optional[str] = ..., final: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("lo", "hi")
@@ -359,18 +373,20 @@ class Reconnect(_message.Message):
     def __init__(self, after_ms: _Optional[int] = ...) -> None: ...
 
 class OperatorMessage(_message.Message):
-    __slots__ = ("welcome", "stop", "directive", "release", "reconnect")
+    __slots__ = ("welcome", "stop", "directive", "release", "reconnect", "continuation")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     DIRECTIVE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
     RECONNECT_FIELD_NUMBER: _ClassVar[int]
+    CONTINUATION_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     stop: Stop
     directive: Directive
     release: Release
     reconnect: Reconnect
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., directive: _Optional[_Union[Directive, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reconnect: _Optional[_Union[Reconnect, _Mapping]] = ...) -> None: ...
+    continuation: Continuation
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., directive: _Optional[_Union[Directive, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reconnect: _Optional[_Union[Reconnect, _Mapping]] = ..., continuation: _Optional[_Union[Continuation, _Mapping]] = ...) -> None: ...
 
 class ToWorker(_message.Message):
     __slots__ = ("setup", "operator")

@@ -6,7 +6,7 @@ disturb each other's dropout.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -21,11 +21,11 @@ from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
     CommitRecord,
-    Directive,
     Finished,
     Progress,
     Stop,
 )
+from bamboo_sim.workers.plans import Decided
 
 CPU = torch.device("cpu")
 
@@ -67,10 +67,12 @@ class Fleet:
                 return found
             self.turn()
 
-    def install(self, directives: Mapping[AgentId, Directive]) -> None:
+    def install(self, decided: Decided) -> None:
         """Hand out a plan."""
-        for agent, directive in directives.items():
+        for agent, directive in decided.directives.items():
             self.workers[agent].install(directive)
+        for agent, continuation in decided.continuations.items():
+            self.workers[agent].proceed(continuation)
 
     def turn(self, but: Collection[AgentId] = ()) -> bool:
         """One turn of everyone; whether anything happened."""

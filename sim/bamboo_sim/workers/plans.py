@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import Decision, Participant, PlanRequest
-from bamboo_core.protocol.messages import AgentReport, LayerCost, Manifest, Peer
+from bamboo_core.planning.requests import Continuations, Decision, Participant, PlanRequest
+from bamboo_core.protocol.messages import (
+    AgentReport,
+    Continuation,
+    Directive,
+    LayerCost,
+    Manifest,
+    Peer,
+)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A plan with both parts of its programs."""
+
+    plan: Plan
+    directives: Mapping[AgentId, Directive]
+    continuations: Mapping[AgentId, Continuation]
 
 
 def grid_of(job: JobSpec, *, pipelines: int, stages: int) -> JobSpec:
@@ -36,7 +52,7 @@ def decide(
     validation_samples: int = 0,
     is_last: bool = False,
     costs: tuple[LayerCost, ...] = (),
-) -> Decision:
+) -> Decided:
     """What the operator would decide. AssertionError with the planner's verdict if there is none.
 
     before: the plan in force; is_last: suspend after the target step.
@@ -70,6 +86,7 @@ def decide(
         is_full=before is None,
         is_last=is_last,
     )
-    result = planner.compute(request)
+    result, *rest = planner.compute(request)
     assert isinstance(result, Decision), result
-    return result
+    continuations = next((x for x in rest if isinstance(x, Continuations)), Continuations({}))
+    return Decided(result.plan, result.directives, continuations.directives)

@@ -11,7 +11,7 @@ import secrets
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
@@ -21,7 +21,6 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
-    Directive,
     Finished,
     OperatorMessage,
     Peer,
@@ -31,6 +30,7 @@ from bamboo_core.protocol.messages import (
     Welcome,
 )
 from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_sim.workers.plans import Decided
 from bamboo_wire import decode, encode
 
 DEADLINE_S = 60.0
@@ -98,10 +98,12 @@ class ProcessFleet:
         self.wait(all_have_reported)
         return found
 
-    def install(self, directives: Mapping[AgentId, Directive]) -> None:
+    def install(self, decided: Decided) -> None:
         """Hand out a plan."""
-        for agent, directive in directives.items():
+        for agent, directive in decided.directives.items():
             self.tell(agent, directive)
+        for agent, continuation in decided.continuations.items():
+            self.tell(agent, continuation)
 
     def who_said(self, kind: type) -> set[AgentId]:
         return {agent for agent, message in self.said if isinstance(message, kind)}

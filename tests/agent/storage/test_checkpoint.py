@@ -169,7 +169,7 @@ def plan(fleet, fence, reports, *, grid, **more):
         validation_samples=fleet.validation_samples,
         **more,
     )
-    fleet.install(decision.directives)
+    fleet.install(decision)
     return decision.plan
 
 

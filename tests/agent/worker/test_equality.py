@@ -45,8 +45,8 @@ def run_fleet(job, *, pipelines, stages, batch, costs=()):
         validation_samples=fleet.validation_samples,
         costs=costs,
     )
-    assert any(x.op is Op.W for d in decision.directives.values() for x in d.steady) == bool(costs)
-    fleet.install(decision.directives)
+    assert any(x.op is Op.W for c in decision.continuations.values() for x in c.steady) == bool(costs)
+    fleet.install(decision)
     fleet.run_to_end(first)
     fleet.close()
     return fleet
@@ -99,7 +99,7 @@ def test_processes_over_tcp_equal_the_plain_program(pipelines, stages):
             peers=fleet.peers,
             validation_samples=ready.validation_samples,
         )
-        fleet.install(decision.directives)
+        fleet.install(decision)
         fleet.run_to_end(fence)
         assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
         reports = fleet.stop(Fence(0, 1, 2))

@@ -38,7 +38,7 @@ def plan(fleet, fence, *, grid, redundancy, before=None):
         validation_samples=fleet.validation_samples,
         before=before,
     )
-    fleet.install(decision.directives)
+    fleet.install(decision)
     return decision.plan
 
 

@@ -41,10 +41,20 @@ def request_of(
     return fleet.requests[-1]
 
 
+def first(request: requests.PlanRequest) -> requests.PlanResult:
+    return next(planner.compute(request))
+
+
 def decide(request: requests.PlanRequest) -> requests.Decision:
-    result = planner.compute(request)
+    result = first(request)
     assert isinstance(result, requests.Decision), result
     return result
+
+
+def proceed(request: requests.PlanRequest) -> requests.Continuations:
+    _, rest = planner.compute(request)
+    assert isinstance(rest, requests.Continuations), rest
+    return rest
 
 
 def test_a_new_job_builds_its_layers_and_begins_with_step_0() -> None:
@@ -64,26 +74,26 @@ def test_measured_costs_decide_the_cut() -> None:
 HALVES = LayerCost(1.0, 2.0, 8, 8, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True)
 
 
-def ops(decision: requests.Decision, which: str) -> set[Op]:
-    return {x.op for d in decision.directives.values() for x in getattr(d, which)} & COMPUTE
+def steady_ops(request: requests.PlanRequest) -> set[Op]:
+    return {x.op for c in proceed(request).directives.values() for x in c.steady} & COMPUTE
 
 
 def test_a_whole_grid_splits_its_backward_where_measured_costs_say_that_it_pays() -> None:
     request = request_of(spec(stages=4, steps=6))
-    assert ops(decide(request), "steady") == {Op.F, Op.B}
-    split = decide(replace(request, costs=(HALVES,) * 4))
-    assert ops(split, "steady") == {Op.F, Op.B, Op.I, Op.W}  # B: the first stage's
+    assert steady_ops(request) == {Op.F, Op.B}
+    split = replace(request, costs=(HALVES,) * 4)
+    assert steady_ops(split) == {Op.F, Op.B, Op.I, Op.W}  # B: the first stage's
     dear = replace(HALVES, weight_gradient_s=2.0)
-    assert ops(decide(replace(request, costs=(dear,) * 4)), "steady") == {Op.F, Op.B}
+    assert steady_ops(replace(request, costs=(dear,) * 4)) == {Op.F, Op.B}
 
 
 def test_a_backward_that_cannot_be_split_is_never_split() -> None:
     request = request_of(spec(stages=3, steps=4), kill="a1", after=50, layers=3)
-    assert Op.W in ops(decide(replace(request, costs=(HALVES,) * 3)), "steady")
+    assert Op.W in steady_ops(replace(request, costs=(HALVES,) * 3))
     costs = (HALVES, replace(HALVES, can_split=False), HALVES)
-    whole = decide(replace(request, costs=costs))
-    assert Op.B in ops(whole, "steady")
-    assert not {Op.I, Op.W} & ops(whole, "steady")
+    whole = steady_ops(replace(request, costs=costs))
+    assert Op.B in whole
+    assert not {Op.I, Op.W} & whole
 
 
 @pytest.mark.parametrize("after", range(10, 130, 20))
@@ -104,7 +114,7 @@ def test_the_plan_does_not_depend_on_the_order_of_anything() -> None:
         reports=dict(reversed(request.reports.items())),
         participants=dict(reversed(request.participants.items())),
     )
-    assert planner.compute(turned) == planner.compute(request)
+    assert list(planner.compute(turned)) == list(planner.compute(request))
 
 
 @settings(max_examples=15, deadline=None)
@@ -116,11 +126,47 @@ def test_every_layer_is_wanted_and_every_peer_is_known(after: int, victim: str) 
     assert {x for r in plan.wants.values() for x in layers_of(r)} == set(range(4))
     assert AgentId(victim) not in plan.members
     assert set(result.directives) == set(plan.members)
+    rest = proceed(request).directives
+    assert rest.keys() == result.directives.keys()
     for agent, directive in result.directives.items():
         peers = {p.agent for p in directive.peers}
-        programs = (*directive.resume, *directive.steady, *directive.final)
-        assert {x.peer for x in programs if x.peer} <= peers
-        assert agent not in peers
+        assert {x.peer for x in directive.resume if x.peer} <= peers
+        later = {p.agent for p in rest[agent].peers}
+        programs = (*rest[agent].steady, *rest[agent].final)
+        assert peers | {x.peer for x in programs if x.peer} <= later
+        assert agent not in later
+
+
+def test_both_parts_of_a_plan_carry_one_fence_and_hash() -> None:
+    request = request_of(spec(pipelines=2, stages=2))
+    decision, rest = planner.compute(request)
+    assert isinstance(decision, requests.Decision)
+    assert isinstance(rest, requests.Continuations)
+    marks = {(d.fence, d.plan_hash) for d in decision.directives.values()}
+    assert marks == {(c.fence, c.plan_hash) for c in rest.directives.values()}
+    assert marks == {(request.fence, planner.hash_of(decision.plan))}
+    later = replace(decision.plan, fence=Fence(0, 1, 99))
+    assert planner.hash_of(later) != planner.hash_of(decision.plan)
+
+
+def test_a_plan_that_ends_with_its_target_has_one_part() -> None:
+    request = stopped(spec(steps=2), {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}, 2)
+    decision, *rest = planner.compute(request)
+    assert isinstance(decision, requests.Decision)
+    assert not any(d.has_continuation for d in decision.directives.values())
+    assert not rest
+
+
+def test_resume_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of(spec())
+    results = planner.compute(request)
+    assert isinstance(next(results), requests.Decision)
+    report = dry_run.dry_run({}, batch=request.batch, layers=4)
+    lost = (dry_run.Message(Item.out(0, 2, 0), A0, A1),)
+    monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
+    fault = next(results)
+    assert isinstance(fault, requests.PlannerFault)
+    assert "who never takes it" in fault.message
 
 
 def test_another_number_of_stages_is_another_cut_from_the_next_step_on() -> None:
@@ -162,7 +208,7 @@ def stopped(job: JobSpec, versions: dict[str, dict[int, int]], step: int) -> req
 
 def test_a_layer_that_nobody_holds_is_fatal() -> None:
     request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
-    assert planner.compute(request) == requests.Fatal((2, 3), 1)
+    assert first(request) == requests.Fatal((2, 3), 1)
 
 
 def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
@@ -171,7 +217,7 @@ def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
     assert result.loads == 1
     assert result.directives[A0].manifest == Manifest(0, 2, "p", "d")
     old = replace(request, manifests=(Manifest(0, 1, "p", "d"), Manifest(0, 3, "p", "d")))
-    assert isinstance(planner.compute(old), requests.Fatal)
+    assert isinstance(first(old), requests.Fatal)
 
 
 def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
@@ -182,7 +228,7 @@ def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
     for base in (-1, 1):
         file = Manifest(0, base + 1, "p", "d")
         asked = replace(request, base=base, manifests=(file,), has_voter=False)
-        assert planner.compute(asked) == requests.Fatal((0, 1, 2, 3), 1)
+        assert first(asked) == requests.Fatal((0, 1, 2, 3), 1)
 
 
 def test_a_commit_of_which_only_the_dead_knew_is_made_again() -> None:
@@ -195,7 +241,7 @@ def test_a_commit_of_which_only_the_dead_knew_is_made_again() -> None:
         if step == 1:
             held |= {"a1": {2: 1, 3: 1}}
         less = replace(stopped(spec(), held, step), target=3)
-        assert isinstance(planner.compute(less), requests.Fatal)
+        assert isinstance(first(less), requests.Fatal)
 
 
 def test_only_layers_without_a_copy_are_called_lost() -> None:
@@ -203,7 +249,7 @@ def test_only_layers_without_a_copy_are_called_lost() -> None:
     request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
     for has_voter in (True, False):
         asked = replace(request, target=3, has_voter=has_voter)
-        assert planner.compute(asked) == requests.Fatal((2, 3), 2)
+        assert first(asked) == requests.Fatal((2, 3), 2)
 
 
 def test_without_a_voter_a_newer_file_counts_more_than_what_is_left() -> None:
@@ -211,7 +257,7 @@ def test_without_a_voter_a_newer_file_counts_more_than_what_is_left() -> None:
     request = replace(stopped(spec(), held, 2), has_voter=False)
     assert decide(request).plan.target == 2
     newer = replace(request, manifests=(Manifest(0, 4, "p", "d"),))
-    assert planner.compute(newer) == requests.Fatal((0, 1, 2, 3), 3)
+    assert first(newer) == requests.Fatal((0, 1, 2, 3), 3)
 
 
 def test_a_restore_begins_with_the_manifest_s_step() -> None:
@@ -237,24 +283,24 @@ def test_a_leaver_in_a_hurry_only_sends() -> None:
     ops = {x.op for x in result.directives[A1].resume}
     assert not ops & (COMPUTE | {Op.VOTE})
     assert result.directives[A1].resume[-1].op is Op.EXIT
-    assert result.directives[A1].steady == ()
+    assert proceed(hurried).directives[A1].steady == ()
 
 
 def test_suspending_ends_after_the_step_without_validation() -> None:
     request = replace(request_of(spec(steps=9, every=0)), is_last=True)
     result = decide(request)
     assert result.plan.last == result.plan.target + 1
-    ops = {x.op for d in result.directives.values() for x in d.final}
+    ops = {x.op for c in proceed(request).directives.values() for x in c.final}
     assert {Op.SAVE, Op.SEAL} <= ops
     assert Op.V not in ops
-    complete = decide(request_of(spec(steps=9, every=0)))
-    assert Op.V in {x.op for d in complete.directives.values() for x in d.final}
+    complete = proceed(request_of(spec(steps=9, every=0)))
+    assert Op.V in {x.op for c in complete.directives.values() for x in c.final}
 
 
 def test_zones_that_fit_no_grid_are_said() -> None:
     request = request_of(spec())
     crowded = {x: replace(p, zone="z0") for x, p in request.participants.items()}
-    result = planner.compute(replace(request, participants=crowded))
+    result = first(replace(request, participants=crowded))
     assert isinstance(result, requests.Unplaceable)
     assert "ring neighbours must not share a zone" in result.message
 
@@ -264,7 +310,7 @@ def test_programs_that_cannot_run_never_leave(monkeypatch: pytest.MonkeyPatch) -
     report = dry_run.dry_run({}, batch=request.batch, layers=4)
     lost = (dry_run.Message(Item.out(0, 2, 0), A0, A1),)
     monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
-    result = planner.compute(request)
+    result = first(request)
     assert isinstance(result, requests.PlannerFault)
     assert "who never takes it" in result.message
 

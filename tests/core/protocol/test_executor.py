@@ -6,23 +6,47 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse
 from bamboo_core.protocol.effects import Drop, ProtocolError, Run, Say, StepEnded, Transmit
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import AgentReport, CommitRecord, Directive, Finished, Left, Stop
+from bamboo_core.protocol.messages import (
+    AgentReport,
+    CommitRecord,
+    Continuation,
+    Directive,
+    Finished,
+    Left,
+    Stop,
+)
 
 BATCH = BatchShape(2, 1, 1)
 ME, PEER = AgentId("a"), AgentId("b")
 FIRST, SECOND = Fence(0, 1, 1), Fence(0, 1, 2)
 
 
-def directive(resume="", *, steady="", final="", target=0, last=9, fence=FIRST, wanted=((0, 2),)):
+def directive(resume="", *, target=0, last=9, fence=FIRST, wanted=((0, 2),)):
     return Directive(
-        fence, target, last, parse(resume), parse(steady), parse(final), wanted, BATCH, ME
+        fence,
+        target,
+        last,
+        parse(resume),
+        wanted,
+        BATCH,
+        ME,
+        plan_hash=f"plan of {fence}",
+        has_continuation=target < last,
     )
 
 
-def started(resume, **options):
+def continuation(steady="", final="", *, fence=FIRST):
+    return Continuation(fence, f"plan of {fence}", parse(steady), parse(final))
+
+
+def started(resume, *, steady=None, final="", **options):
+    """An agent with a plan; without its continuation, unless ``steady`` is given."""
     executor = Executor(ME, 2)
     executor.stop(Stop(options.get("fence", FIRST)))
-    return executor, executor.install(directive(resume, **options))
+    effects = executor.install(directive(resume, **options))
+    if steady is not None:
+        effects += executor.proceed(continuation(steady, final))
+    return executor, effects
 
 
 def reports(effects):
@@ -254,3 +278,71 @@ def test_commit_without_a_record_is_a_defect():
     executor.done()
     with pytest.raises(ProtocolError, match="record"):
         executor.done()
+
+
+# ---------------------------------------------------------------- the two parts of a plan
+
+
+def test_an_agent_without_the_rest_of_its_plan_keeps_everything_and_waits():
+    executor, effects = started("INIT[0:2]\nF[0:1] m0", last=2)
+    executor.done()
+    effects = executor.done()
+    assert effects == []
+    assert executor.current is None
+    assert executor.held.keys() == {Item.act(0, (0, 1), 0), Item.out(0, 1, 0)}
+    later = Item.out(1, 1, 0)
+    assert executor.accepts(later, FIRST)  # from an agent that has the rest already
+    assert executor.arrive(later, FIRST) == []
+    assert executor.has(later)
+    executor.versions = {0: 1, 1: 1}
+    assert runs(executor.proceed(continuation("RECV (out[1]) <b\nF[1:2] m0"))) == ["F[1:2] m0 @1"]
+
+
+def test_the_rest_that_comes_early_is_kept_and_taken_once():
+    executor, _ = started("INIT[0:1]", last=2)
+    rest = continuation("F[0:1] m0", "F[0:1] m1")
+    executor.versions = {0: 1}
+    assert executor.proceed(rest) == []
+    assert not executor.takes(rest)
+    assert executor.proceed(rest) == []
+    executor.versions = {0: 1}
+    assert runs(executor.done()) == []  # step 1 needs version 1
+    executor.versions = {0: 1}
+    assert runs(executor._advance()) == ["F[0:1] m0 @1"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [continuation("INIT[0:1]", fence=SECOND), Continuation(FIRST, "another plan", (), ())],
+)
+def test_the_rest_of_another_plan_is_refused(other):
+    executor, _ = started("", last=2)
+    assert not executor.takes(other)
+    assert executor.proceed(other) == []
+    assert executor.continuation is None
+
+
+def test_the_rest_does_not_outlive_its_plan():
+    executor, _ = started("INIT[0:1]", steady="INIT[1:2]")
+    executor.stop(Stop(SECOND))
+    executor.done()
+    assert not executor.takes(continuation("INIT[1:2]"))
+    executor.install(directive("", fence=SECOND))
+    assert executor.continuation is None
+    assert executor.current is None
+    assert runs(executor.proceed(continuation("INIT[1:2]", fence=SECOND))) == ["INIT[1:2] @1"]
+
+
+def test_a_stop_ends_the_wait_for_the_rest():
+    executor, _ = started("INIT[0:1]")
+    assert executor.done() == []
+    report = reports(executor.stop(Stop(SECOND)))[0]
+    assert (report.fence, report.installed, report.versions) == (SECOND, FIRST, {0: 0})
+
+
+def test_nobody_has_finished_without_the_rest():
+    executor, effects = started("", target=0, last=1)
+    assert effects == []
+    assert executor.proceed(continuation()) == [Say(Finished(FIRST))]
+    executor, effects = started("", target=1, last=1)
+    assert effects == [Say(Finished(FIRST))]

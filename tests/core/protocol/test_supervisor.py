@@ -14,6 +14,7 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     Cause,
     CommitRecord,
+    Continuation,
     Directive,
     Failure,
     Fingerprint,
@@ -35,7 +36,8 @@ from bamboo_core.protocol.messages import (
 )
 
 FIRST = Fence(0, 1, 1)
-A, B = AgentId("a"), AgentId("b")
+SECOND = Fence(0, 1, 2)
+A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 HELLO = Hello(A, "uid", "node", "zone", "machine", "1.2.3.4:1", "1.2.3.4:2")
 READY = Ready(Fingerprint(), 4, 100, 10)
 
@@ -47,8 +49,23 @@ def welcome(term: int = 1) -> Welcome:
 def directive(fence: Fence) -> Directive:
     peers = (Peer(B, "5.6.7.8:1", "5.6.7.8:2", b"k"),)
     return Directive(
-        fence, 0, 4, (), (), (), ((0, 4),), BatchShape(2, 1, 1), A, peers=peers, key=b"mine"
+        fence,
+        0,
+        4,
+        (),
+        ((0, 4),),
+        BatchShape(2, 1, 1),
+        A,
+        peers=peers,
+        key=b"mine",
+        plan_hash=f"plan of {fence}",
+        has_continuation=True,
     )
+
+
+def continuation(fence: Fence, plan_hash: str = "") -> Continuation:
+    peers = tuple(Peer(x, f"{x}:1", f"{x}:2", b"k") for x in (B, C))
+    return Continuation(fence, plan_hash or f"plan of {fence}", (), (), peers)
 
 
 def report(fence: Fence) -> AgentReport:
@@ -130,6 +147,41 @@ def test_a_directive_is_installed_once_and_opens_liveness() -> None:
     effects = member.handle(m.FromOperator(order), 0.0)
     assert effects == [m.ToWorker(order), m.ConnectLiveness(order.peers, b"mine")]
     assert member.handle(m.FromOperator(order), 0.0) == []
+
+
+def test_the_rest_of_a_plan_is_passed_on_once_and_brings_its_peers() -> None:
+    member = planned()
+    rest = continuation(FIRST)
+    assert member.handle(m.FromOperator(rest), 1.0) == [
+        m.ToWorker(rest),
+        m.ConnectLiveness(rest.peers, b"mine"),
+    ]
+    assert member.handle(m.FromOperator(rest), 1.0) == []
+
+
+def test_the_rest_of_another_plan_goes_nowhere() -> None:
+    member = planned()
+    assert member.handle(m.FromOperator(continuation(SECOND)), 1.0) == []
+    assert member.handle(m.FromOperator(continuation(FIRST, "another")), 1.0) == []
+    member.handle(m.FromOperator(Stop(SECOND)), 1.0)
+    assert member.handle(m.FromOperator(continuation(FIRST)), 1.0) == []
+    assert member.handle(m.FromOperator(continuation(SECOND)), 1.0) == []
+    member.handle(m.FromOperator(directive(SECOND)), 1.0)
+    assert member.handle(m.FromOperator(continuation(SECOND)), 1.0)
+
+
+def test_the_rest_of_a_plan_forgets_no_suspicion_and_gives_new_peers_time() -> None:
+    member = planned()
+    assert member.handle(m.PeerClosed(B), 0.5)
+    member.handle(m.FromOperator(continuation(FIRST)), 1.0)
+    assert member.handle(m.PeerClosed(B), 1.1) == []
+    suspected = [
+        e.message.agent
+        for at in (2.9, 3.1)
+        for e in member.handle(m.Tick(), at)
+        if isinstance(e, m.SendOperator) and isinstance(e.message, Suspicion)
+    ]
+    assert suspected == [C]
 
 
 def test_reports_of_an_older_fence_are_dropped() -> None:

@@ -65,9 +65,7 @@ class Seats:
         """An agent goes on with it. A Violation: it belongs to another plan than the directive."""
         planned = self._continued.get(directive.plan_hash)
         if planned is None or planned.directives.get(agent) != rest:
-            raise Violation(
-                f"{agent} goes on in {directive.fence} with what was not planned for it"
-            )
+            raise Violation(f"{agent} goes on in {directive.fence} with programs of another plan")
 
 
 def facts_of(durable: Durable) -> tuple[Any, ...]:

@@ -34,7 +34,7 @@ def point(world: World, node: Node) -> tuple[str, str, str]:
     what = "nothing" if task is None else str(task.op)
     if executor.running is None and task is not None:
         what = f"wait {what}"
-    directive, phase = executor.directive, str(world.arbiter._rounds.phase)
+    directive, phase = executor.directive, str(world.arbiter.state.phase_name)
     if phase == "Running" and directive is not None:
         offset = executor.step - directive.target
         phase += " final" if executor.step == directive.last else (" steady" if offset else "")
