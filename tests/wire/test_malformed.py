@@ -51,6 +51,7 @@ def test_what_is_changed_here_is_well_formed_otherwise() -> None:
         (lambda d: setattr(d.batch, "leaf_size", 0), "directive.batch"),
         (lambda d: setattr(d, "coordinator", ""), "directive.coordinator"),
         (lambda d: d.peers.add(), "directive.peers[0].agent"),
+        (lambda d: d.voters.append(""), "directive.voters[0]"),
         (lambda d: setattr(d.manifest, "step", -3), "directive.manifest.step"),
     ],
 )
@@ -89,7 +90,16 @@ def test_a_bad_continuation(change: Callable[[Any], object], field: str) -> None
         (REPORT, lambda r: setattr(r.commits[0], "step", -1), "report.commits[0].step"),
         (REPORT, lambda r: r.manifests.add(step=-1), "report.manifests[0].step"),
         (m.Progress(m.CommitRecord(3)), lambda p: p.ClearField("commit"), "progress.commit"),
-        (m.Progress(m.CommitRecord(3)), lambda p: setattr(p, "step", 4), "progress.step"),
+        (
+            m.Progress(m.CommitRecord(3)),
+            lambda p: setattr(p.commit, "step", -1),
+            "progress.commit.step",
+        ),
+        (
+            m.Sealed(m.Manifest(1, 2, "p", "d")),
+            lambda s: s.ClearField("manifest"),
+            "sealed.manifest",
+        ),
         (m.Heartbeat(1, 2, 3), lambda h: setattr(h, "step", -2), "heartbeat.step"),
         (m.Notice(1.0, "x"), lambda n: setattr(n, "lead_ms", -1), "notice.lead_ms"),
         (
@@ -128,8 +138,6 @@ def test_a_bad_word_of_an_agent(
     [
         (decode.agent_message, pb.AgentMessage()),
         (decode.operator_message, pb.OperatorMessage()),
-        (decode.to_worker, pb.ToWorker()),
-        (decode.from_worker, pb.FromWorker()),
     ],
 )
 def test_a_message_without_a_body(convert: Callable[[Any], object], empty: Any) -> None:

@@ -179,18 +179,6 @@ def test_what_the_operator_says_comes_back_equal(message: Any) -> None:
     assert decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data)) == message
 
 
-@given(OPERATOR_SAYS)
-def test_a_worker_is_told_the_same(message: Any) -> None:
-    data = encode.to_worker(message).SerializeToString()
-    assert decode.to_worker(decode.parse_bytes(pb.ToWorker, data)) == message
-
-
-@given(AGENT_SAYS)
-def test_a_worker_says_the_same(message: Any) -> None:
-    data = encode.from_worker(message).SerializeToString()
-    assert decode.from_worker(decode.parse_bytes(pb.FromWorker, data)) == message
-
-
 @pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
 def test_no_field_is_forgotten(message: Any) -> None:
     assert all(getattr(message, field.name) not in EMPTY for field in fields(message))

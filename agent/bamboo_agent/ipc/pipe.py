@@ -1,7 +1,7 @@
 """Length-prefixed messages over a socket between an agent's supervisor and its worker.
 
 Both sides use it (no torch here). A frame is a 4-byte big-endian length and so many bytes: a
-serialized ``ToWorker`` (supervisor to worker) or ``FromWorker`` (worker to supervisor). Nothing
+serialized ``OperatorMessage`` (supervisor to worker) or ``AgentMessage`` (worker to supervisor). Nothing
 blocks: what the socket does not take at once waits here until :meth:`Pipe.flush`.
 """
 

@@ -80,7 +80,7 @@ class WorkerProcess:
     def send(self, message: OperatorMessage) -> None:
         """Hand a message over; what the worker does not read at once waits here."""
         try:
-            self._pipe.send(encode.to_worker(message).SerializeToString())
+            self._pipe.send(encode.operator_message(message).SerializeToString())
         except PipeClosedError:
             return  # its exit is seen elsewhere
         if self._pipe.wants_write:
@@ -111,7 +111,7 @@ class WorkerProcess:
     def _read(self) -> None:
         try:
             for body in self._pipe.receive():
-                self._on_message(decode.from_worker(decode.parse_bytes(pb.FromWorker, body)))
+                self._on_message(decode.agent_message(decode.parse_bytes(pb.AgentMessage, body)))
         except PipeClosedError:
             self._stop_reading()
         except WireError as error:

@@ -92,7 +92,7 @@ class LoggedExecutor:
 
 
 def _packed(message: Stop | Directive | Continuation) -> str:
-    return base64.b64encode(encode.to_worker(message).SerializeToString()).decode()
+    return base64.b64encode(encode.operator_message(message).SerializeToString()).decode()
 
 
 def _record(commit: CommitRecord | None) -> dict[str, Any] | None:

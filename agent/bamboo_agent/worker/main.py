@@ -193,7 +193,7 @@ class _Process:
         """Serve for ever; PipeClosedError when the supervisor has gone."""
         while True:
             for data in self._pipe.receive():
-                self._handle(decode.to_worker(decode.parse_bytes(pb.ToWorker, data)))
+                self._handle(decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data)))
             self._pipe.flush()
             if self._worker is None:
                 self._wait()
@@ -244,7 +244,7 @@ class _Process:
             self._worker.proceed(message)
 
     def _say(self, message: AgentMessage) -> None:
-        self._pipe.send(encode.from_worker(message).SerializeToString())
+        self._pipe.send(encode.agent_message(message).SerializeToString())
 
     def _set_up(self, welcome: Welcome) -> None:
         spec = from_json(welcome.spec_json)

@@ -117,20 +117,18 @@ class AgentReport(_message.Message):
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., installed: _Optional[_Union[Fence, _Mapping]] = ..., versions: _Optional[_Mapping[int, int]] = ..., items: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[CommitRecord, _Mapping]]] = ..., ended: _Optional[int] = ..., manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ...) -> None: ...
 
 class CommitRecord(_message.Message):
-    __slots__ = ("step", "loss", "grad_norm", "finite", "has_validation_loss", "validation_loss")
+    __slots__ = ("step", "loss", "grad_norm", "finite", "validation_loss")
     STEP_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
     FINITE_FIELD_NUMBER: _ClassVar[int]
-    HAS_VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
     step: int
     loss: float
     grad_norm: float
     finite: bool
-    has_validation_loss: bool
     validation_loss: float
-    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., has_validation_loss: _Optional[bool] = ..., validation_loss: _Optional[float] = ...) -> None: ...
+    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., validation_loss: _Optional[float] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("attempt", "step", "path", "digest")
@@ -145,20 +143,18 @@ class Manifest(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("step", "commit", "step_s", "busy_s", "sent_bytes", "redone_tasks")
-    STEP_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     REDONE_TASKS_FIELD_NUMBER: _ClassVar[int]
-    step: int
     commit: CommitRecord
     step_s: float
     busy_s: float
     sent_bytes: int
     redone_tasks: int
-    def __init__(self, step: _Optional[int] = ..., commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ...) -> None: ...
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word")
@@ -210,6 +206,12 @@ class Failure(_message.Message):
     exit_code: int
     def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., user_error: _Optional[bool] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
+class Sealed(_message.Message):
+    __slots__ = ("manifest",)
+    MANIFEST_FIELD_NUMBER: _ClassVar[int]
+    manifest: Manifest
+    def __init__(self, manifest: _Optional[_Union[Manifest, _Mapping]] = ...) -> None: ...
+
 class BadCheckpoint(_message.Message):
     __slots__ = ("attempt", "step", "message", "cause")
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
@@ -254,11 +256,11 @@ class AgentMessage(_message.Message):
     suspicion: Suspicion
     notice: Notice
     failure: Failure
-    sealed: Manifest
+    sealed: Sealed
     bad_checkpoint: BadCheckpoint
     left: Left
     finished: Finished
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Manifest, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms")
@@ -321,10 +323,10 @@ class Directive(_message.Message):
     peers: _containers.RepeatedCompositeFieldContainer[Peer]
     key: bytes
     manifest: Manifest
-    voters: str
+    voters: _containers.RepeatedScalarFieldContainer[str]
     batch: BatchShape
     coordinator: str
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[str] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers")
@@ -387,17 +389,3 @@ class OperatorMessage(_message.Message):
     reconnect: Reconnect
     continuation: Continuation
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., directive: _Optional[_Union[Directive, _Mapping]] = ..., release: _Optional[_Union[Release, _Mapping]] = ..., reconnect: _Optional[_Union[Reconnect, _Mapping]] = ..., continuation: _Optional[_Union[Continuation, _Mapping]] = ...) -> None: ...
-
-class ToWorker(_message.Message):
-    __slots__ = ("setup", "operator")
-    SETUP_FIELD_NUMBER: _ClassVar[int]
-    OPERATOR_FIELD_NUMBER: _ClassVar[int]
-    setup: Welcome
-    operator: OperatorMessage
-    def __init__(self, setup: _Optional[_Union[Welcome, _Mapping]] = ..., operator: _Optional[_Union[OperatorMessage, _Mapping]] = ...) -> None: ...
-
-class FromWorker(_message.Message):
-    __slots__ = ("agent",)
-    AGENT_FIELD_NUMBER: _ClassVar[int]
-    agent: AgentMessage
-    def __init__(self, agent: _Optional[_Union[AgentMessage, _Mapping]] = ...) -> None: ...

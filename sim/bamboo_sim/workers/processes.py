@@ -76,7 +76,7 @@ class ProcessFleet:
         self.tell(agent, Welcome(1, "ns/job", "uid", to_json(job)))
 
     def tell(self, agent: AgentId, message: OperatorMessage) -> None:
-        self._pipes[agent].send(encode.to_worker(message).SerializeToString())
+        self._pipes[agent].send(encode.operator_message(message).SerializeToString())
 
     def ready(self) -> Ready:
         """Wait until all are ready; what one of them said."""
@@ -121,7 +121,7 @@ class ProcessFleet:
         pipe = self._pipes[agent]
         try:
             for data in pipe.receive():
-                message = decode.from_worker(decode.parse_bytes(pb.FromWorker, data))
+                message = decode.agent_message(decode.parse_bytes(pb.AgentMessage, data))
                 self.said.append((agent, message))
         except PipeClosedError:
             self._selector.unregister(pipe)

@@ -43,7 +43,7 @@ class DummyWorker:
         self.job = ""
 
     def say(self, message: AgentMessage) -> None:
-        self.pipe.send(encode.from_worker(message).SerializeToString())
+        self.pipe.send(encode.agent_message(message).SerializeToString())
 
     def serve(self) -> None:
         while True:
@@ -51,7 +51,7 @@ class DummyWorker:
             self.socket.recv(1, socket.MSG_PEEK)
             self.socket.setblocking(False)
             for body in self.pipe.receive():
-                self.take(decode.to_worker(decode.parse_bytes(pb.ToWorker, body)))
+                self.take(decode.operator_message(decode.parse_bytes(pb.OperatorMessage, body)))
 
     def take(self, message: OperatorMessage) -> None:
         match message:

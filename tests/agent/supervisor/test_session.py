@@ -272,7 +272,7 @@ async def test_a_worker_that_speaks_nonsense_is_killed(
     operator.welcome = Welcome(**{**vars(WELCOME), "job": "ns/garbage"})
     agent = await start()
     assert await agent.exit_code() == 1
-    assert "FromWorker: 3 bytes are not such a message" in agent.log
+    assert "AgentMessage: 3 bytes are not such a message" in agent.log
     assert operator.streams[0].of(Failure)[0].exit_code == 137
 
 

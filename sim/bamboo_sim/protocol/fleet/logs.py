@@ -42,5 +42,7 @@ def directives(path: Path) -> list[Directive]:
     """The plans that a worker was given, as its log has them."""
     lines = (json.loads(line) for line in whole_lines(path))
     packed = (base64.b64decode(line["install"]) for line in lines if "install" in line)
-    found = [decode.to_worker(decode.parse_bytes(pb.ToWorker, text)) for text in packed]
+    found = [
+        decode.operator_message(decode.parse_bytes(pb.OperatorMessage, text)) for text in packed
+    ]
     return [message for message in found if isinstance(message, Directive)]

@@ -56,7 +56,7 @@ def _feed(executor: Executor, event: dict[str, Any]) -> list[Effect]:
 
 
 def _message(text: str) -> Any:
-    return decode.to_worker(decode.parse_bytes(pb.ToWorker, base64.b64decode(text)))
+    return decode.operator_message(decode.parse_bytes(pb.OperatorMessage, base64.b64decode(text)))
 
 
 def _record(values: dict[str, Any] | None) -> CommitRecord | None:
