@@ -1,79 +1,87 @@
-"""When a running plan must change though nobody was lost: leavers, newcomers, another goal."""
+"""When a running plan must change though no agent was lost: leavers, newcomers, another goal."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Set
 from math import inf
 
 from bamboo_core.arbiter.events import DesiredState
-from bamboo_core.arbiter.progress import Ledger
+from bamboo_core.arbiter.state import InForce, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
-from bamboo_core.placement.plan import Plan
 
 _MARGIN_S = 2.0
 
 
 def transition_s(step_s: float) -> float:
-    """Lead time that an orderly hand-over needs: the rest of this step, the next, some slack."""
+    """Notice that an orderly hand-over needs: the rest of this step, the next, some slack."""
     return 2.5 * step_s + _MARGIN_S
 
 
 def late_s(step_s: float) -> float:
-    """Who has no more time than this hands over now."""
+    """Agents with less notice hand over immediately."""
     return 2 * transition_s(step_s)
 
 
-def due(
-    *,
-    plan: Plan,
-    goal: DesiredState,
-    members: Collection[AgentId],
-    departures: Mapping[AgentId, float],
-    standby: Collection[AgentId],
-    fresh: Collection[AgentId],
-    is_settled: bool,
-    is_suspending: bool,
-    caught_up: Collection[AgentId],
-    is_overdue: bool,
-    ledger: Ledger,
-    now: float,
-) -> str:
-    """Why to stop and plan anew now; empty if there is no reason.
+def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
+    """Why to stop and plan again now (empty: there is no reason), and which agents are the cause.
 
-    departures: when agents will be gone by their own notice; standby: ready agents without a part;
-    fresh: those of them that the last plan had no chance to seat; is_settled: none of them came
-    just now; is_suspending: the plan suspends the job already; caught_up: those who learn and keep
-    up; is_overdue: the others have had their time. Nobody else joins while some have still to
-    learn, nor when all steps of the plan are committed.
+    No other agent joins while learners catch up, nor when all steps of the plan are committed.
     """
-    if is_suspending:
-        return "" if goal.suspended else "the job is to go on"
-    going = [a for a in (*plan.live, *plan.learners) if a in departures or a in goal.drained]
+    in_force, desired = state.in_force, state.desired
+    assert in_force is not None
+    assert desired is not None
+    if in_force.is_suspending:
+        return ("" if desired.suspended else "the job is to go on"), frozenset()
+    departures, fresh = state.membership.departures(), _fresh(state)
+    going = _going(state, in_force)
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
-    last = inf if are_replaced else now + late_s(ledger.step_s)
+    last = inf if are_replaced else now + late_s(state.ledger.progress.step_s)
     late = [a for a in going if a in departures and departures[a] <= last]
     if late:
-        return f"{', '.join(late)} will go away"
-    running = ledger.committed.step + 1 if ledger.committed is not None else 0
-    if goal.suspended and max(plan.target, running) + 1 < plan.last:
-        return "the job is to be suspended"
-    if len(plan.pipelines) > goal.pipelines:
-        return f"{goal.pipelines} pipelines are wanted"
+        return f"{', '.join(late)} will go away", set(late)
+    plan, running = in_force.plan, state.ledger.progress.committed + 1
+    if desired.suspended and max(plan.target, running) + 1 < plan.last:
+        return "the job is to be suspended", frozenset()
+    if len(plan.pipelines) > desired.pipelines:
+        return f"{desired.pipelines} pipelines are wanted", frozenset()
     if running >= plan.last:
-        return ""
-    learning = [a for a in plan.learners if a in members]
+        return "", frozenset()
+    learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
-        behind = [a for a in learning if a not in caught_up]
-        if not behind:
-            return f"copies are complete on {', '.join(learning)}"
-        return f"copies take too long on {', '.join(behind)}" if is_overdue else ""
+        return _catching_up(in_force, learning, now), frozenset()
+    is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s
     if not is_settled or not fresh:
-        return ""
+        return "", frozenset()
     if going and are_replaced:
-        return f"{', '.join(going)} are replaced"
-    seated = sum(a in members for p in plan.pipelines for a in p if a is not None)
-    stages = len(plan.cut)
+        return f"{', '.join(going)} are replaced", set(going)
+    return _joining(state, in_force, desired), frozenset()
+
+
+def _fresh(state: State) -> set[AgentId]:
+    """Agents on standby to which the last plan could not give a seat."""
+    return state.membership.standby() - state.membership.without_seat
+
+
+def _going(state: State, in_force: InForce) -> list[AgentId]:
+    """Agents of the plan that will leave."""
+    plan, departures = in_force.plan, state.membership.departures()
+    drained = state.membership.drained
+    return [a for a in (*plan.live, *plan.learners) if a in departures or a in drained]
+
+
+def _catching_up(in_force: InForce, learning: list[AgentId], now: float) -> str:
+    behind = [a for a in learning if a not in in_force.caught_up]
+    if not behind:
+        return f"copies are complete on {', '.join(learning)}"
+    is_overdue = now >= in_force.catch_up_by
+    return f"copies take too long on {', '.join(behind)}" if is_overdue else ""
+
+
+def _joining(state: State, in_force: InForce, desired: DesiredState) -> str:
+    members, standby = state.membership.members, state.membership.standby()
+    pipelines, stages = in_force.plan.pipelines, len(in_force.plan.cut)
+    seated = sum(a in members for p in pipelines for a in p if a is not None)
     both = seated + len(standby)
-    wanted = pipelines_for(both, stages=stages, wanted=goal.pipelines)
+    wanted = pipelines_for(both, stages=stages, wanted=desired.pipelines)
     return f"{len(standby)} agents can join" if seated < wanted * stages else ""

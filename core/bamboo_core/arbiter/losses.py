@@ -1,178 +1,172 @@
-"""Who is lost: from which evidence an agent counts as lost, and what follows for the round at work.
-
-Part of the arbiter, beside :mod:`bamboo_core.arbiter.rounds`.
-"""
+"""Which agents are lost, from which evidence, and what follows for the round at work."""
 
 from __future__ import annotations
 
-from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import user_reason
-from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase
-from bamboo_core.arbiter.evidence import Evidence, expel
-from bamboo_core.arbiter.membership import Membership
-from bamboo_core.arbiter.rounds import Doubt, Rounds
+from bamboo_core.arbiter.endings import end
+from bamboo_core.arbiter.evidence import expel
+from bamboo_core.arbiter.rounds import begin
+from bamboo_core.arbiter.state import Collecting, Over, Returning, Running, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import Failure, Notice
 
+# ---------------------------------------------------------------- evidence
 
-class Losses:
-    """Turns signs of death and departure into losses."""
 
-    def __init__(
-        self, job: ArbiterJob, evidence: Evidence, roster: Membership, rounds: Rounds
-    ) -> None:
-        self._spec, self._evidence, self._roster, self._rounds = job.spec, evidence, roster, rounds
+def disconnected(state: State, agent: AgentId, now: float) -> None:
+    """The agent's session has ended; it may begin another one."""
+    if state.membership.disconnect(agent):
+        state.evidence.disconnect(agent, now)
+        look(state, now)
 
-    # ------------------------------------------------------------ signs
 
-    def disconnected(self, agent: AgentId, now: float) -> None:
-        """Its session has ended; it may begin another."""
-        known = self._roster.agents.get(agent)
-        if known is not None:
-            known.is_connected = False
-            self._evidence.disconnect(agent, now)
-            self.look(now)
-        elif agent in self._rounds.doubted:
-            why, _ = self._rounds.doubted[agent]
-            self._rounds.doubted[agent] = Doubt(why, None)
+def noticed(state: State, agent: AgentId, notice: Notice, now: float) -> None:
+    """The agent will leave."""
+    membership = state.membership
+    is_news = not membership.is_departing(agent)
+    membership.agents[agent].will_leave(now + notice.lead_s)
+    if is_news and agent in membership.members:
+        text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
+        state.record(EventReason.AGENT_LEAVING, text, agents=agent, lead_s=notice.lead_s)
 
-    def noticed(self, agent: AgentId, notice: Notice, now: float) -> None:
-        """It will go away."""
-        known = self._roster.agents[agent]
-        is_news = not self._roster.is_departing(agent)
-        known.will_leave(now + notice.lead_s)
-        if is_news and agent in self._rounds.members:
-            text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
-            self._rounds.record(EventReason.AGENT_LEAVING, text, facts={EventFact.AGENTS: agent})
 
-    def failed(self, agent: AgentId, failure: Failure, now: float) -> None:
-        """The worker's process is gone for certain, and its state with it."""
-        text = f"{agent}: {failure.reason}: {failure.message}"
-        if failure.user_error:
-            self._rounds.end(Outcome.FAILED, user_reason(failure.reason), text)
-            return
-        self._rounds.record(
-            EventReason.WORKER_FAILED, text, Severity.WARNING, facts={EventFact.AGENTS: agent}
-        )
-        self.lose(agent, f"worker ended: {failure.reason}", confirmed=True, now=now)
+def failed(state: State, agent: AgentId, failure: Failure, now: float) -> None:
+    """The worker's process has ended for certain, and its state is gone."""
+    text = f"{agent}: {failure.reason}: {failure.message}"
+    if failure.user_error:
+        end(state, Outcome.FAILED, user_reason(failure.reason), text)
+        return
+    state.record(EventReason.WORKER_FAILED, text, Severity.WARNING, agents=agent)
+    lose(state, agent, f"worker ended: {failure.reason}", confirmed=True, now=now)
 
-    def left(self, agent: AgentId) -> None:
-        """EXIT has run; a stop that came too late for it does without its report."""
-        plan = self._rounds.plan
-        if plan is not None and agent in plan.live:
-            return
-        self._rounds.remove(agent)
-        text = f"{agent} has handed over what it held"
-        self._rounds.record(EventReason.AGENT_LEFT, text, facts={EventFact.AGENTS: agent})
-        if self._roster.is_departing(agent):
-            self._rounds.let_go(agent)
-            self._evidence.forget(agent)
 
-    def hurry(self, now: float) -> None:
-        """Who has not reported in time is lost."""
-        rounds = self._rounds
-        if now >= rounds.deadline:
-            for agent in sorted(rounds.members - rounds.reports.keys()):
-                self.lose(agent, "no report in time", confirmed=False, now=now)
+def left(state: State, agent: AgentId) -> None:
+    """EXIT has run. A STOP that came too late for the agent does without its report."""
+    if state.in_force is not None and agent in state.in_force.plan.live:
+        return
+    state.remove(agent)
+    text = f"{agent} has handed over what it held"
+    state.record(EventReason.AGENT_LEFT, text, agents=agent)
+    if state.membership.is_departing(agent):
+        state.let_go(agent)
+        state.evidence.forget(agent)
 
-    # ------------------------------------------------------------ consequences
 
-    def lose(self, agent: AgentId, why: str, *, confirmed: bool, now: float) -> None:
-        """An agent does not count any more. If its end is not certain, it is fenced only by the
-        next plan: until then it may come back, as a newcomer whose holdings are facts."""
-        rounds, was_member = self._rounds, agent in self._rounds.members
-        if confirmed:
-            if agent in rounds.doubted:
-                rounds.reconsider()
-            rounds.dead.add(agent)
-            if rounds.phase is not ArbiterPhase.OVER:  # its log is all that is left of the job
-                rounds.dismiss(agent, why)
-        elif agent in self._roster.agents or was_member:
-            rounds.doubt(agent, why)
-        self._evidence.forget(agent)
-        if not was_member:
-            return
-        rounds.remove(agent)
-        rounds.record(
-            EventReason.AGENT_LOST,
-            f"{agent}: {why}",
-            Severity.WARNING,
-            facts={EventFact.AGENTS: agent},
-        )
-        if rounds.phase is not ArbiterPhase.RUNNING:
-            return
-        if self._is_dispensable(agent):
-            rounds.fence_off()
-        else:
-            self._rounds.begin(f"{agent} is lost", now)
+def look(state: State, now: float) -> None:
+    """Draw conclusions from silence."""
+    state.evidence.look(now)
+    if isinstance(state.phase, Over | Returning):
+        return
+    membership = state.membership
+    known = membership.members | membership.agents.keys()
+    for agent, why in state.evidence.lost(known, now):
+        lose(state, agent, why, confirmed=False, now=now)
+    if isinstance(state.phase, Running):
+        _mend_links(state, now)
 
-    def _is_dispensable(self, agent: AgentId) -> bool:
-        """Nobody can be waiting for it: all have finished, or it only had to help with a step
-        that is committed, or it is catching up. (One that has finished may have died with its last
-        messages unsent; one that catches up may hold what nobody else has.)
-        """
-        rounds = self._rounds
-        assert rounds.plan is not None
-        if agent in rounds.plan.learners:
-            programs = (d.resume for d in rounds.directives.values())
-            return not any(x.op is Op.RECV and x.peer == agent for p in programs for x in p)
-        if agent in rounds.finished:
-            return rounds.finished >= rounds.members.intersection(rounds.plan.live)
-        newest, target = rounds.ledger.committed, rounds.plan.target
-        done = newest is not None and newest.step > target and not self._is_unsealed(target)
-        return done and agent in rounds.plan.leaving
 
-    def _is_unsealed(self, step: int) -> bool:
-        """Whether a checkpoint of the step may still wait for somebody's files."""
-        checkpoint = self._spec.checkpoint
-        if checkpoint is None or not checkpoint.every_steps or step % checkpoint.every_steps:
-            return False
-        mark = (self._rounds.durable.attempt, step)
-        sealed = {(m.attempt, m.step) for m in self._rounds.durable.manifests}
-        return step > 0 and mark not in sealed and mark not in self._rounds.durable.bad
+def overdue(state: State, now: float) -> None:
+    """Members that have not reported in time are lost."""
+    phase = state.phase
+    if isinstance(phase, Collecting) and now >= phase.report_by:
+        for agent in sorted(state.membership.members - phase.reports.keys()):
+            lose(state, agent, "no report in time", confirmed=False, now=now)
 
-    def look(self, now: float) -> None:
-        """Draw conclusions from who has been silent."""
-        rounds = self._rounds
-        self._evidence.look(now)
-        if rounds.phase in (ArbiterPhase.OVER, ArbiterPhase.RETURNING):
-            return
-        known = rounds.members | self._roster.agents.keys()
-        for agent, why in self._evidence.lost(known, now):
-            self.lose(agent, why, confirmed=False, now=now)
-        if rounds.phase is ArbiterPhase.RUNNING:
-            self._mend(now)
 
-    def _mend(self, now: float) -> None:
-        """Links that are broken though both ends live: once a new epoch, then one end goes."""
-        rounds = self._rounds
-        links = self._evidence.broken(
-            rounds.members,
-            progress_at=rounds.ledger.progress_at,
-            patience_s=2 * rounds.ledger.step_s,
-            now=now,
-        )
-        if not links:
-            return
-        again = [link for link in links if link in self._evidence.tried]
-        self._evidence.tried.update(links)
-        for agent in expel(again, self._is_sole_holder):
-            self.lose(agent, "cut off from other members", confirmed=False, now=now)
-        if rounds.phase is ArbiterPhase.RUNNING:
-            pairs = ", ".join(f"{a}-{b}" for a, b in links)
-            self._rounds.begin(f"connections are broken: {pairs}", now)
+# ---------------------------------------------------------------- consequences
 
-    def _is_sole_holder(self, agent: AgentId) -> bool:
-        plan = self._rounds.plan
-        if plan is None:
-            return False
-        others = {
-            x
-            for a, r in plan.wants.items()
-            if a in self._rounds.members and a != agent
-            for x in layers_of(r)
-        }
-        return any(x not in others for x in layers_of(plan.wants.get(agent, ())))
+
+def lose(state: State, agent: AgentId, why: str, *, confirmed: bool, now: float) -> None:
+    """An agent does not count any more.
+
+    confirmed: its end has been seen. Else it is a suspect, which only the next plan fences: until
+    then it may come back, as a newcomer whose holdings are facts.
+    """
+    membership = state.membership
+    was_member = agent in membership.members
+    if confirmed:
+        if agent in membership.suspected:
+            state.reconsider()
+        membership.dead.add(agent)
+        if not isinstance(state.phase, Over):  # its log is all that is left of the job
+            state.dismiss(agent, why)
+    elif agent in membership.agents or was_member:
+        membership.suspect(agent, why)
+    state.evidence.forget(agent)
+    if not was_member:
+        return
+    state.remove(agent)
+    state.record(EventReason.AGENT_LOST, f"{agent}: {why}", Severity.WARNING, agents=agent)
+    if not isinstance(state.phase, Running):
+        return
+    if _is_dispensable(state, agent):
+        state.fence_suspects()
+    else:
+        begin(state, f"{agent} is lost", now, cause=[agent])
+
+
+def _is_dispensable(state: State, agent: AgentId) -> bool:
+    """Whether no other agent can be waiting for it.
+
+    All have finished; or it only had to help with a step that is committed; or it is a learner
+    from which nothing is received. An agent that has finished may have died with its last
+    messages unsent, and a learner may hold what no other agent has.
+    """
+    phase, in_force = state.phase, state.in_force
+    assert isinstance(phase, Running)
+    assert in_force is not None
+    plan = in_force.plan
+    if agent in plan.learners:
+        programs = (d.resume for d in in_force.directives.values())
+        return not any(x.op is Op.RECV and x.peer == agent for p in programs for x in p)
+    if agent in phase.finished:
+        return phase.finished >= state.membership.members.intersection(plan.live)
+    is_done = state.ledger.progress.committed > plan.target
+    return is_done and agent in plan.leaving and not _is_unsealed(state, plan.target)
+
+
+def _is_unsealed(state: State, step: int) -> bool:
+    """Whether a checkpoint of the step may still wait for files of some agent."""
+    checkpoint, durable = state.job.spec.checkpoint, state.durable
+    if checkpoint is None or not checkpoint.every_steps or step % checkpoint.every_steps:
+        return False
+    mark = (durable.attempt, step)
+    sealed = {(m.attempt, m.step) for m in durable.manifests}
+    return step > 0 and mark not in sealed and mark not in durable.bad
+
+
+def _mend_links(state: State, now: float) -> None:
+    """Links that are broken though both ends live: a new epoch first, then one end is lost."""
+    links = state.evidence.broken(
+        state.membership.members,
+        progress_at=state.ledger.progress_at,
+        patience_s=2 * state.ledger.progress.step_s,
+        now=now,
+    )
+    if not links:
+        return
+    again = [link for link in links if link in state.evidence.tried]
+    state.evidence.tried.update(links)
+    for agent in expel(again, lambda a: _is_sole_holder(state, a)):
+        lose(state, agent, "cut off from other members", confirmed=False, now=now)
+    if isinstance(state.phase, Running):
+        pairs = ", ".join(f"{a}-{b}" for a, b in links)
+        ends = {agent for link in links for agent in link}
+        begin(state, f"connections are broken: {pairs}", now, cause=ends)
+
+
+def _is_sole_holder(state: State, agent: AgentId) -> bool:
+    if state.in_force is None:
+        return False
+    wants = state.in_force.plan.wants
+    others = {
+        x
+        for a, ranges in wants.items()
+        if a in state.membership.members and a != agent
+        for x in layers_of(ranges)
+    }
+    return any(x not in others for x in layers_of(wants.get(agent, ())))

@@ -1,10 +1,11 @@
-"""The agents that an arbiter knows: their sessions, what they found, whether they will go away."""
+"""The agents of a job as its arbiter knows them: sessions, readiness, and who counts."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
+from typing import NamedTuple
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter import admission
@@ -16,74 +17,119 @@ from bamboo_core.protocol.messages import Hello, Ready
 
 @dataclass
 class AgentRecord:
-    """A connected agent, or one that may come back. departs_at: by its own notice; attempt: that
-    of what it does, by its hello and its reports."""
+    """A connected agent, or one that may come back."""
 
     hello: Hello
-    key: bytes
+    key: bytes  # its peers must prove that they know it
     ready: Ready | None = None
     is_connected: bool = True
-    departs_at: float = inf
-    attempt: int = 0
+    departs_at: float = inf  # by its own notice
+    attempt: int = 0  # of what it does, by its hello and its reports
 
     def will_leave(self, at: float) -> None:
-        """It has said so; of several instants the earliest counts."""
+        """The agent has given notice; of several times the earliest counts."""
         self.departs_at = min(self.departs_at, at)
 
 
-class Membership:
-    """``drained``: agents that the goal wants to leave; ready_at: when one last became ready."""
+class Suspect(NamedTuple):
+    """An agent that counts as lost, though its end has not been seen."""
 
-    def __init__(self, spec: JobSpec) -> None:
-        self._spec = spec
-        self.agents: dict[AgentId, AgentRecord] = {}
-        self.drained: frozenset[AgentId] = frozenset()
-        self.ready_at = -inf
+    why: str
+    record: AgentRecord | None  # None: it has no session
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its session stands, so that it can be asked again."""
+        return self.record is not None and self.record.is_connected
+
+
+@dataclass
+class Membership:
+    """Every agent is in at most one of ``agents``, ``suspected`` and ``fenced``."""
+
+    spec: JobSpec
+    agents: dict[AgentId, AgentRecord] = field(default_factory=dict)  # those that count
+    members: set[AgentId] = field(default_factory=set)  # they must report and have a program
+    suspected: dict[AgentId, Suspect] = field(default_factory=dict)  # the next plan fences them
+    fenced: set[AgentId] = field(default_factory=set)  # left out of a plan, for ever
+    dead: set[AgentId] = field(default_factory=set)  # their end has been seen
+    without_seat: set[AgentId] = field(default_factory=set)  # the last plan had no use for them
+    drained: frozenset[AgentId] = frozenset()  # the desired state wants them to leave
+    ready_at: float = -inf  # when an agent last became ready
+
+    # ------------------------------------------------------------ transitions
 
     def connect(self, hello: Hello, key: bytes) -> None:
         """A session began. An agent keeps its first key as long as it is known."""
-        known = self.agents.setdefault(hello.agent, AgentRecord(hello, key))
-        known.hello, known.is_connected = hello, True
-        known.attempt = hello.fence.attempt
+        self.suspected.pop(hello.agent, None)
+        record = self.agents.setdefault(hello.agent, AgentRecord(hello, key))
+        record.hello, record.is_connected = hello, True
+        record.attempt = hello.fence.attempt
+
+    def disconnect(self, agent: AgentId) -> bool:
+        """A session has ended; whether the agent still counts."""
+        if agent in self.agents:
+            self.agents[agent].is_connected = False
+            return True
+        if agent in self.suspected:
+            self.suspected[agent] = Suspect(self.suspected[agent].why, None)
+        return False
 
     def admit(
-        self,
-        agent: AgentId,
-        known: AgentRecord,
-        ready: Ready,
-        members: Collection[AgentId],
-        now: float,
+        self, agent: AgentId, record: AgentRecord, ready: Ready, now: float
     ) -> Refusal | None:
-        """The agent is ready, which is noted in ``known``; why it cannot be used, if so."""
-        refusal = admission.check(self._spec, ready) or self._compare(agent, ready, members)
+        """Note that the agent is ready; return why it cannot be used, if so."""
+        refusal = admission.check(self.spec, ready) or self._compare(agent, ready)
         if refusal is not None:
-            known.ready = None
+            record.ready = None
             return refusal
-        if known.ready is None:
+        if record.ready is None:
             self.ready_at = now
-        known.ready = ready
+        record.ready = ready
         return None
 
-    def _compare(
-        self, agent: AgentId, ready: Ready, members: Collection[AgentId]
-    ) -> Refusal | None:
-        """Against a member, else against the first that became ready."""
+    def _compare(self, agent: AgentId, ready: Ready) -> Refusal | None:
+        """Against a member, else against the first agent that became ready."""
         others = [a for a, x in self.agents.items() if x.ready is not None and a != agent]
-        other = next((a for a in others if a in members), others[0] if others else None)
+        other = next((a for a in others if a in self.members), others[0] if others else None)
         if other is None:
             return None
         reference = self.agents[other].ready
         assert reference is not None
         return admission.compare(agent, ready.fingerprint, other, reference.fingerprint)
 
+    def suspect(self, agent: AgentId, why: str) -> None:
+        """The agent does not count any more; the next plan settles what becomes of it."""
+        self.suspected[agent] = Suspect(why, self.agents.pop(agent, None))
+
+    def reinstate(self, agent: AgentId) -> None:
+        """A connected suspect counts again."""
+        record = self.suspected.pop(agent).record
+        assert record is not None
+        self.agents[agent] = record
+
+    def reinstate_all(self) -> bool:
+        """Every connected suspect counts again; whether there was one."""
+        back = [agent for agent, suspect in self.suspected.items() if suspect.is_connected]
+        for agent in back:
+            self.reinstate(agent)
+        return bool(back)
+
+    def forget(self, agent: AgentId) -> None:
+        """The agent's pod goes away."""
+        self.agents.pop(agent, None)
+        self.suspected.pop(agent, None)
+
+    # ------------------------------------------------------------ queries
+
     def is_connected(self, agent: AgentId) -> bool:
-        """Whether its session stands."""
+        """Whether the agent counts and its session stands."""
         return agent in self.agents and self.agents[agent].is_connected
 
     def is_departing(self, agent: AgentId) -> bool:
-        """Whether it will go away, by itself or by the goal; unknown agents are gone."""
-        known = self.agents.get(agent)
-        return known is None or known.departs_at < inf or agent in self.drained
+        """Whether the agent will leave, by its notice or by the desired state; or has left."""
+        record = self.agents.get(agent)
+        return record is None or record.departs_at < inf or agent in self.drained
 
     def connected(self) -> tuple[AgentId, ...]:
         """Agents with a session, sorted."""
@@ -94,15 +140,19 @@ class Membership:
         return tuple(sorted(a for a, x in self.agents.items() if x.ready is not None))
 
     def reachable(self) -> set[AgentId]:
-        """Connected agents that can be asked for what they hold, leavers included."""
+        """Agents that can be asked for what they hold, departing ones included."""
         return {a for a, x in self.agents.items() if x.is_connected and x.ready is not None}
 
     def usable(self) -> set[AgentId]:
-        """Those of them that can be given work and will stay."""
+        """Agents that can be given work and will stay."""
         return {a for a in self.reachable() if not self.is_departing(a)}
 
+    def standby(self) -> set[AgentId]:
+        """Usable agents that are not members."""
+        return self.usable() - self.members
+
     def departures(self) -> dict[AgentId, float]:
-        """When agents will be gone, of those that said so."""
+        """When agents will be gone, by their own notice."""
         return {a: x.departs_at for a, x in self.agents.items() if x.departs_at < inf}
 
     def zones(self, agents: Collection[AgentId]) -> dict[str, int]:
@@ -113,34 +163,36 @@ class Membership:
             count[zone] = count.get(zone, 0) + 1
         return count
 
-    def participants(self, agents: Collection[AgentId]) -> dict[AgentId, Participant]:
-        """What a plan needs to know of each."""
+    def participants(self) -> dict[AgentId, Participant]:
+        """What a plan needs to know of each member."""
         return {
             a: Participant(
                 x.hello.zone, x.hello.node, x.hello.data_address, x.hello.liveness_address, x.key
             )
             for a, x in sorted(self.agents.items())
-            if a in agents
+            if a in self.members
         }
 
-    def reference(self, agents: Collection[AgentId]) -> Ready:
-        """One agent's view of model and data; all are equal but for measured costs."""
-        found = (x.ready for a, x in sorted(self.agents.items()) if a in agents)
+    def reference(self) -> Ready:
+        """One member's view of model and data; all are equal but for measured costs."""
+        found = (x.ready for a, x in sorted(self.agents.items()) if a in self.members)
         return next(r for r in found if r is not None)
 
-    def smallest_memory(self, agents: Collection[AgentId]) -> int:
-        """Bytes of the smallest device among those who know theirs; 0 if nobody does."""
-        found = (x.ready.memory_bytes for a, x in self.agents.items() if a in agents and x.ready)
+    def smallest_memory(self) -> int:
+        """Bytes of the members' smallest device; 0 if no member knows its own."""
+        found = (
+            x.ready.memory_bytes for a, x in self.agents.items() if a in self.members and x.ready
+        )
         return min((x for x in found if x), default=0)
 
-    def longest_instruction_s(self, agents: Collection[AgentId]) -> float:
-        """By the agents' own profiles; nobody runs more than two stages in one instruction."""
+    def longest_instruction_s(self) -> float:
+        """By the members' own profiles: no agent runs more than two stages in one instruction."""
         whole_s = max(
             (
                 sum(c.backward_s + c.forward_s for c in x.ready.costs)
                 for a, x in self.agents.items()
-                if a in agents and x.ready is not None
+                if a in self.members and x.ready is not None
             ),
             default=0.0,
         )
-        return whole_s * min(1.0, 2 / self._spec.pipelines.stages)
+        return whole_s * min(1.0, 2 / self.spec.pipelines.stages)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import Adjacency, PlacementSpec
-from bamboo_core.arbiter import changes
+from bamboo_core.arbiter import arbiter, changes
 from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.membership import AgentRecord
 from bamboo_core.arbiter.progress import Ledger
+from bamboo_core.arbiter.state import InForce, Running
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
-from bamboo_core.protocol.messages import CommitRecord, Left, Notice, Release
+from bamboo_core.protocol.messages import Fingerprint, Hello, Left, Notice, Ready, Release
 
 from .fleet import Fleet, committed, spec
 
@@ -319,55 +325,76 @@ def plan(live: tuple[str, ...] = ("a", "b")) -> Plan:
     )
 
 
-def due(**known: object) -> str:
-    facts: dict[str, object] = {
-        "plan": plan(),
-        "goal": a.DesiredState(1),
-        "members": {"a", "b"},
-        "departures": {},
-        "standby": set(),
-        "fresh": set(),
-        "is_settled": True,
-        "is_suspending": False,
-        "caught_up": set(),
-        "is_overdue": False,
-        "ledger": Ledger(9, step_s=2.0),
-        "now": 100.0,
+def record(name: AgentId, departs_at: float) -> AgentRecord:
+    hello = Hello(name, "uid", "node", "z", "", "127.0.0.1:1", "127.0.0.1:2")
+    return AgentRecord(hello, b"", Ready(Fingerprint(), 2, 9, 0), departs_at=departs_at)
+
+
+def due(
+    *,
+    the_plan: Plan | None = None,
+    desired: a.DesiredState = a.DesiredState(1),  # noqa: B008 - frozen
+    members: Collection[str] = ("a", "b"),
+    departures: Mapping[str, float] | None = None,
+    standby: Collection[str] = (),
+    is_suspending: bool = False,
+    caught_up: Collection[AgentId] = (),
+    is_overdue: bool = False,
+    committed: int = -1,
+) -> str:
+    """What is due at 100 s of a job whose steps take 2 s."""
+    now, leave_at = 100.0, departures or {}
+    state = arbiter.initial_state(
+        a.ArbiterJob("ns/job", "uid", spec(), "{}"),
+        Durable(members=tuple(map(AgentId, members))),
+        1,
+    )
+    state.membership.agents = {
+        AgentId(name): record(AgentId(name), leave_at.get(name, inf))
+        for name in {*members, *standby}
     }
-    return changes.due(**{**facts, **known})  # type: ignore[arg-type]
+    state.ledger = Ledger(9, TrainingProgress(committed, step_s=2.0))
+    state.desired, state.phase = desired, Running()
+    state.in_force = InForce(
+        the_plan or plan(),
+        {},
+        is_suspending,
+        catch_up_by=now if is_overdue else inf,
+        caught_up=set(caught_up),
+    )
+    return changes.due(state, now)[0]
 
 
 def test_nothing_is_due_in_a_quiet_job() -> None:
     assert due() == ""
 
 
-def test_nobody_joins_when_every_step_is_committed() -> None:
-    newcomer = {"standby": {"n"}, "fresh": {"n"}, "members": {"a"}}
-    assert due(**newcomer) == "1 agents can join"
-    last = CommitRecord(8)
-    assert due(**newcomer, ledger=Ledger(9, step_s=2.0, committed=last)) == ""
+def test_no_agent_joins_when_every_step_is_committed() -> None:
+    assert due(standby=["n"], members=["a"]) == "1 agents can join"
+    assert due(standby=["n"], members=["a"], committed=8) == ""
 
 
-def test_a_lesson_takes_only_so_long() -> None:
+def test_copies_take_only_so_long() -> None:
     n, slow = AgentId("n"), AgentId("slow")
-    learning = {"plan": replace(plan(), learners={n: ((0, 1),), slow: ((1, 2),)})}
-    learning["members"] = {"a", "b", n, slow}
-    assert due(**learning, caught_up={n}) == ""
-    assert due(**learning, caught_up={n}, is_overdue=True) == "copies take too long on slow"
-    text = "copies are complete on n, slow"
-    assert due(**learning, caught_up={n, slow}, is_overdue=True) == text
+    learning = replace(plan(), learners={n: ((0, 1),), slow: ((1, 2),)})
+    members = ["a", "b", n, slow]
+    assert due(the_plan=learning, members=members, caught_up={n}) == ""
+    text = due(the_plan=learning, members=members, caught_up={n}, is_overdue=True)
+    assert text == "copies take too long on slow"
+    text = due(the_plan=learning, members=members, caught_up={n, slow}, is_overdue=True)
+    assert text == "copies are complete on n, slow"
 
 
 @pytest.mark.parametrize(("departs_at", "is_due"), [(110.0, True), (113.0, True), (115.0, False)])
 def test_a_leaver_is_waited_for_while_there_is_time(departs_at: float, is_due: bool) -> None:
-    assert bool(due(departures={AgentId("a"): departs_at})) is is_due
+    assert bool(due(departures={"a": departs_at})) is is_due
 
 
 def test_a_plan_that_suspends_is_left_alone() -> None:
-    leaves = {AgentId("a"): 101.0}
-    assert due(goal=a.DesiredState(1, suspended=True), is_suspending=True, departures=leaves) == ""
+    suspended = a.DesiredState(1, suspended=True)
+    assert due(desired=suspended, is_suspending=True, departures={"a": 101.0}) == ""
     assert due(is_suspending=True) == "the job is to go on"
-    assert due(goal=a.DesiredState(1, suspended=True)) == "the job is to be suspended"
+    assert due(desired=suspended) == "the job is to be suspended"
 
 
 # ---------------------------------------------------------------- agents without a seat

@@ -8,10 +8,16 @@ import pytest
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter.state import Running
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Notice
 
 from .fleet import Fleet, committed, running, spec
+
+
+def finished(fleet: Fleet) -> set[AgentId]:
+    state = fleet.arbiter.state.phase
+    return state.finished if isinstance(state, Running) else set()
 
 
 def phase(fleet: Fleet) -> a.ArbiterPhase:
@@ -106,7 +112,7 @@ def test_agents_that_have_said_that_they_go_are_kept_while_they_have_time(
     departs_at: float,
 ) -> None:
     fleet = running(pipelines=1, stages=2, steps=60)
-    for known in fleet.arbiter._roster.agents.values():
+    for known in fleet.arbiter.state.membership.agents.values():
         known.departs_at = departs_at
     fleet.kill("a0")
     if departs_at < 10.0:
@@ -155,7 +161,7 @@ def test_a_job_that_is_resumed_before_it_rests_goes_on(has_finished: bool) -> No
     plan = fleet.arbiter.status().plan
     assert plan is not None
     if has_finished:
-        fleet.until(lambda: len(fleet.arbiter._rounds.finished) == len(plan.live) - 1)
+        fleet.until(lambda: len(finished(fleet)) == len(plan.live) - 1)
     fleet.tell(a.DesiredState(2))
     check_complete(fleet)
     told = [n for (_, step), n in fleet.commits.items() if step < 40]

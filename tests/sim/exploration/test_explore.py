@@ -97,8 +97,8 @@ def test_every_policy_spreads_the_work_in_its_own_way_to_the_same_end():
         job = Job(2, 3, 4, policy=policy)
         world = replay(History(job, 1, "fifo", ((200, ("kill", "a01", 0)),)))
         assert world.outcome == "complete"  # judged: the symbols are those of any other run
-        programs = world.arbiter._rounds.directives.values()
-        maps.add(tuple(sum(x.op is Op.F for x in d.steady) for d in programs))
+        programs = world.arbiter.state.in_force.continuations.values()
+        maps.add(tuple(sum(x.op is Op.F for x in c.steady) for c in programs))
     assert len(maps) == len(RecoveryPolicy)
 
 

@@ -29,7 +29,7 @@ def world():
 def restored(world, text=TORN, **facts):
     """What the judge says of a restore to the start."""
     before = replace(world.operators.durable, **facts)
-    world.arbiter._out.durable = replace(before, forks=(Fork(1, 0),))
+    world.arbiter.state.out.durable = replace(before, forks=(Fork(1, 0),))
     check_restore(world, before, text)
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ArbiterPhase, ComputePlan
+from bamboo_core.arbiter.events import ComputePlan
+from bamboo_core.arbiter.state import Holding
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import layers_of
@@ -172,9 +173,9 @@ def _is_too_few(world: World) -> bool:
 
 def _is_somebody_asked_again(world: World) -> bool:
     """Whether the job waits to ask those again whom it gave up by mistake; ever more rarely."""
-    rounds = world.arbiter._rounds
-    given_up = any(d.known and d.known.is_connected for d in rounds.doubted.values())
-    return world.is_misled and rounds.phase is ArbiterPhase.HOLDING and given_up
+    state = world.arbiter.state
+    is_given_up = any(s.is_connected for s in state.membership.suspected.values())
+    return world.is_misled and isinstance(state.phase, Holding) and is_given_up
 
 
 def _standing(world: World) -> str:

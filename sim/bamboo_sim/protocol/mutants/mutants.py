@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from bamboo_core.arbiter import rounds
+from bamboo_core.arbiter import durable as durable_module
+from bamboo_core.arbiter import endings, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Planned, Send
+from bamboo_core.arbiter.events import Send
 from bamboo_core.arbiter.outbox import Outbox
-from bamboo_core.arbiter.rounds import Rounds
+from bamboo_core.arbiter.state import State
 from bamboo_core.graph import closure as graph_module
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model import rules
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
@@ -96,8 +97,8 @@ _weight_gradient = Symbolic._backward_weight
 # ---------------------------------------------------------------- operator
 
 
-def no_voters(self: Rounds) -> Durable:
-    return replace(self._out.durable, voters=())
+def no_voters(self: State) -> Durable:
+    return replace(self.out.durable, voters=())
 
 
 def forget_voters(self: Arbiter, job: Any, durable: Durable, term: int) -> None:
@@ -133,52 +134,50 @@ def persist_late(self: Outbox, effect: Any) -> None:
     self._ready.append(effect)
 
 
-def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> None:
+def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> bool:
     if isinstance(message, Suspicion):
         message = replace(message, fence=self.fence)
-    _received(self, agent, message, now)
+    return _received(self, agent, message, now)
 
 
 _received = Arbiter._received
 
 
-def restore_at_once(self: Arbiter, bad: Any, now: float) -> None:
+def restore_at_once(state: State, bad: Any, now: float) -> None:
     """The file from which the attempt had begun: as if nothing that was read from it lived."""
-    base = self.durable.manifest
-    _bad_checkpoint(self, bad, now)
+    base = state.durable.manifest
+    _bad_checkpoint(state, bad, now)
     if base is not None and (base.attempt, base.step) == (bad.attempt, bad.step):
-        self._rounds.restore("the base cannot be read", now)
+        endings.restore(state, "the base cannot be read", now)
 
 
-_bad_checkpoint = Arbiter._bad_checkpoint
+_bad_checkpoint = training.bad_checkpoint
 
 
-def any_answer(self: Arbiter, event: Any, now: float) -> None:
+def any_answer(state: State, request: int, result: Any, now: float) -> None:
     """Every answer for the present epoch is taken, whatever it was asked from."""
-    result = event.result if isinstance(event, Planned) else None
-    if isinstance(result, Decision) and result.plan.fence == self.fence:
-        self._rounds.planned(result, now)
+    if isinstance(result, Decision) and result.plan.fence == state.fence:
+        rounds._direct(state, result, now)
     else:
-        _dispatch(self, event, now)
+        _planned(state, request, result, now)
 
 
-def late_directives(self: Arbiter, event: Any, now: float) -> None:
+def late_directives(state: State, request: int, result: Any, now: float) -> None:
     """An answer that comes too late still goes to its agents, but not into the facts."""
-    result = event.result if isinstance(event, Planned) else None
-    if isinstance(result, Decision) and event.id != self._rounds.request:
+    if isinstance(result, Decision) and request != state.requests:
         for agent, directive in result.directives.items():
-            self._out.at_once(Send(agent, directive))
-    _dispatch(self, event, now)
+            state.out.at_once(Send(agent, directive))
+    _planned(state, request, result, now)
 
 
-_dispatch = Arbiter._dispatch
+_planned = rounds.planned
 
 
 def old_forks(durable: Durable) -> Any:
     return _eligible(replace(durable, forks=()))
 
 
-_eligible = rounds.eligible
+_eligible = durable_module.eligible
 
 
 # ---------------------------------------------------------------- planner
@@ -191,7 +190,7 @@ def oldest_step(self: Any, request: Any) -> None:
     known = [max(h.commits, default=-1) for h in self._holdings.values() if h.versions]
     self._committed = max(min(known, default=-1), request.base)
     self._target = min(self._committed + 1, self._steps)
-    self._facts = self._read(self._holdings, frozenset())
+    self._index = self._read(self._holdings, frozenset())
 
 
 def newest_files(self: Any, request: Any) -> None:
@@ -205,19 +204,20 @@ def no_files(self: Any, request: Any) -> None:
     self._files = None
 
 
-def count_helpers(self: Any) -> bool:
-    """Whoever could have a seat is not asked while others are there for this step only."""
-    staying = self.members & self._roster.usable()
-    return len(staying) < self.goal.pipelines * self._spec.pipelines.stages
+def count_helpers(state: State) -> bool:
+    """An agent that could have a seat is not asked while others are there for this step only."""
+    assert state.desired is not None
+    staying = state.membership.members & state.membership.usable()
+    return len(staying) < state.desired.pipelines * state.job.spec.pipelines.stages
 
 
-def wanted_only(self: Any, agent: Any, facts: Facts) -> tuple[int, ...]:
+def wanted_only(self: Any, agent: Any, index: HoldingsIndex) -> tuple[int, ...]:
     return tuple(layers_of(self._goals.wants.get(agent, ())))
 
 
 def always_end(self: Any) -> None:
     """END of the step before is asked for though nobody may know its commit."""
-    known = self._work.facts.where
+    known = self._builder.index.where
     before = Item.commit(-1)
     if before not in known and self._goals.target > 0:
         known[before] = [self._goals.coordinator]
@@ -242,10 +242,10 @@ def exit_early(self: Any, plan: Any, resume: Any, *rest: Any) -> dict[Any, Direc
     return _directives(self, plan, resume, *rest)
 
 
-_usable = Facts._usable
+_usable = HoldingsIndex._usable
 
 
-def no_late_update(self: Facts, versions: Any) -> dict[int, int]:
+def no_late_update(self: HoldingsIndex, versions: Any) -> dict[int, int]:
     """A leaver on short notice must not bring what it holds up to the newest commit."""
     usable = _usable(self, versions)
     short_notice = any(self.held.get(a) is not None for a in self.short_notice)

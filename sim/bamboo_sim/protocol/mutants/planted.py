@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from bamboo_core.arbiter import rounds
+from bamboo_core.arbiter import endings, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.outbox import Outbox
-from bamboo_core.arbiter.rounds import Rounds
+from bamboo_core.arbiter.state import State
 from bamboo_core.graph import closure as graph_module
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model import rules
 from bamboo_core.planning import planner
 from bamboo_core.protocol.executor import Executor
@@ -91,7 +91,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a copied version comes without its commit", "C3",
             _patch(Executor, "_transmit", mutants.version_without_commit),
             (("new owners", NEW_OWNER),)),
-    Planted("no voter rule", "C4", _patch(Rounds, "durable", property(mutants.no_voters)),
+    Planted("no voter rule", "C4", _patch(State, "durable", property(mutants.no_voters)),
             (("shrinks", LONG),)),
     Planted("voters are forgotten at a restart", "C5",
             _patch(Arbiter, "__init__", mutants.forget_voters), (("shrinks", LONG),)),
@@ -115,25 +115,26 @@ PLANTS: tuple[Planted, ...] = (
     Planted("files of any version are used", "C12",
             _patch(planner._Planning, "__init__", mutants.newest_files), (("restores", SELDOM),)),
     Planted("manifests beyond a fork are used", "C13",
-            _patch(rounds, "eligible", mutants.old_forks),
+            _both(_patch(rounds, "eligible", mutants.old_forks),
+                  _patch(endings, "eligible", mutants.old_forks)),
             (("forks", SAVING),)),
     Planted("evidence outlives its epoch", "C14",
             _patch(Arbiter, "_received", mutants.any_evidence),
             (("partitions", SMALL),)),
     Planted("a leaver on short notice may not catch up", "C15",
-            _patch(Facts, "_usable", mutants.no_late_update),
+            _patch(HoldingsIndex, "_usable", mutants.no_late_update),
             (("short notices", MOVING),)),
     Planted("holdings survive a new attempt", "C18",
             _patch(Executor, "_wipe", mutants.keep_holdings),
             (("restores", SAVING),)),
     Planted("two answers of the planner count in one epoch", "H1",
-            _patch(Arbiter, "_dispatch", mutants.any_answer),
+            _patch(rounds, "planned", mutants.any_answer),
             (("seconds", SMALL), ("seconds", TALL))),
     Planted("directives of a superseded answer leave", "H2",
-            _patch(Arbiter, "_dispatch", mutants.late_directives),
+            _patch(rounds, "planned", mutants.late_directives),
             (("seconds", SMALL), ("seconds", TALL))),
     Planted("a torn file that everybody has read is restored from", "R1",
-            _patch(Arbiter, "_bad_checkpoint", mutants.restore_at_once),
+            _patch(training, "bad_checkpoint", mutants.restore_at_once),
             (("restores", SAVING),)),
     Planted("files of the needed version are not read", "R2",
             _patch(planner._Planning, "__init__", mutants.no_files), (("restores", SAVING),)),
@@ -144,7 +145,7 @@ PLANTS: tuple[Planted, ...] = (
             _patch(planner._Planning, "_can_repeat", mutants.repeat_anything),
             (("new owners", NEW_OWNER),)),
     Planted("who only helps counts as staying", "R5",
-            _patch(Rounds, "_are_newcomers_wanted", mutants.count_helpers),
+            _patch(rounds, "_are_newcomers_wanted", mutants.count_helpers),
             (("surplus", THREE_ZONES),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", mutants.never_spent), (("operators", SMALL),)),

@@ -1,0 +1,118 @@
+"""How a job ends, is suspended and resumed, or begins a new attempt from a checkpoint."""
+
+from __future__ import annotations
+
+from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
+from bamboo_core.arbiter.durable import Fork, eligible
+from bamboo_core.arbiter.events import DesiredState, Over, Send
+from bamboo_core.arbiter.state import Over as OverPhase
+from bamboo_core.arbiter.state import Running, State, Waiting
+from bamboo_core.model.ids import Fence
+from bamboo_core.protocol.messages import Release
+
+
+def restore(state: State, why: str, now: float) -> None:
+    """A new attempt from the newest good checkpoint: the only action that loses work."""
+    durable = state.durable
+    manifest = next(reversed(eligible(durable)), None)
+    step = manifest.step if manifest is not None else 0
+    repeated = max(0, state.ledger.newest(durable) + 1 - step)
+    source = f"the checkpoint of step {step}" if manifest is not None else "the start"
+    attempt = durable.attempt + 1
+    state.record(
+        EventReason.RESTORING,
+        f"{why}; attempt {attempt} from {source}: {repeated} committed steps are repeated",
+        Severity.WARNING if repeated else Severity.NORMAL,
+        attempt=attempt,
+        step=step,
+        repeated_steps=repeated,
+    )
+    state.out.save(
+        attempt=attempt,
+        manifest=manifest,
+        forks=(*durable.forks, Fork(attempt, step)),
+        members=(),
+        voters=(),
+        pipelines=(),
+        committed=step - 1,
+    )
+    state.membership.members.clear()
+    state.membership.without_seat.clear()
+    state.membership.ready_at = now
+    state.in_force = None
+    state.ledger.forget_commit()
+    state.phase = Waiting(why)
+    state.deadlines.clear()
+    state.fence_suspects()
+
+
+def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
+    """Durable first, then reported to the shell, then every agent may go."""
+    if isinstance(state.phase, OverPhase):
+        return
+    membership = state.membership
+    state.out.save(
+        outcome=outcome,
+        reason=str(reason),
+        message=message,
+        members=(),
+        voters=(),
+        committed=state.ledger.newest(state.durable),
+    )
+    state.out.withdraw(lambda e: isinstance(e, Send))
+    state.phase = OverPhase(message)
+    state.out.after_facts(Over(outcome, str(reason), message))
+    for agent in sorted(membership.agents):
+        state.out.after_facts(Send(agent, Release(0, str(reason))))
+    membership.members.clear()
+    membership.agents.clear()
+
+
+def complete(state: State) -> bool:
+    """End the job if all live members have run their last program; whether they have."""
+    phase, in_force, desired = state.phase, state.in_force, state.desired
+    assert isinstance(phase, Running)
+    assert in_force is not None
+    assert desired is not None
+    live = state.membership.members.intersection(in_force.plan.live)
+    is_resumed = in_force.is_suspending and not desired.suspended
+    if not phase.finished or not phase.finished >= live or is_resumed:
+        return False
+    spec = state.job.spec
+    if in_force.is_suspending:
+        text = f"suspended after {in_force.plan.last} of {spec.training.steps} steps"
+        if spec.checkpoint is None:
+            text += "; without spec.checkpoint nothing was saved: it will begin from the start"
+        elif _is_unsaved(state, in_force.plan.last):
+            text += f"; {_cannot_save(state)}: it will begin from an older checkpoint"
+        end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, text)
+    elif _is_unsaved(state, spec.training.steps):
+        text = f"the trained weights are not saved: {_cannot_save(state)}"
+        end(state, Outcome.FAILED, Reason.CHECKPOINT_FAILED, text)
+    else:
+        text = f"all {spec.training.steps} steps are committed"
+        end(state, Outcome.COMPLETE, Reason.STEPS_REACHED, text)
+    return True
+
+
+def _is_unsaved(state: State, step: int) -> bool:
+    """Whether this attempt's checkpoint of the step could not be written."""
+    return (state.durable.attempt, step) in state.durable.bad
+
+
+def _cannot_save(state: State) -> str:
+    assert state.job.spec.checkpoint is not None
+    return f"spec.checkpoint.uri {state.job.spec.checkpoint.uri} could not be written"
+
+
+def resume(state: State, desired: DesiredState, now: float) -> None:
+    """A suspended job is to go on."""
+    if desired.suspended or state.durable.outcome is not Outcome.SUSPENDED:
+        return
+    state.out.save(outcome=None, reason="", message="")
+    if state.durable.plan == Fence():
+        state.phase = Waiting()
+    else:
+        restore(state, "the job is resumed", now)

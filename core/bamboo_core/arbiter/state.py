@@ -1,0 +1,231 @@
+"""What the arbiter of a job knows. One object, in one phase; each phase has its own data.
+
+The functions of this folder take a :class:`State`, an event and ``now``, and change the state
+through the methods below. Nothing outside this folder changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, DesiredState, Dismiss, Record, Send
+from bamboo_core.arbiter.evidence import Evidence
+from bamboo_core.arbiter.membership import Membership
+from bamboo_core.arbiter.outbox import Outbox
+from bamboo_core.arbiter.progress import Ledger
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.placement.plan import Plan
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import AgentReport, Continuation, Directive, Release
+
+RETRY_S = 5.0
+"""Until suspects are asked again while the job is held; doubled every time."""
+
+
+# ---------------------------------------------------------------- phases
+
+
+@dataclass
+class Waiting:
+    """No plan is in force; more agents are needed."""
+
+    detail: str = ""
+
+
+@dataclass
+class Returning:
+    """A new leader waits for the members of the plan that it found."""
+
+    until: float = inf  # set when the leader first looks
+    detail: str = ""
+
+
+@dataclass
+class Collecting:
+    """All members were told to stop; their reports are on the way."""
+
+    detail: str
+    report_by: float
+    reports: dict[AgentId, AgentReport] = field(default_factory=dict)
+
+
+@dataclass
+class Planning:
+    """Every member has reported; the planner works on this request."""
+
+    request: int
+    reports: dict[AgentId, AgentReport]
+    detail: str = "computing the plan"
+
+
+@dataclass
+class Holding:
+    """Every member has reported and keeps its state; other agents may bring what is missing."""
+
+    detail: str
+    reports: dict[AgentId, AgentReport]
+    restore_by: float = inf  # then the newest checkpoint is used instead
+
+
+@dataclass
+class Running:
+    """The members run the programs of ``State.in_force``."""
+
+    finished: set[AgentId] = field(default_factory=set)  # their last program has run
+    detail: str = ""
+
+
+@dataclass
+class Over:
+    """The job has ended, or is suspended."""
+
+    detail: str = ""
+
+
+Phase = Waiting | Returning | Collecting | Planning | Holding | Running | Over
+Stopped = Collecting | Planning | Holding
+
+_NAMES: Mapping[type, ArbiterPhase] = {
+    Waiting: ArbiterPhase.WAITING,
+    Returning: ArbiterPhase.RETURNING,
+    Collecting: ArbiterPhase.COLLECTING,
+    Planning: ArbiterPhase.PLANNING,
+    Holding: ArbiterPhase.HOLDING,
+    Running: ArbiterPhase.RUNNING,
+    Over: ArbiterPhase.OVER,
+}
+
+
+# ---------------------------------------------------------------- state
+
+
+@dataclass
+class InForce:
+    """The newest plan of this leader. It stays known while agents are stopped for the next one."""
+
+    plan: Plan
+    directives: dict[AgentId, Directive]
+    is_suspending: bool
+    catch_up_by: float  # learners get no more time than this
+    continuations: dict[AgentId, Continuation] = field(default_factory=dict)
+    caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
+
+
+@dataclass
+class Deadlines:
+    """What a held job waits for at most. Only a new plan or a restore clears them."""
+
+    voter_by: float = inf  # for a voter of the newest plan to report
+    copy_by: float = inf  # for a holder of a layer that no member holds
+    retry_at: float = inf  # then suspects are asked again
+
+    def clear(self) -> None:
+        """There is a plan, or a new attempt."""
+        self.voter_by = self.copy_by = self.retry_at = inf
+
+
+@dataclass
+class State:
+    """All that one leader knows of one job."""
+
+    job: ArbiterJob
+    term: int
+    out: Outbox
+    membership: Membership
+    evidence: Evidence
+    ledger: Ledger
+    epoch: int  # of the newest STOP
+    phase: Phase
+    desired: DesiredState | None = None  # None: the operator has not said it yet
+    in_force: InForce | None = None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    stopped_at: float | None = None  # since when training stands still
+    is_loading: bool = False  # members read or make initial weights, which takes long
+    learner_plans: int = 0  # plans in a row that had learners
+    retry_s: float = RETRY_S
+    requests: int = 0  # number of the newest request to the planner
+    stops: int = 0
+
+    @property
+    def durable(self) -> Durable:
+        """The facts as they are now (some may not be written yet)."""
+        return self.out.durable
+
+    @property
+    def fence(self) -> Fence:
+        """What the newest STOP carries."""
+        return Fence(self.durable.attempt, self.term, self.epoch)
+
+    @property
+    def phase_name(self) -> ArbiterPhase:
+        """The phase without its data."""
+        return _NAMES[type(self.phase)]
+
+    def reports(self) -> dict[AgentId, AgentReport]:
+        """What members have reported since the newest STOP."""
+        return self.phase.reports if isinstance(self.phase, Stopped) else {}
+
+    def unasked(self) -> set[AgentId]:
+        """Reachable agents that have not reported: they may hold what is missing."""
+        membership = self.membership
+        return membership.reachable() - membership.members - self.reports().keys()
+
+    def check(self) -> None:
+        """Assert what holds between any two events."""
+        m, phase = self.membership, self.phase
+        assert not m.agents.keys() & m.suspected.keys(), "an agent counts and is suspected"
+        assert not m.fenced & (m.agents.keys() | m.members), "a fenced agent takes part"
+        if isinstance(phase, Planning | Holding):
+            assert phase.reports.keys() == m.members, "a member of a stopped job has not reported"
+        if isinstance(phase, Collecting):
+            assert phase.reports.keys() <= m.members, "an agent that is no member has reported"
+        if isinstance(phase, Running):
+            assert self.in_force is not None, "there is no plan to run"
+            assert m.members <= set(self.in_force.plan.members), "a member is not in the plan"
+        if isinstance(phase, Over):
+            assert not m.agents.keys() | m.members, "a job that is over has agents"
+
+    # ------------------------------------------------------------ transitions
+
+    def record(
+        self,
+        reason: EventReason,
+        message: str,
+        severity: Severity = Severity.NORMAL,
+        **facts: str | int | float,
+    ) -> None:
+        """For Kubernetes Events and the log. ``facts``: by the names in EventFact."""
+        named = {EventFact[name.upper()]: value for name, value in facts.items()}
+        self.out.at_once(Record(severity, reason, message, named))
+
+    def reconsider(self) -> None:
+        """The facts from which a plan is computed, or is missing, have changed."""
+        if isinstance(self.phase, Planning | Holding):
+            self.phase = Collecting(self.phase.detail, inf, self.phase.reports)
+
+    def remove(self, agent: AgentId) -> None:
+        """A member does not count any more. While all are stopped, the other reports hold."""
+        self.membership.members.discard(agent)
+        self.reports().pop(agent, None)
+        self.reconsider()
+
+    def dismiss(self, agent: AgentId, why: str) -> None:
+        """The agent's pod is of no use any more."""
+        self.out.after_facts(Dismiss(agent, why))
+        self.membership.forget(agent)
+
+    def let_go(self, agent: AgentId) -> None:
+        """The agent wants to leave and has handed over what it held, or holds nothing."""
+        self.out.after_facts(Send(agent, Release(ExitCode.DRAINED, "drained")))
+        self.dismiss(agent, "drained")
+
+    def fence_suspects(self) -> None:
+        """Training goes on without the suspects: those that live must end."""
+        for agent, suspect in sorted(self.membership.suspected.items()):
+            self.membership.fenced.add(agent)
+            self.out.after_facts(Send(agent, Release(ExitCode.FENCED, suspect.why)))
+            self.dismiss(agent, suspect.why)
