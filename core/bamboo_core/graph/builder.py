@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
@@ -14,7 +14,7 @@ from bamboo_core.model.program import Instruction
 
 
 @dataclass
-class Workspace:
+class GraphBuilder:
     """What all parts of the closure share.
 
     cut: ranges under which the target step is computed; computing: agents that compute and vote,
@@ -25,7 +25,7 @@ class Workspace:
 
     batch: BatchShape
     cut: tuple[Range, ...]
-    facts: Facts
+    index: HoldingsIndex
     computing: tuple[AgentId, ...]
     takes_part: Mapping[AgentId, tuple[int, ...]]
     files: frozenset[int]
@@ -35,7 +35,7 @@ class Workspace:
 
     def __post_init__(self) -> None:
         self.layers = self.cut[-1][1]
-        self._ordinal = {a: i for i, a in enumerate(sorted(self.facts.held))}
+        self._ordinal = {a: i for i, a in enumerate(sorted(self.index.held))}
         self._moves: dict[tuple[Item, AgentId], Transfer] = {}
 
     def add(
@@ -48,27 +48,27 @@ class Workspace:
 
     def held(self, agent: AgentId, item: Item) -> bool:
         """Whether the agent holds the item (of the target step)."""
-        return self.facts.is_begun and item in self.facts.held[agent]
+        return self.index.is_begun and item in self.index.held[agent]
 
     def exists(self, item: Item) -> bool:
         """Whether somebody holds the item (of the target step) and may send it."""
-        return self.facts.is_begun and item in self.facts.where
+        return self.index.is_begun and item in self.index.where
 
     def fetch(self, item: Item, agent: AgentId) -> Transfer | None:
         """How the agent gets an item that it holds (None) or that somebody can send."""
-        if item in self.facts.held[agent]:
+        if item in self.index.held[agent]:
             return None
         key = (item, agent)
         if key not in self._moves:
-            source = self.nearest(self.facts.where[item], agent)
+            source = self.nearest(self.index.where[item], agent)
             self._moves[key] = Transfer(item, source, agent, None)
         return self._moves[key]
 
     def nearest(self, holders: Iterable[AgentId], agent: AgentId) -> AgentId:
         """One of them, spread over the receivers; those in a hurry only if there is no other."""
         able = tuple(holders)
-        if self.facts.short_notice:
-            able = tuple(a for a in able if a not in self.facts.short_notice) or able
+        if self.index.short_notice:
+            able = tuple(a for a in able if a not in self.index.short_notice) or able
         return able[self._ordinal[agent] % len(able)]
 
     def deliver(self, item: Item, producer: TaskId, agent: AgentId) -> Dependency:

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
-from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.builder import GraphBuilder
 from bamboo_core.graph.gradients import Gradients
-from bamboo_core.graph.holdings import Facts
-from bamboo_core.graph.periodic import Extras
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.graph.periodic import Periodic as Periodic
+from bamboo_core.graph.periodic import PeriodicTasks
 from bamboo_core.graph.tasks import Dependency
 from bamboo_core.graph.tasks import Holdings as Holdings
-from bamboo_core.graph.tasks import Infeasible as Infeasible
+from bamboo_core.graph.tasks import LayersLost as LayersLost
 from bamboo_core.graph.tasks import TaskGraph as TaskGraph
 from bamboo_core.graph.tasks import TaskId as TaskId
 from bamboo_core.graph.tasks import Transfer as Transfer
-from bamboo_core.graph.versions import Lineage, run_around
+from bamboo_core.graph.versions import Versions, run_around
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
@@ -62,7 +62,7 @@ def missing(
     """Tasks that are still needed, given what every member holds.
 
     holdings: facts of all members, live or leaving; files: layers for which a complete file of
-    exactly version ``target`` can be read. Infeasible if a layer is lost.
+    exactly version ``target`` can be read. LayersLost if a layer is lost.
     """
     closure = _Closure(goals, holdings, frozenset(files), steady=False)
     return closure.graph()
@@ -73,15 +73,15 @@ def steady(goals: Goals) -> TaskGraph:
 
     goals.target is any step that is neither 0 nor last. Validation and checkpoints carry ``every``.
     """
-    return _Closure(goals, settled(goals), frozenset(), steady=True).graph()
+    return _Closure(goals, undisturbed(goals), frozenset(), steady=True).graph()
 
 
 def epilogue(goals: Goals) -> TaskGraph:
     """The tasks of the epilogue after an undisturbed last step; goals.target == goals.last."""
-    return _Closure(goals, settled(goals), frozenset(), steady=False).graph()
+    return _Closure(goals, undisturbed(goals), frozenset(), steady=False).graph()
 
 
-def settled(goals: Goals) -> dict[AgentId, Holdings]:
+def undisturbed(goals: Goals) -> dict[AgentId, Holdings]:
     """Holdings at the beginning of the target step, if nothing ever failed."""
     done = goals.target - 1
     return {
@@ -107,77 +107,79 @@ class _Closure:
     ) -> None:
         self._goals, self._holdings = goals, holdings
         idle = goals.short_notice | goals.learners.keys()
-        facts = Facts(holdings, batch=goals.batch, target=goals.target, short_notice=idle)
+        index = HoldingsIndex(holdings, batch=goals.batch, target=goals.target, short_notice=idle)
         computing = tuple(sorted(a for a in holdings if a not in idle))
         self._updating = (*computing, *sorted(goals.learners))
-        self._work = Workspace(
+        self._builder = GraphBuilder(
             batch=goals.batch,
             cut=goals.cut,
-            facts=facts,
+            index=index,
             computing=computing,
-            takes_part={a: self._layers(a, facts) for a in self._updating},
+            takes_part={a: self._layers(a, index) for a in self._updating},
             files=files,
             initial=goals.target == 0,
             # in the epilogue only END of the step before waits for copies
-            prefers_files=goals.target == goals.last and Item.commit(-1) not in facts.where,
+            prefers_files=goals.target == goals.last and Item.commit(-1) not in index.where,
         )
         self._refuse_lost_layers()
-        self._lineage = Lineage(self._work)
-        self._extras = Extras(
-            self._work,
-            self._lineage,
+        self._versions = Versions(self._builder)
+        self._periodic_tasks = PeriodicTasks(
+            self._builder,
+            self._versions,
             goals.periodic,
             assignment=goals.assignment,
             coordinator=goals.coordinator,
             step=None if steady else goals.target,
             final=goals.target == goals.last,
         )
-        self._gradients = Gradients(self._work, self._lineage, goals.assignment, split=goals.split)
+        self._gradients = Gradients(
+            self._builder, self._versions, goals.assignment, split=goals.split
+        )
         self._votes: dict[AgentId, TaskId] = {}
         self._commit: TaskId | None = None
-        self._told: dict[AgentId, Dependency | None] = {}
+        self._commit_known: dict[AgentId, Dependency | None] = {}
         self._updates: dict[AgentId, list[TaskId]] = {}
         self._older: dict[AgentId, TaskId] = {}
 
-    def _layers(self, agent: AgentId, facts: Facts) -> tuple[int, ...]:
+    def _layers(self, agent: AgentId, index: HoldingsIndex) -> tuple[int, ...]:
         wanted = self._goals.wants.get(agent) or self._goals.learners.get(agent, ())
-        return tuple(sorted({x for r in wanted for x in range(*r)}.union(facts.have[agent])))
+        return tuple(sorted({x for r in wanted for x in range(*r)}.union(index.have[agent])))
 
     def _refuse_lost_layers(self) -> None:
-        work = self._work
+        builder = self._builder
         lost = tuple(
             x
-            for x in range(work.layers)
-            if not work.initial and x not in work.facts.sources and x not in work.files
+            for x in range(builder.layers)
+            if not builder.initial and x not in builder.index.sources and x not in builder.files
         )
         if lost:
-            raise Infeasible(lost)
+            raise LayersLost(lost)
 
     def graph(self) -> TaskGraph:
         """Everything that is missing."""
         self._hold()
-        self._extras.save()
+        self._periodic_tasks.save()
         if self._goals.target < self._goals.last:
             self._train()
         else:
-            self._extras.close()
+            self._periodic_tasks.close()
         self._end_older()
         if self._goals.target < self._goals.last:
             self._end()
         self._leave()
-        return TaskGraph(tuple(sorted(self._holdings)), self._work.tasks)
+        return TaskGraph(tuple(sorted(self._holdings)), self._builder.tasks)
 
     def _hold(self) -> None:
         """Bring every layer to the target's version on everyone who takes part."""
         for agent in self._updating:
-            for layer in self._work.takes_part[agent]:
-                self._lineage.at(agent, layer)
+            for layer in self._builder.takes_part[agent]:
+                self._versions.at(agent, layer)
 
     def _train(self) -> None:
         commit = Item.commit(0)
-        if not self._work.exists(commit):
+        if not self._builder.exists(commit):
             self._gradients.build()
-            for agent in self._work.computing:
+            for agent in self._builder.computing:
                 self._vote(agent)
             self._make_commit()
         for agent in self._updating:
@@ -185,7 +187,7 @@ class _Closure:
 
     def _spans(self, agent: AgentId) -> list[tuple[int, Range]]:
         """(stage, layers of it that the agent has at the target's version), the longest runs."""
-        part = set(self._work.takes_part[agent])
+        part = set(self._builder.takes_part[agent])
         spans: list[tuple[int, Range]] = []
         for stage, (lo, hi) in enumerate(self._goals.cut):
             layer = lo
@@ -207,28 +209,32 @@ class _Closure:
             gradients += self._gradients.reduced(agent, stage)
         for stage, span in spans:
             ranges += [self._goals.cut[stage], span]
-            versions |= dict.fromkeys(self._lineage.over(agent, span))
+            versions |= dict.fromkeys(self._versions.over(agent, span))
         vote = Instruction(Op.VOTE, ranges=tuple(ranges))
-        self._votes[agent] = self._work.add(agent, vote, [*gradients, *versions])
+        self._votes[agent] = self._builder.add(agent, vote, [*gradients, *versions])
 
     def _make_commit(self) -> None:
         coordinator = self._goals.coordinator
         waits: list[Dependency | None] = [
-            self._work.deliver(Item.vote(0, agent), vote, coordinator)
+            self._builder.deliver(Item.vote(0, agent), vote, coordinator)
             for agent, vote in self._votes.items()
         ]
-        waits += self._extras.validate()
+        waits += self._periodic_tasks.validate()
         commit = Instruction(Op.COMMIT, agents=tuple(self._votes))
-        self._commit = self._work.add(coordinator, commit, waits)
+        self._commit = self._builder.add(coordinator, commit, waits)
 
     def _committed(self, agent: AgentId) -> Dependency | None:
         """How the agent learns that the target step is committed."""
-        if agent not in self._told:
+        if agent not in self._commit_known:
             item = Item.commit(0)
             made = self._commit
-            told = self._work.deliver(item, made, agent) if made else self._work.fetch(item, agent)
-            self._told[agent] = told
-        return self._told[agent]
+            told = (
+                self._builder.deliver(item, made, agent)
+                if made
+                else self._builder.fetch(item, agent)
+            )
+            self._commit_known[agent] = told
+        return self._commit_known[agent]
 
     def _update(self, agent: AgentId) -> None:
         """UPDATE of every layer that the agent has.
@@ -241,9 +247,12 @@ class _Closure:
         for stage, (lo, hi) in self._spans(agent):
             vote = self._votes.get(agent)  # it waits for the gradients; so they need not be named
             waits = [committed, *([vote] if vote else self._gradients.reduced(agent, stage))]
-            waits += [*self._lineage.over(agent, (lo, hi)), *self._extras.saves(agent, (lo, hi))]
+            waits += [
+                *self._versions.over(agent, (lo, hi)),
+                *self._periodic_tasks.saves(agent, (lo, hi)),
+            ]
             update = Instruction(Op.UPDATE, 0, lo, hi, ranges=(self._goals.cut[stage],))
-            self._updates.setdefault(agent, []).append(self._work.add(agent, update, waits))
+            self._updates.setdefault(agent, []).append(self._builder.add(agent, update, waits))
 
     def _end_older(self) -> None:
         """END of the step before, for laggards; not if nobody knows its commit (state of files).
@@ -251,26 +260,26 @@ class _Closure:
         In the epilogue, where nobody votes, it also proves that the agent has all its layers.
         """
         before = Item.commit(-1)
-        if before not in self._work.facts.where:
+        if before not in self._builder.index.where:
             return
         for agent in self._updating:
-            waits = [self._work.fetch(before, agent), *self._lineage.updates(agent, -1)]
+            waits = [self._builder.fetch(before, agent), *self._versions.updates(agent, -1)]
             copies = self._copies(agent) if self._goals.target == self._goals.last else []
             if copies or self._holdings[agent].ended < self._goals.target - 1:
                 end = Instruction(Op.END, -1)
-                self._older[agent] = self._work.add(agent, end, [*waits, *copies])
+                self._older[agent] = self._builder.add(agent, end, [*waits, *copies])
 
     def _copies(self, agent: AgentId) -> list[Dependency | None]:
-        layers = self._work.takes_part[agent]
-        return [w for x in layers if isinstance(w := self._lineage.at(agent, x), Transfer)]
+        layers = self._builder.takes_part[agent]
+        return [w for x in layers if isinstance(w := self._versions.at(agent, x), Transfer)]
 
     def _end(self) -> None:
         for agent in self._updating:
             waits: list[Dependency | None] = [self._committed(agent), self._older.get(agent)]
             waits += self._updates.get(agent, ())
             if agent == self._goals.coordinator:
-                waits.append(self._extras.seal)
-            self._work.add(agent, Instruction(Op.END), waits)
+                waits.append(self._periodic_tasks.seal)
+            self._builder.add(agent, Instruction(Op.END), waits)
 
     def _leave(self) -> None:
         """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
@@ -284,7 +293,7 @@ class _Closure:
         for agent in self._holdings:
             if agent in self._goals.wants or agent in self._goals.learners:
                 continue
-            own: list[Dependency | None] = [t for t in self._work.tasks if t.agent == agent]
+            own: list[Dependency | None] = [t for t in self._builder.tasks if t.agent == agent]
             if agent in self._goals.short_notice:
                 own.append(self._committed(agent))
-            self._work.add(agent, Instruction(Op.EXIT), own)
+            self._builder.add(agent, Instruction(Op.EXIT), own)

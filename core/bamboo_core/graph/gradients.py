@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.builder import GraphBuilder
 from bamboo_core.graph.tasks import Dependency, TaskId
-from bamboo_core.graph.versions import Lineage
+from bamboo_core.graph.versions import Versions
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
@@ -21,15 +21,20 @@ class Gradients:
 
     def __init__(
         self,
-        work: Workspace,
-        lineage: Lineage,
+        builder: GraphBuilder,
+        versions: Versions,
         assignment: Mapping[tuple[int, int], AgentId],
         *,
         split: bool,
     ) -> None:
-        self._work, self._lineage, self._assignment, self._split = work, lineage, assignment, split
-        self._batch, self._cut = work.batch, work.cut
-        shape = len(work.cut), work.batch.microbatches
+        self._builder, self._versions, self._assignment, self._split = (
+            builder,
+            versions,
+            assignment,
+            split,
+        )
+        self._batch, self._cut = builder.batch, builder.cut
+        shape = len(builder.cut), builder.batch.microbatches
         self._w, self._i, self._f = (_flags(*shape) for _ in range(3))
         self._forward: dict[tuple[int, int], TaskId] = {}
         self._backward: dict[tuple[int, int], TaskId] = {}
@@ -65,8 +70,8 @@ class Gradients:
 
     def _choose(self, stage: int, leaf: int) -> AgentId:
         lo, hi = self._cut[stage]
-        done = self._work.facts.done.get((lo, hi, leaf), {})
-        able = [a for a in done if all(x in self._work.facts.have[a] for x in range(lo, hi))]
+        done = self._builder.index.done.get((lo, hi, leaf), {})
+        able = [a for a in done if all(x in self._builder.index.have[a] for x in range(lo, hi))]
         if able:
             return max(sorted(able), key=lambda a: done[a])
         return self._assignment[stage, leaf]
@@ -82,11 +87,11 @@ class Gradients:
 
     def _slice(self, agent: AgentId, stage: int, z: int) -> Dependency | None:
         item = Item.red(0, self._cut[stage], z)
-        if self._work.exists(item):
-            return self._work.fetch(item, agent)
+        if self._builder.exists(item):
+            return self._builder.fetch(item, agent)
         if (stage, z) not in self._reduce:
             self._make_reduce(stage, z)
-        return self._work.deliver(item, self._reduce[stage, z], agent)
+        return self._builder.deliver(item, self._reduce[stage, z], agent)
 
     # ------------------------------------------------------------ demand
 
@@ -94,27 +99,27 @@ class Gradients:
         """Which chunks must be folded, from which leaf on, and which leaves are missing."""
         cut = self._cut[stage]
         slices = range(self._batch.chunks)
-        lacking = [z for z in slices if not self._work.exists(Item.red(0, cut, z))]
+        lacking = [z for z in slices if not self._builder.exists(Item.red(0, cut, z))]
         for c in slices:
-            if all(self._work.exists(Item.chunk(0, cut, c, z)) for z in lacking):
+            if all(self._builder.exists(Item.chunk(0, cut, c, z)) for z in lacking):
                 continue
             _, done = self._folds[stage, c] = self._collector(stage, c)
             for leaf in self._batch.leaves_of(c)[done:]:
-                if not self._work.exists(Item.leaf(0, cut, leaf)):
+                if not self._builder.exists(Item.leaf(0, cut, leaf)):
                     part, _ = self._summed(stage, leaf)
                     for m in self._batch.microbatches_of(leaf)[part:]:
                         self._w[stage][m] = True
 
     def _collector(self, stage: int, chunk: int) -> tuple[AgentId, int]:
         """Who folds the chunk, and how many of its leaves are folded already."""
-        cut, facts = self._cut[stage], self._work.facts
+        cut, index = self._cut[stage], self._builder.index
         begun = (
-            [(facts.count(a, Kind.FOLDED, cut, chunk), a) for a in self._work.computing]
-            if facts.where
+            [(index.count(a, Kind.FOLDED, cut, chunk), a) for a in self._builder.computing]
+            if index.where
             else []
         )
         done, first = max(begun, key=lambda x: x[0], default=(0, AgentId("")))
-        short_notice, _ = facts.short_notice_count(Kind.FOLDED, cut, chunk)
+        short_notice, _ = index.short_notice_count(Kind.FOLDED, cut, chunk)
         if done:
             return first, max(done, short_notice)
         leaves: dict[AgentId, int] = {}
@@ -124,15 +129,15 @@ class Gradients:
         return min(leaves, key=lambda a: (-leaves[a], a)), short_notice
 
     def _maker(self, stage: int, leaf: int) -> AgentId:
-        holders = self._work.facts.where.get(Item.leaf(0, self._cut[stage], leaf), ())
-        staying = [a for a in holders if a not in self._work.facts.short_notice]
+        holders = self._builder.index.where.get(Item.leaf(0, self._cut[stage], leaf), ())
+        staying = [a for a in holders if a not in self._builder.index.short_notice]
         return staying[0] if staying else self.runs(stage, leaf)
 
     def _summed(self, stage: int, leaf: int) -> tuple[int, AgentId]:
         """Micro-batches in the unfinished sum from which the leaf goes on, and who holds it."""
         agent, cut = self.runs(stage, leaf), self._cut[stage]
-        own = self._work.facts.count(agent, Kind.PART, cut, leaf)
-        short_notice = self._work.facts.short_notice_count(Kind.PART, cut, leaf)
+        own = self._builder.index.count(agent, Kind.PART, cut, leaf)
+        short_notice = self._builder.index.short_notice_count(Kind.PART, cut, leaf)
         return max((own, agent), short_notice, key=lambda x: x[0])
 
     def _demand_input_gradients(self, stage: int) -> None:
@@ -141,22 +146,22 @@ class Gradients:
         lo, _ = self._cut[stage]
         below = zip(self._w[stage - 1], self._i[stage - 1], strict=True)
         for m, (w, i) in enumerate(below):
-            if (w or i) and not self._work.exists(Item.ingrad(0, lo, m)):
+            if (w or i) and not self._builder.exists(Item.ingrad(0, lo, m)):
                 self._i[stage][m] = True
 
     def _demand_forwards(self, stage: int) -> None:
         _, hi = self._cut[stage]
-        last = hi == self._work.layers
+        last = hi == self._builder.layers
         for m in range(self._batch.microbatches):
             if self._w[stage][m] or self._i[stage][m]:
                 self._f[stage][m] = not self._act_exists(stage, m)
             if not last and self._f[stage + 1][m] and not self._f[stage][m]:
-                self._f[stage][m] = not self._work.exists(Item.out(0, hi, m))
+                self._f[stage][m] = not self._builder.exists(Item.out(0, hi, m))
 
     def _act_exists(self, stage: int, m: int) -> bool:
         act = Item.act(0, self._cut[stage], m)
         agent = self.runs(stage, self._batch.leaf_of(m))
-        return self._work.held(agent, act) or self._work.exists(act)
+        return self._builder.held(agent, act) or self._builder.exists(act)
 
     # ------------------------------------------------------------ tasks
 
@@ -164,19 +169,19 @@ class Gradients:
         lo, hi = self._cut[stage]
         for m in _set(self._f[stage]):
             agent = self.runs(stage, self._batch.leaf_of(m))
-            waits: list[Dependency | None] = [*self._lineage.over(agent, (lo, hi))]
+            waits: list[Dependency | None] = [*self._versions.over(agent, (lo, hi))]
             if stage:
                 item = Item.out(0, lo, m)
                 waits.append(self._get(item, agent, self._forward.get((stage - 1, m))))
             forward = Instruction(Op.F, 0, lo, hi, m)
-            self._forward[stage, m] = self._work.add(agent, forward, waits)
+            self._forward[stage, m] = self._builder.add(agent, forward, waits)
 
     def _get(self, item: Item, agent: AgentId, maker: TaskId | None) -> Dependency | None:
         """The item from whoever has it, else from the task that makes it."""
-        if self._work.held(agent, item) or self._work.exists(item):
-            return self._work.fetch(item, agent)
+        if self._builder.held(agent, item) or self._builder.exists(item):
+            return self._builder.fetch(item, agent)
         assert maker is not None, f"nobody has or makes {item}"
-        return self._work.deliver(item, maker, agent)
+        return self._builder.deliver(item, maker, agent)
 
     def _make_backwards(self, stage: int) -> None:
         for m, (w, i) in enumerate(zip(self._w[stage], self._i[stage], strict=True)):
@@ -186,9 +191,9 @@ class Gradients:
     def _make_backward(self, stage: int, m: int, *, w: bool, i: bool) -> None:
         agent, (lo, hi) = self.runs(stage, self._batch.leaf_of(m)), self._cut[stage]
         waits = self._backward_waits(stage, m, agent)
-        versions = self._lineage.over(agent, (lo, hi))
+        versions = self._versions.over(agent, (lo, hi))
         if i and (self._split or not w):
-            task = self._work.add(agent, Instruction(Op.I, 0, lo, hi, m), (*versions, *waits))
+            task = self._builder.add(agent, Instruction(Op.I, 0, lo, hi, m), (*versions, *waits))
             self._backward[stage, m] = task
             waits.append(task)
         if not w:
@@ -198,15 +203,15 @@ class Gradients:
         if not alone:
             waits += versions
         weight = Instruction(Op.W if alone else Op.B, 0, lo, hi, m)
-        self._weight[stage, m] = self._work.add(agent, weight, waits)
+        self._weight[stage, m] = self._builder.add(agent, weight, waits)
         self._backward.setdefault((stage, m), self._weight[stage, m])
 
     def _backward_waits(self, stage: int, m: int, agent: AgentId) -> list[Dependency | None]:
         _, hi = cut = self._cut[stage]
         forward = self._forward.get((stage, m))
         act = Item.act(0, cut, m)
-        waits: list[Dependency | None] = [forward or self._work.fetch(act, agent)]
-        if hi < self._work.layers:
+        waits: list[Dependency | None] = [forward or self._builder.fetch(act, agent)]
+        if hi < self._builder.layers:
             item = Item.ingrad(0, hi, m)
             waits.append(self._get(item, agent, self._backward.get((stage + 1, m))))
         return waits
@@ -218,7 +223,7 @@ class Gradients:
         if self._w[stage][m - 1]:
             return self._weight[stage, m - 1]
         leaf = self._batch.leaf_of(m)
-        return self._work.fetch(Item.partial(0, self._cut[stage], leaf, before), agent)
+        return self._builder.fetch(Item.partial(0, self._cut[stage], leaf, before), agent)
 
     def _make_folds(self, stage: int) -> None:
         for c in range(self._batch.chunks):
@@ -231,12 +236,12 @@ class Gradients:
         before: Dependency | None = None
         if done:
             folded = Item.folded(0, cut, chunk, done)
-            before = self._work.fetch(folded, collector)
+            before = self._builder.fetch(folded, collector)
         for leaf in self._batch.leaves_of(chunk)[done:]:
             maker = self._weight.get((stage, self._batch.microbatches_of(leaf)[-1]))
             item = Item.leaf(0, cut, leaf)
             waits = (before, self._get(item, collector, maker))
-            before = self._work.add(collector, Instruction(Op.FOLD, 0, lo, hi, leaf), waits)
+            before = self._builder.add(collector, Instruction(Op.FOLD, 0, lo, hi, leaf), waits)
         assert isinstance(before, TaskId)
         self._folded[stage, chunk] = before
 
@@ -249,7 +254,7 @@ class Gradients:
             item = Item.chunk(0, cut, c, z)
             waits.append(self._get(item, owner, self._folded.get((stage, c))))
         reduce = Instruction(Op.REDUCE, 0, lo, hi, z)
-        self._reduce[stage, z] = self._work.add(owner, reduce, waits)
+        self._reduce[stage, z] = self._builder.add(owner, reduce, waits)
 
 
 def _flags(stages: int, microbatches: int) -> list[list[bool]]:

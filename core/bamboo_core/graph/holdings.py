@@ -13,7 +13,7 @@ _BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED})
 """Not sent by an agent that goes on: it may still be writing them, or use them itself."""
 
 
-class Facts:
+class HoldingsIndex:
     """Index over the members' holdings; steps of items are relative to the target from here on."""
 
     def __init__(
@@ -39,10 +39,10 @@ class Facts:
         self.have = {a: self._usable(h.versions) for a, h in holdings.items()}
         self.sources = self._sources()
 
-    def _read(self, agent: AgentId, facts: Holdings) -> None:
-        items = {i._replace(step=i.step - self.target) for i in facts.items}
+    def _read(self, agent: AgentId, holdings: Holdings) -> None:
+        items = {i._replace(step=i.step - self.target) for i in holdings.items}
         self.held[agent] = items
-        for step in facts.commits:
+        for step in holdings.commits:
             self.commits.setdefault(step - self.target, []).append(agent)
             items.add(Item.commit(step - self.target))
         for item in items:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.builder import GraphBuilder
 from bamboo_core.graph.tasks import Dependency, TaskId
-from bamboo_core.graph.versions import Lineage
+from bamboo_core.graph.versions import Versions
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
@@ -28,13 +28,13 @@ class Periodic:
     save_every: int = 0
 
 
-class Extras:
+class PeriodicTasks:
     """Tasks of one step. ``step``: the absolute step, None if it must serve every step."""
 
     def __init__(
         self,
-        work: Workspace,
-        lineage: Lineage,
+        builder: GraphBuilder,
+        versions: Versions,
         periodic: Periodic,
         *,
         assignment: Mapping[tuple[int, int], AgentId],
@@ -42,7 +42,7 @@ class Extras:
         step: int | None,
         final: bool,
     ) -> None:
-        self._work, self._lineage, self._periodic = work, lineage, periodic
+        self._builder, self._versions, self._periodic = builder, versions, periodic
         self._assignment, self._coordinator = assignment, coordinator
         self._step, self._final = step, final
         self._saves: dict[AgentId, list[tuple[Range, TaskId]]] = {}
@@ -68,35 +68,35 @@ class Extras:
 
     def _score(self, m: int) -> Dependency | None:
         score = Item.score(0, m)
-        if self._work.exists(score):
-            return self._work.fetch(score, self._coordinator)
-        first = len(self._work.cut) - 1
-        while first and not self._work.exists(Item.eval(0, self._work.cut[first][0], m)):
+        if self._builder.exists(score):
+            return self._builder.fetch(score, self._coordinator)
+        first = len(self._builder.cut) - 1
+        while first and not self._builder.exists(Item.eval(0, self._builder.cut[first][0], m)):
             first -= 1
         task: TaskId | None = None
-        for stage in range(first, len(self._work.cut)):
+        for stage in range(first, len(self._builder.cut)):
             task = self._forward(stage, m, task)
         assert task is not None
-        return self._work.deliver(score, task, self._coordinator)
+        return self._builder.deliver(score, task, self._coordinator)
 
     def _forward(self, stage: int, m: int, before: TaskId | None) -> TaskId:
-        lo, hi = self._work.cut[stage]
-        agent = self._assignment[stage, m % self._work.batch.leaves]
-        waits: list[Dependency | None] = [*self._lineage.over(agent, (lo, hi))]
+        lo, hi = self._builder.cut[stage]
+        agent = self._assignment[stage, m % self._builder.batch.leaves]
+        waits: list[Dependency | None] = [*self._versions.over(agent, (lo, hi))]
         if stage:
             entering = Item.eval(0, lo, m)
             if before is None:
-                waits.append(self._work.fetch(entering, agent))
+                waits.append(self._builder.fetch(entering, agent))
             else:
-                waits.append(self._work.deliver(entering, before, agent))
+                waits.append(self._builder.deliver(entering, before, agent))
         every = self._every(self._periodic.validate_every)
-        return self._work.add(agent, Instruction(Op.V, 0, lo, hi, m, every=every), waits)
+        return self._builder.add(agent, Instruction(Op.V, 0, lo, hi, m, every=every), waits)
 
     def close(self) -> None:
         """The epilogue's own COMMIT, by nobody's votes: it folds the scores."""
         if self._periodic.evals:
             waits = [*self.validate(), self.seal]
-            self._work.add(self._coordinator, Instruction(Op.COMMIT), waits)
+            self._builder.add(self._coordinator, Instruction(Op.COMMIT), waits)
 
     # ------------------------------------------------------------ checkpoints
 
@@ -108,9 +108,9 @@ class Extras:
         every = self._periodic.save_every
         if not self._periodic.saves or not self._due(every, 1):
             return
-        waits = dict.fromkeys(w for stage in self._work.cut for w in self._save_stage(stage))
+        waits = dict.fromkeys(w for stage in self._builder.cut for w in self._save_stage(stage))
         seal = Instruction(Op.SEAL, every=self._every(every))
-        self.seal = self._work.add(self._coordinator, seal, waits)
+        self.seal = self._builder.add(self._coordinator, seal, waits)
 
     def saves(self, agent: AgentId, span: Range) -> list[TaskId]:
         """SAVEs of the agent that read layers of the span."""
@@ -122,26 +122,26 @@ class Extras:
         waits: list[Dependency | None] = []
         for lo, hi in self._parts(stage):
             file = Item.file(0, lo)
-            if self._work.exists(file):
-                waits.append(self._work.fetch(file, self._coordinator))
+            if self._builder.exists(file):
+                waits.append(self._builder.fetch(file, self._coordinator))
                 continue
             task = self._save(lo, hi)
             for layer in range(lo, hi):
                 record = Item.file(0, layer)
-                waits.append(self._work.deliver(record, task, self._coordinator))
+                waits.append(self._builder.deliver(record, task, self._coordinator))
         return waits
 
     def _parts(self, stage: Range) -> list[Range]:
         """The stage whole if one agent can save it and none of it is saved, else by layers."""
         layers = range(*stage)
-        saved = any(self._work.exists(Item.file(0, x)) for x in layers)
+        saved = any(self._builder.exists(Item.file(0, x)) for x in layers)
         if not saved and self._able(stage):
             return [stage]
         return [(x, x + 1) for x in layers]
 
     def _able(self, span: Range) -> list[AgentId]:
-        part = self._work.takes_part
-        return [a for a in self._work.computing if all(x in part[a] for x in range(*span))]
+        part = self._builder.takes_part
+        return [a for a in self._builder.computing if all(x in part[a] for x in range(*span))]
 
     def _save(self, lo: int, hi: int) -> TaskId:
         """By the agent that saves least so far."""
@@ -149,6 +149,6 @@ class Extras:
         agent = min(able, key=lambda a: sum(y - x for (x, y), _ in self._saves.get(a, ())))
         every = self._every(self._periodic.save_every)
         save = Instruction(Op.SAVE, 0, lo, hi, every=every)
-        task = self._work.add(agent, save, self._lineage.over(agent, (lo, hi)))
+        task = self._builder.add(agent, save, self._versions.over(agent, (lo, hi)))
         self._saves.setdefault(agent, []).append(((lo, hi), task))
         return task

@@ -67,7 +67,7 @@ class Holdings:
         return Holdings(report.versions, report.items, frozenset(known), report.ended)
 
 
-class Infeasible(Exception):  # noqa: N818 - a verdict, not a fault
+class LayersLost(Exception):  # noqa: N818 - a verdict, not a fault
     """Fatal: these layers have neither a usable holder nor a file of exactly the needed version."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:

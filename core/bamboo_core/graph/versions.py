@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bamboo_core.graph.builder import Workspace
+from bamboo_core.graph.builder import GraphBuilder
 from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
 
 
-class Lineage:
+class Versions:
     """Producers of weights. A COPY is the transfer of a VER item, of the target's version.
 
     A newcomer is thus complete before the target step is committed, and updates with the others.
     """
 
-    def __init__(self, work: Workspace) -> None:
-        self._work, self._facts = work, work.facts
+    def __init__(self, builder: GraphBuilder) -> None:
+        self._builder, self._index = builder, builder.index
         self._at: dict[tuple[AgentId, int], Dependency | None] = {}
         self._updates: dict[tuple[AgentId, int, int], TaskId] = {}
         self._fresh: dict[tuple[AgentId, int], TaskId] = {}
@@ -40,34 +40,34 @@ class Lineage:
         return self._at[key]
 
     def _produce(self, agent: AgentId, layer: int) -> Dependency | None:
-        if layer in self._facts.have[agent]:
+        if layer in self._index.have[agent]:
             return self._version(agent, layer, 0)
         if self._is_fresh(agent, layer):
             return self._make(agent, layer)
-        source = self._work.nearest(self._facts.sources[layer], agent)
+        source = self._builder.nearest(self._index.sources[layer], agent)
         made = self.at(source, layer)
         assert not isinstance(made, Transfer)
         return Transfer(Item.ver(0, layer), source, agent, made)
 
     def _version(self, agent: AgentId, layer: int, step: int) -> TaskId | None:
-        if self._facts.have[agent][layer] == step:
+        if self._index.have[agent][layer] == step:
             return None
         return self._update(agent, layer, step - 1)
 
     def _update(self, agent: AgentId, layer: int, step: int) -> TaskId:
         """Roll a laggard forward, with all layers of its range that lag as well."""
-        cut = self._facts.reduced_in[step, layer]
-        have = self._facts.have[agent]
+        cut = self._index.reduced_in[step, layer]
+        have = self._index.have[agent]
         lo, hi = run_around(layer, cut, lambda x: have.get(x, 0) <= step and x in have)
         key = (agent, lo, step)
         if key not in self._updates:
             older = (self._version(agent, x, step) for x in range(lo, hi))
             waits: list[Dependency | None] = [*dict.fromkeys(older)]
-            for z in range(self._work.batch.chunks):
-                waits.append(self._work.fetch(Item.red(step, cut, z), agent))
-            waits.append(self._work.fetch(Item.commit(step), agent))
+            for z in range(self._builder.batch.chunks):
+                waits.append(self._builder.fetch(Item.red(step, cut, z), agent))
+            waits.append(self._builder.fetch(Item.commit(step), agent))
             update = Instruction(Op.UPDATE, step, lo, hi, ranges=(cut,))
-            self._updates[key] = self._work.add(agent, update, waits)
+            self._updates[key] = self._builder.add(agent, update, waits)
         return self._updates[key]
 
     def updates(self, agent: AgentId, step: int) -> list[TaskId]:
@@ -76,23 +76,23 @@ class Lineage:
 
     def _is_fresh(self, agent: AgentId, layer: int) -> bool:
         """Whether the layer is built or read on the agent, since nobody (need) send it."""
-        if layer in self._facts.have[agent]:
+        if layer in self._index.have[agent]:
             return False
-        if self._work.initial or layer not in self._facts.sources:
+        if self._builder.initial or layer not in self._index.sources:
             return True
-        return self._work.prefers_files and layer in self._work.files
+        return self._builder.prefers_files and layer in self._builder.files
 
     def _make(self, agent: AgentId, layer: int) -> TaskId:
-        part = self._work.takes_part.get(agent, ())
+        part = self._builder.takes_part.get(agent, ())
         lo, hi = run_around(
             layer,
-            (0, self._work.layers),
+            (0, self._builder.layers),
             lambda x: x == layer or (x in part and self._is_fresh(agent, x)),
         )
         key = (agent, lo)
         if key not in self._fresh:
-            op = Op.INIT if self._work.initial else Op.LOAD
-            self._fresh[key] = self._work.add(agent, Instruction(op, 0, lo, hi), ())
+            op = Op.INIT if self._builder.initial else Op.LOAD
+            self._fresh[key] = self._builder.add(agent, Instruction(op, 0, lo, hi), ())
         return self._fresh[key]
 
 

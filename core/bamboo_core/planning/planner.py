@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from bamboo_core.graph import closure
-from bamboo_core.graph.closure import Goals, Holdings, Infeasible, Periodic, TaskGraph
+from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, TaskGraph
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
@@ -119,7 +119,7 @@ class _Planning:
 
     def _read(
         self, holdings: Mapping[AgentId, Holdings], short_notice: Collection[AgentId]
-    ) -> Facts:
+    ) -> HoldingsIndex:
         return HoldingsIndex(
             holdings,
             batch=self._request.batch,
@@ -350,7 +350,7 @@ class _Planning:
                 for a in plan.members
             }
             return self._best(plan, build, held, is_degraded=self._is_disturbed(plan))
-        except Infeasible as lost:
+        except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in self._spared)
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
 

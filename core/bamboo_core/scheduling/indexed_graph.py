@@ -17,7 +17,7 @@ _FILE, _SEAL = Kind.FILE, Op.SEAL
 _BEFORE_SEAL = frozenset({Op.V, Op.UPDATE})
 
 
-class Wiring:
+class IndexedGraph:
     """Lists by task number.
 
     after: tasks of the same agent that wait for it; far: tasks that wait for its messages (one
@@ -40,7 +40,7 @@ class Wiring:
         self.openers: dict[int, list[int]] = {}
         self.closing: dict[int, Transfer] = {}
         self._link(graph)
-        self._put_off_seals()
+        self._delay_seals()
 
     def _link(self, graph: TaskGraph) -> None:
         number = {id(task): i for i, task in enumerate(graph.tasks)}
@@ -78,7 +78,7 @@ class Wiring:
         except ValueError:
             raise ValueError(f"{task.agent} shall wait for {task.instruction}, no task") from None
 
-    def _put_off_seals(self) -> None:
+    def _delay_seals(self) -> None:
         """SEAL comes after the agent's work, since files are written in the background."""
         for seal, (agent, instruction) in enumerate(self.tasks):
             if instruction.op is _SEAL:

@@ -13,22 +13,22 @@ from collections.abc import Iterable
 from bamboo_core.graph.tasks import TaskId, Transfer
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op, Program
-from bamboo_core.scheduling.indexed_graph import Wiring
+from bamboo_core.scheduling.indexed_graph import IndexedGraph
 
 _SEND, _RECV = Op.SEND, Op.RECV
 _new = tuple.__new__  # a fifth of the time, for two of three instructions of a big grid
 _CLOSES = frozenset({Op.END, Op.EXIT})
 
 
-class Emission:
+class Lowering:
     """One set of programs. ``order``: task numbers by agent, as they begin."""
 
-    def __init__(self, wiring: Wiring, order: list[list[int]]) -> None:
-        self._wiring, self._order = wiring, order
-        self._agents = wiring.graph.agents
+    def __init__(self, graph: IndexedGraph, order: list[list[int]]) -> None:
+        self._graph, self._order = graph, order
+        self._agents = graph.graph.agents
         self._opening = self._open()
         self._closing: dict[AgentId, list[Transfer]] = {}
-        for transfer in wiring.closing.values():
+        for transfer in graph.closing.values():
             self._closing.setdefault(transfer.source, []).append(transfer)
         self._received: set[int] = set()
 
@@ -42,18 +42,18 @@ class Emission:
     def _open(self) -> dict[AgentId, list[Transfer]]:
         """What agents send at once: what is needed soonest first."""
         out: dict[AgentId, list[Transfer]] = {}
-        if not self._wiring.opening:
+        if not self._graph.opening:
             return out
         begun = {i: at for tasks in self._order for at, i in enumerate(tasks)}
-        first = {key: min(begun[i] for i in x) for key, x in self._wiring.openers.items()}
+        first = {key: min(begun[i] for i in x) for key, x in self._graph.openers.items()}
         for key in sorted(first, key=first.__getitem__):
-            transfer = self._wiring.opening[key]
+            transfer = self._graph.opening[key]
             out.setdefault(transfer.source, []).append(transfer)
         return out
 
     def _sends(self, name: AgentId, tasks: list[int]) -> dict[int, list[Transfer]]:
         """Task number -> what is sent behind it, in the order of the program; -1: first."""
-        outbound, closing = self._wiring.outbound, self._closing.get(name)
+        outbound, closing = self._graph.outbound, self._closing.get(name)
         out = {-1: self._opening[name]} if name in self._opening else {}
         last = self._last(tasks) if closing else -1
         for i in tasks:
@@ -65,7 +65,7 @@ class Emission:
 
     def _last(self, tasks: list[int]) -> int:
         """The task behind which the records of files are sent: the last but END and EXIT."""
-        names = self._wiring.tasks
+        names = self._graph.tasks
         return next(i for i in reversed(tasks) if names[i].instruction.op not in _CLOSES)
 
     def _program(
@@ -75,7 +75,7 @@ class Emission:
         sends: dict[int, list[Transfer]],
         lanes: dict[AgentId, dict[AgentId, list[Transfer]]],
     ) -> Program:
-        names, inbound, received = self._wiring.tasks, self._wiring.inbound, self._received
+        names, inbound, received = self._graph.tasks, self._graph.inbound, self._received
         out: list[Instruction] = []
         self._send(sends.get(-1, ()), out)
         for i in tasks:
@@ -111,7 +111,7 @@ class Emission:
         return _new(Instruction, (op, step, 0, 0, 0, transfer[0], peer, (), (), every))
 
     def _reader(self, transfer: Transfer) -> TaskId:
-        return self._wiring.tasks[self._wiring.openers[id(transfer)][0]]
+        return self._graph.tasks[self._graph.openers[id(transfer)][0]]
 
 
 def _lanes(sends: dict[int, list[Transfer]]) -> dict[AgentId, list[Transfer]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -32,7 +32,7 @@ class Remaining:
 
 
 def remaining(
-    facts: Facts,
+    index: HoldingsIndex,
     *,
     batch: BatchShape,
     cut: Sequence[Range],
@@ -40,13 +40,13 @@ def remaining(
     costs: Costs,
 ) -> Remaining:
     """What is left of the target step. ``holders``: stage -> agents that may compute it."""
-    left = _Left(facts, batch, costs)
+    left = _Left(index, batch, costs)
     weight: dict[Work, float] = {}
     pinned: dict[Work, AgentId] = {}
     for stage, span in enumerate(cut):
         able = frozenset(holders[stage])
         for leaf in range(batch.leaves):
-            done = facts.done.get((*span, leaf), {})
+            done = index.done.get((*span, leaf), {})
             begun = sorted(a for a in done if a in able)
             if begun:
                 pinned[stage, leaf] = max(begun, key=done.__getitem__)
@@ -70,8 +70,8 @@ def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> d
 class _Left:
     """Time that leaves still cost."""
 
-    def __init__(self, facts: Facts, batch: BatchShape, costs: Costs) -> None:
-        self._facts, self._batch = facts, batch
+    def __init__(self, index: HoldingsIndex, batch: BatchShape, costs: Costs) -> None:
+        self._index, self._batch = index, batch
         self._durations = costs.durations()
         self._folds: dict[tuple[Range, int], int] = {}
 
@@ -79,9 +79,9 @@ class _Left:
         """Of one leaf of the layers ``span``, if ``agent`` goes on with it."""
         if self._is_summed(span, leaf):
             return 0.0
-        part = self._facts.count(agent, Kind.PART, span, leaf) if agent is not None else 0
+        part = self._index.count(agent, Kind.PART, span, leaf) if agent is not None else 0
         first = leaf * self._batch.leaf_size
-        held = self._facts.held[agent] if agent is not None else frozenset[Item]()
+        held = self._index.held[agent] if agent is not None else frozenset[Item]()
         return sum(
             self._microbatch(span, m, held)
             for m in range(first + part, first + self._batch.leaf_size)
@@ -92,7 +92,7 @@ class _Left:
         total = self._cost(Op.W, span)
         if Item.act(0, span, m) not in held:
             total += self._cost(Op.F, span)
-        if not lo or Item.ingrad(0, lo, m) not in self._facts.where:
+        if not lo or Item.ingrad(0, lo, m) not in self._index.where:
             total += self._cost(Op.I, span)
         return total
 
@@ -102,9 +102,9 @@ class _Left:
 
     def _is_summed(self, span: Range, leaf: int) -> bool:
         """The leaf's sum, or the chunk with it in, is held by somebody who goes on."""
-        facts, chunk = self._facts, self._batch.chunk_of(leaf)
+        index, chunk = self._index, self._batch.chunk_of(leaf)
         finished = (Item.leaf(0, span, leaf), Item.chunk(0, span, chunk, 0), Item.red(0, span, 0))
-        if any(item in facts.where for item in finished):
+        if any(item in index.where for item in finished):
             return True
         return self._folded(span, chunk) > leaf - self._batch.leaves_of(chunk).start
 
@@ -112,6 +112,6 @@ class _Left:
         """Leaves that are in the chunk's unfinished sum, on whoever has most."""
         key = (span, chunk)
         if key not in self._folds:
-            counts = (self._facts.count(a, Kind.FOLDED, span, chunk) for a in self._facts.held)
+            counts = (self._index.count(a, Kind.FOLDED, span, chunk) for a in self._index.held)
             self._folds[key] = max(counts, default=0)
         return self._folds[key]

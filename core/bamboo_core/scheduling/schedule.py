@@ -18,8 +18,8 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.scheduling.costs import Costs as Costs
-from bamboo_core.scheduling.lowering import Emission
-from bamboo_core.scheduling.indexed_graph import Wiring
+from bamboo_core.scheduling.indexed_graph import IndexedGraph
+from bamboo_core.scheduling.lowering import Lowering
 from bamboo_core.scheduling.workmap import pipeline_of
 
 
@@ -56,11 +56,11 @@ def build(
     caps: forward results in flight per agent (absent: no limit); pipelines: D of the plan, by
     which the position of a micro-batch in its pipeline is known. ValueError on a cyclic graph.
     """
-    wiring = Wiring(graph)
-    index = _Index(wiring, _positions(batch, pipelines), costs)
+    indexed = IndexedGraph(graph)
+    index = _Index(indexed, _positions(batch, pipelines), costs)
     run = _Simulation(index, caps)
     run.run()
-    programs = Emission(wiring, run.order).programs()
+    programs = Lowering(indexed, run.order).programs()
     return Schedule(programs, run.length, run.forced)
 
 
@@ -95,12 +95,12 @@ class _Index:
     task's number being its last digits; deep: of the deepest stage whose forwards its agent runs.
     """
 
-    def __init__(self, wiring: Wiring, positions: list[int], costs: Costs) -> None:
-        self.tasks, self.size = wiring.tasks, len(wiring.tasks)
-        self.names, self.latency = wiring.graph.agents, costs.latency
-        self.after, self.far = wiring.after, wiring.far
-        self.opening = [i for readers in wiring.openers.values() for i in readers]
-        self.waits = wiring.waits
+    def __init__(self, graph: IndexedGraph, positions: list[int], costs: Costs) -> None:
+        self.tasks, self.size = graph.tasks, len(graph.tasks)
+        self.names, self.latency = graph.graph.agents, costs.latency
+        self.after, self.far = graph.after, graph.far
+        self.opening = [i for readers in graph.openers.values() for i in readers]
+        self.waits = graph.waits
         ordinal = {a: i for i, a in enumerate(self.names)}
         self.agent = [ordinal[task.agent] for task in self.tasks]
         self.kind = [_class(task.instruction) for task in self.tasks]

@@ -61,7 +61,7 @@ def assign(
     for work in sorted(orphans, key=lambda x: (-task.weight.get(x, 1.0), x)):
         task.put(work, task.new_owner(work, policy))
     if policy is RecoveryPolicy.DIFFUSE and orphans:
-        _Relief(task).run()
+        _Rebalancing(task).run()
     return _spread(task)
 
 
@@ -132,7 +132,7 @@ class _Assignment:
         return self.load[agent], abs(home.pipeline - d), home.stage != stage, agent
 
 
-class _Relief:
+class _Rebalancing:
     """Relieves the busiest agents along shortest chains of leaf moves.
 
     Agents that hold the same stages are a class, of which only the least loaded is looked at, so a

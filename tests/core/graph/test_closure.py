@@ -5,14 +5,14 @@ from tests.core.graph.small import goals, name, relative
 
 from bamboo_core.graph.closure import (
     Holdings,
-    Infeasible,
+    LayersLost,
     Periodic,
     TaskId,
     Transfer,
     epilogue,
     missing,
-    settled,
     steady,
+    undisturbed,
 )
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Op
@@ -50,9 +50,9 @@ def ops(graph, *kinds):
 def test_every_kind_of_step_passes_the_dry_run(pipelines, stages, split, leaf_size):
     options = {"split": split, "leaf_size": leaf_size, "periodic": ALL, "microbatches": 4}
     plan = goals(pipelines, stages, **options)
-    assert dry_run(steady(plan), plan, settled(plan)).ok
+    assert dry_run(steady(plan), plan, undisturbed(plan)).ok
     last = goals(pipelines, stages, target=9, **options)
-    assert dry_run(epilogue(last), last, settled(last)).ok
+    assert dry_run(epilogue(last), last, undisturbed(last)).ok
     first = goals(pipelines, stages, target=0, **options)
     nothing = {a: Holdings() for a in first.wants}
     assert dry_run(missing(first, nothing), first, nothing).ok
@@ -66,23 +66,23 @@ def test_the_first_stage_has_no_input_gradient():
 
 def test_nothing_is_missing_once_the_step_is_ended():
     plan = goals(target=9)
-    assert not missing(plan, settled(plan)).tasks
+    assert not missing(plan, undisturbed(plan)).tasks
 
 
 def test_a_lost_layer_is_named():
     plan = goals(replica=False)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     del holdings[name(0, 1)], holdings[name(1, 1)]
     rest = {a: w for a, w in plan.wants.items() if a in holdings}
     rest[name(0, 0)] = ((0, 2),)
-    with pytest.raises(Infeasible) as lost:
+    with pytest.raises(LayersLost) as lost:
         missing(replace(plan, wants=rest), holdings)
     assert lost.value.layers == (1,)
 
 
 def test_a_file_of_the_needed_version_repairs_a_lost_layer():
     plan = goals(replica=False)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     rest = {name(0, 0): ((0, 2),), name(1, 0): ((0, 2),)}
     held = {a: holdings[a] for a in rest}
     assignment = {work: name(0, 0) for work in plan.assignment}
@@ -95,15 +95,15 @@ def test_a_file_of_the_needed_version_repairs_a_lost_layer():
 
 def test_an_old_version_without_its_gradients_does_not_count():
     plan = goals(target=2)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     stale = {a: replace(h, versions={x: 1 for x in h.versions}) for a, h in holdings.items()}
-    with pytest.raises(Infeasible):
+    with pytest.raises(LayersLost):
         missing(plan, stale)
 
 
 def test_a_laggard_is_brought_up_by_gradients_of_others():
     plan = goals(target=2)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     reduced = frozenset(Item.red(1, cut, z) for cut in plan.cut for z in range(plan.batch.chunks))
     late = name(0, 1)
     for agent, facts in holdings.items():
@@ -119,7 +119,7 @@ def test_a_laggard_is_brought_up_by_gradients_of_others():
 
 def test_a_newcomer_is_complete_before_it_votes():
     plan = goals()
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     new = name(0, 1)
     holdings[new] = Holdings()
     graph = missing(plan, holdings)
@@ -131,7 +131,7 @@ def test_a_newcomer_is_complete_before_it_votes():
 
 def test_a_newcomer_of_the_epilogue_gets_its_layers():
     plan = goals(target=9)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     holdings[name(1, 1)] = Holdings()
     graph = missing(plan, holdings)
     end = next(t for t in ops(graph, Op.END) if t.agent == name(1, 1))
@@ -145,7 +145,7 @@ def _is_version(transfer):
 def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
     plan = goals(1, 3, microbatches=4)
     survivors = frozenset(Item.ingrad(plan.target, 2, m) for m in range(4))
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     holdings[name(0, 1)] = replace(holdings[name(0, 1)], items=survivors)
     graph = missing(plan, holdings)
     deepest = {t.instruction.op for t in ops(graph, *COMPUTE) if t.instruction.lo == 2}
@@ -156,7 +156,7 @@ def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
 def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
     plan = goals(1, 2, microbatches=4, leaf_size=4, replica=True)
     leaver, new_owner = name(0, 1), name(0, 0)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     cut = plan.cut[1]
     items = {Item.act(1, cut, m) for m in (2, 3)} | {Item.partial(1, cut, 0, 2)}
     items |= {Item.ingrad(1, 1, m) for m in (0, 1)}
@@ -177,7 +177,7 @@ def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
 def test_a_leaver_goes_after_the_commit():
     plan = goals(1, 2)
     leaver = name(0, 1)
-    holdings = settled(plan)
+    holdings = undisturbed(plan)
     rest = replace(plan, wants={name(0, 0): ((0, 2),)})
     graph = missing(rest, holdings)
     end = next(t for t in ops(graph, Op.END) if t.agent == leaver)
@@ -193,7 +193,7 @@ def test_nobody_leaves_in_the_epilogue_before_all_have_finished(is_on_short_noti
     leaver = name(0, 1)
     short_notice = frozenset({leaver}) if is_on_short_notice else frozenset()
     rest = replace(plan, wants={name(0, 0): ((0, 2),)}, short_notice=short_notice)
-    assert not ops(missing(rest, settled(plan)), Op.EXIT)
+    assert not ops(missing(rest, undisturbed(plan)), Op.EXIT)
 
 
 @pytest.mark.parametrize("split", [False, True])

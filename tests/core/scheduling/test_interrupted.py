@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Goals, Holdings
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Op
@@ -45,7 +45,7 @@ def stop(shape, until):
 
 
 def left_of(shape, holdings):
-    facts = Facts(holdings, batch=shape.batch, target=1, short_notice=frozenset())
+    facts = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
     return facts, remaining(
         facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
