@@ -150,4 +150,4 @@ def test_labels_and_selectors() -> None:
 
 def test_the_name_of_the_agents_container_is_documented() -> None:
     text = (ROOT / "crds/bamboojobs.yaml").read_text()
-    assert f"called {AGENT_CONTAINER}." in text
+    assert f"named {AGENT_CONTAINER}." in text

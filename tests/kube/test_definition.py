@@ -134,7 +134,7 @@ async def test_columns_and_scale_with_kubectl(
     assert stored is not None
     assert stored["spec"]["pipelines"]["count"] == 3
     text = await asyncio.to_thread(run, "explain", "bamboojob.spec.pipelines.count")
-    assert "Pipelines wanted" in text
+    assert "Number of pipelines wanted" in text
 
 
 async def test_bounds_are_enforced(
