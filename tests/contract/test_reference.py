@@ -1,44 +1,84 @@
-"""docs/reference.md lists exactly the conditions, reasons, phases and metrics that exist."""
+"""docs/reference and docs/troubleshooting.md cover exactly what the code has."""
 
 from __future__ import annotations
 
 import re
+import runpy
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from bamboo_core.api.events import EventReason
+import pytest
+import yaml
+
+from bamboo_core.api.events import FACTS, EventFact, EventReason
 from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
-from bamboo_operator.metrics import Metrics
+from bamboo_core.api.spec import JobSpec, from_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/reference.md").read_text()
+ENUMS = [JobPhase, ConditionType, Reason, EventReason, EventFact]
 
 
-def listed(heading: str) -> list[str]:
-    """The names in the first column of the table under a heading."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(r"^\| `([^`]+)`", section, flags=re.M)
+@pytest.fixture(scope="module")
+def reference() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "scripts/reference.py"))
 
 
-def test_phases() -> None:
-    assert listed("Phases") == list(JobPhase)
+@pytest.fixture(scope="module")
+def definition() -> Any:
+    crd = yaml.safe_load((ROOT / "crds/bamboojobs.yaml").read_text())
+    return crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
 
 
-def test_conditions() -> None:
-    assert listed("Conditions") == list(ConditionType)
+def test_pages_are_what_the_code_says(reference: dict[str, Any]) -> None:
+    for path, text in reference["pages"]().items():
+        assert (ROOT / path).read_text() == text, f"{path}: run scripts/gen-docs"
 
 
-def test_reasons() -> None:
-    assert listed("Reasons") == list(Reason)
+def test_every_field_is_on_the_page(reference: dict[str, Any], definition: Any) -> None:
+    page = (ROOT / "docs/reference/spec.md").read_text()
+    for path, _ in reference["fields"]("spec", definition):
+        parent, _, name = path.rpartition(".")
+        section = page.split(f"\n## `{parent}`\n")[1].split("\n## ")[0]
+        assert f"\n| `{name}` |" in section, path
 
 
-def test_events() -> None:
-    assert listed("Events") == list(EventReason)
+def test_every_field_has_a_description(reference: dict[str, Any], definition: Any) -> None:
+    fields = reference["fields"]("spec", definition)
+    assert [path for path, node in fields if not node.get("description")] == []
 
 
-def test_metrics() -> None:
-    families = {family.name for family in Metrics(list).registry.collect()}
-    names = sorted(name for name in families if name.startswith("bamboo_"))
-    assert listed("Metrics of the operator") == names
+def test_the_job_with_every_field_is_accepted() -> None:
+    job = yaml.safe_load((ROOT / "docs/reference/every-field.yaml").read_text())
+    assert isinstance(from_manifest(job), JobSpec)
+
+
+@pytest.mark.parametrize("enum", ENUMS)
+def test_every_member_has_a_description(reference: dict[str, Any], enum: type[StrEnum]) -> None:
+    members = reference["members"](enum)
+    assert [m.value for m in members] == list(enum)
+    assert [m.value for m in members if not m.text] == []
+
+
+def test_every_metric_is_described(reference: dict[str, Any]) -> None:
+    rows = re.findall(r"^\| `(bamboo_\w+)` \|.*\| (.*) \|$", reference["metrics_page"](), re.M)
+    assert len(rows) > 30
+    assert [name for name, text in rows if len(text.split()) < 2] == []
+
+
+def test_every_event_names_its_facts() -> None:
+    assert list(FACTS) == list(EventReason)
+    assert {fact for facts in FACTS.values() for fact in facts} == set(EventFact)
+
+
+def test_every_reason_has_an_entry_in_troubleshooting() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    found: dict[str, list[str]] = {}
+    for section in re.split(r"^## ", page, flags=re.M)[1:]:
+        if condition := re.match(r"`(\w+)`", section):
+            found[condition[1]] = re.findall(r"^\| `(\w+)` \|", section, re.M)
+    assert list(found) == list(ConditionType)
+    assert {reason for reasons in found.values() for reason in reasons} == set(Reason)
 
 
 def test_every_reason_and_event_is_used() -> None:

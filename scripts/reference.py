@@ -1,0 +1,368 @@
+"""Writes docs/reference from the code; see scripts/gen-docs.
+
+Sources: crds/bamboojobs.yaml, docs/reference/every-field.yaml (the examples), the enums of
+bamboo_core.api with the string below each member, and the help texts of the metrics.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from bamboo_agent.supervisor import health
+from bamboo_core.api import events, reasons
+from bamboo_operator import metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDER = Path("docs/reference")
+EVERY_FIELD = FOLDER / "every-field.yaml"
+NOTE = "<!-- Written by scripts/gen-docs. Edit the code, not this page. -->\n"
+
+_LONGEST_EXAMPLE = 80
+
+Schema = Mapping[str, Any]
+
+
+class Member(NamedTuple):
+    """A member of an enum. group: the comment line above it, or above the members before it."""
+
+    value: str
+    text: str
+    group: str
+
+
+# ---------------------------------------------------------------- spec.md
+
+
+def spec_page(schema: Schema, example: Any) -> str:
+    """Every field of the spec, one section for each object."""
+    lines = [
+        "# Fields of a BambooJob",
+        "",
+        NOTE,
+        "`apiVersion: bamboo.dev/v1alpha1`, `kind: BambooJob`. The examples on this page come from",
+        "[every-field.yaml](every-field.yaml), a job that sets every field.",
+        "The API server applies the defaults and checks the limits and rules when you apply a job.",
+    ]
+    root = schema["properties"]["spec"]
+    own = {"properties": {}, "x-kubernetes-validations": _rules(schema)}
+    lines += ["", "## `metadata`", "", *_rule_lines(own)]
+    for path, node in _objects("spec", root):
+        lines += ["", f"## `{path}`", ""]
+        if description := node.get("description"):
+            lines += [_sentence(description), ""]
+        lines += _field_table(path, node, example)
+        lines += _rule_lines(node)
+    return "\n".join(lines) + "\n"
+
+
+def fields(path: str, node: Schema) -> Iterator[tuple[str, Schema]]:
+    """Every field below an object, with its path; items of a list are written ``name[]``."""
+    for name, child in node.get("properties", {}).items():
+        below = f"{path}.{name}"
+        yield below, child
+        yield from fields(below, child)
+        if child.get("type") == "array":
+            yield from fields(f"{below}[]", child["items"])
+
+
+def _objects(path: str, node: Schema) -> Iterator[tuple[str, Schema]]:
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        below = f"{path}.{name}"
+        if child.get("type") == "array":
+            below, child = f"{below}[]", child["items"]
+        if "properties" in child:
+            yield from _objects(below, child)
+
+
+def _field_table(path: str, node: Schema, example: Any) -> list[str]:
+    rows = ["| field | type | default | limits | meaning | example |", "|---|---|---|---|---|---|"]
+    required = node.get("required", ())
+    for name, child in node["properties"].items():
+        cells = [
+            f"`{name}`",
+            _type(child),
+            "required" if name in required else _default(child),
+            _limits(child),
+            _sentence(child.get("description", "")),
+            _example(f"{path}.{name}", child, example),
+        ]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return rows
+
+
+def _type(node: Schema) -> str:
+    if node.get("x-kubernetes-int-or-string"):
+        return "quantity"
+    kind = node.get("type", "any")
+    if kind == "array":
+        return f"list of {_type(node['items'])}s"
+    if "additionalProperties" in node:
+        return f"map of string to {_type(node['additionalProperties'])}"
+    if node.get("x-kubernetes-preserve-unknown-fields"):
+        return "free-form object"
+    return str(kind)
+
+
+def _default(node: Schema) -> str:
+    if "default" in node and node["default"] != {}:
+        return f"`{json.dumps(node['default'])}`"
+    return "" if "properties" in node else "unset"
+
+
+def _limits(node: Schema) -> str:
+    parts = []
+    if "enum" in node:
+        parts.append("one of " + ", ".join(f"`{value}`" for value in node["enum"]))
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is not None and high is not None:
+        parts.append(f"{low:,} to {high:,}")
+    if high := node.get("maxLength"):
+        parts.append(f"{node.get('minLength', 0):,} to {high:,} characters")
+    for key, what in (("maxItems", "items"), ("maxProperties", "entries")):
+        if key in node:
+            parts.append(f"at most {node[key]} {what}")
+    if node.get("x-kubernetes-list-type") == "set":
+        parts.append("no duplicates")
+    if keys := node.get("x-kubernetes-list-map-keys"):
+        parts.append(f"`{', '.join(keys)}` is unique")
+    parts += [f"{rule['message']}" for rule in _rules(node) if "properties" not in node]
+    return "; ".join(parts)
+
+
+def _example(path: str, node: Schema, example: Any) -> str:
+    if "properties" in node or "properties" in node.get("items", {}):
+        return ""
+    text = json.dumps(_at(path, example))
+    return f"`{text}`" if len(text) <= _LONGEST_EXAMPLE else "see every-field.yaml"
+
+
+def _at(path: str, example: Any) -> Any:
+    """The value of a field in the example. KeyError if the example does not set it."""
+    found = example
+    for part in path.split("."):
+        name = part.removesuffix("[]")
+        if name not in found:
+            raise KeyError(f"{EVERY_FIELD} does not set {path}")
+        found = found[name]
+        if part.endswith("[]"):
+            wanted = path.rpartition(".")[2]
+            found = next(item for item in found if wanted in item)
+    return found
+
+
+def _rules(node: Schema) -> list[dict[str, str]]:
+    return list(node.get("x-kubernetes-validations", ()))
+
+
+def _rule_lines(node: Schema) -> list[str]:
+    """CEL rules that concern an object as a whole, with what the API server answers."""
+    kinds = {"Rules:": [], "Rules for changes:": []}  # type: dict[str, list[str]]
+    for rule in _rules(node):
+        kind = "Rules for changes:" if "oldSelf" in rule["rule"] else "Rules:"
+        kinds[kind].append(f"- {_sentence(rule['message'])} <br> `{rule['rule']}`")
+    lines = list[str]()
+    for title, rules in kinds.items():
+        if rules:
+            lines += ["", title, "", *rules]
+    return lines
+
+
+# ---------------------------------------------------------------- status.md
+
+
+def members(enum: type[StrEnum]) -> list[Member]:
+    """Members of an enum with their descriptions: the string below, or the comment beside."""
+    source = Path(inspect.getfile(enum)).read_text()
+    lines = source.splitlines()
+    (body,) = (
+        node.body
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == enum.__name__
+    )
+    found, start = list[Member](), body[0].lineno
+    group = ""
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        for line in lines[start - 1 : node.lineno - 1]:
+            if line.strip().startswith("# "):
+                group = line.strip()[2:]
+        start = (node.end_lineno or node.lineno) + 1
+        if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Name):
+            text = lines[node.lineno - 1].partition("  # ")[2]
+            if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+                text = inspect.cleandoc(str(after.value.value))
+            found.append(Member(enum[target.id].value, _sentence(text), group))
+    return found
+
+
+def status_page() -> str:
+    """Phases, conditions, reasons and events."""
+    lines = [
+        "# Phases, conditions, reasons and events",
+        "",
+        NOTE,
+        "`kubectl get bj` shows the phase. `kubectl describe bj NAME` shows conditions and events.",
+        "[troubleshooting.md](../troubleshooting.md) says what to do about each reason.",
+        "",
+        "## Phases",
+        "",
+        "The phase sums up the conditions. Programs should read the conditions.",
+        "",
+        *_member_table("phase", reasons.JobPhase),
+        "",
+        "## Conditions",
+        "",
+        *_member_table("condition", reasons.ConditionType),
+        "",
+        "## Reasons",
+        "",
+        "The message of a condition has the details.",
+        "",
+        "| reason | condition | meaning |",
+        "|---|---|---|",
+        *(f"| `{m.value}` | {m.group} | {m.text} |" for m in members(reasons.Reason)),
+        *_event_lines(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _member_table(title: str, enum: type[StrEnum]) -> list[str]:
+    rows = [f"| `{m.value}` | {m.text} |" for m in members(enum)]
+    return [f"| {title} | meaning |", "|---|---|", *rows]
+
+
+def _event_lines() -> list[str]:
+    rows = [
+        f"| `{m.value}` | {m.text} | {', '.join(f'`{f}`' for f in _facts(m.value))} |"
+        for m in members(events.EventReason)
+    ]
+    return [
+        "",
+        "## Events",
+        "",
+        "The sentence of an event is for people and may change. Programs read the facts, which are",
+        f"annotations of the Event: `{events.ANNOTATION_PREFIX}NAME`.",
+        "",
+        "| event | meaning | facts |",
+        "|---|---|---|",
+        *rows,
+        "",
+        "### Facts of events",
+        "",
+        *_member_table("fact", events.EventFact),
+    ]
+
+
+def _facts(reason: str) -> tuple[str, ...]:
+    return tuple(events.FACTS[events.EventReason(reason)])
+
+
+# ---------------------------------------------------------------- metrics.md
+
+
+def metrics_page() -> str:
+    """Every series of operator and agent."""
+    agent = health.Metrics(job="namespace/job", agent="agent")
+    lines = [
+        "# Metrics",
+        "",
+        NOTE,
+        "Series about a job carry the labels `job_namespace` and `training_job`. They end with the",
+        "job.",
+        "",
+        "## Operator",
+        "",
+        *_metric_table(metrics.Metrics(list).registry),
+        "",
+        "## Agent",
+        "",
+        "These help to diagnose one agent. They end with its pod; the operator exports what lasts.",
+        "",
+        *_metric_table(agent.registry),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _metric_table(registry: CollectorRegistry) -> list[str]:
+    families = sorted(
+        (f for f in registry.collect() if f.name.startswith("bamboo_")), key=lambda f: f.name
+    )
+    rows = [
+        f"| `{_exported(f)}` | {f.type} | {_labels(f, registry)} | {_sentence(f.documentation)} |"
+        for f in families
+    ]
+    return ["| metric | type | labels | meaning |", "|---|---|---|---|", *rows]
+
+
+def _exported(family: Metric) -> str:
+    return f"{family.name}_total" if family.type == "counter" else family.name
+
+
+def _labels(family: Metric, registry: CollectorRegistry) -> str:
+    """Families made at scrape time carry their labels; the others' collectors do."""
+    names = getattr(family, "_labelnames", None)
+    if names is None:
+        collectors = registry._names_to_collectors
+        collector = collectors.get(_exported(family)) or collectors.get(family.name)
+        names = getattr(collector, "_labelnames", ())
+    return ", ".join(f"`{name}`" for name in names)
+
+
+# ---------------------------------------------------------------- all
+
+
+def _sentence(text: str) -> str:
+    """One line, ending like a sentence."""
+    text = re.sub(r"\s+", " ", text).strip().replace("**", "\\*\\*").replace("``", "`")
+    if not text:
+        return ""
+    first = text[0].upper() if re.match(r"[a-z]+[ ,;]", text) else text[0]
+    return first + text[1:] + ("" if text[-1] in ".!?" else ".")
+
+
+def pages() -> dict[Path, str]:
+    """Every generated page by its path from the root."""
+    definition = yaml.safe_load((ROOT / "crds/bamboojobs.yaml").read_text())
+    (version,) = definition["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    example = yaml.safe_load((ROOT / EVERY_FIELD).read_text())
+    return {
+        FOLDER / "spec.md": spec_page(schema, example),
+        FOLDER / "status.md": status_page(),
+        FOLDER / "metrics.md": metrics_page(),
+    }
+
+
+def main() -> None:
+    """Write the pages, or with --check only compare them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; fail if a page differs"
+    )
+    is_check = parser.parse_args().check
+    stale = list[str]()
+    for path, text in pages().items():
+        file = ROOT / path
+        if is_check and (not file.exists() or file.read_text() != text):
+            stale.append(str(path))
+        elif not is_check:
+            file.write_text(text)
+    if stale:
+        sys.exit(f"{', '.join(stale)}: not what the code says; run scripts/gen-docs")
+
+
+if __name__ == "__main__":
+    main()
