@@ -21,9 +21,9 @@ from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision
-from bamboo_core.protocol.effects import Transmit
+from bamboo_core.protocol.effects import Say, Transmit
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import Directive, Suspicion
+from bamboo_core.protocol.messages import Directive, Finished, Suspicion
 from bamboo_sim.protocol.world.operators import Operators
 from bamboo_sim.protocol.world.symbolic import Symbolic
 
@@ -31,6 +31,7 @@ from bamboo_sim.protocol.world.symbolic import Symbolic
 
 _adopt, _is_stale, _may = Executor._adopt, Executor._is_stale, Executor._may
 _accepts, _start, _end = Executor.accepts, Executor._start, Executor._end
+_install, _proceed, _next_program = Executor.install, Executor.proceed, Executor._next_program
 
 
 def keep_votes(self: Executor) -> Any:
@@ -72,6 +73,32 @@ def drop_at_once(self: Executor, step: int) -> Any:
     effects = _end(self, step)
     self.directive = directive
     return effects
+
+
+def keep_continuation(self: Executor, directive: Directive) -> list[Any]:
+    """The rest of the plan before counts for the new one, too."""
+    rest = self.continuation
+    effects = _install(self, directive)
+    if directive is self.directive and self.continuation is None:
+        self.continuation = rest
+        effects += self._advance()
+    return effects
+
+
+def finish_without(self: Executor, effects: list[Any]) -> bool:
+    """The end of ``resume`` counts as the end of the job."""
+    assert self.directive is not None
+    if self.step < self.directive.last and self.continuation is None:
+        self._over = True
+        effects.append(Say(Finished(self.fence)))
+        return False
+    return _next_program(self, effects)
+
+
+def forget_early(self: Executor, continuation: Any) -> list[Any]:
+    """What comes before it is needed is not kept."""
+    is_early = self._program is not None and self.at < len(self._program)
+    return [] if is_early else _proceed(self, continuation)
 
 
 def keep_holdings(self: Executor) -> list[Any]:

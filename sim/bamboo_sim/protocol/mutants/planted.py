@@ -2,7 +2,7 @@
 
 A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
 Rows are those of docs/verification.md (S: step graph, C: changes); H: one
-holder per seat; R: restores; M: memory.
+holder per seat; R: restores; P: plans in two parts; M: memory.
 """
 
 from __future__ import annotations
@@ -147,6 +147,12 @@ PLANTS: tuple[Planted, ...] = (
     Planted("who only helps counts as staying", "R5",
             _patch(rounds, "_are_newcomers_wanted", mutants.count_helpers),
             (("surplus", THREE_ZONES),)),
+    Planted("an agent goes on with the continuation of the plan before", "P1",
+            _patch(Executor, "install", mutants.keep_continuation), (("singles", SMALL),)),
+    Planted("an agent that lacks its continuation has finished", "P2",
+            _patch(Executor, "_next_program", mutants.finish_without), (("singles", SMALL),)),
+    Planted("a continuation that comes early is lost", "P3",
+            _patch(Executor, "proceed", mutants.forget_early), (("singles", SMALL),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", mutants.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

@@ -38,6 +38,8 @@ def point(world: World, node: Node) -> tuple[str, str, str]:
     if phase == "Running" and directive is not None:
         offset = executor.step - directive.target
         phase += " final" if executor.step == directive.last else (" steady" if offset else "")
+        if directive.has_continuation and executor.continuation is None:
+            phase += " without continuation"
     return what, _role(world, node.name), phase
 
 
