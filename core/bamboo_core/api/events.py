@@ -22,37 +22,64 @@ class EventReason(StrEnum):
     """What has happened."""
 
     AGENT_LOST = "AgentLost"
+    """An agent is lost."""
     AGENT_LEFT = "AgentLeft"
+    """An agent left in order, after it was drained, noticed or not needed."""
     AGENT_LEAVING = "AgentLeaving"
+    """An agent announced that it will leave, for example after a preemption notice."""
     AGENT_REFUSED = "AgentRefused"
+    """An agent was not admitted because it does not fit the job."""
     STOPPED = "Stopped"
+    """Training was stopped for a new plan."""
     RESUMED = "Resumed"
+    """The first step under the new plan is committed."""
     PLANNED = "Planned"
+    """A new plan is in force."""
     WAITING = "Waiting"
+    """There are too few agents for a plan."""
     RESTORING = "Restoring"
+    """A new attempt starts from a checkpoint or from the beginning."""
     CHECKPOINT_SEALED = "CheckpointSealed"
+    """A checkpoint is complete."""
     CHECKPOINT_BAD = "CheckpointBad"
+    """A checkpoint could not be written or read."""
     WORKER_FAILED = "WorkerFailed"
+    """An agent's worker process failed."""
     LEADERSHIP_LOST = "LeadershipLost"
+    """Another operator leads the job."""
 
 
 class EventFact(StrEnum):
     """Names of the facts."""
 
-    AGENTS = "agents"  # names, separated by commas: whom the event is about
-    EPOCH = "epoch"  # number of the plan that a stop prepares
+    AGENTS = "agents"
+    """Names of the agents that the event is about, separated by commas."""
+    EPOCH = "epoch"
+    """Number of the plan that a stop prepares."""
     STEP = "step"
+    """Number of a step."""
     ATTEMPT = "attempt"
-    PAUSE_S = "pauseSeconds"  # from the stop to the next committed step
-    LEAD_S = "leadSeconds"  # how long an agent will still be there
+    """Number of the attempt."""
+    PAUSE_S = "pauseSeconds"
+    """Seconds from the stop to the next committed step."""
+    LEAD_S = "leadSeconds"
+    """Seconds until the agent leaves."""
     PIPELINES = "pipelines"
+    """Number of pipelines."""
     STAGES = "stages"
+    """Number of stages in a pipeline."""
     EMPTY_SEATS = "emptySeats"
-    LEAVING = "leaving"  # number of members that hand over what they hold
-    LEARNERS = "learners"  # number of newcomers that get copies before they take part
+    """Number of seats without an agent."""
+    LEAVING = "leaving"
+    """Number of members that hand over their state and leave."""
+    LEARNERS = "learners"
+    """Number of newcomers that get copies before they take part."""
     COPIED_LAYERS = "copiedLayers"
+    """Number of layers copied from agent to agent."""
     LOADED_LAYERS = "loadedLayers"
-    REPEATED_STEPS = "repeatedSteps"  # committed steps that are computed again
+    """Number of layers loaded from a checkpoint."""
+    REPEATED_STEPS = "repeatedSteps"
+    """Number of committed steps that are computed again."""
 
 
 FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
