@@ -1,1 +1,1 @@
-"""Core messages <-> proto: the only place where both names meet."""
+"""Core messages <-> proto messages, and the channel options. Nothing here knows what they mean."""
