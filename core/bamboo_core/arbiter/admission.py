@@ -1,4 +1,4 @@
-"""Which agents a job can use: checked when an agent says that it is ready."""
+"""Which agents a job can use. Checked when an agent reports that it is ready."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Refusal(NamedTuple):
 
 
 def check(spec: JobSpec, ready: Ready) -> Refusal | None:
-    """What the agent found, against the spec; None if it fits."""
+    """Compare what the agent found with the spec; None if it fits."""
     stages, training = spec.pipelines.stages, spec.training
     if ready.layers < stages:
         text = (

@@ -24,7 +24,7 @@ _MAX_BAD = 8
 
 @dataclass(frozen=True)
 class Fork:
-    """Attempt ``attempt`` began with version ``step``: older attempts' later files do not count."""
+    """Attempt ``attempt`` began with version ``step``; later files of older attempts are void."""
 
     attempt: int
     step: int
@@ -32,37 +32,32 @@ class Fork:
 
 @dataclass(frozen=True)
 class Durable:
-    """Written before the first message that depends on it leaves.
+    """The facts that are written before the first message that depends on them leaves."""
 
-    term: of the newest leader; attempt, with the manifest that it loads (None: from the start) and
-    all forks; plan: fence of the newest plan, members: those who must report, voters: without one
-    of whom nobody goes on; pipelines, cut, step_cut, target: of that plan (see
-    :class:`bamboo_core.placement.plan.Plan`); manifests: sealed ones, oldest first; bad: (attempt,
-    step) of those that turned out torn or could not be written (the newest few, and all that
-    ``manifests`` names); committed: newest commit known when this was written.
-    """
-
-    term: int = 0
+    term: int = 0  # of the newest leader
     attempt: int = 0
-    manifest: Manifest | None = None
-    forks: tuple[Fork, ...] = ()
-    plan: Fence = Fence()  # a NamedTuple is immutable
-    members: tuple[AgentId, ...] = ()
-    voters: tuple[AgentId, ...] = ()
+    manifest: Manifest | None = None  # the checkpoint that the attempt began with; None: no file
+    forks: tuple[Fork, ...] = ()  # one for each attempt but the first
+    plan: Fence = Fence()  # of the newest plan; a NamedTuple is immutable
+    members: tuple[AgentId, ...] = ()  # agents that must report
+    voters: tuple[AgentId, ...] = ()  # at least one of them must report
+    # of the newest plan, see bamboo_core.placement.plan.Plan
     pipelines: tuple[Pipeline, ...] = ()
     cut: Cut = ()
     step_cut: Cut = ()
     target: int = 0
     batch: BatchShape | None = None
-    manifests: tuple[Manifest, ...] = ()
+    manifests: tuple[Manifest, ...] = ()  # sealed checkpoints, oldest first
+    # (attempt, step) of checkpoints that are torn or could not be written: the newest few, and all
+    # that ``manifests`` names
     bad: tuple[tuple[int, int], ...] = ()
-    committed: int = -1
+    committed: int = -1  # newest commit known when this was written
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
 
     def __post_init__(self) -> None:
-        """A folder that cannot be written makes one bad checkpoint after the other."""
+        """Keep ``bad`` short: a folder that cannot be written adds to it at every checkpoint."""
         if len(self.bad) > _MAX_BAD:
             known = {(m.attempt, m.step) for m in self.manifests}
             newest = self.bad[-_MAX_BAD:]
@@ -100,7 +95,7 @@ def to_json(durable: Durable) -> dict[str, Any]:
         "plan": list(d.plan),
         "target": d.target,
         "committed": d.committed,
-        "agents": _pack(_roster(d)),
+        "agents": _pack(_agents(d)),
         "cut": [list(r) for r in d.cut],
         "forks": [[f.attempt, f.step] for f in d.forks],
         "manifests": [_manifest(m) for m in d.manifests],
@@ -126,7 +121,7 @@ def from_json(value: dict[str, Any]) -> Durable:
 
 
 def _read(value: dict[str, Any]) -> Durable:
-    pipelines, members, voters = _from_roster(_unpack(value.get("agents", "")))
+    pipelines, members, voters = _from_agents(_unpack(value.get("agents", "")))
     cut = _cut(value.get("cut", ()))
     batch = value.get("batch")
     manifest = value.get("manifest")
@@ -161,7 +156,7 @@ def _manifest(m: Manifest) -> list[Any]:
     return [m.attempt, m.step, m.path, m.digest]
 
 
-def _roster(d: Durable) -> str:
+def _agents(d: Durable) -> str:
     """One line a pipeline (``-``: a hole), then members without a seat; ``!`` marks non-voters."""
     voters, seated = set(d.voters), set[AgentId]()
     members = set(d.members)
@@ -177,7 +172,7 @@ def _roster(d: Durable) -> str:
     return "\n".join([*rows, "+ " + " ".join(word(a) for a in rest)]) if rows or rest else ""
 
 
-def _from_roster(
+def _from_agents(
     text: str,
 ) -> tuple[tuple[Pipeline, ...], tuple[AgentId, ...], tuple[AgentId, ...]]:
     pipelines: list[Pipeline] = []

@@ -1,4 +1,4 @@
-"""What goes in and out of the arbiter: events, effects, the request for a plan, the status."""
+"""What goes in and out of the arbiter: events, effects, and its status."""
 
 from __future__ import annotations
 
@@ -25,37 +25,30 @@ from bamboo_core.protocol.messages import (
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds.
+    """How long the arbiter waits, in seconds."""
 
-    start_grace_s: how long to wait for more agents once enough are there; join_grace_s: the same
-    before an entry; report_floor_s: least time for a report (else 3 x the longest instruction);
-    catch_up_above_bytes: newcomers that lack more get their copies while the others train on, and
-    enter with a stop of its own (0.2 s of a 10 Gbit/s link: about what such a stop costs);
-    catch_up_s: how long that may take before all wait for it;
-    voter_wait_s: how long to wait for a voter before a restore; return_s: how long a new leader
-    waits for the members; heartbeat_s, lease_s: what agents are told.
-    """
-
-    start_grace_s: float = 10.0
-    join_grace_s: float = 1.0
-    report_floor_s: float = 2.0
+    start_grace_s: float = 10.0  # for more agents, once enough are ready
+    join_grace_s: float = 1.0  # for more newcomers, before a stop lets them join
+    report_floor_s: float = 2.0  # least time for a report, else 3 x the longest instruction
+    # Newcomers that lack more bytes become learners: they get their copies while the others train,
+    # and join with a stop of their own, which costs about 0.2 s of a 10 Gbit/s link.
     catch_up_above_bytes: float = 256e6
-    catch_up_s: float = 600.0
-    voter_wait_s: float = 60.0
-    return_s: float = 15.0
-    heartbeat_s: float = 0.2
-    lease_s: float = 600.0
+    catch_up_s: float = 600.0  # for a learner, before all members wait for it
+    voter_wait_s: float = 60.0  # for a voter, before a restore
+    return_s: float = 15.0  # for the members to find a new leader
+    heartbeat_s: float = 0.2  # between an agent's heartbeats
+    lease_s: float = 600.0  # an agent without an operator and without progress ends after this
     patience: Patience = field(default_factory=Patience)
 
 
 @dataclass(frozen=True)
 class ArbiterJob:
-    """What an arbiter knows of its job; ``name`` = namespace/name, spec_json: for the agents."""
+    """What an arbiter knows of its job."""
 
-    name: str
+    name: str  # namespace/name
     uid: str
     spec: JobSpec
-    spec_json: str
+    spec_json: str  # as agents get it
     timing: Timing = Timing()
 
 
@@ -64,10 +57,10 @@ class ArbiterJob:
 
 @dataclass(frozen=True)
 class Connected:
-    """An agent's session began; ``key``: random bytes that its peers must prove to know."""
+    """An agent's session began."""
 
     hello: Hello
-    key: bytes
+    key: bytes  # random; the agent's peers must prove that they know it
 
 
 @dataclass(frozen=True)
@@ -87,28 +80,22 @@ class Disconnected:
 
 @dataclass(frozen=True)
 class Lost:
-    """An agent is gone. ``confirmed``: its process has been seen to end, or its machine to be
-    gone; a time-out is no confirmation."""
+    """An agent is gone."""
 
     agent: AgentId
-    confirmed: bool
+    confirmed: bool  # its process was seen to end, or its machine is gone; a time-out is not enough
     evidence: str
 
 
 @dataclass(frozen=True)
 class DesiredState:
-    """What the job shall be: set again whenever it changes.
-
-    pipelines: wanted number; least: so many there must be; drained: agents that shall leave
-    without haste, when others can take their place; expected: agents that have a pod on its way,
-    for whom a start may wait a while.
-    """
+    """What the user and the cluster want of the job. Sent again whenever it changes."""
 
     pipelines: int
     suspended: bool = False
-    drained: frozenset[AgentId] = frozenset()
-    expected: frozenset[AgentId] = frozenset()
-    least: int = 1
+    drained: frozenset[AgentId] = frozenset()  # they leave as soon as others can replace them
+    expected: frozenset[AgentId] = frozenset()  # their pods exist; a start may wait for them
+    least: int = 1  # pipelines without which the job does not train
 
     @property
     def at_least(self) -> int:
@@ -143,7 +130,7 @@ Event = Connected | Received | Disconnected | Lost | DesiredState | Persisted | 
 
 @dataclass(frozen=True)
 class Persist:
-    """Make the facts durable, then say ``Persisted(version)``; a newer one replaces an older."""
+    """Make the facts durable, then send ``Persisted(version)``; a newer one replaces an older."""
 
     durable: Durable
     version: int
@@ -151,7 +138,7 @@ class Persist:
 
 @dataclass(frozen=True)
 class Send:
-    """To a connected agent; dropped if it is not."""
+    """Send to an agent; dropped if it is not connected."""
 
     agent: AgentId
     message: OperatorMessage
@@ -159,7 +146,7 @@ class Send:
 
 @dataclass(frozen=True)
 class ComputePlan:
-    """Run the planner (it takes long: off the event loop), then say ``Planned(id, result)``."""
+    """Run the planner off the event loop; send ``Planned(id, result)`` for each of its results."""
 
     id: int
     request: PlanRequest
@@ -167,7 +154,7 @@ class ComputePlan:
 
 @dataclass(frozen=True)
 class Dismiss:
-    """Delete the agent's pod: it was left out, refused, or is of no use any more."""
+    """Delete the agent's pod: it was fenced, refused, or is not needed any more."""
 
     agent: AgentId
     reason: str
@@ -184,14 +171,14 @@ class Record:
 
     @property
     def agents(self) -> tuple[AgentId, ...]:
-        """Whom the event is about."""
+        """The agents that the event is about."""
         names = str(self.facts.get(EventFact.AGENTS, ""))
         return tuple(AgentId(name) for name in names.split(",") if name)
 
 
 @dataclass(frozen=True)
 class Over:
-    """The job has ended or is at rest, durably."""
+    """The job has ended or is suspended, durably."""
 
     outcome: Outcome
     reason: str
@@ -204,23 +191,23 @@ Effect = Persist | Send | ComputePlan | Dismiss | Record | Over
 
 
 class ArbiterPhase(StrEnum):
-    """What the arbiter is doing."""
+    """Names of the phases; :mod:`bamboo_core.arbiter.state` has their data."""
 
-    WAITING = "Waiting"  # no plan; for enough agents
-    RETURNING = "Returning"  # a new leader; for the members to come back
-    COLLECTING = "Collecting"  # agents are stopped; for their reports
-    PLANNING = "Planning"  # for the planner
-    HOLDING = "Holding"  # agents are stopped and keep their state; for other agents
+    WAITING = "Waiting"  # for enough agents; there is no plan
+    RETURNING = "Returning"  # a new leader waits for the members
+    COLLECTING = "Collecting"  # members are stopped and report
+    PLANNING = "Planning"  # members are stopped; the planner works
+    HOLDING = "Holding"  # members are stopped and keep their state; other agents are needed
     RUNNING = "Running"
     OVER = "Over"
 
 
 @dataclass(frozen=True)
 class ArbiterStatus:
-    """What is known now. ``detail`` says in words what is waited for."""
+    """A snapshot."""
 
     phase: ArbiterPhase
-    detail: str
+    detail: str  # what the job waits for, in words
     fence: Fence
     plan: Plan | None
     members: tuple[AgentId, ...]

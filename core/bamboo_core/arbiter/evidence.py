@@ -1,8 +1,8 @@
-"""Who is alive: contact with the operator, suspicions among agents, and what follows from them.
+"""Which agents are alive: contact with the operator, and suspicions among agents.
 
-A suspicion counts only in the epoch in which it was raised. Lost is who is suspected and not heard
-of, or not heard of for long. Two agents that both live but cannot reach each other get one new
-epoch, since that remakes their connection; a link that is broken again costs one of them its place.
+An agent is lost if it is suspected and silent, or silent for long. A suspicion counts only in the
+epoch in which it was raised. Two live agents that cannot reach each other get one new epoch, since
+that makes their connection anew; if the link breaks again, one of them loses its seat.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ Link = tuple[AgentId, AgentId]
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds. silence_s: unheard of and suspected; unreachable_s: unheard of alone; link_s: how
-    long a broken link may go without progress."""
+    """Seconds after which an agent is lost, or a link is broken."""
 
-    silence_s: float = 1.0
-    unreachable_s: float = 3.0
-    link_s: float = 1.0
+    silence_s: float = 1.0  # of a suspected agent
+    unreachable_s: float = 3.0  # of any agent
+    link_s: float = 1.0  # without progress, while one end suspects the other
 
 
 @dataclass
 class Evidence:
-    """heard: last sign of every connected or recently connected agent; looked_at: last look."""
+    """What speaks for and against each agent."""
 
     patience: Patience
-    heard: dict[AgentId, float] = field(default_factory=dict)
-    gone: set[AgentId] = field(default_factory=set)
+    heard: dict[AgentId, float] = field(default_factory=dict)  # time of the last sign of life
+    gone: set[AgentId] = field(default_factory=set)  # agents whose stream is closed
+    # suspected agent -> agent that suspects it -> (since, cause)
     suspicions: dict[AgentId, dict[AgentId, tuple[float, Cause]]] = field(default_factory=dict)
-    tried: set[Link] = field(default_factory=set)
+    tried: set[Link] = field(default_factory=set)  # broken links that have had a new epoch
     looked_at: float | None = None
 
     def look(self, now: float) -> None:
-        """Called often. A look that comes late means that nobody could be heard meanwhile: the
-        operator itself stood still, and that is nobody else's silence."""
+        """Called often. If the call comes late, the operator itself stood still and heard nothing
+        meanwhile; that time does not count as silence of the agents."""
         late_s = 0.0 if self.looked_at is None else now - self.looked_at
         self.looked_at = now
         if late_s > self.patience.silence_s:
@@ -54,13 +54,13 @@ class Evidence:
         self.gone.discard(agent)
 
     def disconnect(self, agent: AgentId, now: float) -> None:
-        """Its stream is closed; the time of the last sign begins to count."""
+        """The agent's stream is closed; its silence begins now."""
         if agent not in self.gone:
             self.heard[agent] = now
             self.gone.add(agent)
 
     def forget(self, agent: AgentId) -> None:
-        """It is no concern any more."""
+        """The agent is no longer watched."""
         self.heard.pop(agent, None)
         self.gone.discard(agent)
         self.suspicions.pop(agent, None)
@@ -68,19 +68,19 @@ class Evidence:
             others.pop(agent, None)
 
     def suspect(self, agent: AgentId, by: AgentId, cause: Cause, now: float) -> None:
-        """``by`` says so, in the present epoch."""
+        """``by`` suspects ``agent`` in the present epoch."""
         self.suspicions.setdefault(agent, {}).setdefault(by, (now, cause))
 
     def begin_epoch(self) -> None:
-        """What is still broken will be told again."""
+        """Suspicions that still hold will be reported again."""
         self.suspicions.clear()
 
     def settle(self) -> None:
-        """Training goes on: broken links of the past are forgiven."""
+        """Training goes on: forgive links that were broken."""
         self.tried.clear()
 
     def lost(self, agents: Collection[AgentId], now: float) -> list[tuple[AgentId, str]]:
-        """Those of the agents that count as lost now, with the evidence."""
+        """Which of the agents are lost now, with the evidence."""
         out = []
         for agent in sorted(agents):
             why = self._why_lost(agent, now)
@@ -95,15 +95,15 @@ class Evidence:
             by, (_, cause) = min(suspicion.items())
             return f"{cause} seen by {by}, and the operator does not hear it"
         if quiet_s >= self.patience.unreachable_s:
-            return f"not heard of for {quiet_s:.1f} s"
+            return f"not heard from for {quiet_s:.1f} s"
         return ""
 
     def broken(
         self, agents: Collection[AgentId], *, progress_at: float, patience_s: float, now: float
     ) -> list[Link]:
-        """Links among living agents that hold the training up.
+        """Links among live agents that hold up the training.
 
-        progress_at: time of the last commit; patience_s: how long a step may take.
+        progress_at: time of the last commit; patience_s: longest duration of a step, in seconds.
         """
         members, found = set(agents), set[Link]()
         wait_s = max(self.patience.link_s, patience_s)
@@ -117,7 +117,7 @@ class Evidence:
 
 
 def expel(links: Collection[Link], is_sole_holder: Callable[[AgentId], bool]) -> list[AgentId]:
-    """The fewest agents (greedily) without whom no link is broken, sole holders last."""
+    """A small set of agents (chosen greedily) that covers all links; sole holders come last."""
     left, out = sorted(links), []
     while left:
         count = Counter(a for link in left for a in link)

@@ -1,4 +1,4 @@
-"""Effects of the arbiter in order: facts are durable before what depends on them leaves."""
+"""Effects of the arbiter, in order: facts are durable before effects that depend on them leave."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Outbox:
             self._is_dirty, self._version = True, self._version + 1
 
     def at_once(self, effect: Effect) -> None:
-        """An effect on which no durable fact hangs."""
+        """An effect that depends on no durable fact."""
         self._ready.append(effect)
 
     def after_facts(self, effect: Effect) -> None:
@@ -47,7 +47,7 @@ class Outbox:
         self._waiting = [(v, e) for v, e in self._waiting if not is_obsolete(e)]
 
     def take(self) -> list[Effect]:
-        """What the shell shall do now, in order."""
+        """What the shell has to do now, in order."""
         out: list[Effect] = []
         if self._is_dirty:
             self._is_dirty = False

@@ -19,7 +19,7 @@ def evidence() -> Evidence:
 def test_silence_alone_takes_three_seconds() -> None:
     known = evidence()
     assert known.lost({A}, 2.9) == []
-    assert known.lost({A}, 3.0) == [(A, "not heard of for 3.0 s")]
+    assert known.lost({A}, 3.0) == [(A, "not heard from for 3.0 s")]
 
 
 def test_a_closed_session_counts_from_its_end() -> None:
