@@ -125,7 +125,7 @@ def test_a_long_notice_waits_for_the_replacement() -> None:
 
 
 def pass_time(fleet: Fleet, seconds: float) -> None:
-    """Messages arrive, and nobody gets anything done."""
+    """Messages arrive, but no instruction runs."""
     for _ in range(round(4 * seconds)):
         fleet.idle(0.25)
         fleet.run_wire()
@@ -133,7 +133,7 @@ def pass_time(fleet: Fleet, seconds: float) -> None:
 
 @pytest.mark.parametrize("is_noticed", [True, False])
 def test_no_seat_is_given_up_for_nothing(is_noticed: bool) -> None:
-    """Three who have time are replaced once three others are there, in one stop."""
+    """Three leavers with time are replaced in one stop, once three others are there."""
     fleet = running(pipelines=1, stages=4, steps=4000)
     leavers = frozenset(AgentId(f"a{i}") for i in range(3))
     fleet.tell(a.DesiredState(1, drained=frozenset() if is_noticed else leavers))
@@ -151,7 +151,7 @@ def test_no_seat_is_given_up_for_nothing(is_noticed: bool) -> None:
     assert fleet.arbiter.fence.epoch == fence.epoch + 1
 
 
-def test_who_has_time_is_kept_while_the_others_are_too_few() -> None:
+def test_a_leaver_with_time_is_kept_while_the_others_are_too_few() -> None:
     fleet = running(pipelines=1, stages=4, steps=4000)
     for agent in ("a0", "a1", "a2"):
         fleet.receive(AgentId(agent), Notice(600.0, "spot"))
@@ -160,7 +160,7 @@ def test_who_has_time_is_kept_while_the_others_are_too_few() -> None:
     assert {x for p in grid(fleet) for x in p} == {"a0", "a1", "a2", None}
 
 
-def test_who_has_no_time_left_goes_without_a_replacement() -> None:
+def test_a_leaver_without_time_goes_without_a_replacement() -> None:
     fleet = running(pipelines=1, stages=4, steps=40000)
     fleet.receive(A1, Notice(30.0, "spot"))
     pass_time(fleet, 20.0)
@@ -170,7 +170,7 @@ def test_who_has_no_time_left_goes_without_a_replacement() -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
-def test_a_smaller_grid_is_one_without_those_who_will_go_away() -> None:
+def test_a_smaller_grid_leaves_out_agents_that_will_leave() -> None:
     fleet = running(pipelines=2, stages=2, steps=4000)
     fleet.receive(A1, Notice(600.0, "spot"))
     fleet.tell(a.DesiredState(1))
@@ -227,7 +227,7 @@ def test_a_hole_is_filled_by_a_newcomer() -> None:
     assert {x for p in grid(fleet) for x in p} == {"a0", "n1", "a2", "a3"}
 
 
-def test_a_newcomer_without_a_seat_stops_nobody() -> None:
+def test_a_newcomer_without_a_seat_does_not_stop_training() -> None:
     fleet = running(steps=60)
     fence = fleet.arbiter.fence
     fleet.add("n1", "z1")
@@ -236,7 +236,7 @@ def test_a_newcomer_without_a_seat_stops_nobody() -> None:
     assert fleet.arbiter.status().standby == (N1,)
 
 
-def test_a_newcomer_whom_no_zone_admits_is_tried_once() -> None:
+def test_a_newcomer_that_the_zone_rule_cannot_seat_is_tried_once() -> None:
     fleet = running(steps=200)
     fleet.kill("a1")
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
@@ -400,7 +400,7 @@ def test_a_plan_that_suspends_is_left_alone() -> None:
 # ---------------------------------------------------------------- agents without a seat
 
 
-def test_who_has_no_seat_by_the_zone_rule_does_not_stop_the_others_again_and_again() -> None:
+def test_an_agent_that_the_zone_rule_cannot_seat_does_not_stop_training_again() -> None:
     job = replace(spec(pipelines=2, steps=12), placement=PlacementSpec(Adjacency.ALTERNATE))
     fleet = Fleet(job, layers=2, timing=a.Timing(join_grace_s=0.0))
     for name, zone in (("a0", "z0"), ("a1", "z1"), ("b0", "z0"), ("b1", "z1")):
@@ -422,8 +422,8 @@ def test_who_has_no_seat_by_the_zone_rule_does_not_stop_the_others_again_and_aga
     assert fleet.over.outcome is Outcome.COMPLETE
 
 
-def test_who_was_never_asked_does_not_stop_the_others_again_and_again() -> None:
-    """Those who only help with the step at work are no reason not to ask who could have a seat."""
+def test_an_agent_that_was_never_asked_does_not_stop_training_again() -> None:
+    """Members that only help with the present step do not fill seats."""
     job = replace(
         spec(pipelines=2, stages=3, steps=12), placement=PlacementSpec(Adjacency.ALTERNATE)
     )
@@ -445,7 +445,7 @@ def test_who_was_never_asked_does_not_stop_the_others_again_and_again() -> None:
     assert fleet.over.outcome is Outcome.COMPLETE
 
 
-def test_who_has_handed_over_while_all_are_stopped_is_asked_before_all_counts_as_lost() -> None:
+def test_a_leaver_that_has_handed_over_is_asked_before_all_agents_count_as_lost() -> None:
     fleet = running(pipelines=2, stages=1, steps=20)
     fleet.tell(a.DesiredState(1))
     fleet.until(lambda: len(grid(fleet)) == 1)

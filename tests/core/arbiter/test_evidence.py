@@ -52,7 +52,7 @@ def test_a_sign_of_life_clears() -> None:
     assert known.lost({A}, 0.4) == []
 
 
-def test_an_operator_that_stood_still_blames_nobody() -> None:
+def test_a_pause_of_the_operator_is_not_held_against_agents() -> None:
     known = evidence()
     known.look(0.0)
     known.look(60.0)

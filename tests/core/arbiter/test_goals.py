@@ -83,7 +83,7 @@ def test_a_start_needs_as_many_too(least: int, starts: bool) -> None:
 
 
 @pytest.mark.parametrize("is_restart", [False, True])
-def test_agents_that_are_to_leave_go_on_while_nobody_else_is_there(is_restart: bool) -> None:
+def test_draining_agents_keep_working_while_no_other_is_there(is_restart: bool) -> None:
     """All nodes are about to be replaced, and then something happens."""
     fleet = running(pipelines=2, stages=2, steps=60)
     goal = a.DesiredState(2, drained=frozenset(fleet.agents))
@@ -123,7 +123,7 @@ def test_agents_that_have_said_that_they_go_are_kept_while_they_have_time(
         check_complete(fleet)
 
 
-def test_goals_are_compared_without_who_is_awaited() -> None:
+def test_desired_states_are_compared_without_expected_agents() -> None:
     goal = a.DesiredState(2, expected=frozenset({AgentId("a0")}))
     assert replace(goal, expected=frozenset()) == a.DesiredState(2)
     assert [a.DesiredState(2, least=x).at_least for x in (0, 1, 2, 3)] == [1, 1, 2, 2]

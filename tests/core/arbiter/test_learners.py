@@ -56,7 +56,7 @@ def join(fleet: Fleet, *names: str) -> None:
     fleet.until(lambda: is_running(fleet) and plan(fleet).fence.epoch > epoch)
 
 
-def test_nobody_waits_for_a_newcomer_that_learns() -> None:
+def test_training_does_not_wait_for_a_learner() -> None:
     fleet = degraded()
     join(fleet, "n1")
     assert set(plan(fleet).learners) == {N1}
@@ -87,7 +87,7 @@ def test_it_gets_its_seat_when_it_keeps_up() -> None:
 
 
 @pytest.mark.parametrize("after", range(0, 60, 7))
-def test_its_death_stops_nobody(after: int) -> None:
+def test_the_death_of_a_learner_does_not_stop_training(after: int) -> None:
     fleet = degraded()
     join(fleet, "n1")
     learning = plan(fleet)
@@ -103,7 +103,7 @@ def test_its_death_stops_nobody(after: int) -> None:
     assert fleet.over.outcome is Outcome.COMPLETE
 
 
-def test_those_who_come_later_wait_until_the_first_have_entered() -> None:
+def test_later_newcomers_wait_until_the_first_learners_have_joined() -> None:
     fleet = degraded()
     fleet.kill("a3")
     fleet.until(lambda: is_running(fleet))
@@ -117,7 +117,7 @@ def test_those_who_come_later_wait_until_the_first_have_entered() -> None:
     assert any(r.message.endswith("copies are complete on n1") for r in fleet.records)
 
 
-def test_a_learner_that_is_told_to_go_is_let_go() -> None:
+def test_a_learner_that_must_leave_is_let_go() -> None:
     fleet = degraded()
     join(fleet, "n1")
     fleet.receive(N1, Notice(1.0, "SIGTERM"))
@@ -132,7 +132,7 @@ def test_small_layers_are_copied_at_the_entry() -> None:
     assert N1 in plan(fleet).live
 
 
-def test_who_never_keeps_up_is_waited_for_in_the_end() -> None:
+def test_training_waits_in_the_end_for_a_learner_that_never_keeps_up() -> None:
     """Every time it has caught up, a loss comes first; the fourth time all wait for its copies."""
     fleet = degraded(-1.0, steps=300)
     for round_ in range(4):
@@ -143,7 +143,7 @@ def test_who_never_keeps_up_is_waited_for_in_the_end() -> None:
             fleet.kill(f"x{round_}")
 
 
-def test_nobody_learns_near_the_end() -> None:
+def test_there_are_no_learners_near_the_end() -> None:
     fleet = degraded(steps=6)
     fleet.until(lambda: newest(fleet) >= 3)
     join(fleet, "n1")

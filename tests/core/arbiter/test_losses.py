@@ -60,7 +60,7 @@ def test_a_time_out_is_enough_while_a_voter_reports() -> None:
 
 
 def test_without_a_voter_only_a_new_attempt_goes_on() -> None:
-    """Behind a partition the old plan may still run: nobody has seen its members end."""
+    """Behind a partition the old plan may still run: the end of its members was not seen."""
     timing = a.Timing(voter_wait_s=30.0, return_s=15.0)
     fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2, timing=timing)
     fleet.add_grid(1, 2)
@@ -100,7 +100,7 @@ def test_a_voter_that_comes_back_in_time_is_heard_though_newcomers_fill_the_grid
     assert fleet.arbiter.durable.attempt == 0
 
 
-def test_voters_that_are_certainly_dead_hold_nobody_up() -> None:
+def test_voters_that_are_certainly_dead_do_not_hold_up_the_job() -> None:
     fleet = Fleet(spec(stages=2, steps=8, every=2), layers=2)
     fleet.add_grid(1, 2)
     fleet.tell(a.DesiredState(1))
@@ -230,7 +230,7 @@ def test_a_broken_link_costs_an_epoch_first_and_an_agent_then() -> None:
     assert len(fleet.arbiter.status().members) == 2
 
 
-def test_who_was_left_out_is_fenced_when_it_comes_back() -> None:
+def test_an_agent_that_was_left_out_is_fenced_when_it_comes_back() -> None:
     fleet = running(steps=40)
     agent = fleet.agents[A1]
     fleet.kill("a1", confirmed=False)
@@ -241,7 +241,7 @@ def test_who_was_left_out_is_fenced_when_it_comes_back() -> None:
     assert (A1, Release(3, "left out of the plan")) in fleet.wire
 
 
-def test_who_comes_back_before_there_is_a_plan_brings_its_facts() -> None:
+def test_an_agent_that_comes_back_before_the_plan_brings_its_holdings() -> None:
     """All but one member are cut off; when one of them is back nothing is lost."""
     fleet = running(stages=4, steps=40)
     fleet.until(lambda: committed(fleet, 3))
@@ -260,7 +260,7 @@ def test_who_comes_back_before_there_is_a_plan_brings_its_facts() -> None:
 
 
 def test_an_operator_that_was_cut_off_finds_everything_again() -> None:
-    """All sessions break though nobody died: no restore, and nothing is lost."""
+    """All sessions break though no agent died: no restore, and nothing is lost."""
     fleet = running(steps=40)
     fleet.until(lambda: committed(fleet, 3))
     alive = dict(fleet.agents)

@@ -85,7 +85,7 @@ def test_a_newcomer_with_a_seat_and_nothing_else_does_not_begin_again_in_silence
 
 
 def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
-    """Kept by an agent that nobody reached, and said when it is back."""
+    """An agent that was out of reach keeps the message and sends it when it is back."""
     fleet = replaced()
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().members)
     late = next(iter(fleet.agents.values()))

@@ -14,7 +14,7 @@ def resumptions(fleet: Fleet) -> list[str]:
     return [r.message for r in fleet.records if r.reason is EventReason.RESUMED]
 
 
-def test_the_pause_is_told_once_for_each_change() -> None:
+def test_the_pause_is_reported_once_for_each_change() -> None:
     fleet = Fleet(spec(pipelines=2, stages=2, steps=40))
     fleet.tell(a.DesiredState(2))
     fleet.add_grid(2, 2)

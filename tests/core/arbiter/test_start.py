@@ -68,7 +68,7 @@ def test_too_few_agents_are_waited_for() -> None:
     assert "1 agents are ready" in fleet.arbiter.status().detail
 
 
-def test_who_was_silent_before_the_start_counts_again_when_it_is_heard() -> None:
+def test_an_agent_that_was_silent_before_the_start_counts_again_on_contact() -> None:
     fleet = Fleet(spec(steps=4))
     fleet.tell(a.DesiredState(1))
     fleet.add("a0", "z0")
