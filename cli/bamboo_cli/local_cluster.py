@@ -1,7 +1,7 @@
-"""A cluster on this machine with Bamboo installed, for as long as a with block lasts.
+"""A cluster on this machine with Bamboo installed, for the duration of a with block.
 
-Whatever ends the block, the cluster and everything that it wrote is gone afterwards, unless it is
-to be kept; then only Ctrl-C or SIGTERM removes it once it is up.
+However the block ends, the cluster and all its files are removed. With ``keep`` they stay, unless
+Ctrl-C or SIGTERM ends the block.
 """
 
 from __future__ import annotations
@@ -34,35 +34,32 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 @dataclass(frozen=True)
 class ClusterOptions:
-    """What the user asked for. nodes: with a GPU, spread over the zones."""
+    """Options of the command."""
 
     keep: bool = False
-    nodes: int = 12
+    nodes: int = 12  # with a GPU each, spread over the zones
     zones: int = 3
 
 
 @dataclass
 class LocalCluster:
-    """The cluster, its programs, a folder for checkpoints.
-
-    keep: whether it stays; job: namespace and name of the one that was applied last.
-    """
+    """A cluster with the operator installed."""
 
     cluster: Cluster
     programs: Programs
     checkpoints: Path
-    keep: bool = False
-    job: tuple[str, str] | None = None
+    keep: bool = False  # do not remove it at the end of the block
+    job: tuple[str, str] | None = None  # namespace and name of the job applied last
 
 
 @contextmanager
 def provision(
     options: ClusterOptions, console: Console, timeline: Timeline
 ) -> Iterator[LocalCluster]:
-    """Start, install, hand over, remove."""
+    """Start the cluster, install the operator, remove everything at the end."""
     chart = CHECKOUT / "charts/bamboo"
     if not chart.is_dir():
-        raise CommandError(f"there is no chart in {chart}; run this command from a checkout.")
+        raise CommandError(f"{chart} does not exist; run this command from a checkout.")
     home = _home(options)
     cluster: Cluster | None = None
     found: LocalCluster | None = None
@@ -77,31 +74,31 @@ def provision(
             yield found
         except Exception:
             if found is not None and options.keep:
-                found.keep = True  # what went wrong can be looked at
-                tell_how_to_go_on(found, console)
+                found.keep = True  # so that the failure can be examined
+                print_next_steps(found, console)
             raise
         finally:
             if found is None or not found.keep:
-                with timeline.phase("clean up"), _undisturbed():
+                with timeline.phase("clean up"), _signals_ignored():
                     _remove(home, cluster, console, is_ours=not options.keep)
 
 
 def _home(options: ClusterOptions) -> Path:
-    """The folder of everything that the run writes; a kept cluster has a fixed one."""
+    """The folder for all files of the run; fixed for a kept cluster."""
     if not options.keep:
         try:
             return Path(tempfile.mkdtemp(prefix="bamboo-quickstart-"))
         except OSError as error:
             raise CommandError(
-                f"no folder for temporary files can be made ({error.strerror or error}); free some"
-                " space, or name another place in TMPDIR."
+                f"cannot create a temporary folder ({error.strerror or error}); free some space, or"
+                " set TMPDIR to another folder."
             ) from error
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
     return Path(base) / "bamboo" / "quickstart"
 
 
 def _remove(home: Path, cluster: Cluster | None, console: Console, *, is_ours: bool) -> None:
-    """``is_ours``: the folder was made for this run; else another cluster may live in it."""
+    """is_ours: the folder was created for this run; else another cluster may use it."""
     if cluster is not None:
         console.print("stopping the cluster")
         cluster.down()
@@ -109,8 +106,8 @@ def _remove(home: Path, cluster: Cluster | None, console: Console, *, is_ours: b
         shutil.rmtree(home, ignore_errors=True)
 
 
-def tell_how_to_go_on(local: LocalCluster, console: Console) -> None:
-    """What a user of a kept cluster types next."""
+def print_next_steps(local: LocalCluster, console: Console) -> None:
+    """Print the commands for using and removing a kept cluster."""
     console.print("\n".join(_steps(local)), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -127,13 +124,13 @@ def _steps(local: LocalCluster) -> Iterator[str]:
         yield "  kubectl get bj --all-namespaces"
         yield f"  kubectl describe bj {job}"
         yield f"  bamboo status {job}"
-    yield "To end it:"
+    yield "To remove it:"
     yield f"  bamboo-devcluster down --dir {shlex.quote(str(local.cluster.directory))}"
     yield f"  rm -r {shlex.quote(str(local.checkpoints.parent))}  # its checkpoints"
 
 
 def image_map() -> Mapping[str, Any]:
-    """What the two images mean on process nodes: their entry points, run by this Python."""
+    """The commands that process nodes run for the two images, with this Python."""
     run = [sys.executable, "-P", "-m"]
     return {
         "images": [
@@ -148,14 +145,13 @@ def image_map() -> Mapping[str, Any]:
 
 
 def gpu_nodes(count: int, zones: int) -> list[NodeSpec]:
-    """``count`` spot nodes with a GPU each, spread over zones, and one node for the operator."""
+    """``count`` spot nodes with one GPU each, spread over zones, and one node for the operator."""
     names = [f"zone-{chr(ord('a') + zone)}" for zone in range(zones)]
     system = NodeSpec(name="system", zone=names[0], spot=False, gpus=0)
     return [system, *spread_nodes(count, names)]
 
 
 def start_cluster(options: ClusterOptions, directory: Path, console: Console) -> Cluster:
-    """The cluster, ready to take pods."""
     console.print(
         f"starting a Kubernetes control plane: {options.nodes} GPU nodes in {options.zones} zones,"
         " and a node for the operator"
@@ -170,15 +166,14 @@ def start_cluster(options: ClusterOptions, directory: Path, console: Console) ->
 
 
 def make_programs(cluster: Cluster, home: Path) -> Programs:
-    """kubectl and helm for the cluster."""
     paths = binaries.ensure(lambda text: None)
     return Programs(paths["kubectl"], paths["helm"], cluster.kubeconfig, home / "helm")
 
 
 def install(programs: Programs, chart: Path, **values: str) -> None:
-    """The chart, as on any cluster; process nodes have no Services, so agents dial the pod.
+    """Install the chart.
 
-    values: of the chart, with __ where its paths have a dot.
+    values: chart values by path, with __ instead of dots.
     """
     settings = [f"--set-string={name.replace('__', '.')}={text}" for name, text in values.items()]
     programs.helm(
@@ -190,7 +185,7 @@ def install(programs: Programs, chart: Path, **values: str) -> None:
 
 @contextmanager
 def _termination_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does."""
+    """SIGTERM raises KeyboardInterrupt, like Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -203,8 +198,8 @@ def _termination_as_interrupt() -> Iterator[None]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
-    """A second Ctrl-C does not leave half of it behind."""
+def _signals_ignored() -> Iterator[None]:
+    """A second Ctrl-C must not interrupt the clean-up."""
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
     try:

@@ -21,7 +21,7 @@ _DAY_S = 86400.0
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    """Train large models on spot GPUs and lose no work when nodes vanish."""
+    """Train large models on spot GPUs, and lose no work when nodes are preempted."""
 
 
 @cli.command()
@@ -32,10 +32,10 @@ def version() -> None:
 
 @cli.command()
 @click.argument("job")
-@click.option("-n", "--namespace", help="Namespace of the job; default: the context's.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), help="Default: $KUBECONFIG.")
-@click.option("--context", help="Context in the kubeconfig; default: the current one.")
-@click.option("-w", "--watch", is_flag=True, help="Go on showing it until the job has ended.")
+@click.option("-n", "--namespace", help="Namespace of the job.  [default: the context's]")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="[default: $KUBECONFIG]")
+@click.option("--context", help="Context in the kubeconfig.  [default: the current one]")
+@click.option("-w", "--watch", is_flag=True, help="Refresh until the job ends.")
 def status(
     job: str, namespace: str | None, kubeconfig: Path | None, context: str | None, watch: bool
 ) -> None:
@@ -61,46 +61,51 @@ def status(
 @click.option(
     "--keep",
     is_flag=True,
-    help="Leave the cluster up, also when the job fails, and say how to use it (not after Ctrl-C).",
+    help="Keep the cluster, even if the job fails, and print how to use it. Ctrl-C removes it.",
 )
-@click.option("--file", type=click.Path(path_type=Path), help="A BambooJob to run instead.")
+@click.option(
+    "--file", type=click.Path(path_type=Path), help="Run this BambooJob instead of the example."
+)
 @click.option(
     "--nodes",
     type=click.IntRange(1, 200),
     default=12,
     show_default=True,
-    help="GPU nodes of the cluster.",
+    help="Number of GPU nodes.",
 )
 @click.option(
     "--zones",
     type=click.IntRange(1, 26),
     default=3,
     show_default=True,
-    help="Zones that they are in.",
+    help="Number of zones.",
 )
-@click.option("--losses/--no-losses", default=True, help="Break nodes while the job trains.")
+@click.option(
+    "--losses/--no-losses", default=True, help="Inject node failures while the job trains."
+)
 @click.option(
     "--timeout",
     "timeout_s",
     type=click.FloatRange(min=1),
     default=600.0,
     show_default=True,
-    help="Seconds for training.",
+    help="Seconds after which training is given up.",
 )
+@click.option("--picture", type=click.Path(path_type=Path), help="Draw the run into this SVG file.")
 def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
     from bamboo_cli import local_cluster
     from bamboo_cli.quickstart import Options, run_quickstart
 
-    local = local_cluster.ClusterOptions(keep=keep, nodes=nodes, zones=zones)
-    options = Options(local=local, **more)
+    cluster = local_cluster.ClusterOptions(keep=keep, nodes=nodes, zones=zones)
+    options = Options(cluster=cluster, **more)
     if file is not None:
         options = replace(options, file=file)
     sys.exit(run_quickstart(options, Console()))
 
 
 def main() -> None:
-    """Run the command; people's mistakes end in one sentence and exit code 1."""
+    """Run the command. Errors of the user print one sentence and exit with 1."""
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as stop:

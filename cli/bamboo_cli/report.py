@@ -31,6 +31,7 @@ class Comparison:
 
     layers: int
     differing: tuple[int, ...]  # layers whose bits differ
+    undisturbed_loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
 
 
 @dataclass(frozen=True)

@@ -83,8 +83,8 @@ def test_the_nodes_announced_are_those_that_are_made(
     )
     local_cluster.start_cluster(local_cluster.ClusterOptions(nodes=5, zones=2), tmp_path, console)
     assert isinstance(console.file, StringIO)
-    said = " ".join(console.file.getvalue().split())
-    assert said.endswith("5 GPU nodes in 2 zones, and a node for the operator")
+    text = " ".join(console.file.getvalue().split())
+    assert text.endswith("5 GPU nodes in 2 zones, and a node for the operator")
     assert [node.gpus for node in made["nodes"]] == [0, 1, 1, 1, 1, 1]
 
 
@@ -105,7 +105,7 @@ def test_whatever_ends_it(
     assert not (tmp_path / "state/bamboo/quickstart").exists()
 
 
-def told(console: Console) -> str:
+def printed(console: Console) -> str:
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -123,8 +123,8 @@ def test_a_cluster_whose_operator_does_not_start_is_kept_too(
     ):
         pass
     assert not cluster.is_down
-    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told(console)
-    assert "  kubectl get pods --all-namespaces\nTo end it:\n" in told(console)
+    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in printed(console)
+    assert "  kubectl get pods --all-namespaces\nTo remove it:\n" in printed(console)
 
 
 def test_a_cluster_whose_programs_cannot_be_had_is_stopped(
@@ -157,22 +157,20 @@ def test_a_kept_cluster_stays(cluster: FakeCluster, console: Console) -> None:
     with provision(local_cluster.ClusterOptions(keep=True), console, Timeline()) as local:
         local.keep, local.job = True, ("team", "gpt")
     assert not cluster.is_down
-    local_cluster.tell_how_to_go_on(local, console)
-    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in told(console)
-    assert "kubectl describe bj gpt --namespace team\n" in told(console)
-    assert "bamboo status gpt --namespace team\n" in told(console)
-    assert f"bamboo-devcluster down --dir {cluster.directory}" in told(console)
-    assert f"rm -r {local.checkpoints.parent}" in told(console)
+    local_cluster.print_next_steps(local, console)
+    assert f"export KUBECONFIG={cluster.kubeconfig}\n" in printed(console)
+    assert "kubectl describe bj gpt --namespace team\n" in printed(console)
+    assert "bamboo status gpt --namespace team\n" in printed(console)
+    assert f"bamboo-devcluster down --dir {cluster.directory}" in printed(console)
+    assert f"rm -r {local.checkpoints.parent}" in printed(console)
 
 
-def test_what_a_kept_cluster_tells_can_be_typed_as_it_stands(
-    tmp_path: Path, console: Console
-) -> None:
+def test_the_commands_for_a_kept_cluster_can_be_pasted(tmp_path: Path, console: Console) -> None:
     folder = tmp_path / "my files"
     programs = Programs(folder / "bin/kubectl", tmp_path, tmp_path, tmp_path)
     local = local_cluster.LocalCluster(FakeCluster(folder), programs, folder / "checkpoints")
-    local_cluster.tell_how_to_go_on(local, console)
-    lines = told(console).splitlines()
+    local_cluster.print_next_steps(local, console)
+    lines = printed(console).splitlines()
     exports = [line.strip() for line in lines if "export" in line]
     script = "; ".join([*exports, 'echo "$KUBECONFIG"; echo "$PATH"'])
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
@@ -212,7 +210,7 @@ def test_no_room_for_temporary_files(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr("tempfile.mkdtemp", fail)
-    refused = pytest.raises(CommandError, match=f"{os.strerror(number)}.; free some space, or name")
+    refused = pytest.raises(CommandError, match=f"{os.strerror(number)}.; free some space")
     with refused, provision(local_cluster.ClusterOptions(), console, Timeline()):
         pass
 
@@ -246,8 +244,8 @@ def test_nodes_are_spread_over_zones() -> None:
     [
         (None, "cannot be read"),
         ("a: [", "cannot be read"),
-        ("[]", "holds no BambooJob"),
-        ("kind: Pod", "holds no BambooJob"),
+        ("[]", "contains no BambooJob"),
+        ("kind: Pod", "contains no BambooJob"),
         ("kind: BambooJob\n---\nkind: BambooJob", "cannot be read"),
         ("\xe9", "cannot be read: 'utf-8' codec can't decode"),
         ("a: &a [*a]", "cannot be read"),
@@ -313,8 +311,8 @@ def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"pipelines": {"count": 2, "stages": 1}}, "spec.pipelines 2 x 1 bears no loss.*2 stages"),
-        ({"checkpoint": None}, "spec.checkpoint is missing.*set it, or give --no-losses"),
+        ({"pipelines": {"count": 2, "stages": 1}}, "spec.pipelines 2 x 1 tolerates no loss.*2"),
+        ({"checkpoint": None}, "spec.checkpoint is missing.*Set it, or give --no-losses"),
     ],
 )
 def test_a_job_that_could_not_show_that_losses_change_nothing(
@@ -322,10 +320,10 @@ def test_a_job_that_could_not_show_that_losses_change_nothing(
 ) -> None:
     path = quickstart._EXAMPLE
     example = quickstart.read_manifest(path)
-    assert len(quickstart.strikes_for(quickstart.read_spec(example, path))) == 3
+    assert len(quickstart.faults_for(quickstart.read_spec(example, path))) == 3
     spec = quickstart.read_spec(example | {"spec": example["spec"] | change}, path)
     with pytest.raises(CommandError, match=words):
-        quickstart.strikes_for(spec)
+        quickstart.faults_for(spec)
 
 
 class Scripted:
@@ -360,6 +358,28 @@ def test_a_run_without_the_scheduled_faults_fails(
     assert console.file.getvalue().count("was not injected") == 3 * losses
 
 
+def test_the_run_is_drawn(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(Scripted, "steps", range(33))
+    path = tmp_path / "run.svg"
+    assert quickstart.run_quickstart(quickstart.Options(losses=False, picture=path), console) == 0
+    assert "quickstart: 2 pipelines x 4 stages" in path.read_text()
+
+
+def test_a_picture_that_cannot_be_written(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(Scripted, "steps", range(33))
+    options = quickstart.Options(losses=False, picture=tmp_path / "missing/run.svg")
+    with pytest.raises(CommandError, match="the folder .*missing does not exist; create it"):
+        quickstart.run_quickstart(options, console)
+    with pytest.raises(CommandError, match="cannot be written: Is a directory"):
+        quickstart.run_quickstart(replace(options, picture=tmp_path), console)
+
+
 def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,12 +398,12 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
     monkeypatch.setattr(quickstart, "Kube", Api)
     monkeypatch.setattr(quickstart, "follow", take_too_long)
     monkeypatch.setattr(Programs, "kubectl", lambda *_, **__: "")
-    options = quickstart.Options(losses=False, local=local_cluster.ClusterOptions(keep=True))
+    options = quickstart.Options(losses=False, cluster=local_cluster.ClusterOptions(keep=True))
     with pytest.raises(CommandError, match="Running at step 3"):
         quickstart.run_quickstart(options, console)
     assert not cluster.is_down
-    assert "The cluster stays up. To use it:\n" in told(console)
-    assert "  bamboo status quickstart --namespace default\n" in told(console)
+    assert "The cluster stays up. To use it:\n" in printed(console)
+    assert "  bamboo status quickstart --namespace default\n" in printed(console)
 
 
 def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, Any]) -> None:

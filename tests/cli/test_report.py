@@ -14,8 +14,10 @@ from bamboo_cli.chaos import Fault, Hit, ScheduledFault
 from bamboo_cli.job import ConditionLine, read_job
 from bamboo_cli.recoveries import PlanSummary, Recovery, recovery
 from bamboo_cli.timeline import Timeline
-from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact, EventReason
+from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
+
+from .events import event
 
 
 @pytest.fixture
@@ -97,17 +99,6 @@ def test_report_renders(timeline: Timeline, manifest: dict[str, Any]) -> None:
     console.print(report.final_report(read_job(manifest), timeline, report.RunRecord()))
     assert isinstance(console.file, StringIO)
     assert "12.0" in console.file.getvalue()
-
-
-def event(at_s: float, reason: EventReason, **facts: Any) -> dict[str, Any]:
-    """An event of the operator, ``at_s`` seconds after the beginning of Unix time."""
-    annotations = {f"{ANNOTATION_PREFIX}{EventFact[n.upper()]}": str(v) for n, v in facts.items()}
-    return {
-        "metadata": {"annotations": annotations},
-        "eventTime": f"1970-01-01T00:00:{at_s:09.6f}Z",
-        "reason": str(reason),
-        "message": "for people: epoch 9: gpt-p9-s9-i9 is lost",
-    }
 
 
 LOST = "gpt-p1-s3-i0"
