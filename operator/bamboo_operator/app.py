@@ -179,7 +179,11 @@ class App:
         def record(job: JobView, entry: Record) -> None:
             log.info(entry.message, extra={"job": job.name, "reason": entry.reason})
             recorder.record(
-                job, severity=entry.severity, reason=entry.reason, message=entry.message
+                job,
+                severity=entry.severity,
+                reason=entry.reason,
+                message=entry.message,
+                facts=entry.facts,
             )
 
         def wake(job: JobView) -> None:

@@ -1,6 +1,7 @@
-"""Kubernetes Events about a job: one for each happening, repeated ones counted.
+"""Kubernetes Events about a job. Equal ones share an object with a count.
 
-Best effort: an event that cannot be written is dropped and counted, nothing waits for it.
+Facts become annotations ``bamboo.dev/NAME``. Best effort: an event that cannot be written is
+dropped and counted, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ import hashlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
+from bamboo_core.api.events import ANNOTATION_PREFIX, EventFact
 from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
@@ -33,15 +36,28 @@ class Recorder:
         self._known: OrderedDict[str, Object] = OrderedDict()
         self.dropped = 0
 
-    def record(self, job: JobView, *, severity: str, reason: str, message: str) -> None:
-        """severity: Normal or Warning; reason: CamelCase."""
+    def record(
+        self,
+        job: JobView,
+        *,
+        severity: str,
+        reason: str,
+        message: str,
+        facts: Mapping[EventFact, str | int | float] = MappingProxyType({}),
+    ) -> None:
+        """severity: Normal or Warning; reason: CamelCase; facts: by their names in EventFact."""
         text = message[:_MAX_MESSAGE]
         digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
         now = self._clock()
         known = self._known.get(digest)
-        name = f"{job.name}.{int(now * 1e6):x}.{digest}"  # by time, since kubectl lists by name
+        name = f"{job.name}.{int(now * 1e6):x}.{digest}"  # in order of time: kubectl lists by name
         event = known or self._new(job, name, severity, reason, text, now)
-        event |= {"count": event["count"] + 1, "lastTimestamp": instant(now)}
+        annotations = {f"{ANNOTATION_PREFIX}{name}": str(value) for name, value in facts.items()}
+        event |= {
+            "metadata": event["metadata"] | {"annotations": annotations},
+            "count": event["count"] + 1,
+            "lastTimestamp": instant(now),
+        }
         self._known[digest] = event
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
@@ -71,7 +87,7 @@ class Recorder:
             "reportingComponent": "bamboo-operator",
             "reportingInstance": self._identity,
             "firstTimestamp": instant(now),
-            "eventTime": precise_instant(now),  # the API server wants an action with it
+            "eventTime": precise_instant(now),  # requires an action
             "action": "Train",
             "count": 0,
         }
@@ -86,15 +102,15 @@ class Recorder:
                 await self._kube.apply(path, event, manager=api.MANAGER)
             except ApiError as error:
                 self.dropped += 1
-                # Without its namespace nobody could read it.
+                # Nobody can read events of a namespace that is gone.
                 level = logging.DEBUG if error.is_absence else logging.WARNING
                 log.log(level, "an event was dropped", extra={"error": str(error)})
             finally:
                 self._waiting.task_done()
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until what is queued has been written, but not for long."""
+        """Wait until all queued events are written, for at most ``timeout_s``."""
         try:
             await asyncio.wait_for(self._waiting.join(), timeout_s)
         except TimeoutError:
-            log.warning("events were left unwritten")
+            log.warning("events were not written in time")

@@ -140,8 +140,9 @@ class Stage:
     def goal(self) -> DesiredState | None:
         return self.actor._arbiter.state.desired
 
-    def lost(self) -> list[AgentId | None]:
-        return [r.agent for r in self.records if r.reason is EventReason.AGENT_LOST]
+    def lost(self) -> list[AgentId]:
+        records = [r for r in self.records if r.reason is EventReason.AGENT_LOST]
+        return [agent for record in records for agent in record.agents]
 
 
 def defect(event: Event, now: float) -> list[Effect]:

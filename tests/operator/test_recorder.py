@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from tests.core.controller.builders import JOB
 
+from bamboo_core.api.events import EventFact
 from bamboo_operator.api import ApiError
 from bamboo_operator.recorder import Recorder
 
@@ -35,6 +36,31 @@ async def test_repeated_events_are_counted() -> None:
     assert lost["eventTime"] == "1970-01-01T00:01:40.250000Z"
     assert lost["involvedObject"]["uid"] == JOB.uid
     assert len(planned["message"]) == 1000
+
+
+async def test_facts_are_annotations() -> None:
+    kube = MemoryApi()
+    recorder = Recorder(kube, identity="op-1")
+    facts = {EventFact.EPOCH: 7, EventFact.PAUSE_S: 0.25, EventFact.AGENTS: "a,b"}
+    recorder.record(JOB, severity="Normal", reason="Resumed", message="x", facts=facts)
+    await written(recorder)
+    (event,) = kube.objects.values()
+    assert event["metadata"]["annotations"] == {
+        "bamboo.dev/epoch": "7",
+        "bamboo.dev/pauseSeconds": "0.25",
+        "bamboo.dev/agents": "a,b",
+    }
+
+
+async def test_a_repeated_event_has_the_newest_facts() -> None:
+    kube = MemoryApi()
+    recorder = Recorder(kube, identity="op-1")
+    for step in (4, 8):
+        facts = {EventFact.STEP: step}
+        recorder.record(JOB, severity="Normal", reason="Waiting", message="x", facts=facts)
+    await written(recorder)
+    (event,) = kube.objects.values()
+    assert (event["count"], event["metadata"]["annotations"]) == (2, {"bamboo.dev/step": "8"})
 
 
 async def test_names_are_in_the_order_of_time_since_kubectl_lists_by_name() -> None:

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 from tests.core.controller.builders import JOB, manifest, nodes, pod
 
-from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec, from_manifest
@@ -430,8 +430,9 @@ async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
     actor = lead(office)
     first, second = (AgentId(name) for name in NAMES)
 
-    def told(reason: EventReason, agent: AgentId | None) -> Losses:
-        actor._perform(Record(Severity.WARNING, reason, f"{second}: whatever", agent))
+    def told(reason: EventReason, agent: AgentId) -> Losses:
+        facts = {EventFact.AGENTS: agent}
+        actor._perform(Record(Severity.WARNING, reason, f"{second}: whatever", facts))
         return actor.losses
 
     assert told(EventReason.AGENT_LOST, first) == Losses(1, 0)
@@ -453,5 +454,5 @@ async def test_who_goes_with_notice_is_counted_when_it_goes(office: Office) -> N
     actor._goal = DesiredState(1, drained=frozenset({second}))
     for agent, reason in ((first, EventReason.AGENT_LEFT), (second, EventReason.AGENT_LOST)):
         for _ in range(2):
-            actor._perform(Record(Severity.NORMAL, reason, "", agent))
+            actor._perform(Record(Severity.NORMAL, reason, "", {EventFact.AGENTS: agent}))
     assert actor.losses == Losses(2, 2)
