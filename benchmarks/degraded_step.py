@@ -19,7 +19,7 @@ from dataclasses import replace
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Holdings
-from bamboo_core.graph.holdings import Facts
+from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, choose
@@ -99,9 +99,9 @@ def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
 def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
     """Slots that the survivors still need with what they hold."""
     holdings = {a: settled(items) for a, items in held.items()}
-    facts = Facts(holdings, batch=shape.batch, target=1, short_notice=frozenset())
+    index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
     left = remaining(
-        facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
+        index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
     work = workmap.assign(
         batch=shape.batch,

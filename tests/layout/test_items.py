@@ -1,4 +1,4 @@
-"""Items are made by their named constructors: ``index`` means something else for each kind."""
+"""Items come from named constructors, since ``index`` means something else for each kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ ITEMS = Path("core/bamboo_core/model/items.py")
 
 def positional_items(path: Path) -> list[int]:
     """Lines on which ``Item(...)`` is called with positional arguments."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    text = path.read_text()
+    if "Item(" not in text:
+        return []
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     return [
         call.lineno
         for call in calls
