@@ -43,8 +43,9 @@ from bamboo_core.arbiter.events import (
     Tick,
     Timing,
 )
-from bamboo_core.controller.storage import Storage
 from bamboo_core.controller.view import ClusterView, JobView, Losses, TrainingView
+from bamboo_core.job import training
+from bamboo_core.job.storage import Storage
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
@@ -57,7 +58,7 @@ from bamboo_core.protocol.messages import (
     Ready,
     Reconnect,
 )
-from bamboo_operator import collector, facts, training
+from bamboo_operator import collector, facts
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)

@@ -16,11 +16,11 @@ from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, JobView, Losses, Memory
+from bamboo_core.job.training import LastReported
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
 from bamboo_operator.observe import JOB_LABEL, timestamp
-from bamboo_operator.training import LastReported
 
 _MAX_ZONES = 8
 _MAX_MESSAGE = 1024

@@ -19,6 +19,7 @@ from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import DesiredState, Lost, Record
 from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
+from bamboo_core.job import training
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import PlanRequest
 from bamboo_core.protocol.messages import (
@@ -33,7 +34,7 @@ from bamboo_core.protocol.messages import (
     Stop,
     Welcome,
 )
-from bamboo_operator import api, facts, jobs, training
+from bamboo_operator import api, facts, jobs
 from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb

@@ -14,7 +14,8 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import DesiredState
-from bamboo_core.controller.storage import Storage
+from bamboo_core.job import training
+from bamboo_core.job.storage import Storage
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     BadCheckpoint,
@@ -25,7 +26,6 @@ from bamboo_core.protocol.messages import (
     Ready,
     Sealed,
 )
-from bamboo_operator import training
 from bamboo_operator.jobs import JobActor
 from bamboo_operator.sessions import Session
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
+from bamboo_core.job.training import LastReported, follow
 from bamboo_core.model.ids import Fence
-from bamboo_operator.training import LastReported, follow
 
 SILENT = ArbiterStatus(
     phase=ArbiterPhase.WAITING, detail="", fence=Fence(), plan=None, members=(), connected=(),
