@@ -1,4 +1,4 @@
-"""The task graph while it is built: tasks so far, and how an agent gets an item that exists."""
+"""The task graph under construction, and how an agent gets an item."""
 
 from __future__ import annotations
 
@@ -15,22 +15,16 @@ from bamboo_core.model.program import Instruction
 
 @dataclass
 class GraphBuilder:
-    """What all parts of the closure share.
-
-    cut: ranges under which the target step is computed; computing: agents that compute and vote,
-    sorted; takes_part: agent -> layers that it holds at the target version, has or gets; files:
-    layers that can be read at the target version; initial: they can be built anew (version 0);
-    prefers_files: they are read even where somebody could send them.
-    """
+    """What all parts of the closure share."""
 
     batch: BatchShape
-    cut: tuple[Range, ...]
+    cut: tuple[Range, ...]  # stage -> layers, for the target step
     index: HoldingsIndex
-    computing: tuple[AgentId, ...]
-    takes_part: Mapping[AgentId, tuple[int, ...]]
-    files: frozenset[int]
-    initial: bool
-    prefers_files: bool = False
+    computing: tuple[AgentId, ...]  # agents that compute and vote, sorted
+    takes_part: Mapping[AgentId, tuple[int, ...]]  # layers that the agent brings to the target
+    files: frozenset[int]  # layers that a checkpoint has at the target version
+    initial: bool  # the target version is 0: any agent can build any layer
+    prefers_files: bool = False  # read a file even if an agent could send the layer
     tasks: dict[TaskId, tuple[Dependency, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -41,21 +35,21 @@ class GraphBuilder:
     def add(
         self, agent: AgentId, instruction: Instruction, waits: Iterable[Dependency | None]
     ) -> TaskId:
-        """A task that waits for these, all different (None: for nothing)."""
+        """Add a task with its dependencies, which must differ; None is skipped."""
         task = TaskId(agent, instruction)
         self.tasks[task] = tuple([w for w in waits if w is not None])
         return task
 
     def held(self, agent: AgentId, item: Item) -> bool:
-        """Whether the agent holds the item (of the target step)."""
+        """Whether the agent holds the item; for items of the target step only."""
         return self.index.is_begun and item in self.index.held[agent]
 
     def exists(self, item: Item) -> bool:
-        """Whether somebody holds the item (of the target step) and may send it."""
+        """Whether some agent can send the item; for items of the target step only."""
         return self.index.is_begun and item in self.index.where
 
     def fetch(self, item: Item, agent: AgentId) -> Transfer | None:
-        """How the agent gets an item that it holds (None) or that somebody can send."""
+        """The transfer that brings an existing item; None if the agent holds it already."""
         if item in self.index.held[agent]:
             return None
         key = (item, agent)
@@ -65,14 +59,14 @@ class GraphBuilder:
         return self._moves[key]
 
     def nearest(self, holders: Iterable[AgentId], agent: AgentId) -> AgentId:
-        """One of them, spread over the receivers; those in a hurry only if there is no other."""
+        """A holder, chosen to spread receivers; one on short notice only as a last resort."""
         able = tuple(holders)
         if self.index.short_notice:
             able = tuple(a for a in able if a not in self.index.short_notice) or able
         return able[self._ordinal[agent] % len(able)]
 
     def deliver(self, item: Item, producer: TaskId, agent: AgentId) -> Dependency:
-        """How the agent gets what a task makes: the task itself if it is its own."""
+        """How the agent gets the output of a task: the task itself if it runs there."""
         if producer.agent == agent:
             return producer
         return Transfer(item, producer.agent, agent, producer)

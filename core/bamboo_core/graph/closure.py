@@ -1,8 +1,9 @@
-"""The closure: which tasks are still missing so that the goals of a step hold.
+"""The closure: the tasks that are still missing until the goals of a step are reached.
 
-Goals: every wanted layer, and every layer that somebody still holds, reaches the version after the
-target step on each of its agents; every member that computes ends the target step. From facts
-only: where an agent was when it stopped does not matter.
+Goals: every wanted layer, and every layer that an agent still holds, reaches the version after the
+target step on each of its agents; every member that computes ends the target step. The input is
+what agents hold; where in its program an agent stopped does not matter. The package's docstring
+says which module contributes what.
 """
 
 from __future__ import annotations
@@ -32,24 +33,20 @@ from bamboo_core.model.program import Instruction, Op
 class Goals:
     """What a plan asks of the target step.
 
-    cut: ranges under which the step is computed (all layers of the model, in order);
-    wants: live agent -> ranges that it shall hold after the step; assignment: (stage, leaf) ->
-    agent, where nobody has begun the leaf; coordinator: one of the live; short_notice: members that
-    compute nothing and only send; last: index of the epilogue; target: the step, <= last.
-    learners: agent -> ranges that it gets copies of, and updates, without a vote: nobody waits for
-    it. Members that are neither live nor learn leave after the target step.
+    Members that are neither in ``wants`` nor learners leave after the target step.
     """
 
     batch: BatchShape
-    cut: tuple[Range, ...]
-    wants: Mapping[AgentId, tuple[Range, ...]]
-    assignment: Mapping[tuple[int, int], AgentId]
-    coordinator: AgentId
-    target: int
-    last: int
-    short_notice: Set[AgentId] = frozenset()
-    split: bool = False
+    cut: tuple[Range, ...]  # stage -> layers; covers the model in order
+    wants: Mapping[AgentId, tuple[Range, ...]]  # live agents and what they must hold afterwards
+    assignment: Mapping[tuple[int, int], AgentId]  # (stage, leaf) -> agent, if not begun elsewhere
+    coordinator: AgentId  # a live agent
+    target: int  # at most ``last``
+    last: int  # index of the epilogue
+    short_notice: Set[AgentId] = frozenset()  # members that only send what they hold
+    split: bool = False  # separate I and W
     periodic: Periodic = field(default_factory=Periodic)
+    # Learners receive and update copies. They have no vote, and no agent waits for them.
     learners: Mapping[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
 
@@ -61,17 +58,17 @@ def missing(
 ) -> TaskGraph:
     """Tasks that are still needed, given what every member holds.
 
-    holdings: facts of all members, live or leaving; files: layers for which a complete file of
-    exactly version ``target`` can be read. LayersLost if a layer is lost.
+    holdings: of all members, live or leaving; files: layers that a checkpoint has at exactly
+    version ``target``. LayersLost if a layer is lost.
     """
     closure = _Closure(goals, holdings, frozenset(files), steady=False)
     return closure.graph()
 
 
 def steady(goals: Goals) -> TaskGraph:
-    """The tasks of an undisturbed step: everyone holds what it wants.
+    """The tasks of an undisturbed step: every agent holds what it wants.
 
-    goals.target is any step that is neither 0 nor last. Validation and checkpoints carry ``every``.
+    goals.target is any step but 0 and the last. Validation and checkpoints carry ``every``.
     """
     return _Closure(goals, undisturbed(goals), frozenset(), steady=True).graph()
 
@@ -82,7 +79,7 @@ def epilogue(goals: Goals) -> TaskGraph:
 
 
 def undisturbed(goals: Goals) -> dict[AgentId, Holdings]:
-    """Holdings at the beginning of the target step, if nothing ever failed."""
+    """Holdings at the beginning of the target step if no failure has occurred."""
     done = goals.target - 1
     return {
         agent: Holdings(
@@ -95,7 +92,7 @@ def undisturbed(goals: Goals) -> dict[AgentId, Holdings]:
 
 
 class _Closure:
-    """One computation of missing tasks; ``graph`` is called once."""
+    """One computation of missing tasks; call ``graph`` once."""
 
     def __init__(
         self,
@@ -118,7 +115,7 @@ class _Closure:
             takes_part={a: self._layers(a, index) for a in self._updating},
             files=files,
             initial=goals.target == 0,
-            # in the epilogue only END of the step before waits for copies
+            # in the epilogue only END of the previous step waits for copies
             prefers_files=goals.target == goals.last and Item.commit(-1) not in index.where,
         )
         self._refuse_lost_layers()
@@ -156,7 +153,6 @@ class _Closure:
             raise LayersLost(lost)
 
     def graph(self) -> TaskGraph:
-        """Everything that is missing."""
         self._hold()
         self._periodic_tasks.save()
         if self._goals.target < self._goals.last:
@@ -170,7 +166,7 @@ class _Closure:
         return TaskGraph(tuple(sorted(self._holdings)), self._builder.tasks)
 
     def _hold(self) -> None:
-        """Bring every layer to the target's version on everyone who takes part."""
+        """Bring every layer to the target version on every agent that takes part."""
         for agent in self._updating:
             for layer in self._builder.takes_part[agent]:
                 self._versions.at(agent, layer)
@@ -186,7 +182,7 @@ class _Closure:
             self._update(agent)
 
     def _spans(self, agent: AgentId) -> list[tuple[int, Range]]:
-        """(stage, layers of it that the agent has at the target's version), the longest runs."""
+        """(stage, layers) for each longest run of the agent's layers within a stage."""
         part = set(self._builder.takes_part[agent])
         spans: list[tuple[int, Range]] = []
         for stage, (lo, hi) in enumerate(self._goals.cut):
@@ -224,7 +220,7 @@ class _Closure:
         self._commit = self._builder.add(coordinator, commit, waits)
 
     def _committed(self, agent: AgentId) -> Dependency | None:
-        """How the agent learns that the target step is committed."""
+        """How the agent gets the commit record of the target step."""
         if agent not in self._commit_known:
             item = Item.commit(0)
             made = self._commit
@@ -239,13 +235,13 @@ class _Closure:
     def _update(self, agent: AgentId) -> None:
         """UPDATE of every layer that the agent has.
 
-        Every F, B, I and V with the old version precedes the commit, so that only SAVE is named
-        here; a COPY of the old version is sent as soon as that version exists.
+        All F, B, I and V with the old version precede the commit, so SAVE is the only other
+        dependency. A copy of the old version is sent as soon as that version exists.
         """
         committed = self._committed(agent)
         waits: list[Dependency | None] = []
         for stage, (lo, hi) in self._spans(agent):
-            vote = self._votes.get(agent)  # it waits for the gradients; so they need not be named
+            vote = self._votes.get(agent)  # depends on the gradients already
             waits = [committed, *([vote] if vote else self._gradients.reduced(agent, stage))]
             waits += [
                 *self._versions.over(agent, (lo, hi)),
@@ -255,9 +251,10 @@ class _Closure:
             self._updates.setdefault(agent, []).append(self._builder.add(agent, update, waits))
 
     def _end_older(self) -> None:
-        """END of the step before, for laggards; not if nobody knows its commit (state of files).
+        """END of the previous step for laggards, if any agent knows its commit.
 
-        In the epilogue, where nobody votes, it also proves that the agent has all its layers.
+        (No agent does after a restore from files.) In the epilogue, which has no votes, this END
+        also proves that the agent has all its layers.
         """
         before = Item.commit(-1)
         if before not in self._builder.index.where:
@@ -282,11 +279,11 @@ class _Closure:
             self._builder.add(agent, Instruction(Op.END), waits)
 
     def _leave(self) -> None:
-        """EXIT of leavers, after the commit: it proves that every wanter has what it wants.
+        """EXIT of leavers, after the commit: it proves that all agents have what they want.
 
-        Until then even a leaver on short notice stays a member and a source: what it has sent may
-        be cut off, or fenced by another STOP. In the epilogue, where nothing is committed, leavers
-        stay until all have finished, or as long as they can.
+        Until then even a leaver on short notice stays a member and a source, since its messages
+        may be cut off or fenced by another STOP. The epilogue has no commit, so leavers stay
+        until all agents have finished, or as long as they can.
         """
         if self._goals.target >= self._goals.last:
             return

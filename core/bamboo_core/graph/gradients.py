@@ -1,7 +1,7 @@
-"""The part of the closure that makes the target step's reduced gradients.
+"""The part of the closure that produces the reduced gradients of the target step.
 
-Demand goes from the end to the beginning: slices that nobody has, chunks, leaf sums, weight
-gradients, input gradients, forwards; then the tasks are made in the order in which they run.
+Demand is traced backward: missing slices, then chunks, leaf sums, weight gradients, input
+gradients and forwards. Tasks are then added in the order in which they run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bamboo_core.model.program import Instruction, Op
 
 
 class Gradients:
-    """Tasks up to REDUCE. ``split``: I and W apart, but for stage 0, which has no I."""
+    """Tasks up to REDUCE. ``split``: I and W instead of B, except on stage 0, which has no I."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Gradients:
         self._red: dict[tuple[AgentId, int], list[Dependency]] = {}
 
     def build(self) -> None:
-        """Make every task whose result is missing."""
+        """Add every task whose result is missing."""
         stages = range(len(self._cut))
         for s in stages:
             self._demand_sums(s)
@@ -62,7 +62,7 @@ class Gradients:
             self._make_folds(s)
 
     def runs(self, stage: int, leaf: int) -> AgentId:
-        """Who computes the leaf: who has most of it already, else whom the work map names."""
+        """The agent that computes the leaf: the one that has done most of it, else as assigned."""
         key = (stage, leaf)
         if key not in self._runs:
             self._runs[key] = self._choose(stage, leaf)
@@ -77,7 +77,7 @@ class Gradients:
         return self._assignment[stage, leaf]
 
     def reduced(self, agent: AgentId, stage: int) -> list[Dependency]:
-        """What the agent waits for until it has the stage's whole reduced gradient."""
+        """Dependencies of an agent that needs the stage's whole reduced gradient."""
         key = (agent, stage)
         if key not in self._red:
             slices = range(self._batch.chunks)
@@ -96,7 +96,7 @@ class Gradients:
     # ------------------------------------------------------------ demand
 
     def _demand_sums(self, stage: int) -> None:
-        """Which chunks must be folded, from which leaf on, and which leaves are missing."""
+        """Find the chunks to fold, the leaf from which to fold them, and the missing leaves."""
         cut = self._cut[stage]
         slices = range(self._batch.chunks)
         lacking = [z for z in slices if not self._builder.exists(Item.red(0, cut, z))]
@@ -111,7 +111,7 @@ class Gradients:
                         self._w[stage][m] = True
 
     def _collector(self, stage: int, chunk: int) -> tuple[AgentId, int]:
-        """Who folds the chunk, and how many of its leaves are folded already."""
+        """The agent that folds the chunk, and how many of its leaves are folded already."""
         cut, index = self._cut[stage], self._builder.index
         begun = (
             [(index.count(a, Kind.FOLDED, cut, chunk), a) for a in self._builder.computing]
@@ -134,7 +134,7 @@ class Gradients:
         return staying[0] if staying else self.runs(stage, leaf)
 
     def _summed(self, stage: int, leaf: int) -> tuple[int, AgentId]:
-        """Micro-batches in the unfinished sum from which the leaf goes on, and who holds it."""
+        """(micro-batches, holder) of the unfinished sum with which the leaf continues."""
         agent, cut = self.runs(stage, leaf), self._cut[stage]
         own = self._builder.index.count(agent, Kind.PART, cut, leaf)
         short_notice = self._builder.index.short_notice_count(Kind.PART, cut, leaf)
@@ -177,10 +177,10 @@ class Gradients:
             self._forward[stage, m] = self._builder.add(agent, forward, waits)
 
     def _get(self, item: Item, agent: AgentId, maker: TaskId | None) -> Dependency | None:
-        """The item from whoever has it, else from the task that makes it."""
+        """The item from an agent that holds it, else from the task that makes it."""
         if self._builder.held(agent, item) or self._builder.exists(item):
             return self._builder.fetch(item, agent)
-        assert maker is not None, f"nobody has or makes {item}"
+        assert maker is not None, f"no agent has or makes {item}"
         return self._builder.deliver(item, maker, agent)
 
     def _make_backwards(self, stage: int) -> None:

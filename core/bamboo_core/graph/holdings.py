@@ -1,4 +1,4 @@
-"""What a set of reports amounts to: who can send which item, which versions are usable."""
+"""What agents hold, indexed: who can send which item, which versions are usable."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 
 _BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED})
-"""Not sent by an agent that goes on: it may still be writing them, or use them itself."""
+"""A staying agent never sends these: it may be writing them, or it needs them itself."""
 
 
 class HoldingsIndex:
-    """Index over the members' holdings; steps of items are relative to the target from here on."""
+    """Index over the holdings of all members. Steps are relative to the target step."""
 
     def __init__(
         self,
@@ -27,11 +27,12 @@ class HoldingsIndex:
         self._batch = batch
         self.target, self.short_notice = target, short_notice
         self.held: dict[AgentId, set[Item]] = {}
-        self.where: dict[Item, list[AgentId]] = {}
-        self.commits: dict[int, list[AgentId]] = {}
+        self.where: dict[Item, list[AgentId]] = {}  # agents that can send the item
+        self.commits: dict[int, list[AgentId]] = {}  # agents that know the step's commit record
         self._counts: dict[tuple[AgentId, Kind, int, int, int], int] = {}
         self._slices: dict[tuple[int, int, int], set[int]] = {}
-        self.is_begun = False
+        self.is_begun = False  # something of the target step exists
+        # (lo, hi, leaf) -> agent -> how much of the leaf it has done, in half micro-batches
         self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
         for agent in sorted(holdings, key=lambda a: (a in short_notice, a)):
             self._read(agent, holdings[agent])
@@ -69,7 +70,7 @@ class HoldingsIndex:
             done[agent] = done.get(agent, 0) + (2 * item.part or 1)
 
     def _reduced_ranges(self) -> dict[tuple[int, int], Range]:
-        """(relative step, layer) -> layer range whose whole reduced gradient is somewhere."""
+        """(step, layer) -> a range with the layer whose reduced gradient exists in full."""
         found: dict[tuple[int, int], Range] = {}
         for (step, lo, hi), slices in sorted(self._slices.items()):
             if len(slices) == self._batch.chunks:
@@ -78,7 +79,7 @@ class HoldingsIndex:
         return found
 
     def _usable(self, versions: Mapping[int, int]) -> dict[int, int]:
-        """layer -> relative version, of those that can be brought to the target."""
+        """layer -> version, for the layers that can be brought to the target version."""
         return {
             layer: version - self.target
             for layer, version in versions.items()
@@ -90,7 +91,7 @@ class HoldingsIndex:
         }
 
     def _sources(self) -> dict[int, tuple[AgentId, ...]]:
-        """layer -> its best holders: those that stay, then those that need no update first."""
+        """layer -> its best holders: staying agents first, then those with the newest version."""
         ranked: dict[int, dict[tuple[bool, int], list[AgentId]]] = {}
         for agent, have in self.have.items():
             for layer, version in have.items():
@@ -98,13 +99,13 @@ class HoldingsIndex:
                 ranked.setdefault(layer, {}).setdefault(rank, []).append(agent)
         return {layer: tuple(by[min(by)]) for layer, by in ranked.items()}
 
-    def count(self, agent: AgentId, kind: Kind, where: Range, index: int) -> int:
-        """``part`` of the agent's unfinished sum (PART, FOLDED) of that name, 0 if it has none."""
-        return self._counts.get((agent, kind, *where, index), 0)
+    def count(self, agent: AgentId, kind: Kind, span: Range, index: int) -> int:
+        """How much the agent's unfinished sum (PART of a leaf, FOLDED of a chunk) contains."""
+        return self._counts.get((agent, kind, *span, index), 0)
 
-    def short_notice_count(self, kind: Kind, where: Range, index: int) -> tuple[int, AgentId]:
-        """The furthest unfinished sum of leavers on short notice: (``part``, agent)."""
+    def short_notice_count(self, kind: Kind, span: Range, index: int) -> tuple[int, AgentId]:
+        """(count, agent) of the most complete unfinished sum of a leaver on short notice."""
         if not self._counts:
             return 0, AgentId("")
-        best = ((self.count(a, kind, where, index), a) for a in sorted(self.short_notice))
+        best = ((self.count(a, kind, span, index), a) for a in sorted(self.short_notice))
         return max(best, default=(0, AgentId("")))

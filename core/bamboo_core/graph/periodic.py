@@ -1,4 +1,4 @@
-"""The part of the closure that trains nothing: validation and checkpoints."""
+"""The part of the closure outside training: validation and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,21 +15,16 @@ from bamboo_core.model.program import Instruction, Op
 
 @dataclass(frozen=True)
 class Periodic:
-    """What a job does beside training.
+    """What a job does besides training."""
 
-    evals: micro-batches of the validation set (0: none); validate_every: steps between two
-    validations (0: only in the epilogue); saves: whether checkpoints are written at all;
-    save_every: steps between two (0: only in the epilogue).
-    """
-
-    evals: int = 0
-    validate_every: int = 0
-    saves: bool = False
-    save_every: int = 0
+    evals: int = 0  # micro-batches of the validation set; 0: no validation
+    validate_every: int = 0  # steps between validations; 0: only in the epilogue
+    saves: bool = False  # write checkpoints
+    save_every: int = 0  # steps between checkpoints; 0: only in the epilogue
 
 
 class PeriodicTasks:
-    """Tasks of one step. ``step``: the absolute step, None if it must serve every step."""
+    """Tasks of one step. ``step``: absolute; None if the program must serve every step."""
 
     def __init__(
         self,
@@ -61,7 +56,7 @@ class PeriodicTasks:
     # ------------------------------------------------------------ validation
 
     def validate(self) -> list[Dependency]:
-        """What the coordinator waits for until it has all scores of the validation set."""
+        """Dependencies of the coordinator, which needs all scores of the validation set."""
         if not self._periodic.evals or not self._due(self._periodic.validate_every, 0):
             return []
         return [w for m in range(self._periodic.evals) if (w := self._score(m)) is not None]
@@ -93,7 +88,7 @@ class PeriodicTasks:
         return self._builder.add(agent, Instruction(Op.V, 0, lo, hi, m, every=every), waits)
 
     def close(self) -> None:
-        """The epilogue's own COMMIT, by nobody's votes: it folds the scores."""
+        """The epilogue's COMMIT, which needs no votes: it only collects the scores."""
         if self._periodic.evals:
             waits = [*self.validate(), self.seal]
             self._builder.add(self._coordinator, Instruction(Op.COMMIT), waits)
@@ -101,9 +96,9 @@ class PeriodicTasks:
     # ------------------------------------------------------------ checkpoints
 
     def save(self) -> None:
-        """SAVE of every layer by one of its holders, and SEAL where the records come together.
+        """SAVE of every layer by one of its holders, and SEAL on the coordinator.
 
-        Version 0 is never saved: it can be built anywhere.
+        Version 0 is never saved, since any agent can build it.
         """
         every = self._periodic.save_every
         if not self._periodic.saves or not self._due(every, 1):
@@ -113,7 +108,7 @@ class PeriodicTasks:
         self.seal = self._builder.add(self._coordinator, seal, waits)
 
     def saves(self, agent: AgentId, span: Range) -> list[TaskId]:
-        """SAVEs of the agent that read layers of the span."""
+        """The agent's SAVEs that read layers of the span."""
         lo, hi = span
         own = self._saves.get(agent, ())
         return [task for (a, b), task in own if a < hi and lo < b]
@@ -132,7 +127,7 @@ class PeriodicTasks:
         return waits
 
     def _parts(self, stage: Range) -> list[Range]:
-        """The stage whole if one agent can save it and none of it is saved, else by layers."""
+        """The whole stage if one agent can save it and no layer is saved yet, else single layers."""
         layers = range(*stage)
         saved = any(self._builder.exists(Item.file(0, x)) for x in layers)
         if not saved and self._able(stage):
@@ -144,7 +139,7 @@ class PeriodicTasks:
         return [a for a in self._builder.computing if all(x in part[a] for x in range(*span))]
 
     def _save(self, lo: int, hi: int) -> TaskId:
-        """By the agent that saves least so far."""
+        """Assign the SAVE to the agent with the fewest layers to save so far."""
         able = self._able((lo, hi))
         agent = min(able, key=lambda a: sum(y - x for (x, y), _ in self._saves.get(a, ())))
         every = self._every(self._periodic.save_every)

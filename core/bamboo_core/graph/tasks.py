@@ -1,4 +1,4 @@
-"""Task graphs: what must still be done, on whom, after what. Built by bamboo_core.graph.closure."""
+"""Task graphs: what must still be done, by which agent, after what."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ class TaskId(NamedTuple):
 class Transfer(NamedTuple):
     """An item (step relative to the target step) that goes from ``source`` to ``target``.
 
-    producer: the task on the source that makes it, None if the source holds it already. The
-    SEND stands directly behind its producer (or first in the program), with its ``every``.
+    Its SEND follows its producer directly (or comes first in the program) and has its ``every``.
     """
 
     item: Item
     source: AgentId
     target: AgentId
-    producer: TaskId | None
+    producer: TaskId | None  # the task on the source that makes it; None: the source holds it
 
 
 Dependency = TaskId | Transfer
@@ -37,9 +36,9 @@ Dependency = TaskId | Transfer
 
 @dataclass
 class TaskGraph:
-    """task -> what it waits for: other tasks of the same agent, transfers to its agent.
+    """Task -> its dependencies: other tasks of the same agent, and transfers to the agent.
 
-    Acyclic. A transfer that several tasks of one agent need appears in each; it is sent once.
+    Acyclic. If several tasks of one agent need a transfer, all name it; it is sent once.
     """
 
     agents: tuple[AgentId, ...]
@@ -48,27 +47,22 @@ class TaskGraph:
 
 @dataclass(frozen=True)
 class Holdings:
-    """Facts about one agent, with absolute steps: see
-    :class:`bamboo_core.protocol.messages.AgentReport`.
+    """What one agent holds, with absolute steps; from its AgentReport."""
 
-    commits: steps whose commit records it knows.
-    """
-
-    versions: Mapping[int, int] = field(default_factory=dict)
-    items: Set[Item] = frozenset()
-    commits: frozenset[int] = frozenset()
-    ended: int = -1
+    versions: Mapping[int, int] = field(default_factory=dict)  # layer -> version
+    items: Set[Item] = frozenset()  # without VER
+    commits: frozenset[int] = frozenset()  # steps whose commit records it knows
+    ended: int = -1  # last step whose END it has run
 
     @staticmethod
     def of(report: AgentReport) -> Holdings:
-        """What a report says."""
         known = {c.step for c in report.commits}
         known |= {i.step for i in report.items if i.kind is Kind.COMMIT}
         return Holdings(report.versions, report.items, frozenset(known), report.ended)
 
 
-class LayersLost(Exception):  # noqa: N818 - a verdict, not a fault
-    """Fatal: these layers have neither a usable holder nor a file of exactly the needed version."""
+class LayersLost(Exception):  # noqa: N818 - a verdict, not an error
+    """Fatal: these layers have no usable copy and no file of exactly the needed version."""
 
     def __init__(self, layers: tuple[int, ...]) -> None:
         super().__init__(f"layers {list(layers)} have no usable copy and no file: restore")

@@ -1,4 +1,4 @@
-"""How a layer comes to the target's version on an agent: it is there, UPDATE, COPY, LOAD, INIT."""
+"""How a layer reaches the target version on an agent: UPDATE, a copy, LOAD or INIT."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from bamboo_core.model.program import Instruction, Op
 
 
 class Versions:
-    """Producers of weights. A COPY is the transfer of a VER item, of the target's version.
+    """Adds the tasks that produce weights. A copy is the transfer of a VER item.
 
-    A newcomer is thus complete before the target step is committed, and updates with the others.
+    Copies carry the target version, so a newcomer is complete before the target step is committed
+    and runs the same UPDATE as the others.
     """
 
     def __init__(self, builder: GraphBuilder) -> None:
@@ -25,7 +26,7 @@ class Versions:
         self._spans: dict[tuple[AgentId, Range], tuple[Dependency, ...]] = {}
 
     def over(self, agent: AgentId, span: Range) -> tuple[Dependency, ...]:
-        """What the agent waits for until it has all layers of a range at the target's version."""
+        """Dependencies of an agent that needs all layers of a range at the target version."""
         key = (agent, span)
         if key not in self._spans:
             waits = (self.at(agent, layer) for layer in range(*span))
@@ -33,7 +34,7 @@ class Versions:
         return self._spans[key]
 
     def at(self, agent: AgentId, layer: int) -> Dependency | None:
-        """What the agent waits for until it has the layer at the target's version."""
+        """Dependency of an agent that needs the layer at the target version; None if it has it."""
         key = (agent, layer)
         if key not in self._at:
             self._at[key] = self._produce(agent, layer)
@@ -55,7 +56,7 @@ class Versions:
         return self._update(agent, layer, step - 1)
 
     def _update(self, agent: AgentId, layer: int, step: int) -> TaskId:
-        """Roll a laggard forward, with all layers of its range that lag as well."""
+        """Roll a laggard's layer forward, with all layers of the same range that lag too."""
         cut = self._index.reduced_in[step, layer]
         have = self._index.have[agent]
         lo, hi = run_around(layer, cut, lambda x: have.get(x, 0) <= step and x in have)
@@ -75,7 +76,7 @@ class Versions:
         return [t for (a, _, k), t in self._updates.items() if a == agent and k == step]
 
     def _is_fresh(self, agent: AgentId, layer: int) -> bool:
-        """Whether the layer is built or read on the agent, since nobody (need) send it."""
+        """Whether the agent builds or reads the layer instead of receiving it."""
         if layer in self._index.have[agent]:
             return False
         if self._builder.initial or layer not in self._index.sources:
@@ -97,7 +98,7 @@ class Versions:
 
 
 def run_around(layer: int, within: Range, belongs: Callable[[int], bool]) -> Range:
-    """The longest range around the layer, all of whose layers belong."""
+    """The longest range around the layer for whose other layers ``belongs`` is true."""
     lo, hi = layer, layer + 1
     while lo > within[0] and belongs(lo - 1):
         lo -= 1
