@@ -169,7 +169,7 @@ class _Closure:
         """Bring every layer to the target version on every agent that takes part."""
         for agent in self._updating:
             for layer in self._builder.takes_part[agent]:
-                self._versions.at(agent, layer)
+                self._versions.dependency(agent, layer)
 
     def _train(self) -> None:
         commit = Item.commit(0)
@@ -205,7 +205,7 @@ class _Closure:
             gradients += self._gradients.reduced(agent, stage)
         for stage, span in spans:
             ranges += [self._goals.cut[stage], span]
-            versions |= dict.fromkeys(self._versions.over(agent, span))
+            versions |= dict.fromkeys(self._versions.dependencies(agent, span))
         vote = Instruction(Op.VOTE, ranges=tuple(ranges))
         self._votes[agent] = self._builder.add(agent, vote, [*gradients, *versions])
 
@@ -244,7 +244,7 @@ class _Closure:
             vote = self._votes.get(agent)  # depends on the gradients already
             waits = [committed, *([vote] if vote else self._gradients.reduced(agent, stage))]
             waits += [
-                *self._versions.over(agent, (lo, hi)),
+                *self._versions.dependencies(agent, (lo, hi)),
                 *self._periodic_tasks.saves(agent, (lo, hi)),
             ]
             update = Instruction(Op.UPDATE, 0, lo, hi, ranges=(self._goals.cut[stage],))
@@ -268,7 +268,7 @@ class _Closure:
 
     def _copies(self, agent: AgentId) -> list[Dependency | None]:
         layers = self._builder.takes_part[agent]
-        return [w for x in layers if isinstance(w := self._versions.at(agent, x), Transfer)]
+        return [w for x in layers if isinstance(w := self._versions.dependency(agent, x), Transfer)]
 
     def _end(self) -> None:
         for agent in self._updating:

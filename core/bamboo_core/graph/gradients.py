@@ -42,7 +42,7 @@ class Gradients:
         self._folds: dict[tuple[int, int], tuple[AgentId, int]] = {}
         self._folded: dict[tuple[int, int], TaskId] = {}
         self._reduce: dict[tuple[int, int], TaskId] = {}
-        self._runs: dict[tuple[int, int], AgentId] = {}
+        self._owners: dict[tuple[int, int], AgentId] = {}
         self._red: dict[tuple[AgentId, int], list[Dependency]] = {}
 
     def build(self) -> None:
@@ -61,12 +61,12 @@ class Gradients:
         for s in stages:
             self._make_folds(s)
 
-    def runs(self, stage: int, leaf: int) -> AgentId:
+    def owner(self, stage: int, leaf: int) -> AgentId:
         """The agent that computes the leaf: the one that has done most of it, else as assigned."""
         key = (stage, leaf)
-        if key not in self._runs:
-            self._runs[key] = self._choose(stage, leaf)
-        return self._runs[key]
+        if key not in self._owners:
+            self._owners[key] = self._choose(stage, leaf)
+        return self._owners[key]
 
     def _choose(self, stage: int, leaf: int) -> AgentId:
         lo, hi = self._cut[stage]
@@ -131,11 +131,11 @@ class Gradients:
     def _maker(self, stage: int, leaf: int) -> AgentId:
         holders = self._builder.index.where.get(Item.leaf(0, self._cut[stage], leaf), ())
         staying = [a for a in holders if a not in self._builder.index.short_notice]
-        return staying[0] if staying else self.runs(stage, leaf)
+        return staying[0] if staying else self.owner(stage, leaf)
 
     def _summed(self, stage: int, leaf: int) -> tuple[int, AgentId]:
         """(micro-batches, holder) of the unfinished sum with which the leaf continues."""
-        agent, cut = self.runs(stage, leaf), self._cut[stage]
+        agent, cut = self.owner(stage, leaf), self._cut[stage]
         own = self._builder.index.count(agent, Kind.PART, cut, leaf)
         short_notice = self._builder.index.short_notice_count(Kind.PART, cut, leaf)
         return max((own, agent), short_notice, key=lambda x: x[0])
@@ -160,7 +160,7 @@ class Gradients:
 
     def _act_exists(self, stage: int, m: int) -> bool:
         act = Item.act(0, self._cut[stage], m)
-        agent = self.runs(stage, self._batch.leaf_of(m))
+        agent = self.owner(stage, self._batch.leaf_of(m))
         return self._builder.held(agent, act) or self._builder.exists(act)
 
     # ------------------------------------------------------------ tasks
@@ -168,8 +168,8 @@ class Gradients:
     def _make_forwards(self, stage: int) -> None:
         lo, hi = self._cut[stage]
         for m in _set(self._f[stage]):
-            agent = self.runs(stage, self._batch.leaf_of(m))
-            waits: list[Dependency | None] = [*self._versions.over(agent, (lo, hi))]
+            agent = self.owner(stage, self._batch.leaf_of(m))
+            waits: list[Dependency | None] = [*self._versions.dependencies(agent, (lo, hi))]
             if stage:
                 item = Item.out(0, lo, m)
                 waits.append(self._get(item, agent, self._forward.get((stage - 1, m))))
@@ -189,9 +189,9 @@ class Gradients:
                 self._make_backward(stage, m, w=w, i=i)
 
     def _make_backward(self, stage: int, m: int, *, w: bool, i: bool) -> None:
-        agent, (lo, hi) = self.runs(stage, self._batch.leaf_of(m)), self._cut[stage]
+        agent, (lo, hi) = self.owner(stage, self._batch.leaf_of(m)), self._cut[stage]
         waits = self._backward_waits(stage, m, agent)
-        versions = self._versions.over(agent, (lo, hi))
+        versions = self._versions.dependencies(agent, (lo, hi))
         if i and (self._split or not w):
             task = self._builder.add(agent, Instruction(Op.I, 0, lo, hi, m), (*versions, *waits))
             self._backward[stage, m] = task
@@ -247,7 +247,7 @@ class Gradients:
 
     def _make_reduce(self, stage: int, z: int) -> None:
         lo, hi = cut = self._cut[stage]
-        owners = list(dict.fromkeys(self.runs(stage, x) for x in range(self._batch.leaves)))
+        owners = list(dict.fromkeys(self.owner(stage, x) for x in range(self._batch.leaves)))
         owner = owners[z % len(owners)]
         waits = []
         for c in range(self._batch.chunks):

@@ -77,7 +77,7 @@ class PeriodicTasks:
     def _forward(self, stage: int, m: int, before: TaskId | None) -> TaskId:
         lo, hi = self._builder.cut[stage]
         agent = self._assignment[stage, m % self._builder.batch.leaves]
-        waits: list[Dependency | None] = [*self._versions.over(agent, (lo, hi))]
+        waits: list[Dependency | None] = [*self._versions.dependencies(agent, (lo, hi))]
         if stage:
             entering = Item.eval(0, lo, m)
             if before is None:
@@ -127,7 +127,7 @@ class PeriodicTasks:
         return waits
 
     def _parts(self, stage: Range) -> list[Range]:
-        """The whole stage if one agent can save it and no layer is saved yet, else single layers."""
+        """The whole stage if one agent can save it and no layer is saved, else single layers."""
         layers = range(*stage)
         saved = any(self._builder.exists(Item.file(0, x)) for x in layers)
         if not saved and self._able(stage):
@@ -144,6 +144,6 @@ class PeriodicTasks:
         agent = min(able, key=lambda a: sum(y - x for (x, y), _ in self._saves.get(a, ())))
         every = self._every(self._periodic.save_every)
         save = Instruction(Op.SAVE, 0, lo, hi, every=every)
-        task = self._builder.add(agent, save, self._versions.over(agent, (lo, hi)))
+        task = self._builder.add(agent, save, self._versions.dependencies(agent, (lo, hi)))
         self._saves.setdefault(agent, []).append(((lo, hi), task))
         return task

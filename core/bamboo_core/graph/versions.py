@@ -25,15 +25,15 @@ class Versions:
         self._fresh: dict[tuple[AgentId, int], TaskId] = {}
         self._spans: dict[tuple[AgentId, Range], tuple[Dependency, ...]] = {}
 
-    def over(self, agent: AgentId, span: Range) -> tuple[Dependency, ...]:
+    def dependencies(self, agent: AgentId, span: Range) -> tuple[Dependency, ...]:
         """Dependencies of an agent that needs all layers of a range at the target version."""
         key = (agent, span)
         if key not in self._spans:
-            waits = (self.at(agent, layer) for layer in range(*span))
+            waits = (self.dependency(agent, layer) for layer in range(*span))
             self._spans[key] = tuple(w for w in dict.fromkeys(waits) if w is not None)
         return self._spans[key]
 
-    def at(self, agent: AgentId, layer: int) -> Dependency | None:
+    def dependency(self, agent: AgentId, layer: int) -> Dependency | None:
         """Dependency of an agent that needs the layer at the target version; None if it has it."""
         key = (agent, layer)
         if key not in self._at:
@@ -46,7 +46,7 @@ class Versions:
         if self._is_fresh(agent, layer):
             return self._make(agent, layer)
         source = self._builder.nearest(self._index.sources[layer], agent)
-        made = self.at(source, layer)
+        made = self.dependency(source, layer)
         assert not isinstance(made, Transfer)
         return Transfer(Item.ver(0, layer), source, agent, made)
 
