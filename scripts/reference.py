@@ -23,6 +23,7 @@ from prometheus_client.metrics_core import Metric
 
 from bamboo_agent.supervisor import health
 from bamboo_core.api import events, reasons
+from bamboo_core.controller import lifecycle
 from bamboo_operator import metrics
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -233,10 +234,47 @@ def status_page() -> str:
         "",
         "| reason | condition | meaning |",
         "|---|---|---|",
-        *(f"| `{m.value}` | {m.group} | {m.text} |" for m in members(reasons.Reason)),
+        *_reason_rows(),
         *_event_lines(),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _reason_rows() -> list[str]:
+    used = conditions_of_reasons()
+    return [
+        f"| `{m.value}` | {', '.join(used[m.value])} | {m.text} |" for m in members(reasons.Reason)
+    ]
+
+
+def conditions_of_reasons() -> dict[str, list[str]]:
+    """With which conditions a reason is used: by the comment above it and by the code."""
+    found = {m.value: set(re.findall(r"\w+", m.group)) for m in members(reasons.Reason)}
+    for function in ast.walk(ast.parse(inspect.getsource(lifecycle))):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        calls = [function]
+        if len(_named(function, "Type")) > 1:  # each call of Condition says its own
+            calls = [node for node in ast.walk(function) if isinstance(node, ast.Call)]
+        for node in calls:
+            for kind in _named(node, "Type"):
+                for reason in _named(node, "Reason"):
+                    found[reasons.Reason[reason]].add(reasons.ConditionType[kind])
+    return {
+        reason: [kind.value for kind in reasons.ConditionType if kind in kinds]
+        for reason, kinds in found.items()
+    }
+
+
+def _named(node: ast.AST, enum: str) -> set[str]:
+    """Members of an enum that are named in a piece of code."""
+    return {
+        part.attr
+        for part in ast.walk(node)
+        if isinstance(part, ast.Attribute)
+        and isinstance(part.value, ast.Name)
+        and part.value.id == enum
+    }
 
 
 def _member_table(title: str, enum: type[StrEnum]) -> list[str]:

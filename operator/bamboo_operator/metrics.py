@@ -37,23 +37,27 @@ class Metrics:
         self.registry = CollectorRegistry()
         registry = self.registry
         self.reconciles = Counter(
-            "bamboo_operator_reconcile", "Reconciles, by how they ended", ["outcome"],
+            "bamboo_operator_reconcile", "Reconciles by outcome: ok, retry or error", ["outcome"],
             registry=registry,
         )  # fmt: skip
         self.reconcile_s = Histogram(
-            "bamboo_operator_reconcile_duration_seconds", "Time of a reconcile", registry=registry,
-            buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
+            "bamboo_operator_reconcile_duration_seconds", "Duration of a reconcile",
+            registry=registry, buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
         )  # fmt: skip
         self.queue_depth = Gauge(
-            "bamboo_operator_queue_depth", "Jobs waiting for a reconcile", registry=registry
+            "bamboo_operator_queue_depth", "Jobs that wait for a reconcile", registry=registry
         )
-        self.leader = Gauge("bamboo_operator_leader", "1 on the leader", registry=registry)
-        self.streams = Gauge("bamboo_agent_connections", "Open agent streams", registry=registry)
+        self.leader = Gauge(
+            "bamboo_operator_leader", "1 if this operator is the leader, else 0", registry=registry
+        )
+        self.streams = Gauge(
+            "bamboo_agent_connections", "Open streams of agents", registry=registry
+        )
         self.loop_lag_s = Gauge(
-            "bamboo_operator_loop_lag_seconds", "How late the event loop was", registry=registry
+            "bamboo_operator_loop_lag_seconds", "Delay of the event loop", registry=registry
         )
         self.last_event = Gauge(
-            "bamboo_operator_watch_last_event_timestamp_seconds", "Newest watch event",
+            "bamboo_operator_watch_last_event_timestamp_seconds", "Time of the newest watch event",
             ["resource"], registry=registry,
         )  # fmt: skip
         self.api_requests = Counter(
@@ -61,15 +65,18 @@ class Metrics:
             ["verb", "resource", "code"], registry=registry,
         )  # fmt: skip
         self.forced = Counter(
-            "bamboo_stuck_terminating_forced", "Pods deleted without their node's word",
-            registry=registry,
+            "bamboo_stuck_terminating_forced",
+            "Pods force-deleted because their node did not confirm", registry=registry,
         )  # fmt: skip
         self._build_info()
         registry.register(_JobCollector(jobs))
 
     def _build_info(self) -> None:
         info = Gauge(
-            "bamboo_operator_build_info", "Always 1", ["version", "python"], registry=self.registry
+            "bamboo_operator_build_info",
+            "Always 1; the labels have the versions",
+            ["version", "python"],
+            registry=self.registry,
         )
         info.labels(metadata.version("bamboo-train"), platform.python_version()).set(1)
 
@@ -101,13 +108,33 @@ class _JobCollector(Collector):
 
 def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
     gauges: list[tuple[str, str, Callable[[JobFigures], float | None]]] = [
-        ("bamboo_job_workers_wanted", "Agents wanted", lambda f: f.status.agents_wanted),
+        ("bamboo_job_workers_wanted", "Number of agents wanted", lambda f: f.status.agents_wanted),
         ("bamboo_job_plan_epoch", "Number of the plan in force", lambda f: f.status.epoch),
-        ("bamboo_job_attempt", "Restores so far", lambda f: f.status.attempt),
-        ("bamboo_job_training_loss", "Loss of the last committed step", _loss),
-        ("bamboo_checkpoint_last_step", "Newest complete checkpoint", _checkpoint),
-        ("bamboo_job_least_copies", "Live copies of the thinnest layer", _copies),
-        ("bamboo_job_samples_per_second", "Speed", lambda f: f.status.samples_per_s),
+        (
+            "bamboo_job_attempt",
+            "Number of the attempt; each restore begins a new one",
+            lambda f: f.status.attempt,
+        ),
+        (
+            "bamboo_job_training_loss",
+            "Training loss of the last committed step; absent while unknown",
+            _loss,
+        ),
+        (
+            "bamboo_checkpoint_last_step",
+            "Step of the newest complete checkpoint; -1 if there is none",
+            _checkpoint,
+        ),
+        (
+            "bamboo_job_least_copies",
+            "Live copies of the layers with the fewest; 0 while not training",
+            _copies,
+        ),
+        (
+            "bamboo_job_samples_per_second",
+            "Samples trained per second",
+            lambda f: f.status.samples_per_s,
+        ),
     ]
     for name, text, value in gauges:
         family = GaugeMetricFamily(name, text, labels=_JOB)
@@ -115,7 +142,11 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
             if (found := value(f)) is not None:
                 family.add_metric(_labels(f), found)
         yield family
-    pipelines = GaugeMetricFamily("bamboo_job_pipelines", "Pipelines", labels=[*_JOB, "state"])
+    pipelines = GaugeMetricFamily(
+        "bamboo_job_pipelines",
+        "Pipelines by state: active, wanted or feasible",
+        labels=[*_JOB, "state"],
+    )
     for f in figures:
         pipelines.add_metric([*_labels(f), "active"], f.status.pipelines)
         pipelines.add_metric([*_labels(f), "wanted"], f.status.pipelines_wanted)
@@ -126,8 +157,12 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
 
 def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
     steps = CounterMetricFamily("bamboo_job_steps", "Committed steps", labels=_JOB)
-    samples = CounterMetricFamily("bamboo_job_samples", "Samples in them", labels=_JOB)
-    lost = CounterMetricFamily("bamboo_preemptions", "Agents lost", labels=[*_JOB, "noticed"])
+    samples = CounterMetricFamily("bamboo_job_samples", "Samples in committed steps", labels=_JOB)
+    lost = CounterMetricFamily(
+        "bamboo_preemptions",
+        "Agents lost; noticed says whether they announced it",
+        labels=[*_JOB, "noticed"],
+    )
     for f in figures:
         done = f.status.progress.committed + 1
         steps.add_metric(_labels(f), done)
@@ -140,7 +175,9 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
 
 def _workers(figures: list[JobFigures]) -> Metric:
     labels = [*_JOB, "zone", "state"]
-    family = GaugeMetricFamily("bamboo_job_workers", "Agents by zone and state", labels=labels)
+    family = GaugeMetricFamily(
+        "bamboo_job_workers", "Agents by zone and state: running or connected", labels=labels
+    )
     for f in figures:
         for zone in f.status.zones:
             family.add_metric([*_labels(f), zone.zone, "running"], zone.running)
@@ -150,7 +187,9 @@ def _workers(figures: list[JobFigures]) -> Metric:
 
 def _conditions(figures: list[JobFigures]) -> Metric:
     labels = [*_JOB, "type"]
-    family = GaugeMetricFamily("bamboo_job_condition", "1 if the condition is true", labels=labels)
+    family = GaugeMetricFamily(
+        "bamboo_job_condition", "1 if the condition is true, else 0", labels=labels
+    )
     for f in figures:
         for condition in f.status.conditions:
             family.add_metric([*_labels(f), condition.type], float(condition.status is True))

@@ -71,14 +71,25 @@ def test_every_event_names_its_facts() -> None:
     assert {fact for facts in FACTS.values() for fact in facts} == set(EventFact)
 
 
-def test_every_reason_has_an_entry_in_troubleshooting() -> None:
+def test_every_reason_has_an_entry_in_troubleshooting(reference: dict[str, Any]) -> None:
     page = (ROOT / "docs/troubleshooting.md").read_text()
-    found: dict[str, list[str]] = {}
+    found: dict[str, set[str]] = {}
     for section in re.split(r"^## ", page, flags=re.M)[1:]:
         if condition := re.match(r"`(\w+)`", section):
-            found[condition[1]] = re.findall(r"^\| `(\w+)` \|", section, re.M)
+            found[condition[1]] = set(re.findall(r"^\| `(\w+)` \|", section, re.M))
+    expected: dict[str, set[str]] = {condition: set() for condition in ConditionType}
+    for reason, conditions in reference["conditions_of_reasons"]().items():
+        for condition in conditions:
+            expected[condition].add(reason)
+    assert found == expected
     assert list(found) == list(ConditionType)
-    assert {reason for reasons in found.values() for reason in reasons} == set(Reason)
+
+
+def test_every_event_has_an_entry_in_troubleshooting() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    section = page.split("\n## Events\n")[1]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.M)
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == set(EventReason)
 
 
 def test_every_reason_and_event_is_used() -> None:

@@ -155,10 +155,11 @@ async def test_bounds_are_enforced(
 
 
 def shown_jobs() -> dict[str, Any]:
-    """What users copy: the examples, and the README's job."""
+    """What users copy: the examples, the README's job, and the job that sets every field."""
     found = {path.name: path.read_text() for path in (ROOT / "examples").glob("*.yaml")}
     readme = (ROOT / "README.md").read_text()
     (found["README.md"],) = re.findall(r"```yaml\n(apiVersion.*?)```", readme, re.S)
+    found["every-field.yaml"] = (ROOT / "docs/reference/every-field.yaml").read_text()
     return {name: yaml.safe_load(text) for name, text in found.items()}
 
 
@@ -167,7 +168,7 @@ async def test_the_jobs_that_we_show_are_accepted_with_their_pods(
 ) -> None:
     dry = {"dryRun": "All", "fieldValidation": "Strict"}
     jobs = shown_jobs()
-    assert len(jobs) >= 4
+    assert len(jobs) >= 5
     for body in jobs.values():
         body["metadata"]["namespace"] = devcluster_namespace
         stored = await devcluster_api.request(

@@ -1,8 +1,9 @@
-"""What docs/benchmarks.md quotes is what the benchmarks have written."""
+"""docs/benchmarks.md quotes the result files, which are short; command lines reject bad values."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import runpy
 import subprocess
 import sys
@@ -10,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bamboo_sim import arguments
 
+from bamboo_sim import arguments, results_file
+
+RESULT_LINES = 300
 RESULT = {
     "commit": "abc",
     "command": "python b.py",
@@ -29,6 +32,23 @@ def quote(root: Path) -> dict[str, Any]:
 def test_the_page_quotes_the_results(quote: dict[str, Any]) -> None:
     page = quote["PAGE"].read_text(encoding="utf-8")
     assert quote["quoted"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
+
+
+def test_a_result_file_is_a_summary(root: Path) -> None:
+    files = sorted((root / "benchmarks" / "results").glob("*.json"))
+    lines = {path.name: len(path.read_text().splitlines()) for path in files}
+    assert not {name: count for name, count in lines.items() if count > RESULT_LINES}
+
+
+def test_short_values_and_plain_arrays_take_one_line() -> None:
+    rows = [{"seat": "0.1", "step_s": 0.25}, {"seat": "1.1", "step_s": 0.5, "exit": 143}]
+    values = {"kills": results_file.columns(rows), "pairs": [[0, 1]] * 60, "many": [1] * 500}
+    text = results_file.dumps(values)
+    assert json.loads(text) == values
+    assert values["kills"]["exit"] == [None, 143]
+    lines = text.splitlines()
+    assert lines[1].startswith(' "kills": {"seat": ["0.1", "1.1"], ')
+    assert (lines.count("  [0, 1],"), len(lines)) == (59, 66)
 
 
 def test_figures_and_machine_are_replaced(quote: dict[str, Any]) -> None:

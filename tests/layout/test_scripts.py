@@ -59,7 +59,7 @@ def test_another_kind_of_machine_is_told_in_one_sentence(root: Path, name: str) 
         (["check", "--fix", "--fast"], "--fast", "scripts/check [--fix]"),
         (["check", "fix"], "fix", "scripts/check [--fix]"),
         (["check", "--fix --fix"], "--fix --fix", "scripts/check [--fix]"),
-        (["gen-docs", "docs/recovery.md"], "docs/recovery.md", "scripts/gen-docs (without argum"),
+        (["gen-docs", "docs/recovery.md"], "docs/recovery.md", "scripts/gen-docs [--check]"),
         (["gen-proto", "--help"], "--help", "scripts/gen-proto [DIRECTORY], of one that exists"),
         (["gen-proto", "core", "agent"], "agent", "scripts/gen-proto [DIRECTORY]"),
         (["lock", "--upgrade", "torch"], "torch", "scripts/lock [--upgrade]"),
