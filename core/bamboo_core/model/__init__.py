@@ -1,2 +1,4 @@
-"""What a step is made of: names of agents and items, programs, the canonical sum. Not: who does it,
-or when."""
+"""What a step consists of: names of agents and items, programs, the canonical sum.
+
+Not here: who computes what, and when.
+"""

@@ -5,29 +5,25 @@ from __future__ import annotations
 from typing import NamedTuple, NewType
 
 AgentId = NewType("AgentId", str)
-"""An agent's name: unique for the life of a job (a replacement gets another one)."""
+"""An agent's name: unique within a job (a replacement gets a new name)."""
 
 Range = tuple[int, int]
-"""Layers lo..hi-1 of the model's ordered list of layers."""
+"""(lo, hi): layers lo..hi-1 of the model's ordered list of layers."""
 
 
 class Coordinate(NamedTuple):
-    """A seat in the grid: stage ``stage`` of pipeline ``pipeline``, both from 0."""
+    """A seat in the grid; both numbers count from 0."""
 
     pipeline: int
     stage: int
 
 
 class Fence(NamedTuple):
-    """What every message carries; a lower one is refused. Compared in this order.
+    """Carried by every message; receivers refuse a lower one. Fields compare in this order."""
 
-    attempt: life of the training state between restores; term: the leader's generation;
-    epoch: number of the plan.
-    """
-
-    attempt: int = 0
-    term: int = 0
-    epoch: int = 0
+    attempt: int = 0  # incremented by every restore
+    term: int = 0  # of the leader
+    epoch: int = 0  # number of the plan
 
     def __str__(self) -> str:
         return f"{self.attempt}.{self.term}.{self.epoch}"

@@ -1,8 +1,8 @@
-"""The canonical sum: what the gradient of a step is, whatever the fleet does.
+"""The canonical sum: the order of additions behind a gradient, whatever the fleet does.
 
-leaf(m) = m div L; a leaf sum adds its micro-batches in ascending order, from zero, in a buffer of
-its own; a chunk is the left fold of its leaf sums, beginning with the first; the gradient is a
-binary tree over the C chunks. The same C also cuts every gradient into C slices for the reduction.
+leaf(m) = m div L. A leaf sum adds its micro-batches in ascending order, from zero, in a buffer of
+its own. A chunk is the left fold of its leaf sums. The gradient is the sum of a balanced binary
+tree over the C chunks. For the reduction, every gradient is also cut into C slices.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BatchShape:
-    """How a global batch is summed; belongs to the job, never to the fleet.
+    """How a global batch is summed. It depends on the job, never on the fleet."""
 
-    microbatches: G, in the global batch; leaf_size: L; chunks: C (a power of two).
-    """
-
-    microbatches: int
-    leaf_size: int
-    chunks: int
+    microbatches: int  # G, in the global batch
+    leaf_size: int  # L, micro-batches per leaf
+    chunks: int  # C, a power of two
 
     def __post_init__(self) -> None:
         if self.leaf_size < 1 or self.microbatches % self.leaf_size:
@@ -38,7 +35,7 @@ class BatchShape:
         return self.microbatches // self.leaf_size
 
     def leaf_of(self, microbatch: int) -> int:
-        """The leaf in which the micro-batch is summed."""
+        """The leaf to which the micro-batch belongs."""
         return microbatch // self.leaf_size
 
     def microbatches_of(self, leaf: int) -> range:
@@ -46,7 +43,7 @@ class BatchShape:
         return range(leaf * self.leaf_size, (leaf + 1) * self.leaf_size)
 
     def chunk_of(self, leaf: int) -> int:
-        """The chunk into which the leaf is folded."""
+        """The chunk to which the leaf belongs."""
         return leaf * self.chunks // self.leaves
 
     def leaves_of(self, chunk: int) -> range:
@@ -56,10 +53,10 @@ class BatchShape:
 
 
 def tree_order(width: int) -> Iterator[tuple[int, int]]:
-    """Pairs (into, other) in the order of additions of the binary tree over ``width`` leaves.
+    """Pairs (into, other) in the order of additions of a balanced binary tree.
 
-    Each pair says ``x[into] += x[other]``; at the end ``x[0]`` is the sum. ``width`` is a power
-    of two, so the tree is the balanced one.
+    Each pair means ``x[into] += x[other]``; at the end ``x[0]`` is the sum. ``width``: number of
+    summands, a power of two.
     """
     stride = 1
     while stride < width:
@@ -69,9 +66,9 @@ def tree_order(width: int) -> Iterator[tuple[int, int]]:
 
 
 def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int) -> BatchShape:
-    """L and C for a job, from its batch.
+    """L and C for a job.
 
-    microbatches: G; pipelines: D as requested; stages: P. ValueError if G < pipelines_max.
+    microbatches: G; pipelines: requested D; stages: P. ValueError if G < pipelines_max.
     """
     _check_batch(microbatches, max(pipelines, pipelines_max))
     chunks = _chunks(pipelines, microbatches)
@@ -90,10 +87,11 @@ def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int
 
 
 def choose_fast(*, microbatches: int, pipelines: int, pipelines_max: int) -> BatchShape:
-    """L and C for ``numerics: Fast``: each pipeline sums its micro-batches as one, if it divides.
+    """L and C for ``numerics: Fast``: the fewest leaves that ``pipelines_max`` pipelines can share.
 
-    microbatches: G; pipelines: D as requested. The fewest leaves that ``pipelines_max`` pipelines
-    can share, a multiple of D if there is one. ValueError if G < pipelines_max.
+    The number of leaves is a multiple of D if possible, so that each pipeline of a full grid sums
+    its micro-batches as one leaf. microbatches: G; pipelines: requested D. ValueError if
+    G < pipelines_max.
     """
     least = max(pipelines, pipelines_max)
     _check_batch(microbatches, least)

@@ -1,8 +1,8 @@
 """Instructions and programs: what an agent does in one step, in order, as data with a text form.
 
-Steps are relative to the step for which the program is run (0 = that step, -1 = the one before),
-so that one program serves every step. A program is a tuple of instructions; its text has one
-instruction a line, round-trips, and is what travels on the wire.
+Steps are relative to the step for which the program runs (0: that step, -1: the previous one), so
+one program serves every step. A program is a tuple of instructions. Its text form has one
+instruction per line, round-trips, and is what the wire carries.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from bamboo_core.model.items import Item, parse_item
 
 
 class Op(StrEnum):
-    """What an instruction does. [lo:hi] is a layer range, m/l/c/z its index."""
+    """What an instruction does. [lo:hi] is a layer range; m, l, z: its index."""
 
-    INIT = "INIT"  # [lo:hi]: build the layers' initial weights: version 0
-    LOAD = "LOAD"  # [lo:hi]: read version `step` of the layers from the checkpoint of the attempt
+    INIT = "INIT"  # [lo:hi]: build the initial weights of the layers: version 0
+    LOAD = "LOAD"  # [lo:hi]: read version `step` of the layers from the attempt's checkpoint
     F = "F"  # [lo:hi] m: forward
-    B = "B"  # [lo:hi] m: I and W in one
+    B = "B"  # [lo:hi] m: backward, I and W in one
     I = "I"  # noqa: E741  [lo:hi] m: input gradient
     W = "W"  # [lo:hi] m: weight gradient, added to the leaf sum
-    FOLD = "FOLD"  # [lo:hi] l: add the leaf sum to its chunk
-    REDUCE = "REDUCE"  # [lo:hi] z: add slice z of all chunks, in the tree's order
+    FOLD = "FOLD"  # [lo:hi] l: add the sum of leaf l to its chunk
+    REDUCE = "REDUCE"  # [lo:hi] z: add slice z of all chunks, in tree order
     V = "V"  # [lo:hi] m: forward of a validation micro-batch
-    VOTE = "VOTE"  # ranges: I hold the reduced gradients and the versions of these layers
-    COMMIT = "COMMIT"  # agents: all of these have voted
+    VOTE = "VOTE"  # ranges: attest the reduced gradients and versions of these layers
+    COMMIT = "COMMIT"  # agents: commit the step, since all of these have voted
     UPDATE = "UPDATE"  # [lo:hi]: optimizer step
     SAVE = "SAVE"  # [lo:hi]: write version `step` of these layers (in the background)
-    SEAL = "SEAL"  # write the manifest of version `step` when every layer's file is recorded
-    END = "END"  # free what the step retained
+    SEAL = "SEAL"  # write the manifest of version `step` once every layer's file is recorded
+    END = "END"  # free what the step has retained
     SEND = "SEND"  # item, peer
-    RECV = "RECV"  # item, peer: wait until it has come
+    RECV = "RECV"  # item, peer: wait for its arrival
     EXIT = "EXIT"  # leave the job
 
     __hash__ = str.__hash__  # Enum's own is a slow Python function
@@ -45,7 +45,7 @@ COMPUTE = frozenset({Op.F, Op.B, Op.I, Op.W, Op.V})
 
 
 class Instruction(NamedTuple):
-    """One instruction. ``every`` n > 1: skipped unless n divides its absolute step."""
+    """One instruction. ``every`` n > 1: runs only in absolute steps that n divides."""
 
     op: Op
     step: int = 0
@@ -87,7 +87,7 @@ _WORD = re.compile(
 
 
 def parse_instruction(line: str) -> Instruction:
-    """Inverse of ``str(instruction)``. ValueError names the line that is none."""
+    """Inverse of ``str(instruction)``. ValueError names a line that is not an instruction."""
     head = _HEAD.match(line)
     if head is None or head[1] not in Op.__members__:
         raise ValueError(f"not an instruction: {line!r}")
@@ -120,11 +120,11 @@ def _with_word(instruction: Instruction, word: re.Match[str]) -> Instruction:
 
 
 def to_text(program: Iterable[Instruction]) -> str:
-    """One instruction a line."""
+    """One instruction per line."""
     return "".join(f"{instruction}\n" for instruction in program)
 
 
 def parse(text: str) -> Program:
-    """Inverse of :func:`to_text`; blank lines and lines that begin with # are skipped."""
+    """Inverse of :func:`to_text`; skips blank lines and lines that begin with #."""
     lines = (line.strip() for line in text.splitlines())
     return tuple(parse_instruction(line) for line in lines if line and not line.startswith("#"))

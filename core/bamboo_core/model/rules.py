@@ -1,5 +1,6 @@
-"""What each instruction needs, makes, uses up and releases: one set of rules for the executor, the
-dry run and the explorer.
+"""What each instruction needs, makes, consumes and releases.
+
+The executor, the dry run and the explorer share these rules.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bamboo_core.model.program import Instruction, Op, Program
 
 
 def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items (VER included) that must be held before the instruction may run."""
+    """Items (including VER) that the agent must hold before the instruction may run."""
     op, k, lo, hi, m = instruction[:5]
     span = (lo, hi)
     if op in (Op.F, Op.I, Op.B, Op.V, Op.UPDATE, Op.SAVE):
@@ -57,26 +58,26 @@ def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[
 
 
 def _vote_needs(vote: Instruction, batch: BatchShape) -> Iterator[Item]:
-    """``ranges`` are pairs, flattened: a cut range, and the layers of it that the agent has."""
+    """``ranges`` are flattened pairs: a range of the cut, and the agent's layers within it."""
     for cut, held in zip(vote.ranges[::2], vote.ranges[1::2], strict=True):
         yield from reduced(cut, vote.step, batch)
         yield from versions(*held, vote.step)
 
 
 def versions(lo: int, hi: int, step: int) -> Iterator[Item]:
-    """VER items of the layers lo..hi-1."""
+    """VER items of layers lo..hi-1."""
     for layer in range(lo, hi):
         yield Item.ver(step, layer)
 
 
 def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> Iterator[Item]:
-    """All slices of the reduced gradient of one cut range."""
+    """All slices of the reduced gradient of one range of the cut."""
     for z in range(batch.chunks):
         yield Item.red(step, cut, z)
 
 
 def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items (VER included) that exist on the agent once the instruction has completed."""
+    """Items (including VER) that exist on the agent after the instruction."""
     op, k, lo, hi, m = instruction[:5]
     span = (lo, hi)
     if op is Op.INIT or op is Op.LOAD:
@@ -110,8 +111,8 @@ def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[
                 yield Item.chunk(k, span, c, z)
 
 
-def uses_up(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items that are gone afterwards wherever they came from: replaced, or of no further use."""
+def consumes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
+    """Items that are gone afterwards, whatever their origin: replaced, or of no further use."""
     op, k, lo, hi, m = instruction[:5]
     span = (lo, hi)
     if op in (Op.B, Op.W):
@@ -128,7 +129,7 @@ def uses_up(instruction: Instruction, batch: BatchShape, layers: int) -> Iterato
 
 
 def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
-    """Items that are dropped afterwards if they were received: their maker keeps them until END."""
+    """Items that the agent drops afterwards if it received them; their maker keeps them to END."""
     op, k, lo, hi, m = instruction[:5]
     if op is Op.F and lo:
         yield Item.out(k, lo, m)
@@ -139,24 +140,20 @@ def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
 
 
 class Prepared(NamedTuple):
-    """An instruction with absolute steps and what the rules say of it.
-
-    versions: (layer, version) that must be here; items: all else that must; gone: what it uses up;
-    releases: dropped if received; versions_made: (layer, version); items_made.
-    """
+    """An instruction with absolute steps, and its rules evaluated."""
 
     instruction: Instruction
-    versions: tuple[tuple[int, int], ...]
-    items: tuple[Item, ...]
-    gone: tuple[Item, ...]
-    releases: tuple[Item, ...]
-    versions_made: tuple[tuple[int, int], ...]
+    versions: tuple[tuple[int, int], ...]  # (layer, version) that it needs
+    items: tuple[Item, ...]  # other items that it needs
+    gone: tuple[Item, ...]  # items that it consumes
+    releases: tuple[Item, ...]  # items that it drops if they were received
+    versions_made: tuple[tuple[int, int], ...]  # (layer, version) that it makes
     items_made: tuple[Item, ...]
 
 
 @lru_cache(maxsize=256)
 def prepare(program: Program, step: int, batch: BatchShape, layers: int) -> tuple[Prepared, ...]:
-    """The program for an absolute step, without the instructions that this step skips."""
+    """The program for an absolute step, without the instructions that the step skips."""
     tasks = [
         _prepared(x, step, batch, layers)
         for x in program
@@ -165,14 +162,17 @@ def prepare(program: Program, step: int, batch: BatchShape, layers: int) -> tupl
     needed = set[Item]()
     for i in reversed(range(len(tasks))):
         if tasks[i].instruction.op in (Op.F, Op.I):
-            tasks[i] = _let_go(tasks[i], needed)
+            tasks[i] = _without_activation(tasks[i], needed)
         needed.update(item for item in tasks[i].items if item.kind is Kind.ACT)
     return tuple(tasks)
 
 
-def _let_go(task: Prepared, needed: Collection[Item]) -> Prepared:
-    """A forward run again for its output only, or for its input's gradient only, since the sum that
-    it belongs to lives elsewhere: no B or W comes to free what it keeps. ``needed``: later."""
+def _without_activation(task: Prepared, needed: Collection[Item]) -> Prepared:
+    """Drop the activation of a forward that no later instruction needs.
+
+    After a loss a forward may run again only for its output or its input gradient. Its leaf sum
+    is on another agent, so no B or W here would free the activation. needed: by later instructions.
+    """
     k, lo, hi, m = task.instruction[1:5]
     act = Item.act(k, (lo, hi), m)
     if act in needed:
@@ -197,7 +197,7 @@ def _prepared(relative: Instruction, step: int, batch: BatchShape, layers: int) 
         instruction,
         tuple((i.lo, i.step) for i in needed if i.kind is Kind.VER),
         tuple(i for i in needed if i.kind is not Kind.VER),
-        tuple(i for i in uses_up(instruction, batch, layers) if i.kind is not Kind.VER),
+        tuple(i for i in consumes(instruction, batch, layers) if i.kind is not Kind.VER),
         tuple(releases(instruction, layers)),
         tuple((i.lo, i.step) for i in made if i.kind is Kind.VER),
         tuple(i for i in made if i.kind is not Kind.VER),

@@ -15,7 +15,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program
-from bamboo_core.model.rules import makes, needs, releases, uses_up
+from bamboo_core.model.rules import consumes, makes, needs, releases
 from bamboo_core.scheduling.costs import Costs
 
 Span = tuple[int, float, float]
@@ -281,7 +281,7 @@ class _Run:
             begin = agent.clock
             agent.clock += self.durations.of(instruction)
             agent.spans.append((at, begin, agent.clock))
-        for item in uses_up(instruction, batch, layers):
+        for item in consumes(instruction, batch, layers):
             self._lose(agent, item)
         for item in releases(instruction, layers):
             if held.get(item):

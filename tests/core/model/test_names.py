@@ -22,7 +22,7 @@ items = st.builds(
 
 
 @given(items)
-def test_an_items_text_says_all_of_it(item):
+def test_items_round_trip_through_text(item):
     assert parse_item(str(item)) == item
 
 
@@ -39,17 +39,49 @@ def test_an_items_text_says_all_of_it(item):
     agents=st.lists(agents.filter(bool), max_size=3).map(tuple),
     every=st.integers(0, 9),
 ), max_size=5))  # fmt: skip
-def test_a_programs_text_says_all_of_it(program):
+def test_programs_round_trip_through_text(program):
     assert parse(to_text(program)) == tuple(program)
 
 
 @pytest.mark.parametrize("text", ["", "nothing[0]", "out[x]", "out[1] m1 extra?"])
-def test_what_is_no_item_is_refused(text):
+def test_text_that_is_not_an_item_is_rejected(text):
     with pytest.raises(ValueError, match="not an item"):
         parse_item(text)
 
 
 @pytest.mark.parametrize("text", ["", "JUMP", "F[0:1] ?", "F[0:1]m1"])
-def test_what_is_no_instruction_is_refused(text):
+def test_text_that_is_not_an_instruction_is_rejected(text):
     with pytest.raises(ValueError, match="not an instruction"):
         parse_instruction(text)
+
+
+CUT = (2, 5)
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [
+        (Item.act(1, CUT, 3), "act[2:5] m3 @1"),
+        (Item.out(1, 2, 3), "out[2] m3 @1"),
+        (Item.ingrad(1, 2, 3), "ingrad[2] m3 @1"),
+        (Item.partial(1, CUT, 3, 4), "part[2:5] m3 #4 @1"),
+        (Item.leaf(1, CUT, 3), "leaf[2:5] m3 @1"),
+        (Item.folded(1, CUT, 3, 4), "folded[2:5] m3 #4 @1"),
+        (Item.chunk(1, CUT, 3, 4), "chunk[2:5] m3 #4 @1"),
+        (Item.red(1, CUT, 4), "red[2:5] #4 @1"),
+        (Item.vote(1, AgentId("a")), "vote a @1"),
+        (Item.commit(1), "commit @1"),
+        (Item.ver(1, 2), "ver[2:3] @1"),
+        (Item.eval(1, 2, 3), "eval[2] m3 @1"),
+        (Item.score(1, 3), "score m3 @1"),
+        (Item.file(1, 2), "file[2:3] @1"),
+    ],
+)
+def test_each_kind_has_a_constructor(item, text):
+    assert str(item) == text
+    assert parse_item(text) == item
+
+
+def test_constructors_cover_all_kinds():
+    made = {name for name in vars(Item) if isinstance(vars(Item)[name], staticmethod)}
+    assert made - {"__new__"} == {kind.name.lower() for kind in Kind} - {"part"} | {"partial"}

@@ -1,4 +1,4 @@
-"""Leaves, chunks and their choice for a job."""
+"""How leaf size and number of chunks are chosen, and what a leaf and a chunk contain."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def test_choice(microbatches, pipelines, stages, leaf_size, chunks):
 @pytest.mark.parametrize(
     ("microbatches", "pipelines", "most", "leaf_size", "chunks"),
     [
-        (128, 4, 4, 32, 4),  # a pipeline's share as one
+        (128, 4, 4, 32, 4),  # one leaf per pipeline
         (24, 3, 3, 8, 2),  # C is halved while it exceeds the leaves
-        (24, 4, 6, 3, 4),  # eight leaves: for six pipelines, shared equally by four
+        (24, 4, 6, 3, 4),  # eight leaves: enough for six pipelines, and four share them equally
         (25, 4, 8, 1, 4),  # D does not divide G
         (16, 1, 1, 16, 1),
     ],
@@ -56,7 +56,7 @@ def test_fast_choice_needs_a_micro_batch_for_every_pipeline():
     more=st.integers(0, 8),
 )
 @settings(deadline=None)
-def test_the_rule_of_the_design_holds(pipelines, stages, per, more):
+def test_choice_is_the_largest_leaf_that_the_rule_allows(pipelines, stages, per, more):
     g, most = pipelines * per, pipelines + more
     if g < most:
         with pytest.raises(ValueError, match="fewer than"):
@@ -102,7 +102,7 @@ def test_a_leaf_that_does_not_divide_the_batch_is_refused():
 
 
 @pytest.mark.parametrize("width", [1, 2, 4, 8, 16])
-def test_the_tree_adds_everything_once_and_balanced(width):
+def test_the_tree_is_balanced_and_adds_every_summand_once(width):
     sums = [f"{i}" for i in range(width)]
     for into, other in tree_order(width):
         sums[into] = f"({sums[into]}+{sums[other]})"

@@ -295,8 +295,8 @@ def no_caps(seats: Any, extra: int = 0) -> dict[AgentId, int]:
 
 def keep_leaves(instruction: Any, *rest: Any) -> Any:
     """A leaf sum stays when it has been folded."""
-    spent = _uses_up(instruction, *rest)
+    spent = _consumes(instruction, *rest)
     return (item for item in spent if item.kind is not Kind.LEAF)
 
 
-_uses_up = rules.uses_up
+_consumes = rules.consumes
