@@ -1,11 +1,11 @@
-"""What a step costs when agents are lost: the scheduler's own slots, exactly.
+"""What a step costs when agents are lost, in exact slots of the scheduler.
 
     python benchmarks/degraded_step.py
 
-D=4, P=8, 32 micro-batches per pipeline, F = I = W = 1 slot, Replica; 103 = P-1 + 3*32 slots is the
-floor of the undisturbed step with one optimizer step for all. Reduction and optimizer cost
-nothing here. Times of the planner are measured for 512 agents (D=64), with Python's garbage
-collector off (a third of the time otherwise: ``collecting``).
+D=4, P=8, 32 micro-batches per pipeline, F = I = W = 1 slot, Replica. 103 = P-1 + 3*32 slots is the
+floor of an undisturbed step with one optimizer step for all agents. Reduction and optimizer cost
+nothing here. The planner's times are for 512 agents (D=64) with Python's garbage collector off;
+``collecting``: with the collector on.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ THREE: list[Seats] = [
     *[((0, s), (1, (s + 1) % P), (2, (s + 2) % P)) for s in range(P)],
     *[((1, s), (1, (s + 2) % P), (1, (s + 4) % P)) for s in range(P)],
 ]
+LOST = {1: ONE, 2: TWO, 3: THREE}
 UNEQUAL = Costs(
     forward=(1.3, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.2),
     fused=(2.4, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.6),
@@ -72,16 +73,20 @@ def slots(shape: StepShape) -> float:
 
 def each(shape: StepShape, losses: Iterable[Seats]) -> dict[str, float]:
     """Lost seats -> slots."""
-    return {
-        " ".join(f"{d},{s}" for d, s in lost) or "none": slots(replace(shape, lost=lost))
-        for lost in losses
-    }
+    losses = list(losses)
+    lengths = [slots(replace(shape, lost=lost)) for lost in losses]
+    return dict(zip(names(losses), lengths, strict=True))
+
+
+def names(losses: Iterable[Seats]) -> list[str]:
+    """The lost seats as text: "pipeline,stage pipeline,stage"."""
+    return [" ".join(f"{d},{s}" for d, s in lost) or "none" for lost in losses]
 
 
 def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
     """Slots of a step that is stopped at a fraction of its time, loses seats, and is resumed.
 
-    Detection, decision and rewiring cost nothing here; everyone finishes what it computes.
+    Detection, decision and new connections cost nothing here; running instructions complete.
     """
     programs = shape.build().programs
     held, elapsed = dry_run.stopped(
@@ -97,7 +102,7 @@ def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
 
 
 def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
-    """Slots that the survivors still need with what they hold."""
+    """Slots that the survivors need from here, given what they hold."""
     holdings = {a: settled(items) for a, items in held.items()}
     index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
     left = remaining(
@@ -136,7 +141,7 @@ def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
 
 
 def settled(items: set[Item]) -> Holdings:
-    """Facts of an agent stopped in step 1."""
+    """Holdings of an agent that was stopped in step 1."""
     return Holdings(
         {i.lo: i.step + 1 for i in items if i.kind is Kind.VER},
         frozenset(i._replace(step=i.step + 1) for i in items if i.kind is not Kind.VER),
@@ -148,7 +153,7 @@ def settled(items: set[Item]) -> Holdings:
 def seconds(
     call: Callable[[], object], repeats: int = 5, *, is_collecting: bool = False
 ) -> list[float]:
-    """Processor time of each of some calls: one thread, so wall time where no one else computes."""
+    """Processor time of each call (one thread)."""
     out = []
     for _ in range(repeats):
         gc.collect()
@@ -162,7 +167,7 @@ def seconds(
 
 
 def planner_times() -> dict[str, list[float]]:
-    """Work map, closure, schedule and dry run of 512 agents, one lost."""
+    """Seconds for work map, closure, schedule and dry run of 512 agents, one lost."""
     batch = choose(microbatches=64 * M, pipelines=64, stages=P, pipelines_max=64)
     shape = StepShape(64, P, batch, lost=((1, 3),), split=True, extra=8)
     holders, work = shape.holders(), shape.work()
@@ -189,12 +194,12 @@ def policies() -> dict[str, dict[str, float]]:
     return {
         f"{policy.value.lower()}_{count}_of_32": each(usual(policy=policy), losses)
         for policy in RecoveryPolicy
-        for count, losses in ((1, ONE), (2, TWO), (3, THREE))
+        for count, losses in LOST.items()
     }
 
 
 def settings() -> dict[str, dict[str, float]]:
-    """Slots of Diffuse, one lost, under other settings; ``none``: the undisturbed step."""
+    """Slots of Diffuse with one lost agent under other settings; ``none``: the undisturbed step."""
     losses = [(), *ONE]
     found = {
         f"cap_plus_{extra}_leaf_{leaf}": each(
@@ -214,7 +219,7 @@ def settings() -> dict[str, dict[str, float]]:
 
 
 def interruptions() -> dict[str, float]:
-    """Slots beyond the undisturbed step of one that loses an agent on the way."""
+    """Extra slots of a step that loses an agent at a fraction of its time."""
     shape = usual()
     whole = slots(shape)
     return {
@@ -225,8 +230,10 @@ def interruptions() -> dict[str, float]:
 
 
 def whole_grids() -> dict[str, float]:
-    """Step time of one whole pipeline with I and W apart over that of 1F1B, by P, M, forward
-    results in flight beyond P - s, and what a split backward costs more than a fused one."""
+    """Step time of a full pipeline with I and W split, over that of 1F1B.
+
+    By P, M, the cap of forwards in flight beyond P - s, and the extra cost of a split backward.
+    """
     found = {}
     for stages, microbatches in ((4, 8), (8, 16), (8, 32)):
         batch = choose(microbatches=microbatches, pipelines=1, stages=stages, pipelines_max=1)
@@ -265,7 +272,15 @@ def main() -> None:
         figures[f"{name}_s"] = statistics.median(samples)
     path = results_file.write(
         "degraded_step",
-        samples={"slots": {**by_policy, **by_setting}, "interrupted": beyond, "seconds": times},
+        samples={
+            "lost": {
+                **{f"{count}_of_32": names(lost) for count, lost in LOST.items()},
+                "none, 1_of_32": names([(), *ONE]),
+            },
+            "slots": {name: [*found.values()] for name, found in (by_policy | by_setting).items()},
+            "interrupted": beyond,
+            "seconds": times,
+        },
         figures=figures,
         note="slots are exact; seconds are medians of processor time of one thread, collector off",
     )

@@ -1,12 +1,12 @@
-"""How long training pauses when an agent is killed: 8 real agents on this machine, a real arbiter.
+"""How long training pauses when an agent is killed: 8 real agents and a real arbiter.
 
     python benchmarks/failover_pause.py [--kills 100] [--notices 5] [--seed 1] [--minutes 60]
 
 Two pipelines of four stages, Replica. A random agent (supervisor and worker) gets SIGKILL at a
-random moment of a step. Nobody tells the arbiter: it must learn it from closed sockets, as when a
-pod dies. pause_s runs from the signal to the next commit under the new plan, less a normal step
-(the median of the undisturbed ones before it). Then a new agent takes the free seat. Noticed losses
-get SIGTERM with 10 s of grace; they must redo nothing. --minutes ends a long run early.
+random moment of a step. The arbiter is not told; it sees closed sockets, as when a pod dies.
+pause_s is the time from the signal to the next commit under the new plan, less a normal step (the
+median of the undisturbed steps before it). Then a new agent takes the empty seat. Agents on notice
+get SIGTERM with 10 s of grace; no task may be done twice for them. --minutes ends a long run early.
 """
 
 from __future__ import annotations
@@ -40,20 +40,21 @@ PER_FLEET = 25
 STEADY = 3  # undisturbed steps before each loss
 PARTS = ("detect", "stop", "decide", "direct", "resume", "recompute")
 NOTE = (
-    "pause_s: SIGKILL to next commit, less a normal step; goals p50_s 1, p99_s 3; delay_s: the same"
-    " from the commit before that one: all that the loss has cost. Parts (medians;"
-    " each kill's sum up to pause and step): detect until the arbiter stops the job; stop until"
-    " the last report; decide until the plan; direct until the last supervisor has its directive;"
-    " resume until the last worker has its program; recompute until the commit. noticed_p50_s:"
-    " SIGTERM while a newcomer stands by, longest step less a normal one; redone_tasks: tasks done"
-    f" twice after notices, goal 0. GPT of bamboo_sim/protocol/fleet/jobs.py, {MICROBATCHES}"
-    " micro-batches of 2; all agents share the cores named above"
+    "pause_s: from SIGKILL to the next commit, less a normal step; goals: p50_s 1, p99_s 3."
+    " delay_s: the same from the last commit before the signal, which includes all that the loss"
+    " costs. Parts (medians; for each kill they sum to pause_s + step_s): detect, until the arbiter"
+    " stops the job; stop, until the last report; decide, until the plan; direct, until the last"
+    " supervisor has its directive; resume, until the last worker has its program; recompute, until"
+    " the commit. noticed_p50_s: SIGTERM while a standby is ready; the longest step, less a normal"
+    " one. redone_tasks: tasks done twice after a notice, goal 0. Model: GPT of"
+    f" bamboo_sim/protocol/fleet/jobs.py, {MICROBATCHES} micro-batches of 2; all agents share the"
+    " cores of this machine"
 )
 Sample = dict[str, Any]
 
 
 def job(folder: Path) -> JobSpec:
-    """The GPT of the tests, for ever."""
+    """The GPT of the tests, without an end."""
     spec = tiny_gpt(
         folder,
         pipelines=PIPELINES,
@@ -65,7 +66,7 @@ def job(folder: Path) -> JobSpec:
 
 
 class Tail:
-    """What a log gets from now on."""
+    """Lines that are appended to a log from now on."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, path.stat().st_size
@@ -80,7 +81,7 @@ class Tail:
 
 
 class Bench:
-    """One fleet and the losses in it."""
+    """One fleet, and the losses injected into it."""
 
     def __init__(self, fleet: LocalFleet, chance: random.Random) -> None:
         self._fleet, self._chance = fleet, chance
@@ -94,32 +95,32 @@ class Bench:
         await self._fleet.add({f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in seats})
 
     async def kill(self) -> Sample:
-        """SIGKILL one of a whole fleet."""
+        """SIGKILL one agent of a fleet with a full plan."""
         fleet, records = self._fleet, self._fleet.operator.records
         step_s = await self._steady()
         plan = fleet.plan()
         victim = self._chance.choice(sorted(plan.live))
         survivors = [agent for agent in plan.live if agent != victim]
         tails = [Tail(path) for agent in survivors for path in self._logs(agent)]
-        heard, recorded = len(fleet.operator.messages), len(records)
+        sent, recorded = len(fleet.operator.messages), len(records)
         at = fleet.kill(victim)
         await fleet.until(
             lambda: any(r.reason is EventReason.RESUMED for _, r in records[recorded:]),
             f"a commit without {victim}",
         )
-        marks = [at, *self._marks(heard, recorded, tails)]
+        marks = [at, *self._marks(sent, recorded, tails)]
         parts = [after - before for before, after in pairwise(marks)]
         *_, last_at, _ = sorted(t for t in self._commits(0).values() if t <= marks[-1])
         return {
-            "seat": list(plan.seats[victim]),
+            "seat": "{}.{}".format(*plan.seats[victim]),
             "step_s": round(step_s, 4),
             "pause_s": round(marks[-1] - at - step_s, 4),
             "delay_s": round(marks[-1] - last_at - step_s, 4),
-            "parts_s": {n: round(p, 4) for n, p in zip(PARTS, parts, strict=True)},
+            **{f"{n}_s": round(p, 4) for n, p in zip(PARTS, parts, strict=True)},
         }
 
     async def notice(self) -> Sample:
-        """SIGTERM to one of a whole fleet, for whom another one stands by."""
+        """SIGTERM one agent of a fleet with a full plan and a standby."""
         fleet = self._fleet
         await self._refill()
         await self._campaign.steady_step()
@@ -127,7 +128,7 @@ class Bench:
         newcomer = await self._add(fleet.pods[victim].zone)
         await fleet.until(lambda: newcomer in fleet.status().standby, f"{newcomer} to be ready")
         step_s = await self._steady()
-        heard, first = len(fleet.operator.messages), max(self._commits(0))
+        sent, first = len(fleet.operator.messages), max(self._commits(0))
         fleet.terminate(victim)
         await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
         self._replaced.add(victim)
@@ -138,12 +139,14 @@ class Bench:
             "exit": fleet.exits[victim],
             "step_s": round(step_s, 4),
             "pause_s": round(longest_s - step_s, 4),
-            "redone_tasks": self._redone(heard),
+            "redone_tasks": self._redone(sent),
         }
 
     async def _steady(self) -> float:
-        """A normal step of the whole fleet, and a random part of the next one. On a busy machine a
-        false alarm may come in between; then once more."""
+        """Wait for a normal step and a random part of the next one; seconds of the normal step.
+
+        On a busy machine an agent may be suspected meanwhile; then wait again.
+        """
         while True:
             step_s = await self._normal_step()
             await asyncio.sleep(self._chance.random() * step_s)
@@ -161,8 +164,7 @@ class Bench:
         return statistics.median(after - before for before, after in pairwise(times))
 
     async def _refill(self) -> None:
-        """Newcomers for all that have ended, also for those that the busy machine was too slow for,
-        until every seat is taken."""
+        """Replace every agent that has ended, until no seat is empty."""
         fleet = self._fleet
         while not self._campaign.has_full_plan() or fleet.exits.keys() - self._replaced:
             for agent in sorted(fleet.exits.keys() - self._replaced):
@@ -185,32 +187,32 @@ class Bench:
         cut = self._fleet.plan().cut
         return max(sum(ready.costs[x].parameter_bytes for x in layers_of([s])) for s in cut)
 
-    # ------------------------------------------------------------ what was seen
+    # ------------------------------------------------------------ observations
 
     def _logs(self, agent: AgentId) -> list[Path]:
         """The supervisor's and the worker's."""
         events = self._fleet.folder / "events"
-        return [events / "members" / f"{agent}.jsonl", events / f"{agent}.jsonl"]
+        return [events / "supervisors" / f"{agent}.jsonl", events / f"{agent}.jsonl"]
 
     def _commits(self, first: int) -> dict[int, float]:
-        """Step -> when the arbiter heard of its commit first."""
+        """Step -> when its commit was first reported."""
         found: dict[int, float] = {}
         for said in self._fleet.operator.messages:
             if isinstance(said.message, Progress) and said.message.commit.step >= first:
                 found.setdefault(said.message.commit.step, said.at)
         return found
 
-    def _redone(self, heard: int) -> int:
-        messages = (said.message for said in self._fleet.operator.messages[heard:])
+    def _redone(self, sent: int) -> int:
+        messages = (said.message for said in self._fleet.operator.messages[sent:])
         return sum(m.redone_tasks for m in messages if isinstance(m, Progress))
 
-    def _marks(self, heard: int, recorded: int, tails: Sequence[Tail]) -> list[float]:
-        """When each of the parts ended, by the one clock of this machine."""
+    def _marks(self, sent: int, recorded: int, tails: Sequence[Tail]) -> list[float]:
+        """When each part ended (time.monotonic())."""
         records = self._fleet.operator.records[recorded:]
         resumed = next(at for at, r in records if r.reason is EventReason.RESUMED)
         stopped = next(at for at, r in records if r.reason is EventReason.STOPPED)
         planned = max(at for at, r in records if r.reason is EventReason.PLANNED and at < resumed)
-        said = self._fleet.operator.messages[heard:]
+        said = self._fleet.operator.messages[sent:]
         reported = max(s.at for s in said if isinstance(s.message, AgentReport) and s.at < planned)
         lines = [line for tail in tails for line in tail.lines()]
         directed = max(n for n in map(_directed_at, lines) if n < resumed)
@@ -219,7 +221,7 @@ class Bench:
 
 
 def _directed_at(line: dict[str, Any]) -> float:
-    """When a supervisor got a directive; only then it renews its liveness sockets."""
+    """When a supervisor got a directive, which renews its liveness sockets; 0: another event."""
     effects = line["effects"] if "now" in line else ()
     is_directive = any(effect["is"] == "ConnectLiveness" for effect in effects)
     return float(line["now"]) if is_directive else 0.0
@@ -230,7 +232,7 @@ def _directed_at(line: dict[str, Any]) -> float:
 
 @dataclass
 class Results:
-    """What all fleets together have shown."""
+    """Samples of all fleets."""
 
     kills: list[Sample] = field(default_factory=list)
     notices: list[Sample] = field(default_factory=list)
@@ -244,7 +246,7 @@ async def one_fleet(
     wanted: Wanted,
     results: Results,
 ) -> None:
-    """Up to PER_FLEET losses, one after the other."""
+    """Inject up to PER_FLEET losses, one after the other."""
     async with LocalFleet(
         job(folder), folder / "fleet", forkserver=forkserver, sees_ends=False
     ) as fleet:
@@ -262,19 +264,19 @@ async def one_fleet(
 
 @dataclass(frozen=True)
 class Wanted:
-    """How many losses, and until when (time.monotonic())."""
+    """How many losses to inject, and until when (time.monotonic())."""
 
     kills: int
     notices: int
     until: float
 
     def is_enough(self, results: Results) -> bool:
-        """All kills, or no time for more."""
+        """All kills are done, or the time is over."""
         return len(results.kills) >= self.kills or time.monotonic() > self.until
 
 
 def measure(wanted: Wanted, seed: int) -> Results:
-    """A new fleet for every few losses, so that logs stay short."""
+    """Start a new fleet for every few losses, so that logs stay short."""
     results, chance = Results(), random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         forkserver = ForkServerProcess(Path(name) / "forkserver")
@@ -295,14 +297,14 @@ def quantile(samples: Sequence[Sample], key: str, share: float) -> float:
 
 
 def figures(results: Results) -> dict[str, float]:
-    """Percentiles over all kills, the median of each part, and what notices have cost."""
+    """Percentiles over all kills, the median of each part, and the cost of notices."""
     kills, notices = results.kills, results.notices
     found: dict[str, float] = {"kills": len(kills)}
     for prefix, key in (("", "pause_s"), ("delay_", "delay_s")):
         found[f"{prefix}p50_s"] = quantile(kills, key, 0.5)
         found[f"{prefix}p99_s"] = quantile(kills, key, 0.99)
     for part in PARTS:
-        found[f"{part}_s"] = statistics.median(sample["parts_s"][part] for sample in kills)
+        found[f"{part}_s"] = statistics.median(sample[f"{part}_s"] for sample in kills)
     found["step_s"] = statistics.median(sample["step_s"] for sample in kills)
     found["notices"] = len(notices)
     found["noticed_p50_s"] = quantile(notices, "pause_s", 0.5)
@@ -321,7 +323,10 @@ def main() -> None:
     results = measure(Wanted(given.kills, given.notices, until), given.seed)
     path = results_file.write(
         "failover_pause",
-        samples={"kills": results.kills, "notices": results.notices},
+        samples={
+            "kills": results_file.columns(results.kills),
+            "notices": results_file.columns(results.notices),
+        },
         figures={**figures(results), "stage_parameter_bytes": results.stage_bytes},
         note=NOTE,
     )

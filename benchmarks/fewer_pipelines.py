@@ -1,11 +1,11 @@
-"""When a grid should give up a pipeline: empty seats against one pipeline less, in slots.
+"""When a grid should give up a pipeline: empty seats compared with one pipeline less, in slots.
 
     python benchmarks/fewer_pipelines.py
 
 A step of 4 P micro-batches (8 P for D=4), F = I = W = 1, Replica, Diffuse; the better of the caps
-P-s and P-s+8 each. For D, P and 1 to P seats empty: the mean over all placements of the empty
-seats (at most 40 of them, drawn with a fixed seed), over the step of D-1 full pipelines. Above 1,
-one pipeline less is faster; what it takes to move agents there is not counted.
+P-s and P-s+8. For each D and P and for 1 to P empty seats, the ratio is the mean over all
+placements of the empty seats (a sample of at most 40) divided by the step of D-1 full pipelines.
+Above 1, one pipeline less is faster. The cost of moving agents is not counted.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ def slots(pipelines: int, stages: int, batch: BatchShape, lost: Seats = ()) -> f
 
 
 def placements(pipelines: int, stages: int, empty: int) -> list[Seats]:
-    """Which seats may be empty: all ways, or some."""
+    """All choices of empty seats, or a sample."""
     ways = list(combinations(product(range(pipelines), range(stages)), empty))
     return ways if len(ways) <= _MOST else random.Random(empty).sample(ways, _MOST)
 
 
 def ratios(pipelines: int, stages: int) -> dict[int, float]:
-    """Empty seats -> mean slots over those of one pipeline less."""
+    """Number of empty seats -> mean slots, divided by those of one pipeline less."""
     g = stages * (8 if pipelines == 4 else 4)
     g += -g % pipelines
     batch = choose(microbatches=g, pipelines=pipelines, stages=stages, pipelines_max=pipelines)

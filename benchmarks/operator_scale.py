@@ -1,10 +1,10 @@
-"""What 1,000 jobs of 8 agents on 1,000 nodes cost the operator: processor time and bytes.
+"""What 1,000 jobs of 8 agents on 1,000 nodes cost the operator, in processor time and bytes.
 
     python benchmarks/operator_scale.py [--jobs 1000] [--passes 5]
 
-The production reconciler, actors and arbiters in this process. The API server is a dictionary of
-JSON texts: what it does itself is not counted, encoding and parsing on our side of it is; HTTP, TLS
-and gRPC are not there at all, and objects lack what a real server adds (managedFields). A pass
+The production reconciler, actors and arbiters run in this process. The API server is a dictionary
+of JSON texts. Encoding and parsing on the operator's side count; the server's own work does not.
+HTTP, TLS, gRPC and the fields that a real server adds (managedFields) are missing. A pass
 reconciles every job once, as each resync does (every 15 s).
 """
 
@@ -40,7 +40,7 @@ Object = dict[str, Any]
 
 
 class JsonApi:
-    """Objects as JSON texts. own_s: processor time that a server would have spent."""
+    """Objects as JSON texts. own_s: processor time of the server's own work."""
 
     def __init__(self) -> None:
         self.folders: dict[tuple[str, str], dict[str, bytes]] = {}
@@ -57,7 +57,7 @@ class JsonApi:
         self.own_s += time.process_time() - start
 
     def put(self, path: str, body: Object) -> bytes:
-        """Store it, also below its job's label."""
+        """Store the object, also under its job's label."""
         self._version += 1
         folder, _, name = path.rpartition("/")
         meta = body["metadata"]
@@ -172,7 +172,7 @@ def node(index: int) -> Object:
 
 
 class Scale:
-    """An operator without its edges. cpu_s of a pass: without the API server's own part."""
+    """An operator without its edges. cpu_s of a pass excludes the API server's own work."""
 
     def __init__(self, count: int) -> None:
         self.kube, self.names = JsonApi(), [f"job-{n}" for n in range(count)]
@@ -207,7 +207,7 @@ class Scale:
         )
 
     async def reconcile_all(self) -> Object:
-        """Every job once; what it took."""
+        """Reconcile every job once; what it cost."""
         kube = self.kube
         before = (kube.requests.copy(), dict(kube.bytes), kube.own_s, time.process_time())
         for name in self.names:
@@ -219,7 +219,7 @@ class Scale:
         return {"cpu_s": round(cpu_s, 3), **moved, "requests": dict(kube.requests - before[0])}
 
     def run_pods(self) -> int:
-        """The scheduler and the kubelets: every pod runs on a node of its zone; how many."""
+        """Play scheduler and kubelets: run every pod on a node of its zone. The number of pods."""
         folder = api.pods(NAMESPACE)
         names = list(self.kube.folders[folder, ""])
         used: Counter[str] = Counter()
@@ -243,7 +243,7 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 
 def core_alone(scale: Scale) -> float:
-    """`step` of the core for every job, its views made beforehand."""
+    """Seconds for the core's `step` of every job, without building the views."""
     spec = from_manifest(manifest("job-0"))
     assert isinstance(spec, JobSpec)
     texts = scale.kube.folders[api.nodes(), ""].values()
@@ -262,7 +262,7 @@ def core_alone(scale: Scale) -> float:
 
 
 def heartbeats(scale: Scale, count: int = 20000) -> float:
-    """Seconds for one heartbeat of a connected agent: parse, translate, hand to the arbiter."""
+    """Seconds for one heartbeat: parse, translate, hand to the arbiter."""
     agent = AgentId("job-0-p0-s0-i0")
     actor = scale.jobs.all()[0]
     hello = Hello(agent, "uid", "node-0", "a", "", "127.0.0.1:1", "127.0.0.1:2")

@@ -1,4 +1,4 @@
-"""How long it takes to seat 10,000 agents: afresh, and after a tenth of them was lost.
+"""How long it takes to assign seats to 10,000 agents: all, and after the loss of a tenth.
 
     python benchmarks/placement.py
 

@@ -2,8 +2,8 @@
 
     python benchmarks/quote.py
 
-In the section of each result: the line "Measured ..." and the second cell of every table row that
-begins with a figure's name. A result without a section gets one.
+In each result's section it updates the line "Measured ..." and the second cell of every table row
+that begins with a figure's name. A result without a section gets one.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _ROW = re.compile(r"^\| `([\w.]+)` \|[^|]*\|(.*)$")
 
 
 def load(folder: Path = RESULTS) -> dict[str, dict[str, Any]]:
-    """All results by name."""
+    """Name -> result."""
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
 
 def quoted(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
-    """The page with the results' figures. ValueError if it names a result or figure that is not."""
+    """The page with the results' figures. ValueError if it names an unknown result or figure."""
     out, name = list[str](), ""
     for line in page.rstrip().splitlines():
         if heading := _HEADING.match(line):

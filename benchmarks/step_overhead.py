@@ -1,10 +1,11 @@
-"""What a step costs beside the computing: the executor, the transport, the canonical sum.
+"""What a step costs besides computation: the executor, the transport, the canonical sum.
 
     python benchmarks/step_overhead.py [--pairs 15]
 
-Three comparisons, each in interleaved pairs of a few steps, one thread per process:
-executor_over_loop: one agent over the plain loop; over_torch_pipelining: two agents over tcp over
-torch.distributed.pipelining (1F1B, gloo); canonical_over_fast: two pipelines of two stages.
+Three comparisons, each in interleaved pairs of a few steps, with one thread per process.
+executor_over_loop: one agent, divided by a plain training loop. over_torch_pipelining: two agents
+on tcp, divided by torch.distributed.pipelining (1F1B, gloo). canonical_over_fast: two pipelines of
+two stages.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Segments:
 
 
 class PlainLoop:
-    """What one would write without any of this."""
+    """A plain PyTorch training loop."""
 
     def __init__(self) -> None:
         spec = job()
@@ -137,7 +138,7 @@ class PlainLoop:
 def pairs_of(
     count: int, first: Callable[[], float], second: Callable[[], float]
 ) -> list[tuple[float, float]]:
-    """Interleaved: who goes first alternates. One pair more is run to warm up."""
+    """Run interleaved pairs that alternate which call goes first, after one pair to warm up."""
     first(), second()
     pairs = []
     for i in range(count):
@@ -196,8 +197,9 @@ def main() -> None:
     figures: dict[str, float] = {}
     for compare in comparisons:
         name = compare.__name__
-        samples[name] = compare(count)
-        found = results_file.ratios(samples[name])
+        pairs = compare(count)
+        found = results_file.ratios(pairs)
+        samples[name] = [(round(a, 4), round(b, 4)) for a, b in pairs]
         figures |= {name: found["median"], **{f"{name}_{k}": found[k] for k in ("p25", "p75")}}
         print(name, found, flush=True)
     path = results_file.write("step_overhead", samples=samples, figures=figures, note=NOTE)

@@ -20,7 +20,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PROGRESS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bamboo" / "progress"
-_WIDTH = 100
+_WIDTH = 160
 
 
 def machine() -> dict[str, Any]:

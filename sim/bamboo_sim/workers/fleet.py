@@ -13,7 +13,7 @@ import torch
 
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.transport.memory import MemoryHub
-from bamboo_agent.worker.main import build_setting
+from bamboo_agent.worker.main import build_setup
 from bamboo_agent.worker.shell import Worker
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
@@ -38,7 +38,7 @@ class Fleet:
         self.said: list[tuple[AgentId, AgentMessage]] = []
         self.hub = MemoryHub()
         self.workers: dict[AgentId, Worker] = {}
-        self._shared, _ = build_setting(agents[0], job, CPU)
+        self._shared, _ = build_setup(agents[0], job, CPU)
         self.layers = len(self._shared.sizes)
         self.validation_samples = self._shared.data.validation_samples
         for agent in agents:
@@ -50,7 +50,7 @@ class Fleet:
         if self.job.checkpoint is not None:
             checkpoints = Checkpoints(self.job.checkpoint.uri, "uid")
         self.workers[agent] = Worker(
-            setting=replace(self._shared, agent=agent),
+            setup=replace(self._shared, agent=agent),
             spec=self.job,
             transport=self.hub.join(agent),
             checkpoints=checkpoints,

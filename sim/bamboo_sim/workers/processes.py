@@ -45,7 +45,9 @@ def context() -> Any:
 def _serve(agent: AgentId, control: socket.socket, listening: socket.socket) -> None:
     from bamboo_agent.worker.main import serve
 
-    os._exit(serve(agent, control=control, listening=listening, page=SharedProgress.create()))
+    os._exit(
+        serve(agent, control=control, listening=listening, shared_progress=SharedProgress.create())
+    )
 
 
 class ProcessFleet:

@@ -75,7 +75,7 @@ SLICES = [
     ("changes", SPARE),
     ("surplus", THREE_ZONES),
     ("replacements", MOVING),
-    ("new owners", NEW_OWNERS),
+    ("new-owners", NEW_OWNERS),
     ("learners", LEARNING),
     ("regrids", TURNING),
     ("restores", SAVING),
@@ -218,7 +218,7 @@ def test_an_exhaustive_run_goes_on_where_it_was_ended(tmp_path, monkeypatch):
     assert again.figures()["units_done"] == again.figures()["units"] == 2
     monkeypatch.setattr(results_file, "fingerprint", lambda _: "other code")
     assert exhaustive_record.resume([first, second], 8).units == {}
-    with pytest.raises(SystemExit, match="have changed: run this again"):
+    with pytest.raises(SystemExit, match="has changed: run this again"):
         again.write()
 
 

@@ -19,7 +19,9 @@ def begun():
     while world.plan is None:
         assert world.step()
     arbiter = world.arbiter
-    return world.operators.durable, Decision(world.plan, arbiter.state.in_force.directives, -1, 0, 0, 0)
+    return world.operators.durable, Decision(
+        world.plan, arbiter.state.in_force.directives, -1, 0, 0, 0
+    )
 
 
 def follow(durable, *decisions):

@@ -107,7 +107,7 @@ def test_a_tampered_worker_log_is_found(events: Path, tmp_path: Path, tamper: Ta
 def test_a_tampered_supervisor_log_is_found(events: Path, tmp_path: Path) -> None:
     copy = tmp_path / "events"
     shutil.copytree(events, copy)
-    path = copy / "members" / f"{SURVIVOR}.jsonl"
+    path = copy / "supervisors" / f"{SURVIVOR}.jsonl"
     lines = entries(path)
     told = next(
         n for n, x in enumerate(lines) if any(e["is"] == "ToWorker" for e in x.get("effects", ()))

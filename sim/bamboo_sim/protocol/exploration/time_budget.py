@@ -67,9 +67,9 @@ def runs() -> list[tuple[str, Job, float]]:
         out += [("zones", job, 2.0), ("surplus", job, 1.0), ("fuzz", job, 1.0)]
     out += [("replacements", MOVING, 1.0), ("isolations", MOVING, 1.0)]
     out += [
-        ("short notices", MOVING, 0.5),
+        ("short-notices", MOVING, 0.5),
         ("handovers", MOVING, 0.5),
-        ("new owners", NEW_OWNERS, 0.5),
+        ("new-owners", NEW_OWNERS, 0.5),
     ]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]

@@ -26,7 +26,7 @@ from typing import TypeVar
 import torch
 
 from bamboo_agent.storage.checkpoint import Checkpoints
-from bamboo_agent.supervisor.trace import divergences
+from bamboo_agent.supervisor.event_log import divergences
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
@@ -355,7 +355,7 @@ class LocalFleet:
 
     def divergences(self) -> list[str]:
         """What supervisors answered otherwise than the state machine would."""
-        found = sorted((self.folder / "events" / "members").glob("*.jsonl"))
+        found = sorted((self.folder / "events" / "supervisors").glob("*.jsonl"))
         return [line for path in found for line in divergences(path)]
 
     def record(self) -> str:

@@ -6,7 +6,7 @@ import base64
 import json
 from pathlib import Path
 
-from bamboo_agent.supervisor.trace import divergences as member_divergences
+from bamboo_agent.supervisor.event_log import divergences as supervisor_divergences
 from bamboo_core.protocol.messages import Directive
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.protocol.fleet.replay import divergence
@@ -26,16 +26,18 @@ def non_empty_logs(folder: Path) -> list[Path]:
 
 def divergences(folder: Path) -> list[str]:
     """Where workers or supervisors whose logs lie in ``folder`` ($BAMBOO_EVENT_LOG) answered
-    otherwise than Executor and Member do; ValueError if there are no logs.
+    otherwise than Executor and Supervisor do; ValueError if there are no logs.
 
     Who died before the first line was written has said nothing that could diverge.
     """
-    workers, members = non_empty_logs(folder), non_empty_logs(folder / "members")
-    if not workers or not members:
-        raise ValueError(f"{folder} has {len(workers)} workers' and {len(members)} members' logs")
+    workers, supervisors = non_empty_logs(folder), non_empty_logs(folder / "supervisors")
+    if not workers or not supervisors:
+        raise ValueError(
+            f"{folder} has {len(workers)} workers' and {len(supervisors)} supervisors' logs"
+        )
     found = [(path, divergence(whole_lines(path))) for path in workers]
     out = [f"{path}: {text}" for path, text in found if text is not None]
-    return out + [text for path in members for text in member_divergences(path)]
+    return out + [text for path in supervisors for text in supervisor_divergences(path)]
 
 
 def directives(path: Path) -> list[Directive]:

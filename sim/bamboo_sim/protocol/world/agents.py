@@ -1,4 +1,4 @@
-"""What the shells of supervisors and workers do with what Member and Executor ask for."""
+"""What the shells of supervisors and workers do with what Supervisor and Executor ask for."""
 
 from __future__ import annotations
 

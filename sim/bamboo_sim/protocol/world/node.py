@@ -6,7 +6,7 @@ from typing import Any
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Hello
-from bamboo_core.protocol.supervisor import Effect, Event, Member
+from bamboo_core.protocol.supervisor import Effect, Event, Supervisor
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.worker import Sealings, Worker
 
@@ -14,14 +14,14 @@ _MUTABLE = ("_heard", "_suspected", "_kept")
 
 
 class Node:
-    """``operator``: whose session it is in or was last; watched: peers on its liveness sockets.
+    """The state of a supervisor's shell; Supervisor and Executor make the decisions.
 
-    Here stands what the supervisor's shell keeps; what is decided stands in Member and Executor.
+    operator: the one of the present or the last session; watched: peers on its liveness sockets.
     """
 
     def __init__(self, name: AgentId, job: Job, sealed: Sealings) -> None:
         self.name = name
-        self.member = Member(_identity(name, job.zone(name)))
+        self.supervisor = Supervisor(_identity(name, job.zone(name)))
         self.worker = Worker(name, job.num_layers, sealed, salted=job.salted, costs=job.costs)
         self.operator = AgentId("")
         self.watched: tuple[AgentId, ...] = ()
@@ -30,9 +30,9 @@ class Node:
         """An independent copy that sees those checkpoints."""
         new = Node.__new__(Node)
         new.__dict__.update(self.__dict__)
-        new.member = Member.__new__(Member)
-        state = new.member.__dict__
-        state.update(self.member.__dict__)
+        new.supervisor = Supervisor.__new__(Supervisor)
+        state = new.supervisor.__dict__
+        state.update(self.supervisor.__dict__)
         for name in _MUTABLE:
             state[name] = state[name].copy()
         new.worker = self.worker.copy(sealed)
@@ -45,7 +45,7 @@ class Node:
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What the supervisor does about it."""
-        return self.member.handle(event, now)
+        return self.supervisor.handle(event, now)
 
 
 def _identity(name: AgentId, zone: str) -> Hello:

@@ -199,7 +199,7 @@ class World:
         """Who is left of a session finds that it is dead, even if it is broken in one direction and
         the heartbeats still arrive: gRPC's keepalive, the slowest of all signs."""
         for node in self.nodes.values():
-            if node.member._is_open and not self.network.reaches(node.name):
+            if node.supervisor._is_open and not self.network.reaches(node.name):
                 self.network.messages.append((node.operator, node.name, SessionClosed()))
                 self.network.messages.append((node.name, node.operator, Disconnected(node.name)))
         for name, operator in sorted(self.silent):
