@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,12 @@ def test_the_tour_visits_every_folder(root: Path, page: str, package: str) -> No
     for folder, text in entries.items():
         for name in re.findall(r"`([\w/]+\.py)`", text):
             assert (root / package / folder / name).is_file(), f"{package}/{folder}/{name}"
+
+
+def test_the_order_of_the_cores_folders_is_the_enforced_one(root: Path, page: str) -> None:
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["importlinter"]
+    (contract,) = (c for c in settings["contracts"] if c.get("containers") == ["bamboo_core"])
+    assert ", ".join(f"`{layer}`" for layer in contract["layers"]) in page
 
 
 def test_the_tour_names_files_that_exist(root: Path, page: str) -> None:
