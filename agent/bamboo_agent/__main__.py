@@ -12,7 +12,7 @@ import sys
 
 from bamboo_agent import logs
 from bamboo_agent.supervisor.config import Config, ConfigError, from_env
-from bamboo_agent.supervisor.supervisor import Supervisor
+from bamboo_agent.supervisor.shell import SupervisorShell
 from bamboo_core.protocol.exit_codes import ExitCode
 
 
@@ -29,16 +29,16 @@ def main() -> None:
 
 async def _serve(config: Config) -> int:
     try:
-        supervisor = Supervisor(config)
+        shell = SupervisorShell(config)
     except OSError as error:
         raise ConfigError(f"BAMBOO_POD_IP: cannot listen on {config.pod_ip}: {error}.") from error
     logs.configure(
         job=config.job,
         agent=config.agent,
         level=config.log_level,
-        fence=lambda: supervisor.member.fence,
+        fence=lambda: shell.supervisor.fence,
     )
-    code = await supervisor.run()
+    code = await shell.run()
     _ignore_signals()
     return code
 

@@ -37,7 +37,7 @@ class RecordedCluster(local_cluster.LocalCluster):
         yield User(self.programs, name, self.records / name)
         self.programs.kubectl("delete", "namespace", name, "--wait=false")
         for folder in (self.records / name).glob("*/*"):
-            if non_empty_logs(folder) and non_empty_logs(folder / "members"):
+            if non_empty_logs(folder) and non_empty_logs(folder / "supervisors"):
                 assert divergences(folder) == []
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute import copies, optim, stage, sums
-from bamboo_agent.compute import votes as ballots
+from bamboo_agent.compute import copies, optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
@@ -30,7 +29,7 @@ from bamboo_core.protocol.messages import CommitRecord
 
 
 @dataclass(frozen=True)
-class Setting:
+class TrainingSetup:
     """What is fixed for the life of a worker. sizes: trainable numbers of every layer; halves: how
     its backward is done in two."""
 
@@ -54,14 +53,14 @@ class Backend:
 
     def __init__(
         self,
-        setting: Setting,
+        setup: TrainingSetup,
         read_layer: Callable[[int, int], LayerRecord],
         commits: Mapping[int, CommitRecord],
     ) -> None:
         self.layers: dict[int, Layer] = {}
         self.store: dict[Item, Any] = {}
-        self._setting, self._read_layer, self._commits = setting, read_layer, commits
-        self._pool = Pool(setting.device)
+        self._setup, self._read_layer, self._commits = setup, read_layer, commits
+        self._pool = Pool(setup.device)
         self._reduced: dict[tuple[int, int, int], Buffer] = {}
         self._batch = BatchShape(1, 1, 1)
         self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
@@ -90,8 +89,8 @@ class Backend:
     def run(self, instruction: Instruction) -> CommitRecord | None:
         """Perform it to completion on the device. COMMIT returns its record."""
         record = self._perform[instruction.op](instruction)
-        if self._setting.device.type == "cuda":
-            torch.cuda.current_stream(self._setting.device).synchronize()
+        if self._setup.device.type == "cuda":
+            torch.cuda.current_stream(self._setup.device).synchronize()
         return record
 
     # ------------------------------------------------------------ items from and to others
@@ -138,7 +137,7 @@ class Backend:
 
     def _restore(self, layer: int, record: LayerRecord, version: int) -> None:
         if layer not in self.layers:
-            self.layers[layer] = self._setting.builder.build(layer)
+            self.layers[layer] = self._setup.builder.build(layer)
         self.layers[layer].restore(record)
         self.layers[layer].version = version
 
@@ -156,7 +155,7 @@ class Backend:
         return Slice(buffer.tensor[layout.slice_of(item.part, self._batch.chunks)], {}, buffer)
 
     def _layout(self, lo: int, hi: int) -> Layout:
-        return Layout(self._setting.sizes, lo, hi)
+        return Layout(self._setup.sizes, lo, hi)
 
     def _held(self, lo: int, hi: int) -> list[Layer]:
         return [self.layers[layer] for layer in range(lo, hi)]
@@ -165,7 +164,7 @@ class Backend:
 
     def _init(self, task: Instruction) -> None:
         for layer in range(task.lo, task.hi):
-            self.layers[layer] = self._setting.builder.build(layer)
+            self.layers[layer] = self._setup.builder.build(layer)
 
     def _load(self, task: Instruction) -> None:
         for layer in range(task.lo, task.hi):
@@ -179,7 +178,7 @@ class Backend:
             return
         cut = task.ranges[0]
         buffer, layout = self._gradient(cut, task.step), self._layout(*cut)
-        scale = optim.clip_scale(record.grad_norm, self._setting.clip_norm)
+        scale = optim.clip_scale(record.grad_norm, self._setup.clip_norm)
         for layer in range(task.lo, task.hi):
             flat = buffer.tensor[layout.layers[layer]]
             optim.update(self.layers[layer], flat, scale=scale, step=task.step)
@@ -200,7 +199,7 @@ class Backend:
     def _activate(self, task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
         inputs = stage.detached(values, first=task.lo == 0)
         outputs = self._run(self._held(task.lo, task.hi), task, inputs, training=True)
-        if task.hi < len(self._setting.sizes):
+        if task.hi < len(self._setup.sizes):
             return stage.Activation(inputs, outputs)
         loss = self._loss(outputs, task)
         # divided here, the sum over the global batch is the mean's gradient
@@ -216,7 +215,7 @@ class Backend:
         return stage.as_tuple(self._sample(task)[0])
 
     def _sample(self, task: Instruction) -> tuple[Any, Any]:
-        data = self._setting.data
+        data = self._setup.data
         if task.op is Op.V:
             return data.validation(task.index)
         return data.training(task.step, task.index)
@@ -229,7 +228,7 @@ class Backend:
         *,
         training: bool,
     ) -> tuple[torch.Tensor, ...]:
-        seed, device = self._setting.seed, self._setting.device
+        seed, device = self._setup.seed, self._setup.device
         for layer in layers:
             layer.set_training(training)
         return stage.run_layers(
@@ -240,7 +239,7 @@ class Backend:
 
     def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
         output = outputs[0] if len(outputs) == 1 else outputs
-        return self._setting.model.loss(output, self._sample(task)[1])
+        return self._setup.model.loss(output, self._sample(task)[1])
 
     def _activation(self, task: Instruction) -> stage.Activation:
         """ACT; one that a leaver has handed over is only its inputs: the forward is run again."""
@@ -252,7 +251,7 @@ class Backend:
         return found
 
     def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
-        if task.hi == len(self._setting.sizes):
+        if task.hi == len(self._setup.sizes):
             return None
         found: stage.Gradients = self.store[Item.ingrad(task.step, task.hi, task.index)]
         return found
@@ -284,7 +283,7 @@ class Backend:
         sums.flatten(self._pool, total, parameters)
 
     def _halves(self, task: Instruction) -> Halves:
-        return min(self._setting.halves[task.lo : task.hi])
+        return min(self._setup.halves[task.lo : task.hi])
 
     def _parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
         return sums.trainable(self._held(lo, hi))
@@ -356,7 +355,7 @@ class Backend:
 
     def _witness(self, item: Item) -> Witness | None:
         """What this agent holds of the gradient's layers; None if it has said so already."""
-        agent = self._setting.agent
+        agent = self._setup.agent
         if any(witness.agent == agent for witness in self._witnesses(item)):
             return None
         held = {layer: self.layers.get(layer) for layer in range(item.lo, item.hi)}
@@ -384,7 +383,7 @@ class Backend:
             losses |= self.store[Item.red(task.step, cut, 0)].losses
         if copies.is_due(task.step):
             self._compare_copies(task)
-        vote = Item.vote(task.step, self._setting.agent)
+        vote = Item.vote(task.step, self._setup.agent)
         self.store[vote] = Vote(norms, losses)
 
     def _compare_copies(self, task: Instruction) -> None:
@@ -392,25 +391,25 @@ class Backend:
             witnesses = self._witnesses(Item.red(task.step, cut, 0))
             if witnesses:
                 own = {layer: self.layers[layer].checksum() for layer in range(*held)}
-                copies.compare(task.step, self._setting.agent, own, witnesses)
+                copies.compare(task.step, self._setup.agent, own, witnesses)
 
     def _commit(self, task: Instruction) -> CommitRecord:
-        votes: dict[AgentId, Vote] = {
+        cast: dict[AgentId, Vote] = {
             agent: self.store[Item.vote(task.step, agent)] for agent in task.agents
         }
-        ballots.compare(task.step, votes)
+        votes.compare(task.step, cast)
         scores = {
             item.index: score
             for item, score in self.store.items()
             if item.kind is Kind.SCORE and item.step == task.step
         }
-        return ballots.count(task.step, list(votes.values()), scores)
+        return votes.count(task.step, list(cast.values()), scores)
 
     def _validate(self, task: Instruction) -> None:
         layers = self._held(task.lo, task.hi)
         with torch.no_grad():
             outputs = self._run(layers, task, self._input(task, Item.eval), training=False)
-            if task.hi == len(self._setting.sizes):
+            if task.hi == len(self._setup.sizes):
                 item = Item.score(task.step, task.index)
                 self.store[item] = float(self._loss(outputs, task))
                 return

@@ -1,8 +1,8 @@
 """Length-prefixed messages over a socket between an agent's supervisor and its worker.
 
-Both sides use it (no torch here). A frame is a 4-byte big-endian length and so many bytes: a
-serialized ``OperatorMessage`` (supervisor to worker) or ``AgentMessage`` (worker to supervisor). Nothing
-blocks: what the socket does not take at once waits here until :meth:`Pipe.flush`.
+A frame is a 4-byte big-endian length, followed by a serialized proto message: ``OperatorMessage``
+from the supervisor, ``AgentMessage`` from the worker. Nothing blocks: what the socket does not
+accept is queued until :meth:`Pipe.flush`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ _READ_BYTES = 1 << 16
 
 
 class PipeClosedError(Exception):
-    """The other side has gone, or has sent what cannot be a frame."""
+    """The other side has gone, or has sent an invalid frame."""
 
 
 class Pipe:
-    """One end. Register :meth:`fileno` with a selector for reading, and for writing while
-    :attr:`wants_write`."""
+    """One end. Register it for reading, and while :attr:`wants_write` for writing."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -31,23 +30,22 @@ class Pipe:
         self._incoming = bytearray()
 
     def fileno(self) -> int:
-        """The socket's descriptor."""
         return self._socket.fileno()
 
     @property
     def wants_write(self) -> bool:
-        """Whether something still waits to be sent."""
+        """Whether bytes are queued."""
         return bool(self._outgoing)
 
     def send(self, message: bytes) -> None:
-        """Queue one message and send what goes at once. PipeClosedError if the peer has gone."""
+        """Queue one message and flush. PipeClosedError if the other side has gone."""
         if len(message) > MAX_MESSAGE_BYTES:
             raise ValueError(f"message of {len(message)} bytes; at most {MAX_MESSAGE_BYTES}")
         self._outgoing.append(memoryview(_LENGTH.pack(len(message)) + message))
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes now. PipeClosedError if the peer has gone."""
+        """Send as much as the socket accepts. PipeClosedError if the other side has gone."""
         while self._outgoing:
             head = self._outgoing[0]
             try:
@@ -62,9 +60,9 @@ class Pipe:
                 self._outgoing[0] = head[sent:]
 
     def receive(self) -> list[bytes]:
-        """All whole messages that have come; empty if none. PipeClosedError at the end of it all.
+        """All complete messages so far. PipeClosedError once the other side has closed.
 
-        Messages that came before the other side closed are returned first.
+        Messages sent before the close are returned first.
         """
         closed = self._read_available()
         messages = self._split()
@@ -73,7 +71,6 @@ class Pipe:
         return messages
 
     def close(self) -> None:
-        """Close this end; the other one sees PipeClosedError."""
         self._socket.close()
 
     def _read_available(self) -> PipeClosedError | None:
@@ -85,7 +82,7 @@ class Pipe:
             except OSError as error:
                 return PipeClosedError(f"pipe broken while receiving: {error}")
             if not data:
-                return PipeClosedError("the other side has closed the pipe")
+                return PipeClosedError("the other side closed the pipe")
             self._incoming += data
 
     def _split(self) -> list[bytes]:
@@ -94,7 +91,7 @@ class Pipe:
         while len(self._incoming) - at >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._incoming, at)
             if length > MAX_MESSAGE_BYTES:
-                raise PipeClosedError(f"a frame claims {length} bytes: not our protocol")
+                raise PipeClosedError(f"a frame claims {length} bytes: not the pipe's protocol")
             end = at + _LENGTH.size + length
             if len(self._incoming) < end:
                 break

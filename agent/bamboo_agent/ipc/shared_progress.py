@@ -22,7 +22,7 @@ class SharedProgress:
     @classmethod
     def create(cls) -> SharedProgress:
         """A new page, all zero, whose descriptor a child may inherit."""
-        fd = os.memfd_create("bamboo-page")
+        fd = os.memfd_create("bamboo-progress")
         os.ftruncate(fd, mmap.PAGESIZE)
         return cls(fd)
 

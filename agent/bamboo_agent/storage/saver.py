@@ -9,7 +9,7 @@ from queue import SimpleQueue
 
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.serialization import FileRecord
-from bamboo_agent.ipc.wakeup import Mailbox
+from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item

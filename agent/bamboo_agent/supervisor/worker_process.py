@@ -39,7 +39,7 @@ class WorkerProcess:
         on_exit: Callable[[int, str], None],
     ) -> None:
         ours, self._theirs = socket.socketpair()
-        self.page = SharedProgress.create()
+        self.shared_progress = SharedProgress.create()
         self._pipe = Pipe(ours)
         self._on_message = on_message
         self._on_exit = on_exit
@@ -56,7 +56,7 @@ class WorkerProcess:
 
     async def start(self, *, module: str, agent: AgentId, data_socket: socket.socket) -> None:
         """Start ``python -m module``; takes ``data_socket`` (bound, listening) with it."""
-        fds = (self._theirs.fileno(), data_socket.fileno(), self.page.fd)
+        fds = (self._theirs.fileno(), data_socket.fileno(), self.shared_progress.fd)
         arguments = zip(("--fd", "--data-fd", "--progress-fd"), fds, strict=True)
         self._stderr, errors = os.pipe()
         os.set_blocking(self._stderr, False)
@@ -99,7 +99,7 @@ class WorkerProcess:
         self._stop_reading()
         self._close_stderr()
         self._pipe.close()
-        self.page.close()
+        self.shared_progress.close()
 
     def _end(self) -> None:
         if self._process is not None and self._process.returncode is None:

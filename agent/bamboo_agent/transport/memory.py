@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from bamboo_agent.ipc.wakeup import Mailbox
+from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.transport.base import Arrived, Broken, Frame
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer

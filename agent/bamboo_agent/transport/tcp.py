@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from bamboo_agent.addresses import split_address
-from bamboo_agent.ipc.wakeup import Mailbox
+from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.transport.base import Arrived, Broken, Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
 from bamboo_agent.transport.links import Incoming, Outgoing, tune

@@ -86,7 +86,7 @@ def _load() -> ModuleType:
         raise
 
 
-def postpone() -> None:
+def defer_import() -> None:
     """Call before the first optimizer is made. Does nothing where the module is there already."""
     spec = importlib.util.find_spec(_NAME) if _NAME not in sys.modules else None
     if spec is None:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from bamboo_agent.compute.backend import Setting
+from bamboo_agent.compute.backend import TrainingSetup
 from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.layers import LayerBuilder
@@ -32,7 +32,7 @@ from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.model import FactoryError, build_model, code_hash
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_agent.transport.tcp import TcpTransport
-from bamboo_agent.worker.lazy_dynamo import postpone
+from bamboo_agent.worker.lazy_dynamo import defer_import
 from bamboo_agent.worker.shell import Worker
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec, from_json
@@ -69,17 +69,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         AgentId(given.agent),
         control=socket.socket(fileno=given.fd),
         listening=socket.socket(fileno=given.data_fd),
-        page=SharedProgress(given.progress_fd),
+        shared_progress=SharedProgress(given.progress_fd),
     )
 
 
 def serve(
-    agent: AgentId, *, control: socket.socket, listening: socket.socket, page: SharedProgress
+    agent: AgentId,
+    *,
+    control: socket.socket,
+    listening: socket.socket,
+    shared_progress: SharedProgress,
 ) -> int:
     """Be the worker until the supervisor closes the pipe or training fails; the exit code."""
     make_deterministic()
-    postpone()
-    process = _Process(agent, Pipe(control), listening, page)
+    defer_import()
+    process = _Process(agent, Pipe(control), listening, shared_progress)
     try:
         process.run()
     except PipeClosedError:
@@ -120,14 +124,16 @@ def free_memory(device: torch.device) -> int:
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
 
 
-def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[Setting, Profile]:
+def build_setup(
+    agent: AgentId, spec: JobSpec, device: torch.device
+) -> tuple[TrainingSetup, Profile]:
     """Model, data and optimizer as the spec names them. FactoryError, DataTooSmallError."""
     model = build_model(spec.model)
     data = Data(spec, device)
     make = optimizer_factory(spec.training.optimizer)
     builder = LayerBuilder(model, make, seed=spec.seed, device=device)
     profile = measure(model, builder, _try_data(data), device)
-    setting = Setting(
+    setup = TrainingSetup(
         agent=agent,
         model=model,
         data=data,
@@ -138,7 +144,7 @@ def build_setting(agent: AgentId, spec: JobSpec, device: torch.device) -> tuple[
         clip_norm=spec.training.clip_norm,
         device=device,
     )
-    return setting, profile
+    return setup, profile
 
 
 def _try_data(data: Data) -> tuple[Any, Any]:
@@ -159,20 +165,20 @@ def essential_line(error: Exception, *, is_users: bool) -> str:
     return next(iter(said.strip().splitlines()), type(error).__name__)
 
 
-def fingerprint(spec: JobSpec, setting: Setting) -> Fingerprint:
+def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
     """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
     if spec.data.validation is not None:
         factories.append(spec.data.validation.factory)
     try:
-        data = setting.data.fingerprint()
+        data = setup.data.fingerprint()
     except SampleError as error:
         raise FactoryError(str(error)) from error
     return Fingerprint(
         code=code_hash(*factories),
         data=data,
         torch=torch.__version__,
-        device=device_kind(setting.device),
+        device=device_kind(setup.device),
         threads=torch.get_num_threads(),
     )
 
@@ -181,9 +187,9 @@ class _Process:
     """The loop around the pipe, the worker and its descriptors."""
 
     def __init__(
-        self, agent: AgentId, pipe: Pipe, listening: socket.socket, page: SharedProgress
+        self, agent: AgentId, pipe: Pipe, listening: socket.socket, shared_progress: SharedProgress
     ) -> None:
-        self._agent, self._pipe, self._page = agent, pipe, page
+        self._agent, self._pipe, self._shared_progress = agent, pipe, shared_progress
         self._listening = listening
         self._worker: Worker | None = None
         self._selector = selectors.DefaultSelector()
@@ -220,9 +226,9 @@ class _Process:
 
     def _turn(self, worker: Worker) -> bool:
         did = worker.turn()
-        self._page.progress = worker.executor.completed
-        self._page.step = worker.executor.step
-        self._page.longest_s = worker.longest_s
+        self._shared_progress.progress = worker.executor.completed
+        self._shared_progress.step = worker.executor.step
+        self._shared_progress.longest_s = worker.longest_s
         return did
 
     def _wait(self, timeout_s: float | None = None) -> None:
@@ -250,14 +256,14 @@ class _Process:
         spec = from_json(welcome.spec_json)
         device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
         memory_bytes = free_memory(device)
-        setting, profile = build_setting(self._agent, spec, device)
+        setup, profile = build_setup(self._agent, spec, device)
         checkpoints = None
         if spec.checkpoint is not None:
             checkpoints = Checkpoints(spec.checkpoint.uri, welcome.job_uid)
         job = welcome.job_uid or welcome.job
         transport = TcpTransport(job=job, agent=self._agent, listening=self._listening)
         worker = Worker(
-            setting=setting,
+            setup=setup,
             spec=spec,
             transport=transport,
             checkpoints=checkpoints,
@@ -269,10 +275,10 @@ class _Process:
         storage_error = "" if checkpoints is None else _try_storage(self._agent, checkpoints)
         self._say(
             Ready(
-                fingerprint=fingerprint(spec, setting),
+                fingerprint=fingerprint(spec, setup),
                 layers=len(profile.sizes),
-                training_samples=setting.data.training_samples,
-                validation_samples=setting.data.validation_samples,
+                training_samples=setup.data.training_samples,
+                validation_samples=setup.data.validation_samples,
                 costs=profile.costs,
                 storage_error=storage_error,
                 memory_bytes=memory_bytes,

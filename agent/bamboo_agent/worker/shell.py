@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from bamboo_agent.compute.backend import Backend, Setting
+from bamboo_agent.compute.backend import Backend, TrainingSetup
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.serialization import FileRecord, pack, unpack
@@ -64,18 +64,18 @@ class Worker:
     def __init__(
         self,
         *,
-        setting: Setting,
+        setup: TrainingSetup,
         spec: JobSpec,
         transport: Transport,
         checkpoints: Checkpoints | None,
         say: Callable[[AgentMessage], None],
     ) -> None:
-        self.executor = Executor(setting.agent, len(setting.sizes))
-        self.backend = Backend(setting, self._read_layer, self.executor.commits)
-        self.saver = None if checkpoints is None else Saver(checkpoints, setting.agent)
-        self._events = LoggedExecutor(self.executor, open_log(setting.agent, len(setting.sizes)))
+        self.executor = Executor(setup.agent, len(setup.sizes))
+        self.backend = Backend(setup, self._read_layer, self.executor.commits)
+        self.saver = None if checkpoints is None else Saver(checkpoints, setup.agent)
+        self._events = LoggedExecutor(self.executor, open_log(setup.agent, len(setup.sizes)))
         self._spec, self._transport, self._say = spec, transport, say
-        self._agent, self._device = setting.agent, setting.device
+        self._agent, self._device = setup.agent, setup.device
         self._checkpoints = checkpoints
         self._pending: Instruction | None = None
         self._manifest: Manifest | None = None

@@ -1,13 +1,13 @@
-"""An agent's supervisor as a pure state machine: session, worker's life, liveness, notices, lease.
+"""An agent's supervisor as a pure state machine: session, worker, liveness, notices, lease.
 
-The shell (bamboo_agent.supervisor.supervisor, or the explorer) turns what happens into events,
-calls ``Member.handle(event, now)`` and performs the effects in order. ``now`` is a monotonic clock
-in seconds, the same in all calls. The machine never sleeps: the shell sends a ``Tick`` several
-times per heartbeat. After ``Exit`` nothing follows.
+The shell (bamboo_agent.supervisor.shell, or the explorer) turns what it observes into events, calls
+``Supervisor.handle(event, now)`` and performs the effects in order. ``now`` is a monotonic clock in
+seconds, the same in all calls. The machine never sleeps: the shell sends a ``Tick`` several times
+per heartbeat. Nothing follows an ``Exit``.
 
-Messages that must not be lost (sealed checkpoints, failures, the end) wait here while the operator
-is away; heartbeats and reports do not, since a new session asks again. That this agent will go away
-is said in every session: the operator may be another process, which was never told.
+While the operator is away, messages that must not be lost wait here: sealed checkpoints, failures,
+the outcome. Heartbeats and reports do not, since a new session asks for them again. The notice that
+this agent will leave is repeated in every session: a new leader has not seen it.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class _Worker(IntEnum):
 
 
 @dataclass
-class Member:
+class Supervisor:
     """State of one supervisor. ``identity``: its Hello, with the fields that never change."""
 
     identity: Hello

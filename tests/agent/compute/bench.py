@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.serialization import pack, unpack
-from bamboo_agent.worker.main import build_setting
+from bamboo_agent.worker.main import build_setup
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
 from bamboo_core.protocol.messages import CommitRecord
@@ -19,9 +19,9 @@ class Bench:
     """One back end, driven by instructions in text form."""
 
     def __init__(self, number=0):
-        self.setting, _ = build_setting(plans.names(number + 1)[number], tiny_gpt(), CPU)
+        self.setup, _ = build_setup(plans.names(number + 1)[number], tiny_gpt(), CPU)
         self.commits: dict[int, CommitRecord] = {}
-        self.backend = Backend(self.setting, lambda *_: None, self.commits)
+        self.backend = Backend(self.setup, lambda *_: None, self.commits)
         self.backend.adopt_batch(BATCH)
 
     def run(self, *lines):

@@ -88,7 +88,7 @@ def test_a_layer_goes_to_another_agent_whole():
 def reduced(bench, value=None):
     """Give the bench a reduced gradient of all layers under the cut 0:6."""
     torch.manual_seed(3)
-    numbers = torch.randn(sum(bench.setting.sizes))
+    numbers = torch.randn(sum(bench.setup.sizes))
     if value is not None:
         numbers[5] = value
     bench.backend.accept(Item.red(0, (0, 6), 0), Slice(numbers, {0: 1.5, 1: 2.5}))
@@ -113,7 +113,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value):
 def test_the_norm_does_not_depend_on_the_cut():
     whole, halves = reduced(Bench()), Bench()
     flat = whole.backend.payload(Item.red(0, (0, 6), 0)).tensor
-    middle = sum(halves.setting.sizes[:2])
+    middle = sum(halves.setup.sizes[:2])
     for lo, hi, piece in ((0, 2, flat[:middle]), (2, 6, flat[middle:])):
         halves.backend.accept(Item.red(0, (lo, hi), 0), Slice(piece, {}))
     whole.run("INIT[0:6]")

@@ -33,13 +33,13 @@ def owner():
 
 
 def give_gradient(bench, step):
-    numbers = torch.ones(sum(bench.setting.sizes))
+    numbers = torch.ones(sum(bench.setup.sizes))
     bench.backend.accept(Item.red(step, (0, 6), 0), Slice(numbers, {}))
 
 
 def reduce(bench):
     """REDUCE of the owner's only chunk; what it sends, as it arrives."""
-    chunk = Slice(torch.ones(sum(bench.setting.sizes)), {})
+    chunk = Slice(torch.ones(sum(bench.setup.sizes)), {})
     bench.backend.accept(Item.chunk(COMPARE_EVERY, (0, 6), 0, 0), chunk)
     bench.run(f"REDUCE[0:6] @{COMPARE_EVERY}")
     serialized = pack(bench.backend.payload(RED))
@@ -88,7 +88,7 @@ def test_it_speaks_with_one_slice_and_in_few_steps(owner):
     assert reduce(owner).witness is not None
     assert reduce(owner).witness is None
     chunk = Item.chunk(COMPARE_EVERY + 1, (0, 6), 0, 0)
-    owner.backend.accept(chunk, Slice(torch.ones(sum(owner.setting.sizes)), {}))
+    owner.backend.accept(chunk, Slice(torch.ones(sum(owner.setup.sizes)), {}))
     owner.run(f"REDUCE[0:6] @{COMPARE_EVERY + 1}")
     assert owner.backend.payload(chunk._replace(kind=Kind.RED)).witness is None
 

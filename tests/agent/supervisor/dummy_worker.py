@@ -39,7 +39,7 @@ class DummyWorker:
         self.socket = socket.socket(fileno=arguments.fd)
         self.pipe = Pipe(self.socket)
         self.data = socket.socket(fileno=arguments.data_fd)
-        self.page = SharedProgress(arguments.progress_fd)
+        self.progress = SharedProgress(arguments.progress_fd)
         self.job = ""
 
     def say(self, message: AgentMessage) -> None:
@@ -60,7 +60,7 @@ class DummyWorker:
             case Stop() if self.job != "ns/silent":
                 self.say(AgentReport(message.fence, message.fence, {}, frozenset()))
             case Directive():
-                self.page.progress, self.page.step = 7, message.target
+                self.progress.progress, self.progress.step = 7, message.target
                 self.say(Left() if self.job == "ns/leave" else Finished(message.fence))
 
     def begin(self, job: str) -> None:

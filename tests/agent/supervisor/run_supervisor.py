@@ -6,10 +6,10 @@ import os
 import sys
 
 from bamboo_agent.__main__ import main
-from bamboo_agent.supervisor import supervisor
+from bamboo_agent.supervisor import shell
 from bamboo_agent.supervisor.launch import die_with
 
 if __name__ == "__main__":
     die_with(os.getppid())
-    supervisor.WORKER_MODULE = sys.argv[1]
+    shell.WORKER_MODULE = sys.argv[1]
     main()

@@ -121,9 +121,9 @@ import asyncio, atexit, os, signal
 from types import SimpleNamespace
 from bamboo_agent import __main__ as agent
 
-class Supervisor:
+class SupervisorShell:
     def __init__(self, config):
-        self.member = SimpleNamespace(fence=None)
+        self.supervisor = SimpleNamespace(fence=None)
 
     async def run(self):
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -131,7 +131,7 @@ class Supervisor:
         return 2
 
 atexit.register(os.kill, os.getpid(), signal.SIGTERM)
-agent.Supervisor = Supervisor
+agent.SupervisorShell = SupervisorShell
 agent.main()
 """
 

@@ -15,7 +15,7 @@ import pytest
 from tests.agent.supervisor.conftest import Start
 from tests.agent.supervisor.fake_operator import WELCOME, FakeOperator, until
 
-from bamboo_agent.supervisor.trace import divergences
+from bamboo_agent.supervisor.event_log import divergences
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import (
@@ -38,7 +38,7 @@ from bamboo_sim.protocol.fleet.certificates import Authority
 
 def directive(fence: Fence) -> Directive:
     return Directive(
-        fence, 0, 4, (), (), (), ((0, 1),), BatchShape(1, 1, 1), AgentId("job-0-0"), key=b"k"
+        fence, 0, 4, (), ((0, 1),), BatchShape(1, 1, 1), AgentId("job-0-0"), key=b"k"
     )
 
 
@@ -357,7 +357,7 @@ async def test_what_happened_replays(operator: FakeOperator, start: Start, tmp_p
     await until(lambda: bool(stream.of(Finished)))
     agent.send(signal.SIGTERM)
     await agent.exit_code()
-    path = tmp_path / "events" / "members" / "job-0-0.jsonl"
+    path = tmp_path / "events" / "supervisors" / "job-0-0.jsonl"
     assert divergences(path) == []
     _forget(path, "FromOperator")
     assert "recorded" in divergences(path)[0]

@@ -45,7 +45,8 @@ def run_fleet(job, *, pipelines, stages, batch, costs=()):
         validation_samples=fleet.validation_samples,
         costs=costs,
     )
-    assert any(x.op is Op.W for c in decision.continuations.values() for x in c.steady) == bool(costs)
+    steady = [x for rest in decision.continuations.values() for x in rest.steady]
+    assert any(x.op is Op.W for x in steady) == bool(costs)
     fleet.install(decision)
     fleet.run_to_end(first)
     fleet.close()

@@ -15,7 +15,7 @@ from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import adamw, optimizer_factory
 from bamboo_agent.model import FactoryError, Model, build_model, code_hash
-from bamboo_agent.worker.main import build_setting, essential_line, fingerprint
+from bamboo_agent.worker.main import build_setup, essential_line, fingerprint
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import AgentId
@@ -129,7 +129,7 @@ def job(model="fine", data="pairs", **changes):
 )
 def test_a_bad_model_is_told_in_one_line(model, complaint):
     with pytest.raises(FactoryError, match=complaint):
-        build_setting(AGENT, job(model), CPU)
+        build_setup(AGENT, job(model), CPU)
 
 
 @pytest.mark.parametrize(
@@ -186,38 +186,38 @@ def test_a_data_set_that_is_none_is_told_in_one_line():
 )
 def test_a_data_set_that_fails_is_told_in_one_line(data, complaint):
     with pytest.raises(FactoryError, match=complaint):
-        build_setting(AGENT, job(data=data), CPU)
+        build_setup(AGENT, job(data=data), CPU)
 
 
 def test_a_validation_set_that_fails_is_told_before_the_first_step():
     validation = FactorySpec("users_code:unreadable")
     spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
     with pytest.raises(FactoryError, match=r"users_code:unreadable, samples \[0, 1\]: ValueError"):
-        build_setting(AGENT, spec, CPU)
+        build_setup(AGENT, spec, CPU)
 
 
 def test_a_sample_that_fails_in_the_fingerprint_is_told_in_one_line():
     validation = FactorySpec("users_code:unreadable", {"first": 50})
     spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
-    setting, _ = build_setting(AGENT, spec, CPU)
+    setup, _ = build_setup(AGENT, spec, CPU)
     with pytest.raises(FactoryError, match="users_code:unreadable, sample 50: ValueError: no text"):
-        fingerprint(spec, setting)
+        fingerprint(spec, setup)
 
 
 def test_a_sample_that_fails_later_is_not_the_job_s_end():
     """It may be a disk of this node: the job tries again, as often as its backoff limit allows."""
     validation = FactorySpec("users_code:unreadable", {"first": 2})
     spec = replace(job(), data=DataSpec("users_code:pairs", validation=validation))
-    setting, _ = build_setting(AGENT, spec, CPU)
+    setup, _ = build_setup(AGENT, spec, CPU)
     with pytest.raises(
         SampleError, match=r"users_code:unreadable, samples .*: ValueError: no text"
     ):
-        setting.data.validation(1)
+        setup.data.validation(1)
 
 
 def test_samples_may_hold_tensors_without_dimensions():
     spec = job(data="scalars")
-    data = build_setting(AGENT, spec, CPU)[0].data
+    data = build_setup(AGENT, spec, CPU)[0].data
     assert data.training(0, 0)[1].shape == (2,)
     assert data.fingerprint() == Data(spec, CPU).fingerprint()
 
@@ -235,8 +235,8 @@ def test_a_data_set_that_is_too_small_is_told_with_both_numbers():
 
 
 def test_a_model_without_bamboo_in_it_is_accepted():
-    setting, profile = build_setting(AGENT, job(), CPU)
-    assert setting.sizes == (6, 0, 3)
+    setup, profile = build_setup(AGENT, job(), CPU)
+    assert setup.sizes == (6, 0, 3)
     assert [c.output_bytes for c in profile.costs] == [16, 16, 8]
     assert profile.costs[0].parameter_bytes == 24
 
@@ -250,11 +250,11 @@ def test_inputs_may_be_tuples_and_targets_numbers():
 
 
 def test_a_layer_has_the_same_weights_whoever_builds_it_and_whatever_was_drawn_before():
-    setting, _ = build_setting(AGENT, job(), CPU)
-    first = setting.builder.build(2).module.weight
+    setup, _ = build_setup(AGENT, job(), CPU)
+    first = setup.builder.build(2).module.weight
     torch.rand(100)
-    again = LayerBuilder(setting.model, lambda _: None, seed=7, device=CPU).build(2)
-    other = LayerBuilder(setting.model, lambda _: None, seed=8, device=CPU).build(2)
+    again = LayerBuilder(setup.model, lambda _: None, seed=7, device=CPU).build(2)
+    other = LayerBuilder(setup.model, lambda _: None, seed=8, device=CPU).build(2)
     assert torch.equal(first, again.module.weight)
     assert not torch.equal(first, other.module.weight)
 
@@ -281,7 +281,7 @@ def test_the_learning_rate_may_follow_the_step():
 
 def test_fingerprints_tell_code_and_data_apart():
     def of(spec):
-        return fingerprint(spec, build_setting(AGENT, spec, CPU)[0])
+        return fingerprint(spec, build_setup(AGENT, spec, CPU)[0])
 
     plain = of(tiny_gpt())
     args = {**tiny_gpt().data.args, "limit_bytes": 1700}

@@ -9,10 +9,10 @@ import pytest
 
 _TRAIN = """
 import sys, torch
-from bamboo_agent.worker.lazy_dynamo import postpone
+from bamboo_agent.worker.lazy_dynamo import defer_import
 if {is_postponed}:
-    postpone()
-    postpone()
+    defer_import()
+    defer_import()
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 4)
 for kind in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adafactor):

@@ -6,7 +6,7 @@ import torch
 
 from bamboo_agent.compute.backend import Backend
 from bamboo_agent.compute.sums import Slice
-from bamboo_agent.worker.main import build_setting
+from bamboo_agent.worker.main import build_setup
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
@@ -24,10 +24,10 @@ def red(part: int) -> Item:
 
 def test_a_refused_slice_leaves_the_others_in_their_buffer() -> None:
     """Found by killing: a late slice of an old epoch took the buffer of the gradient with it."""
-    setting, _ = build_setting(AGENT, tiny_gpt(), CPU)
-    backend = Backend(setting, lambda layer, step: (_ for _ in ()).throw(KeyError(layer)), {})
+    setup, _ = build_setup(AGENT, tiny_gpt(), CPU)
+    backend = Backend(setup, lambda layer, step: (_ for _ in ()).throw(KeyError(layer)), {})
     backend.adopt_batch(BatchShape(2, 1, 2))
-    size = setting.sizes[1]
+    size = setup.sizes[1]
     expected = torch.arange(size, dtype=torch.float32)
     first, second = expected[: size // 2], expected[size // 2 :]
     backend.accept(red(1), Slice(second, {}))

@@ -72,24 +72,24 @@ def report(fence: Fence) -> AgentReport:
     return AgentReport(fence, Fence(), {}, frozenset())
 
 
-def fresh() -> m.Member:
-    return m.Member(HELLO)
+def fresh() -> m.Supervisor:
+    return m.Supervisor(HELLO)
 
 
-def connected(term: int = 1) -> m.Member:
-    member = fresh()
-    member.handle(m.SessionOpened(), 0.0)
-    member.handle(m.FromOperator(welcome(term)), 0.0)
-    member.handle(m.FromWorker(READY), 0.0)
-    return member
+def connected(term: int = 1) -> m.Supervisor:
+    supervisor = fresh()
+    supervisor.handle(m.SessionOpened(), 0.0)
+    supervisor.handle(m.FromOperator(welcome(term)), 0.0)
+    supervisor.handle(m.FromWorker(READY), 0.0)
+    return supervisor
 
 
-def planned(fence: Fence = FIRST) -> m.Member:
-    member = connected()
-    member.handle(m.FromOperator(Stop(fence)), 0.0)
-    member.handle(m.FromWorker(report(fence)), 0.0)
-    member.handle(m.FromOperator(directive(fence)), 0.0)
-    return member
+def planned(fence: Fence = FIRST) -> m.Supervisor:
+    supervisor = connected()
+    supervisor.handle(m.FromOperator(Stop(fence)), 0.0)
+    supervisor.handle(m.FromWorker(report(fence)), 0.0)
+    supervisor.handle(m.FromOperator(directive(fence)), 0.0)
+    return supervisor
 
 
 def sent(effects: list[m.Effect]) -> list[object]:
@@ -97,123 +97,123 @@ def sent(effects: list[m.Effect]) -> list[object]:
 
 
 def test_a_session_begins_with_hello_and_the_welcome_starts_the_worker_once() -> None:
-    member = fresh()
-    assert member.handle(m.SessionOpened(), 0.0) == [m.SendOperator(HELLO)]
-    assert member.handle(m.FromOperator(welcome()), 0.0) == [m.SpawnWorker(welcome())]
-    member.handle(m.SessionClosed(), 1.0)
-    member.handle(m.SessionOpened(), 2.0)
-    assert member.handle(m.FromOperator(welcome()), 2.0) == []
+    supervisor = fresh()
+    assert supervisor.handle(m.SessionOpened(), 0.0) == [m.SendOperator(HELLO)]
+    assert supervisor.handle(m.FromOperator(welcome()), 0.0) == [m.SpawnWorker(welcome())]
+    supervisor.handle(m.SessionClosed(), 1.0)
+    supervisor.handle(m.SessionOpened(), 2.0)
+    assert supervisor.handle(m.FromOperator(welcome()), 2.0) == []
 
 
 def test_ready_is_told_again_in_every_session() -> None:
-    member = connected()
-    member.handle(m.SessionClosed(), 1.0)
-    member.handle(m.SessionOpened(), 2.0)
-    assert sent(member.handle(m.FromOperator(welcome()), 2.0)) == [READY]
+    supervisor = connected()
+    supervisor.handle(m.SessionClosed(), 1.0)
+    supervisor.handle(m.SessionOpened(), 2.0)
+    assert sent(supervisor.handle(m.FromOperator(welcome()), 2.0)) == [READY]
 
 
 def test_hello_says_what_is_held() -> None:
-    member = planned()
-    member.handle(m.SessionClosed(), 1.0)
-    (hello,) = sent(member.handle(m.SessionOpened(), 1.0))
+    supervisor = planned()
+    supervisor.handle(m.SessionClosed(), 1.0)
+    (hello,) = sent(supervisor.handle(m.SessionOpened(), 1.0))
     assert isinstance(hello, Hello)
     assert (hello.fence, hello.has_state) == (Fence(0, 1, 1), True)
 
 
 def test_a_leader_of_an_older_term_is_left() -> None:
-    member = connected()
-    member.handle(m.FromOperator(Stop(Fence(0, 5, 1))), 0.0)
-    member.handle(m.SessionClosed(), 1.0)
-    member.handle(m.SessionOpened(), 1.0)
-    (effect,) = member.handle(m.FromOperator(welcome(term=4)), 1.0)
+    supervisor = connected()
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 5, 1))), 0.0)
+    supervisor.handle(m.SessionClosed(), 1.0)
+    supervisor.handle(m.SessionOpened(), 1.0)
+    (effect,) = supervisor.handle(m.FromOperator(welcome(term=4)), 1.0)
     assert isinstance(effect, m.CloseSession)
-    assert member.handle(m.FromOperator(Release(0, "stale")), 1.0) == []
+    assert supervisor.handle(m.FromOperator(Release(0, "stale")), 1.0) == []
 
 
 def test_orders_of_lower_fences_are_refused() -> None:
-    member = planned(Fence(0, 1, 5))
-    assert member.handle(m.FromOperator(Stop(Fence(0, 1, 4))), 1.0) == []
-    assert member.handle(m.FromOperator(directive(Fence(0, 1, 4))), 1.0) == []
-    assert member.handle(m.FromOperator(directive(Fence(0, 1, 6))), 1.0) == []
+    supervisor = planned(Fence(0, 1, 5))
+    assert supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 4))), 1.0) == []
+    assert supervisor.handle(m.FromOperator(directive(Fence(0, 1, 4))), 1.0) == []
+    assert supervisor.handle(m.FromOperator(directive(Fence(0, 1, 6))), 1.0) == []
 
 
 def test_a_directive_is_installed_once_and_opens_liveness() -> None:
-    member = connected()
+    supervisor = connected()
     fence = Fence(0, 1, 1)
     stop = Stop(fence)
-    assert member.handle(m.FromOperator(stop), 0.0) == [m.ToWorker(stop)]
-    assert sent(member.handle(m.FromWorker(report(fence)), 0.0)) == [report(fence)]
+    assert supervisor.handle(m.FromOperator(stop), 0.0) == [m.ToWorker(stop)]
+    assert sent(supervisor.handle(m.FromWorker(report(fence)), 0.0)) == [report(fence)]
     order = directive(fence)
-    effects = member.handle(m.FromOperator(order), 0.0)
+    effects = supervisor.handle(m.FromOperator(order), 0.0)
     assert effects == [m.ToWorker(order), m.ConnectLiveness(order.peers, b"mine")]
-    assert member.handle(m.FromOperator(order), 0.0) == []
+    assert supervisor.handle(m.FromOperator(order), 0.0) == []
 
 
 def test_the_rest_of_a_plan_is_passed_on_once_and_brings_its_peers() -> None:
-    member = planned()
+    supervisor = planned()
     rest = continuation(FIRST)
-    assert member.handle(m.FromOperator(rest), 1.0) == [
+    assert supervisor.handle(m.FromOperator(rest), 1.0) == [
         m.ToWorker(rest),
         m.ConnectLiveness(rest.peers, b"mine"),
     ]
-    assert member.handle(m.FromOperator(rest), 1.0) == []
+    assert supervisor.handle(m.FromOperator(rest), 1.0) == []
 
 
 def test_the_rest_of_another_plan_goes_nowhere() -> None:
-    member = planned()
-    assert member.handle(m.FromOperator(continuation(SECOND)), 1.0) == []
-    assert member.handle(m.FromOperator(continuation(FIRST, "another")), 1.0) == []
-    member.handle(m.FromOperator(Stop(SECOND)), 1.0)
-    assert member.handle(m.FromOperator(continuation(FIRST)), 1.0) == []
-    assert member.handle(m.FromOperator(continuation(SECOND)), 1.0) == []
-    member.handle(m.FromOperator(directive(SECOND)), 1.0)
-    assert member.handle(m.FromOperator(continuation(SECOND)), 1.0)
+    supervisor = planned()
+    assert supervisor.handle(m.FromOperator(continuation(SECOND)), 1.0) == []
+    assert supervisor.handle(m.FromOperator(continuation(FIRST, "another")), 1.0) == []
+    supervisor.handle(m.FromOperator(Stop(SECOND)), 1.0)
+    assert supervisor.handle(m.FromOperator(continuation(FIRST)), 1.0) == []
+    assert supervisor.handle(m.FromOperator(continuation(SECOND)), 1.0) == []
+    supervisor.handle(m.FromOperator(directive(SECOND)), 1.0)
+    assert supervisor.handle(m.FromOperator(continuation(SECOND)), 1.0)
 
 
 def test_the_rest_of_a_plan_forgets_no_suspicion_and_gives_new_peers_time() -> None:
-    member = planned()
-    assert member.handle(m.PeerClosed(B), 0.5)
-    member.handle(m.FromOperator(continuation(FIRST)), 1.0)
-    assert member.handle(m.PeerClosed(B), 1.1) == []
+    supervisor = planned()
+    assert supervisor.handle(m.PeerClosed(B), 0.5)
+    supervisor.handle(m.FromOperator(continuation(FIRST)), 1.0)
+    assert supervisor.handle(m.PeerClosed(B), 1.1) == []
     suspected = [
         e.message.agent
         for at in (2.9, 3.1)
-        for e in member.handle(m.Tick(), at)
+        for e in supervisor.handle(m.Tick(), at)
         if isinstance(e, m.SendOperator) and isinstance(e.message, Suspicion)
     ]
     assert suspected == [C]
 
 
 def test_reports_of_an_older_fence_are_dropped() -> None:
-    member = connected()
-    member.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 0.0)
-    assert member.handle(m.FromWorker(report(Fence(0, 1, 1))), 0.0) == []
+    supervisor = connected()
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 0.0)
+    assert supervisor.handle(m.FromWorker(report(Fence(0, 1, 1))), 0.0) == []
 
 
 def test_a_worker_that_does_not_report_is_killed() -> None:
-    member = connected()
-    member.handle(m.Progressed(3, 0, longest_s=1.0), 0.0)
-    member.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
-    assert not any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 12.9))
-    assert any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 13.0))
+    supervisor = connected()
+    supervisor.handle(m.Progressed(3, 0, longest_s=1.0), 0.0)
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
+    assert not any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 12.9))
+    assert any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 13.0))
 
 
 def test_a_report_in_time_saves_the_worker() -> None:
-    member = connected()
-    member.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
-    member.handle(m.FromWorker(report(Fence(0, 1, 1))), 11.0)
-    assert not any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 20.0))
+    supervisor = connected()
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
+    supervisor.handle(m.FromWorker(report(Fence(0, 1, 1))), 11.0)
+    assert not any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 20.0))
 
 
 def test_a_worker_that_loads_layers_is_given_longer() -> None:
-    member = planned(Fence(0, 1, 1))
+    supervisor = planned(Fence(0, 1, 1))
     load = replace(directive(Fence(0, 1, 2)), resume=(Instruction(Op.LOAD, 0, 0, 4),))
-    member.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 10.0)
-    member.handle(m.FromWorker(report(Fence(0, 1, 2))), 10.0)
-    member.handle(m.FromOperator(load), 10.0)
-    member.handle(m.FromOperator(Stop(Fence(0, 1, 3))), 11.0)
-    assert not any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 40.0))
-    assert any(isinstance(e, m.KillWorker) for e in member.handle(m.Tick(), 41.0))
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 10.0)
+    supervisor.handle(m.FromWorker(report(Fence(0, 1, 2))), 10.0)
+    supervisor.handle(m.FromOperator(load), 10.0)
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 3))), 11.0)
+    assert not any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 40.0))
+    assert any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 41.0))
 
 
 @pytest.mark.parametrize(
@@ -236,15 +236,15 @@ def test_the_worker_s_own_words_are_passed_on() -> None:
 
 
 def test_what_must_not_be_lost_waits_for_the_next_session() -> None:
-    member = planned()
-    member.handle(m.SessionClosed(), 1.0)
+    supervisor = planned()
+    supervisor.handle(m.SessionClosed(), 1.0)
     sealed = Sealed(Manifest(0, 4, "p", "d"))
     progress = Progress(CommitRecord(0))
     finished = Finished(Fence(0, 1, 1))
     for message in (sealed, progress, finished):
-        assert member.handle(m.FromWorker(message), 1.0) == []
-    member.handle(m.SessionOpened(), 2.0)
-    assert sent(member.handle(m.FromOperator(welcome()), 2.0)) == [
+        assert supervisor.handle(m.FromWorker(message), 1.0) == []
+    supervisor.handle(m.SessionOpened(), 2.0)
+    assert sent(supervisor.handle(m.FromOperator(welcome()), 2.0)) == [
         READY,
         sealed,
         progress,
@@ -253,9 +253,9 @@ def test_what_must_not_be_lost_waits_for_the_next_session() -> None:
 
 
 def test_release_ends_with_its_code() -> None:
-    member = planned()
-    assert member.handle(m.FromOperator(Release(3, "fenced")), 1.0) == [m.Exit(3, "fenced")]
-    assert member.handle(m.Tick(), 2.0) == []
+    supervisor = planned()
+    assert supervisor.handle(m.FromOperator(Release(3, "fenced")), 1.0) == [m.Exit(3, "fenced")]
+    assert supervisor.handle(m.Tick(), 2.0) == []
 
 
 def test_reconnect_closes_the_session() -> None:
@@ -264,49 +264,49 @@ def test_reconnect_closes_the_session() -> None:
 
 
 def test_closed_and_silent_peers_are_suspected_once_per_plan() -> None:
-    member = planned()
+    supervisor = planned()
     told = Suspicion(B, Cause.LIVENESS_CLOSED, Fence(0, 1, 1))
-    assert sent(member.handle(m.PeerClosed(B), 1.0)) == [told]
-    assert member.handle(m.PeerClosed(B), 1.1) == []
-    assert not any(isinstance(x, Suspicion) for x in sent(member.handle(m.Tick(), 9.0)))
+    assert sent(supervisor.handle(m.PeerClosed(B), 1.0)) == [told]
+    assert supervisor.handle(m.PeerClosed(B), 1.1) == []
+    assert not any(isinstance(x, Suspicion) for x in sent(supervisor.handle(m.Tick(), 9.0)))
 
 
 def test_silence_counts_from_the_last_sign() -> None:
-    member = planned()
-    member.handle(m.PeerHeard(B), 3.0)
-    assert not any(isinstance(x, Suspicion) for x in sent(member.handle(m.Tick(), 3.9)))
+    supervisor = planned()
+    supervisor.handle(m.PeerHeard(B), 3.0)
+    assert not any(isinstance(x, Suspicion) for x in sent(supervisor.handle(m.Tick(), 3.9)))
     told = Suspicion(B, Cause.LIVENESS_SILENT, Fence(0, 1, 1))
-    assert told in sent(member.handle(m.Tick(), 4.1))
+    assert told in sent(supervisor.handle(m.Tick(), 4.1))
 
 
 def test_suspicions_of_an_older_plan_stay_here() -> None:
-    member = planned(Fence(0, 1, 2))
+    supervisor = planned(Fence(0, 1, 2))
     stale = Suspicion(B, Cause.CHANNEL_BROKEN, Fence(0, 1, 1))
-    assert member.handle(m.FromWorker(stale), 1.0) == []
+    assert supervisor.handle(m.FromWorker(stale), 1.0) == []
 
 
 def test_heartbeats_come_at_the_asked_rate() -> None:
-    member = connected()
-    member.handle(m.Progressed(7, 2), 0.0)
-    assert sent(member.handle(m.Tick(), 0.0)) == [Heartbeat(1, 2, 7)]
-    assert member.handle(m.Tick(), 0.1) == []
-    assert sent(member.handle(m.Tick(), 0.2)) == [Heartbeat(2, 2, 7)]
+    supervisor = connected()
+    supervisor.handle(m.Progressed(7, 2), 0.0)
+    assert sent(supervisor.handle(m.Tick(), 0.0)) == [Heartbeat(1, 2, 7)]
+    assert supervisor.handle(m.Tick(), 0.1) == []
+    assert sent(supervisor.handle(m.Tick(), 0.2)) == [Heartbeat(2, 2, 7)]
 
 
 def test_an_agent_of_the_plan_waits_to_hand_over() -> None:
-    member = planned()
-    effects = member.handle(m.Departing(15.0, "SIGTERM"), 1.0)
+    supervisor = planned()
+    effects = supervisor.handle(m.Departing(15.0, "SIGTERM"), 1.0)
     assert effects == [m.SendOperator(Notice(15.0, "SIGTERM"))]
-    assert member.handle(m.FromWorker(Left()), 3.0) == [
+    assert supervisor.handle(m.FromWorker(Left()), 3.0) == [
         m.SendOperator(Left()),
         m.Exit(143, "drained"),
     ]
 
 
 def test_the_grace_period_ends_the_wait() -> None:
-    member = planned()
-    member.handle(m.Departing(15.0, "SIGTERM"), 1.0)
-    assert member.handle(m.Tick(), 15.0)[-1] == m.Exit(143, "the grace period is over")
+    supervisor = planned()
+    supervisor.handle(m.Departing(15.0, "SIGTERM"), 1.0)
+    assert supervisor.handle(m.Tick(), 15.0)[-1] == m.Exit(143, "the grace period is over")
 
 
 def test_an_agent_without_a_part_goes_at_once() -> None:
@@ -321,34 +321,34 @@ def test_a_cloud_notice_alone_does_not_end_the_pod() -> None:
 
 def test_every_operator_hears_of_the_departure() -> None:
     """The next one may be another process, and was never told."""
-    member = connected()
-    member.handle(m.SessionClosed(), 1.0)
-    assert member.handle(m.Departing(120.0, "spot", is_signal=False), 2.0) == []
+    supervisor = connected()
+    supervisor.handle(m.SessionClosed(), 1.0)
+    assert supervisor.handle(m.Departing(120.0, "spot", is_signal=False), 2.0) == []
     for now, left_s in ((3.0, 119.0), (60.0, 62.0)):
-        member.handle(m.SessionOpened(), now)
-        told = sent(member.handle(m.FromOperator(welcome()), now))
+        supervisor.handle(m.SessionOpened(), now)
+        told = sent(supervisor.handle(m.FromOperator(welcome()), now))
         assert told == [READY, Notice(left_s, "spot")]
-        member.handle(m.SessionClosed(), now)
+        supervisor.handle(m.SessionClosed(), now)
 
 
 def test_the_earliest_departure_counts() -> None:
-    member = planned()
-    member.handle(m.Departing(30.0, "spot", is_signal=False), 0.0)
-    member.handle(m.Departing(15.0, "SIGTERM"), 2.0)
-    member.handle(m.Departing(100.0, "maintenance", is_signal=False), 3.0)
-    member.handle(m.SessionClosed(), 4.0)
-    member.handle(m.SessionOpened(), 5.0)
-    assert Notice(12.0, "SIGTERM") in sent(member.handle(m.FromOperator(welcome()), 5.0))
-    member.handle(m.SessionClosed(), 6.0)
-    member.handle(m.SessionOpened(), 15.5)
-    assert Notice(1.5, "SIGTERM") in sent(member.handle(m.FromOperator(welcome()), 15.5))
+    supervisor = planned()
+    supervisor.handle(m.Departing(30.0, "spot", is_signal=False), 0.0)
+    supervisor.handle(m.Departing(15.0, "SIGTERM"), 2.0)
+    supervisor.handle(m.Departing(100.0, "maintenance", is_signal=False), 3.0)
+    supervisor.handle(m.SessionClosed(), 4.0)
+    supervisor.handle(m.SessionOpened(), 5.0)
+    assert Notice(12.0, "SIGTERM") in sent(supervisor.handle(m.FromOperator(welcome()), 5.0))
+    supervisor.handle(m.SessionClosed(), 6.0)
+    supervisor.handle(m.SessionOpened(), 15.5)
+    assert Notice(1.5, "SIGTERM") in sent(supervisor.handle(m.FromOperator(welcome()), 15.5))
 
 
 def test_the_lease_runs_only_without_operator_and_without_progress() -> None:
-    member = planned()
-    assert not any(isinstance(e, m.Exit) for e in member.handle(m.Tick(), 5000.0))
-    member.handle(m.PeerHeard(B), 5000.0)
-    member.handle(m.SessionClosed(), 5000.0)
-    member.handle(m.Progressed(1, 1), 5500.0)
-    assert not any(isinstance(e, m.Exit) for e in member.handle(m.Tick(), 6000.0))
-    assert member.handle(m.Tick(), 6101.0)[-1].code == 3  # type: ignore[union-attr]
+    supervisor = planned()
+    assert not any(isinstance(e, m.Exit) for e in supervisor.handle(m.Tick(), 5000.0))
+    supervisor.handle(m.PeerHeard(B), 5000.0)
+    supervisor.handle(m.SessionClosed(), 5000.0)
+    supervisor.handle(m.Progressed(1, 1), 5500.0)
+    assert not any(isinstance(e, m.Exit) for e in supervisor.handle(m.Tick(), 6000.0))
+    assert supervisor.handle(m.Tick(), 6101.0)[-1].code == 3  # type: ignore[union-attr]

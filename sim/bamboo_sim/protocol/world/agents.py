@@ -1,4 +1,4 @@
-"""What the shells of supervisors and workers do with what Supervisor and Executor ask for."""
+"""The simulated shells: perform the effects of Supervisor and Executor."""
 
 from __future__ import annotations
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from bamboo_agent.addresses import join_address
 from bamboo_agent.supervisor.config import Config
+from bamboo_agent.supervisor.event_log import EventLog
 from bamboo_agent.supervisor.health import HealthServer, Metrics
 from bamboo_agent.supervisor.liveness import Liveness
 from bamboo_agent.supervisor.notices import SOURCES
 from bamboo_agent.supervisor.session import Session
-from bamboo_agent.supervisor.trace import Trace
 from bamboo_agent.supervisor.worker_process import WorkerProcess
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import supervisor as core
@@ -56,15 +56,15 @@ class _Sockets:
         return cls(_listening(host), _listening(host))
 
 
-class Supervisor:
+class SupervisorShell:
     """One agent. :meth:`run` returns its exit code."""
 
     def __init__(self, config: Config) -> None:
         """Bind the sockets. OSError if the pod's address is not ours."""
         self._config = config
         self._sockets = _Sockets.bind(config.pod_ip)
-        self.member = core.Member(_identity(config, self._sockets))
-        self._agent = self.member.identity.agent
+        self.supervisor = core.Supervisor(_identity(config, self._sockets))
+        self._agent = self.supervisor.identity.agent
         self._metrics = Metrics(job=config.job, agent=config.agent)
         self._session = Session(config, self._happened)
         self._liveness = Liveness(
@@ -73,7 +73,9 @@ class Supervisor:
             on_closed=lambda agent: self._happened(core.PeerClosed(agent)),
         )
         self._worker = WorkerProcess(on_message=self._worker_says, on_exit=self._worker_ended)
-        self._trace = None if config.event_log is None else Trace(config.event_log, self.member)
+        self._event_log = (
+            None if config.event_log is None else EventLog(config.event_log, self.supervisor)
+        )
         self._verdict: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
         self._progress = core.Progressed(0, 0)
         self._early_exit: core.WorkerExited | None = None
@@ -106,16 +108,16 @@ class Supervisor:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._liveness.close()
         await self._worker.close()
-        if self._trace is not None:
-            self._trace.close()
+        if self._event_log is not None:
+            self._event_log.close()
 
     # ------------------------------------------------------------ events
 
     def _happened(self, event: core.Event) -> None:
         now = asyncio.get_running_loop().time()
-        effects = self.member.handle(event, now)
-        if self._trace is not None:
-            self._trace.record(event, now, effects)
+        effects = self.supervisor.handle(event, now)
+        if self._event_log is not None:
+            self._event_log.record(event, now, effects)
         for effect in effects:
             self._perform(effect)
 
@@ -161,8 +163,8 @@ class Supervisor:
             await asyncio.sleep(TICK_S)
 
     def _look_at_progress(self) -> None:
-        page = self._worker.page
-        progress = core.Progressed(page.progress, page.step, page.longest_s)
+        shared = self._worker.shared_progress
+        progress = core.Progressed(shared.progress, shared.step, shared.longest_s)
         if progress != self._progress:
             self._progress = progress
             self._happened(progress)
@@ -172,7 +174,7 @@ class Supervisor:
         metrics.connected.set(self._session.is_open)
         metrics.worker_ready.set(self._is_ready)
         metrics.peers.set(len(self._liveness.connected))
-        metrics.epoch.set(self.member.fence.epoch)
+        metrics.epoch.set(self.supervisor.fence.epoch)
         metrics.step.set(self._progress.step)
         metrics.instructions.set(self._progress.word)
 

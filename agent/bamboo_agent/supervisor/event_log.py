@@ -22,18 +22,18 @@ from bamboo_wire import decode, encode
 Json = dict[str, Any]
 
 
-class Trace:
+class EventLog:
     """Writes one file, named after the agent."""
 
-    def __init__(self, folder: Path, member: core.Member) -> None:
+    def __init__(self, folder: Path, supervisor: core.Supervisor) -> None:
         """Begin the file. OSError if it cannot be written."""
-        self.path = folder / "members" / f"{member.identity.agent}.jsonl"
+        self.path = folder / "supervisors" / f"{supervisor.identity.agent}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
-        self._write({"identity": _agent(member.identity), "timing": _plain(member.timing)})
+        self._write({"identity": _agent(supervisor.identity), "timing": _plain(supervisor.timing)})
 
     def record(self, event: core.Event, now: float, effects: Iterable[core.Effect]) -> None:
-        """Note one call of ``Member.handle``. Ticks that do nothing are left out."""
+        """Note one call of ``Supervisor.handle``. Ticks that do nothing are left out."""
         answers = [_plain(effect) for effect in effects]
         if answers or not isinstance(event, core.Tick):
             self._write({"now": now, "event": _plain(event), "effects": answers})
@@ -47,16 +47,16 @@ class Trace:
 
 
 def divergences(path: Path) -> list[str]:
-    """Replay a file through a fresh Member; one sentence for each answer that differs.
+    """Replay a file through a fresh Supervisor; one sentence for each answer that differs.
 
     A last line that was cut short by the process's death is ignored.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     first, *rest = (json.loads(line) for line in lines if line.endswith("\n"))
-    member = core.Member(_hello(first["identity"]), core.Timing(**_values(first["timing"])))
+    supervisor = core.Supervisor(_hello(first["identity"]), core.Timing(**_values(first["timing"])))
     out = []
     for number, line in enumerate(rest, start=2):
-        effects = [_plain(e) for e in member.handle(_event(line["event"]), line["now"])]
+        effects = [_plain(e) for e in supervisor.handle(_event(line["event"]), line["now"])]
         if effects != line["effects"]:
             out.append(f"{path}:{number}: recorded {line['effects']}, replayed {effects}")
     return out
@@ -66,7 +66,7 @@ def divergences(path: Path) -> list[str]:
 
 
 def _plain(value: Any) -> Json:
-    """A dataclass of core.member: its name, its fields, messages as base64."""
+    """A dataclass of bamboo_core.protocol.supervisor: its name, its fields, messages as base64."""
     return {"is": type(value).__name__} | {
         field.name: _field(getattr(value, field.name)) for field in fields(value)
     }
