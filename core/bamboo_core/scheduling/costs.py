@@ -1,4 +1,4 @@
-"""What tasks cost: per layer, in any one unit of time."""
+"""What tasks cost: time per layer, in any unit."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ from bamboo_core.protocol.messages import LayerCost
 
 @dataclass(frozen=True)
 class Costs:
-    """Time of the tasks of each layer, in any one unit (slots, seconds); ``latency`` of a message.
+    """Time of each task, one number per layer. The unit is free (slots, seconds)."""
 
-    forward, fused (B), input_gradient (I), weight_gradient (W): one number per layer; can_split:
-    whether I and W may be used at all.
-    """
-
-    forward: tuple[float, ...]
-    fused: tuple[float, ...]
-    input_gradient: tuple[float, ...]
-    weight_gradient: tuple[float, ...]
-    latency: float = 0.0
-    can_split: bool = True
+    forward: tuple[float, ...]  # F
+    fused: tuple[float, ...]  # B
+    input_gradient: tuple[float, ...]  # I
+    weight_gradient: tuple[float, ...]  # W
+    latency: float = 0.0  # of a message
+    can_split: bool = True  # I and W may replace B
 
     @staticmethod
     def even(layers: int, *, unit: float = 1.0, latency: float = 0.0) -> Costs:
@@ -33,7 +29,7 @@ class Costs:
 
     @staticmethod
     def measured(profile: Sequence[LayerCost], *, latency: float = 0.0) -> Costs:
-        """From the seconds that an agent has measured."""
+        """Costs from the seconds that an agent has measured."""
         return Costs(
             tuple(x.forward_s for x in profile),
             tuple(x.backward_s for x in profile),
@@ -44,7 +40,7 @@ class Costs:
         )
 
     def durations(self) -> Durations:
-        """The same as prefix sums."""
+        """The same costs as prefix sums."""
         return Durations(
             {
                 Op.F: _prefix(self.forward),
@@ -57,10 +53,10 @@ class Costs:
 
 
 class Durations(dict[Op, list[float]]):
-    """Compute op -> prefix sums of its cost over the layers."""
+    """Op -> prefix sums of its cost over the layers, for ops that compute."""
 
     def of(self, instruction: Instruction) -> float:
-        """Time that the instruction takes."""
+        """Time of one instruction; 0 for ops that do not compute."""
         sums = self.get(instruction.op)
         return sums[instruction.hi] - sums[instruction.lo] if sums else 0.0
 

@@ -1,8 +1,8 @@
-"""The dry run: every set of programs is executed on names alone before agents get it.
+"""The dry run: executes a set of programs on item names alone, before agents get them.
 
-What an instruction needs, makes and uses up is the executor's own rule (bamboo_core.model.rules),
-so a program that passes here runs there. Stricter than the executor in one point: an item counts as
-received only by its RECV, and the messages of an ordered pair of agents come first in first out.
+It shares the executor's rules (bamboo_core.model.rules), so a program that passes here runs there.
+It is stricter in two points: an item counts as received only after its RECV, and messages between
+two agents must be received in the order in which they are sent.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from bamboo_core.model.rules import consumes, makes, needs, releases
 from bamboo_core.scheduling.costs import Costs
 
 Span = tuple[int, float, float]
-"""Place in the program, begin, end."""
+"""Position in the program, begin, end."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """An item on its way from one agent to another."""
+    """An item in transit."""
 
     item: Item
     source: AgentId
@@ -33,7 +33,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Blocked:
-    """An agent that cannot go on: its instruction number ``at`` lacks ``item``."""
+    """An agent that cannot continue: its instruction number ``at`` lacks ``item``."""
 
     at: int
     instruction: Instruction
@@ -45,28 +45,21 @@ class Blocked:
 
 @dataclass(frozen=True)
 class DryRunResult:
-    """Outcome of a dry run; times in the unit of the costs.
+    """Outcome of a dry run; times in the unit of the costs."""
 
-    deadlock: agents that did not reach the end; unmatched: sent, never received; disorder: received
-    before what was sent earlier; peaks per agent: forward results held (activations), boundary
-    tensors held (OUT and INGRAD), gradient buffers (sums of one stage's size; a slice counts 1/C);
-    busy: computing time per agent; length: end of the last computation; spans: per agent and
-    computation its place in the program, begin and end.
-    """
-
-    deadlock: dict[AgentId, Blocked]
-    unmatched: tuple[Message, ...]
-    disorder: tuple[Message, ...]
-    activations: dict[AgentId, int]
-    boundaries: dict[AgentId, int]
-    gradients: dict[AgentId, float]
-    busy: dict[AgentId, float]
-    length: float
-    spans: dict[AgentId, tuple[Span, ...]]
+    deadlock: dict[AgentId, Blocked]  # agents that did not reach the end
+    unmatched: tuple[Message, ...]  # sent, never received
+    disorder: tuple[Message, ...]  # received before messages that were sent earlier
+    activations: dict[AgentId, int]  # peak number of activations held
+    boundaries: dict[AgentId, int]  # peak number of OUT and INGRAD held
+    gradients: dict[AgentId, float]  # peak number of sums of a stage's size; a slice counts 1/C
+    busy: dict[AgentId, float]  # computing time
+    length: float  # end of the last computation
+    spans: dict[AgentId, tuple[Span, ...]]  # one per computation
 
     @property
     def ok(self) -> bool:
-        """Whether the programs may be used."""
+        """Whether the programs can be used."""
         return not (self.deadlock or self.unmatched or self.disorder)
 
     @property
@@ -75,12 +68,15 @@ class DryRunResult:
         return len(self.busy) * self.length - sum(self.busy.values())
 
     def __str__(self) -> str:
-        """One line a fault; ``ok`` if there is none."""
-        lines = [f"{agent} stands at {why}" for agent, why in sorted(self.deadlock.items())]
+        """One line per fault; ``ok`` without faults."""
+        lines = [f"{agent} is stuck at {why}" for agent, why in sorted(self.deadlock.items())]
         lines += [
-            f"{m.source} sends {m.item} to {m.target}, who never takes it" for m in self.unmatched
+            f"{m.source} sends {m.item} to {m.target}, which never receives it"
+            for m in self.unmatched
         ]
-        lines += [f"{m.target} takes {m.item} of {m.source} out of turn" for m in self.disorder]
+        lines += [
+            f"{m.target} receives {m.item} from {m.source} out of order" for m in self.disorder
+        ]
         return "\n".join(lines) or "ok"
 
 
@@ -95,9 +91,9 @@ def dry_run(
 ) -> DryRunResult:
     """Execute the programs of one step.
 
-    layers: of the whole model; holdings: items (VER included, steps relative to the programs')
-    that agents have at the start; costs: F = I = W = 1, B = 2 per layer if absent; periodic:
-    whether instructions with ``every`` run in this step.
+    layers: of the whole model; holdings: items (including VER, with relative steps) that agents
+    have at the start; costs: by default F = I = W = 1 and B = 2 per layer; periodic: whether
+    instructions with ``every`` run in this step.
     """
     run = _Run(programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic)
     run.run()
@@ -113,9 +109,9 @@ def stopped(
     holdings: Mapping[AgentId, Collection[Item]],
     costs: Costs,
 ) -> tuple[dict[AgentId, set[Item]], float]:
-    """What everyone holds (VER included) if all are stopped at ``until``, and when the last stands.
+    """What agents hold (including VER) if all are stopped at ``until``, and when the last stops.
 
-    A computation that runs is finished; what is on its way is lost.
+    A running computation finishes; messages in transit are lost.
     """
     run = _Run(programs, batch, layers, holdings, costs, periodic=True)
     run.until = until
@@ -141,31 +137,31 @@ _GROUP = {
 
 @dataclass
 class _Agent:
-    """held: item -> whether it was received; inbox: source -> (item, arrival); wake: the message
-    that it waits for, if it waits."""
+    """State of one agent."""
 
     name: AgentId
     program: Program
-    at: int = 0
+    at: int = 0  # position in the program
     clock: float = 0.0
     spans: list[Span] = field(default_factory=list)
-    lacks: Item | None = None
-    wake: tuple[AgentId, Item] | None = None
-    held: dict[Item, bool] = field(default_factory=dict)
-    versions: dict[int, int] = field(default_factory=dict)
+    lacks: Item | None = None  # the item for which it has stopped
+    wake: tuple[AgentId, Item] | None = None  # the message that it waits for: sender, item
+    held: dict[Item, bool] = field(default_factory=dict)  # without VER; True: received
+    versions: dict[int, int] = field(default_factory=dict)  # layer -> version
+    # sender -> (item, arrival), in the order in which they were sent
     inbox: dict[AgentId, deque[tuple[Item, float]]] = field(default_factory=dict)
-    count: list[float] = field(default_factory=lambda: [0, 0, 0])
+    count: list[float] = field(default_factory=lambda: [0, 0, 0])  # by _GROUP
     peak: list[float] = field(default_factory=lambda: [0, 0, 0])
 
     def items(self, until: float) -> set[Item]:
-        """All that it holds, what has come by then included."""
+        """All items that it holds, including messages that have arrived by then."""
         versions = {Item.ver(k, x) for x, k in self.versions.items()}
         come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
         return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
 
 
 class _Run:
-    """All agents' state and the messages between them."""
+    """State of all agents, and the messages between them."""
 
     def __init__(
         self,
@@ -189,12 +185,12 @@ class _Run:
         self.todo = deque(self.agents.values())
 
     def run(self) -> None:
-        """Until nobody can go on."""
+        """Run until no agent can continue."""
         while self.todo:
             self._advance(self.todo.popleft())
 
     def _advance(self, agent: _Agent) -> None:
-        """Run the agent's program up to the end, or to what it lacks."""
+        """Run the agent's program to the end, or to an instruction that lacks an item."""
         program, periodic = agent.program, self.periodic
         for at in range(agent.at, len(program)):
             instruction = program[at]
@@ -257,7 +253,7 @@ class _Run:
         return True
 
     def _in_disorder(self, agent: _Agent, peer: AgentId, item: Item) -> bool:
-        """Whether the item is there, but behind others: then it is brought to the front."""
+        """Whether the item has been sent after others; if so, move it to the front."""
         inbox = agent.inbox[peer]
         place = next((i for i, (x, _) in enumerate(inbox) if x == item), None)
         if place is None:
@@ -269,7 +265,7 @@ class _Run:
         return True
 
     def _compute(self, agent: _Agent, instruction: Instruction, at: int) -> bool:
-        """Whatever is no message. False if it lacks something, which then nobody can bring."""
+        """Run anything but SEND and RECV. False if an item is missing, which means a deadlock."""
         batch, layers = self.batch, self.layers
         held, versions = agent.held, agent.versions
         for item in needs(instruction, batch, layers):
@@ -293,7 +289,7 @@ class _Run:
         return True
 
     def _finish(self, agent: _Agent, instruction: Instruction) -> None:
-        """What the executor adds itself: the vote bears its name; a file is there at once here."""
+        """Add what the executor adds by itself: the vote, and records of files."""
         step = instruction.step
         if instruction.op is _VOTE:
             self._gain(agent, Item.vote(step, agent.name), received=False)
@@ -322,7 +318,6 @@ class _Run:
             agent.peak[group] = total
 
     def report(self) -> DryRunResult:
-        """What came of it."""
         agents = sorted(self.agents.values(), key=lambda a: a.name)
         stuck = [a for a in agents if a.at < len(a.program)]
         left = [

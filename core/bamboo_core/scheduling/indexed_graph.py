@@ -1,8 +1,8 @@
-"""A task graph with numbers for names: what scheduler and emission share. Made for speed.
+"""A task graph with numbers instead of names, for speed; used by scheduler and lowering.
 
-A task's number is its place in ``graph.tasks``; equal tasks and equal transfers of a graph are one
-object (see :class:`bamboo_core.graph.tasks.TaskGraph`), so that they are known by identity. An
-equal task that is another object is found, but slowly; of an equal transfer both would be sent.
+A task's number is its position in ``graph.tasks``. Tasks and transfers are looked up by identity:
+the closure uses one object for each. An equal task that is another object is found, but slowly.
+Two equal transfers would both be sent.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _BEFORE_SEAL = frozenset({Op.V, Op.UPDATE})
 class IndexedGraph:
     """Lists by task number.
 
-    after: tasks of the same agent that wait for it; far: tasks that wait for its messages (one
-    entry for each message that they wait for); inbound: transfers that it waits for; outbound:
-    transfers that it makes, but for records of files, which are in ``closing``; opening: transfers
-    of what is held already, with the numbers of their readers in ``openers``; waits: how many
-    things it waits for.
+    waits: number of dependencies. after: tasks of the same agent that wait for the task.
+    far: tasks that wait for its messages, one entry per message.
+    inbound: transfers that the task waits for. outbound: transfers of its results, except records
+    of files, which are in ``closing``. opening: transfers of items that exist already;
+    ``openers`` lists the tasks that wait for them. Transfers are keyed by ``id``.
     """
 
     def __init__(self, graph: TaskGraph) -> None:
-        self.graph = graph
+        self.agents = graph.agents
         self.tasks = list(graph.tasks)
         n = len(self.tasks)
         self.waits = [len(needs) for needs in graph.tasks.values()]
@@ -72,14 +72,16 @@ class IndexedGraph:
                         outbound[maker].append(transfer)
 
     def _find(self, task: TaskId) -> int:
-        """Number of a task that is known by another object. ValueError: it is not in the graph."""
+        """Number of an equal task that is another object. ValueError if the graph has none."""
         try:
             return self.tasks.index(task)
         except ValueError:
-            raise ValueError(f"{task.agent} shall wait for {task.instruction}, no task") from None
+            raise ValueError(
+                f"{task.agent} waits for {task.instruction}, which is not a task"
+            ) from None
 
     def _delay_seals(self) -> None:
-        """SEAL comes after the agent's work, since files are written in the background."""
+        """Let SEAL follow the agent's other tasks, since files are written in the background."""
         for seal, (agent, instruction) in enumerate(self.tasks):
             if instruction.op is _SEAL:
                 for i, task in enumerate(self.tasks):

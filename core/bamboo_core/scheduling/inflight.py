@@ -1,7 +1,7 @@
-"""How many forward results an agent may keep at once, and whether a backward may be split.
+"""How many activations an agent may keep in flight, and whether to split backwards.
 
-A whole grid keeps P - s, as 1F1B does (PipeDream-Flush); with I and W apart and more in flight the
-bubbles fill (ZB-H2 of "Zero Bubble Pipeline Parallelism"), as far as the devices' memory goes.
+A full grid keeps P - s, as in 1F1B (PipeDream-Flush). Separate I and W and more activations in
+flight fill the bubbles (ZB-H2 of "Zero Bubble Pipeline Parallelism"), as far as memory allows.
 """
 
 from __future__ import annotations
@@ -15,40 +15,37 @@ from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
 
-_BEYOND = 8  # forward results in flight beyond P - s, at most (measured: more gains nothing)
+_BEYOND = 8  # most activations in flight beyond P - s (measured: more gains nothing)
 _RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
-_USABLE = 0.8  # of the device's memory: the rest is for temporaries and fragmentation
-_MANY = (
-    64  # members beyond which one variant is tried: the split won in all degraded grids measured
-)
-_WORTH = 1.03  # a whole grid is split only for more than the costs can be wrong by
+_USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
+_MANY = 64  # members; beyond, one variant only (measured: the split wins in degraded grids)
+_WORTH = 1.03  # split a full grid only for a gain beyond the error of the costs
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to make a step's programs. price: factor on its length when ways are compared."""
+    """One way to schedule a step."""
 
     split: bool
     caps: dict[AgentId, int]
-    price: float = 1.0
+    price: float = 1.0  # factor on the length when variants are compared
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What agents have measured: per layer (empty: nothing); memory_bytes: of the smallest device
-    (0: not known)."""
+    """What agents have measured."""
 
-    layers: Sequence[LayerCost] = ()
-    memory_bytes: int = 0
+    layers: Sequence[LayerCost] = ()  # empty: not measured
+    memory_bytes: int = 0  # of the smallest device; 0: unknown
 
 
 def variants(
     plan: Plan, costs: Costs, profile: Profile, *, is_degraded: bool
 ) -> tuple[Variant, ...]:
-    """The ways that are worth trying, of which the shortest step wins.
+    """The variants that are worth trying; the shortest step wins.
 
-    A whole grid is split beyond P - s in flight only if it is known that the memory is there, and
-    at all only if costs are measured: of even ones it would always seem to pay.
+    A full grid is split only if costs are measured, since with even costs the split would always
+    seem to pay. It exceeds P - s in flight only if the memory is known to suffice.
     """
     tight = schedule.caps(plan.pipelines)
     is_large = len(plan.members) > _MANY
@@ -59,10 +56,10 @@ def variants(
         caps = _roomy(plan, tight, profile) if profile.memory_bytes else tight
         return (whole, Variant(True, caps, _WORTH))
     roomy = _roomy(plan, tight, profile)
-    ways = (Variant(False, roomy), Variant(True, roomy))
+    fused, split = Variant(False, roomy), Variant(True, roomy)
     if not costs.can_split:
-        return ways[:1]
-    return ways[1:] if is_large else ways
+        return (fused,)
+    return (split,) if is_large else (fused, split)
 
 
 def _roomy(plan: Plan, tight: dict[AgentId, int], profile: Profile) -> dict[AgentId, int]:
@@ -70,7 +67,7 @@ def _roomy(plan: Plan, tight: dict[AgentId, int], profile: Profile) -> dict[Agen
 
 
 def _spare(plan: Plan, agent: AgentId, cap: int, profile: Profile) -> int:
-    """Forward results that fit into the device's memory beside the agent's state and ``cap``."""
+    """Activations that fit into device memory besides the agent's state and ``cap`` others."""
     if not (profile.memory_bytes and profile.layers):
         return _BEYOND
     wanted = plan.wants.get(agent, ())

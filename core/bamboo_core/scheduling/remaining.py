@@ -1,7 +1,7 @@
-"""What is left of an interrupted step: for the work map, from the facts of the stopped agents.
+"""What remains of an interrupted step, from what the stopped agents hold; input of the work map.
 
-A leaf that somebody has begun stays there (its forward results and partial sums cannot be sent);
-every other one may go to anybody, and counts with the time that it still costs.
+A leaf stays with the agent that has begun it, since activations and partial sums cannot be sent.
+Every other leaf may go to any holder; its weight is the time that it still costs.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from bamboo_core.scheduling.workmap import Work
 
 @dataclass(frozen=True)
 class Remaining:
-    """weight: (stage, leaf) -> time that it still costs; pinned: -> who goes on with it."""
+    """What remains of the target step."""
 
-    weight: dict[Work, float]
-    pinned: dict[Work, AgentId]
+    weight: dict[Work, float]  # time that the leaf still costs
+    pinned: dict[Work, AgentId]  # the agent that has begun the leaf
 
     @property
     def is_begun(self) -> bool:
-        """Whether anything of the step exists."""
+        """Whether any result of the step exists."""
         return len(set(self.weight.values())) > 1 or bool(self.pinned)
 
 
@@ -39,7 +39,7 @@ def remaining(
     holders: Sequence[Collection[AgentId]],
     costs: Costs,
 ) -> Remaining:
-    """What is left of the target step. ``holders``: stage -> agents that may compute it."""
+    """What remains of the target step. ``holders``: stage -> agents that may compute it."""
     left = _Left(index, batch, costs)
     weight: dict[Work, float] = {}
     pinned: dict[Work, AgentId] = {}
@@ -55,7 +55,7 @@ def remaining(
 
 
 def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
-    """Time that every leaf costs in a step of which nothing has been begun."""
+    """Time that every leaf costs in a step that has not begun."""
     durations = costs.durations()
     of_stage = [
         sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.I, Op.W)) for lo, hi in cut
@@ -76,7 +76,7 @@ class _Left:
         self._folds: dict[tuple[Range, int], int] = {}
 
     def of(self, span: Range, leaf: int, agent: AgentId | None) -> float:
-        """Of one leaf of the layers ``span``, if ``agent`` goes on with it."""
+        """Of one leaf of a stage, if ``agent`` continues it."""
         if self._is_summed(span, leaf):
             return 0.0
         part = self._index.count(agent, Kind.PART, span, leaf) if agent is not None else 0
@@ -101,7 +101,7 @@ class _Left:
         return sums[span[1]] - sums[span[0]]
 
     def _is_summed(self, span: Range, leaf: int) -> bool:
-        """The leaf's sum, or the chunk with it in, is held by somebody who goes on."""
+        """Whether an agent can send the leaf's sum, or a sum that contains it."""
         index, chunk = self._index, self._batch.chunk_of(leaf)
         finished = (Item.leaf(0, span, leaf), Item.chunk(0, span, chunk, 0), Item.red(0, span, 0))
         if any(item in index.where for item in finished):
@@ -109,7 +109,7 @@ class _Left:
         return self._folded(span, chunk) > leaf - self._batch.leaves_of(chunk).start
 
     def _folded(self, span: Range, chunk: int) -> int:
-        """Leaves that are in the chunk's unfinished sum, on whoever has most."""
+        """Leaves in the most complete unfinished sum of the chunk."""
         key = (span, chunk)
         if key not in self._folds:
             counts = (self._index.count(a, Kind.FOLDED, span, chunk) for a in self._index.held)

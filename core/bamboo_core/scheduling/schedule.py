@@ -1,9 +1,9 @@
-"""The list scheduler: a task graph becomes one program per agent.
+"""The list scheduler: turns a task graph into one program per agent.
 
-Only F, B, I and W take time; every other task costs nothing and runs as soon as it can. An idle
-agent takes the first that is ready of: I or B (earliest in its pipeline, lower stage), F (earliest,
-deeper stage) while its cap of forward results in flight allows, W (earliest). The deepest stage of
-an agent has one slot of its own beyond the cap: without it, agents of two stages lock each other.
+Only F, B, I and W take time; every other task is free and runs as soon as it can. An idle agent
+takes the first ready task in this order: I or B (earliest in its pipeline, lower stage); F
+(earliest, deeper stage), within its cap of activations in flight; W (earliest). The deepest
+stage of an agent has one slot beyond the cap. Without it, agents of two stages could deadlock.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bamboo_core.scheduling.workmap import pipeline_of
 
 
 def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[AgentId, int]:
-    """In-flight cap of every seated agent: P - s + extra, with s from 0."""
+    """Cap of activations in flight of every seated agent: P - s + extra, with s from 0."""
     return {
         agent: len(pipeline) - stage + extra
         for pipeline in seats
@@ -35,12 +35,11 @@ def caps(seats: Sequence[Sequence[AgentId | None]], extra: int = 0) -> dict[Agen
 
 @dataclass(frozen=True)
 class Schedule:
-    """Programs with what the scheduler saw: ``length`` in the unit of the costs (optimizer and
-    reduction free), ``forced`` releases beyond the cap (0 unless a cap is impossible)."""
+    """Programs, and what the simulation of their step has shown."""
 
     programs: dict[AgentId, Program]
-    length: float
-    forced: int
+    length: float  # in the unit of the costs; reduction and optimizer are free
+    forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
 
 
 def build(
@@ -53,8 +52,8 @@ def build(
 ) -> Schedule:
     """Programs that run every task of the graph.
 
-    caps: forward results in flight per agent (absent: no limit); pipelines: D of the plan, by
-    which the position of a micro-batch in its pipeline is known. ValueError on a cyclic graph.
+    caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
+    determines the position of a micro-batch in its pipeline. ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
     index = _Index(indexed, _positions(batch, pipelines), costs)
@@ -69,7 +68,7 @@ _CLASS = {Op.F: _FORWARD, Op.B: _BACKWARD, Op.I: _BACKWARD, Op.W: _WEIGHT}
 
 
 def _class(instruction: Instruction) -> int:
-    """Nobody waits for the backward of the first stage, so that it may wait as W does."""
+    """No task waits for the backward of the first stage, so it has the priority of W."""
     if instruction.op is Op.B and instruction.lo == 0:
         return _WEIGHT
     return _CLASS.get(instruction.op, _EAGER)
@@ -88,16 +87,17 @@ def _positions(batch: BatchShape, pipelines: int) -> list[int]:
 
 
 class _Index:
-    """What the simulation asks about tasks; lists are by task number.
+    """What the simulation needs to know about tasks; lists by task number.
 
-    frees: whether a forward result goes with it; holds: whether it is a forward that makes one;
-    held: tasks that free what is there already; key: priority within its class, smaller first, the
-    task's number being its last digits; deep: of the deepest stage whose forwards its agent runs.
+    key: priority within the task's class, smaller first; its last digits are the task's number.
+    deep: whether the task is of the deepest stage whose forwards its agent runs.
+    holds: whether the task is a forward whose activation is kept. frees: whether it frees one.
+    held: tasks that free an activation that exists already.
     """
 
     def __init__(self, graph: IndexedGraph, positions: list[int], costs: Costs) -> None:
         self.tasks, self.size = graph.tasks, len(graph.tasks)
-        self.names, self.latency = graph.graph.agents, costs.latency
+        self.names, self.latency = graph.agents, costs.latency
         self.after, self.far = graph.after, graph.far
         self.opening = [i for readers in graph.openers.values() for i in readers]
         self.waits = graph.waits
@@ -153,7 +153,7 @@ class _Index:
 
 
 class _Simulation:
-    """Runs the tasks in simulated time; ``order`` = tasks per agent as they began."""
+    """Runs the tasks in simulated time. ``order``: tasks per agent as they began."""
 
     def __init__(self, index: _Index, caps: Mapping[AgentId, int]) -> None:
         self.index = index
@@ -178,7 +178,7 @@ class _Simulation:
         self.touched: list[int] = []
 
     def run(self) -> None:
-        """Until every task has run. ValueError if some never can."""
+        """Run until every task has run. ValueError if some can never run."""
         for i, waits in enumerate(self.waits):
             if waits == 0:
                 self._ready(i)
@@ -195,7 +195,7 @@ class _Simulation:
                 return
 
     def _next_moment(self) -> None:
-        """Everything that ends or arrives at the next moment at which something does."""
+        """Process all ends and arrivals at the next moment that has any."""
         events, size = self.events, self.index.size
         self.now = events[0][0]
         while events and events[0][0] <= self.now:
@@ -236,7 +236,7 @@ class _Simulation:
                 self._release(index.far[i])
 
     def _release(self, tasks: list[int]) -> None:
-        """One thing less that these wait for."""
+        """One dependency of these tasks is met."""
         waits = self.waits
         for j in tasks:
             waits[j] -= 1
@@ -244,7 +244,7 @@ class _Simulation:
                 self._ready(j)
 
     def _settle(self) -> None:
-        """Run all costless tasks of idle agents, and those that they make ready."""
+        """Run all free tasks of idle agents, and the free tasks that become ready thereby."""
         for agent in self.touched:  # grows meanwhile
             queue = self.eager[agent]
             if queue and not self.busy[agent]:
@@ -262,7 +262,7 @@ class _Simulation:
         self.touched = []
 
     def _choose(self, agent: int) -> int:
-        """Number of the task that the idle agent begins; -1: none."""
+        """Number of the task that the idle agent begins next; -1 for none."""
         heap = self.backward[agent]
         if not heap:
             forward, reserved = self.forward[agent], self.reserved[agent]
@@ -287,7 +287,7 @@ class _Simulation:
         heappush(self.events, (end, i))
 
     def _force(self) -> bool:
-        """Nobody may go on: release the first waiting F of all beyond its cap. False at the end."""
+        """No agent can go on: release the first waiting F beyond its cap. False at the end."""
         heaps = [h for h in (*self.forward, *self.reserved) if h]
         if heaps:
             i = heappop(min(heaps)) % self.index.size

@@ -1,7 +1,7 @@
-"""The work map: who computes which leaf of which stage.
+"""The work map: which agent computes which leaf of which stage.
 
-Survivors keep their own leaves, except what Diffuse takes from the busiest; orphans go where the
-policy says. Deterministic: equal arguments give equal maps.
+Survivors keep their own leaves, except that Diffuse relieves the busiest. Leaves of empty seats
+(orphans) go where the policy says. Deterministic: equal arguments give equal maps.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ WorkMap = dict[Work, AgentId]
 """Every (stage, leaf) of a step -> the agent that computes it."""
 
 Seats = Sequence[Sequence[AgentId | None]]
-"""seats[pipeline][stage]; None: nobody sits there."""
+"""seats[pipeline][stage]; None: an empty seat."""
 
-_OFFSET = 0.5  # slots by which each stage begins later than the one before, halved (measured)
+_OFFSET = 0.5  # half the slots by which a stage begins after the previous one (measured)
 _TASKS = 3  # F, I and W of a micro-batch
 _EPSILON = 1e-9
 
 
 def pipeline_of(leaf: int, *, leaves: int, pipelines: int) -> int:
-    """The pipeline to which a leaf belongs; pipelines may get unequal numbers of leaves."""
+    """The pipeline of a leaf; pipelines may have unequal numbers of leaves."""
     return leaf * pipelines // leaves
 
 
@@ -43,13 +43,13 @@ def assign(
     pinned: Mapping[Work, AgentId] | None = None,
     base: Mapping[AgentId, float] | None = None,
 ) -> WorkMap:
-    """Who computes what.
+    """Assign every leaf of every stage to an agent.
 
-    seats: the grid of the cut whose step is computed; holders: stage -> the live agents that may
-    run it; weight: time that a leaf still costs (default 1; 0: nothing is missing, it stays where
-    it is); pinned: leaves that do not move (results of them survive there); base: other load of
-    the agents in the same unit (default: the start-up offset of the later stages).
-    ValueError if a stage has no holder: such a loss is fatal and no plan exists.
+    seats: the grid; holders: stage -> the live agents that may run it; weight: time that a leaf
+    still costs (default 1; 0: it is finished and does not move); pinned: leaves that do not move,
+    since results of them survive on that agent; base: other load of the agents in the same unit
+    (default: the start-up offset of the later stages).
+    ValueError if a stage has no holder: the loss is fatal.
     """
     for stage, able in enumerate(holders):
         if not able:
@@ -66,7 +66,7 @@ def assign(
 
 
 class _Assignment:
-    """The map while it is made: ``map``, and the load of every agent."""
+    """The map under construction, and the load of every agent."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class _Assignment:
         self.load[agent] += self.weight.get(work, 1.0)
 
     def place_own(self) -> list[Work]:
-        """Give every leaf to its own seat or to where it is pinned; the rest is returned."""
+        """Give every leaf to its own seat or to the agent that it is pinned to; return the rest."""
         orphans: list[Work] = []
         for stage, able in enumerate(self.holders):
             for leaf in range(self.batch.leaves):
@@ -115,7 +115,7 @@ class _Assignment:
         return orphans
 
     def new_owner(self, work: Work, policy: RecoveryPolicy) -> AgentId:
-        """Who gets an orphan: the policy's candidates, any holder where it has none."""
+        """The agent that gets an orphan: a candidate of the policy, or else any holder."""
         stage, leaf = work
         able, d = self.holders[stage], self.pipeline(leaf)
         candidates: list[AgentId] = []
@@ -127,16 +127,16 @@ class _Assignment:
         return min(candidates or able, key=lambda a: self._rank(a, stage, d))
 
     def _rank(self, agent: AgentId, stage: int, d: int) -> tuple[float, int, bool, AgentId]:
-        """Least loaded; then of the same or the nearest pipeline; then at home in the stage."""
+        """Sort key: least load, then the nearest pipeline, then a seat in the stage."""
         home = self.home.get(agent, Coordinate(len(self.seats), -1))
         return self.load[agent], abs(home.pipeline - d), home.stage != stage, agent
 
 
 class _Rebalancing:
-    """Relieves the busiest agents along shortest chains of leaf moves.
+    """Relieves the busiest agents by shortest chains of moves of leaves.
 
-    Agents that hold the same stages are a class, of which only the least loaded is looked at, so a
-    move costs O(stages), not O(agents).
+    Agents that hold the same stages form a class. Only the least loaded of a class is considered,
+    so a move costs O(stages), not O(agents).
     """
 
     def __init__(self, task: _Assignment) -> None:
@@ -163,7 +163,7 @@ class _Rebalancing:
             heapify(heap)
 
     def run(self) -> None:
-        """Until nobody that is busiest can be relieved; one who cannot is set aside."""
+        """Relieve the busiest agent until none can be relieved; drop those that cannot."""
         while self.tops:
             load, top = heappop(self.tops)
             if -load == self.load[top]:
@@ -172,7 +172,7 @@ class _Rebalancing:
                     self._move(top, hops)
 
     def _least(self, kind: int, but: AgentId) -> AgentId | None:
-        """The least loaded agent of a class except ``but``; stale entries are dropped."""
+        """The least loaded agent of a class except ``but``; drops stale entries."""
         heap, kept = self.classes[kind], None
         while heap and (self.load[heap[0][1]] != heap[0][0] or heap[0][1] == but):
             entry = heappop(heap)
@@ -184,14 +184,14 @@ class _Rebalancing:
         return found
 
     def _pick(self, giver: AgentId, stage: int, taker: AgentId) -> Work:
-        """The leaf to hand over: of the taker's pipeline if there is one, the latest."""
+        """The leaf to move: the latest, preferably of the taker's pipeline."""
         home = self.task.home.get(taker)
         d = home.pipeline if home else -1
         leaves = self.own[giver][stage]
         return stage, max(leaves, key=lambda x: (self.task.pipeline(x) == d, x))
 
     def _chain(self, top: AgentId) -> list[tuple[AgentId, AgentId, Work]]:
-        """Shortest chain (giver, taker, work) whose last taker stays below the top."""
+        """Shortest chain of (giver, taker, work) whose last taker stays below the top."""
         limit = self.load[top] - _EPSILON
         before: dict[AgentId, tuple[AgentId, Work]] = {}
         seen: set[int] = set()
@@ -239,7 +239,7 @@ class _Rebalancing:
         return new
 
     def _gains(self, top: AgentId, hops: list[tuple[AgentId, AgentId, Work]]) -> bool:
-        """Whether nobody is raised to the top (leaves may have unequal weights)."""
+        """Whether the top falls and no other agent rises to it (leaves may differ in weight)."""
         limit = self.load[top] - _EPSILON
         new = self._after(hops)
         raised = any(x > self.load[a] + _EPSILON and x >= limit for a, x in new.items())
@@ -258,7 +258,7 @@ class _Rebalancing:
 
 
 def _spread(task: _Assignment) -> WorkMap:
-    """Keep how many leaves of (stage, pipeline) each agent runs, but make them even in time."""
+    """Spread each agent's leaves of a (stage, pipeline) evenly over time; keep their number."""
     out: WorkMap = {}
     groups: dict[tuple[int, int], list[int]] = {}
     for work in sorted(task.map):
@@ -274,7 +274,7 @@ def _spread(task: _Assignment) -> WorkMap:
 
 
 def _interleave(task: _Assignment, stage: int, agents: list[AgentId]) -> Iterator[AgentId]:
-    """The same agents as often as before, each as evenly as possible (largest remainder)."""
+    """The same agents as often as before, each spread evenly (largest remainder)."""
     counts = {a: agents.count(a) for a in sorted(set(agents))}
     if len(counts) == 1:
         yield from agents

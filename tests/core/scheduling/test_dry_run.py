@@ -50,7 +50,7 @@ def test_latency_is_waited_for():
 def test_a_message_that_nobody_sends_is_a_deadlock():
     report = run("F[0:1] m0", "RECV (out[1]) <a; F[1:2] m0")
     assert report.deadlock == {B: Blocked(0, parse("RECV (out[1]) <a")[0], out(0))}
-    assert str(report) == "b stands at #0 RECV (out[1]) <a lacks out[1]"
+    assert str(report) == "b is stuck at #0 RECV (out[1]) <a lacks out[1]"
 
 
 def test_two_that_wait_for_each_other_are_both_named():
@@ -67,7 +67,7 @@ def test_an_input_that_is_used_without_being_received_is_found():
 def test_what_is_sent_and_never_taken_is_named():
     report = run("F[0:1] m0; SEND (out[1]) >b; SEND (out[1]) >c", "F[0:1] m0")
     assert report.unmatched == (Message(out(0), A, B), Message(out(0), A, AgentId("c")))
-    assert "a sends out[1] to b, who never takes it" in str(report)
+    assert "a sends out[1] to b, which never receives it" in str(report)
 
 
 def test_messages_of_a_pair_must_come_in_order():
@@ -77,7 +77,7 @@ def test_messages_of_a_pair_must_come_in_order():
     )
     assert not report.deadlock
     assert report.disorder == (Message(out(1), A, B),)
-    assert "b takes out[1] m1 of a out of turn" in str(report)
+    assert "b receives out[1] m1 from a out of order" in str(report)
 
 
 def test_a_copy_after_the_update_lacks_the_old_version():

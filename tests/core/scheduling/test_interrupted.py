@@ -45,7 +45,7 @@ def stop(shape, until):
 
 
 def left_of(shape, holdings):
-    facts = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
+    index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
     return facts, remaining(
         facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )

@@ -160,5 +160,5 @@ def test_a_task_is_found_by_name_as_well():
 
 def test_waiting_for_what_is_no_task_is_refused():
     graph = TaskGraph((A,), {task(A, Op.B, 0, 0): (task(A, Op.F, 0, 0),)})
-    with pytest.raises(ValueError, match=r"a shall wait for F\[0:1\] m0, no task"):
+    with pytest.raises(ValueError, match=r"a waits for F\[0:1\] m0, which is not a task"):
         build(graph)
