@@ -56,7 +56,7 @@ def test_a_stuck_agent_is_marked_in_grid_and_listing():
     blocked = report.deadlock[agent]
     line = next(x for x in drawn.splitlines() if x.startswith(agent))
     assert line.endswith(f"! {blocked.instruction}")
-    assert f"{agent} stands at #{blocked.at}" in drawn
+    assert f"{agent} is stuck at #{blocked.at}" in drawn
     marked = [x for x in listing(programs, report).splitlines() if "<==" in x]
     assert f"{blocked.instruction}   <== lacks {blocked.item}" in marked
 

@@ -166,7 +166,7 @@ def test_resume_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
     fault = next(results)
     assert isinstance(fault, requests.PlannerFault)
-    assert "who never takes it" in fault.message
+    assert "which never receives it" in fault.message
 
 
 def test_another_number_of_stages_is_another_cut_from_the_next_step_on() -> None:
@@ -312,7 +312,7 @@ def test_programs_that_cannot_run_never_leave(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
     result = first(request)
     assert isinstance(result, requests.PlannerFault)
-    assert "who never takes it" in result.message
+    assert "which never receives it" in result.message
 
 
 # ---------------------------------------------------------------- wanted layers
