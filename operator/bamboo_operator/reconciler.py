@@ -11,15 +11,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.durable import eligible
 from bamboo_core.controller import lifecycle
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
-from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
+from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory
+from bamboo_core.job.training import ended
 from bamboo_operator import api, facts, manifests, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
@@ -115,7 +114,11 @@ class Reconciler:
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             actor.observe(spec, view)
-        training = actor.view() if actor is not None else _after(body)
+        training = (
+            actor.view()
+            if actor is not None
+            else ended(facts.read(body), statuses.read_progress(body))
+        )
         now = self._ports.clock()
         decided = step(spec, view, training, known.memory, job=job, now=now)
         known.memory = decided.memory
@@ -142,8 +145,8 @@ class Reconciler:
         await self._ports.jobs.forget([job.uid])
         if memory.terminal is not None:
             return None
-        told = statuses.read_progress(body)
-        return self._ports.jobs.lead(job, spec, facts.read(body), told)
+        reported = statuses.read_progress(body)
+        return self._ports.jobs.lead(job, spec, facts.read(body), reported)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
         """Of jobs of that name only the one that exists counts."""
@@ -271,24 +274,6 @@ def _changes(spec: JobSpec, body: Object) -> list[Problem]:
         " or create a new BambooJob"
     )
     return [Problem("spec", text)]
-
-
-def _after(body: Object) -> TrainingView:
-    """What is known of a job that has ended, from its facts."""
-    durable, told = facts.read(body), statuses.read_progress(body)
-    checkpoint = next(reversed(eligible(durable)), None)
-    return TrainingView(
-        epoch=durable.plan.epoch,
-        attempt=durable.attempt,
-        losses=told.losses,
-        progress=told.progress,
-        checkpoint_step=checkpoint.step if checkpoint is not None else -1,
-        checkpoint_path=checkpoint.path if checkpoint is not None else "",
-        checkpoint_error=told.checkpoint_error,
-        outcome=durable.outcome if durable.outcome is not Outcome.SUSPENDED else None,
-        reason=durable.reason,
-        message=durable.message,
-    )
 
 
 def _with_rejection(status: JobStatus, message: str, now: float) -> JobStatus:

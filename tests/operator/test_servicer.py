@@ -4,37 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 import pytest_asyncio
-from tests.core.controller.builders import JOB, manifest, nodes, pod
+from tests.core.controller.builders import JOB, manifest
 
-from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import DesiredState, Lost, Record
-from bamboo_core.controller.view import ClusterView, JobView, Losses, PodPhase
-from bamboo_core.job import training
-from bamboo_core.model.ids import AgentId
+from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.job import leadership
+from bamboo_core.job.training import LastReported
 from bamboo_core.planning.requests import PlanRequest
 from bamboo_core.protocol.messages import (
     CommitRecord,
     Directive,
     Heartbeat,
-    Hello,
-    Notice,
     Progress,
     Reconnect,
     Release,
     Stop,
     Welcome,
 )
-from bamboo_operator import api, facts, jobs
+from bamboo_operator import api, facts
 from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
@@ -55,7 +51,7 @@ async def office() -> AsyncIterator[Office]:
 def lead(office: Office) -> JobActor:
     spec = from_manifest(manifest())
     assert isinstance(spec, JobSpec)
-    return office.jobs.lead(JOB, spec, Durable(), training.LastReported())
+    return office.jobs.lead(JOB, spec, Durable(), LastReported())
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -313,8 +309,8 @@ async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
     def broken(event: object, now: float) -> None:
         raise KeyError("defect")
 
-    monkeypatch.setattr(jobs, "_FIRST_PAUSE_S", 0.2)
-    monkeypatch.setattr(actor._arbiter, "handle", broken)
+    monkeypatch.setattr(leadership, "FIRST_PAUSE_S", 0.2)
+    monkeypatch.setattr(actor._leadership.arbiter, "handle", broken)
     actor.tick()
     code, _ = await refused(agent)
     assert code is grpc.StatusCode.OK
@@ -378,82 +374,3 @@ async def test_a_leader_of_a_higher_term_is_not_overwritten(office: Office) -> N
     await until(lambda: not actor._is_persisting)
     actor.tell(DesiredState(pipelines=1))
     assert not actor._is_persisting
-
-
-async def test_a_suspended_job_may_come_back_with_another_grid(office: Office) -> None:
-    """Its arbiter starts anew from the same facts, and what was told of it stays."""
-    spec = from_manifest(manifest(suspend=True))
-    assert isinstance(spec, JobSpec)
-    told = training.LastReported(progress=TrainingProgress(6, loss=1.5, validation_loss=2.5))
-    actor = office.jobs.lead(JOB, spec, Durable(committed=6), told)
-    actor.observe(spec, ClusterView())
-    await until(lambda: actor.view().outcome is Outcome.SUSPENDED)
-    grid = from_manifest(manifest(pipelines={"count": 2, "stages": 3}))
-    assert isinstance(grid, JobSpec)
-    actor.observe(grid, ClusterView())
-    view = actor.view()
-    assert (view.outcome, view.progress) == (None, told.progress)
-
-
-async def test_pods_and_nodes_that_are_gone_are_told_once(office: Office) -> None:
-    actor = lead(office)
-    spec = from_manifest(manifest())
-    assert isinstance(spec, JobSpec)
-    ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=137)
-    homeless = pod(0, 1, zone="z")
-    view = ClusterView(nodes(a=1), (ended, homeless))
-    told: list[Lost] = []
-    handle = actor.tell
-    actor.tell = lambda event: told.append(event) if isinstance(event, Lost) else handle(event)  # type: ignore[method-assign]
-    actor.observe(spec, view)
-    actor.observe(spec, view)
-    assert [(loss.agent, loss.confirmed) for loss in told] == [
-        (ended.agent, True),
-        (homeless.agent, True),
-    ]
-    assert told[0].evidence == "its pod has ended with exit code 137"
-    assert told[1].evidence == "its node node-z is gone"
-
-
-async def test_agents_on_nodes_that_are_about_to_go_are_drained(office: Office) -> None:
-    actor = lead(office)
-    spec = from_manifest(manifest())
-    assert isinstance(spec, JobSpec)
-    (node,) = nodes(a=1)
-    leaving = pod(0, 0)
-    actor.observe(spec, ClusterView((replace(node, departing=True),), (leaving,)))
-    assert actor._goal == DesiredState(
-        1, drained=frozenset({leaving.agent}), expected=frozenset({leaving.agent})
-    )
-
-
-async def test_losses_are_counted_by_agent_not_by_words(office: Office) -> None:
-    actor = lead(office)
-    first, second = (AgentId(name) for name in NAMES)
-
-    def told(reason: EventReason, agent: AgentId) -> Losses:
-        facts = {EventFact.AGENTS: agent}
-        actor._perform(Record(Severity.WARNING, reason, f"{second}: whatever", facts))
-        return actor.losses
-
-    assert told(EventReason.AGENT_LOST, first) == Losses(1, 0)
-    assert told(EventReason.WORKER_FAILED, first) == Losses(1, 0)
-    assert told(EventReason.AGENT_LEFT, second) == Losses(1, 0)  # the plan has no use for it
-
-
-async def test_who_goes_with_notice_is_counted_when_it_goes(office: Office) -> None:
-    """Its notice is repeated to every operator, its end is not."""
-    actor = lead(office)
-    first, second = (AgentId(name) for name in NAMES)
-    session = actor.connect(Hello(first, JOB.uid, "node", "a", "machine", "x:1", "x:2"))
-    told: list[JobView] = []
-    actor._ports = replace(actor._ports, wake=told.append)
-    actor.receive(session, Notice(120.0, "spot"))
-    assert told == [actor.job]
-    assert actor.view().departing == {first}
-    assert actor.losses == Losses()
-    actor._goal = DesiredState(1, drained=frozenset({second}))
-    for agent, reason in ((first, EventReason.AGENT_LEFT), (second, EventReason.AGENT_LOST)):
-        for _ in range(2):
-            actor._perform(Record(Severity.NORMAL, reason, "", {EventFact.AGENTS: agent}))
-    assert actor.losses == Losses(2, 2)

@@ -1,18 +1,48 @@
-"""Whether checkpoints can be written, by what the agents say; told to users once for each cause."""
+"""Whether checkpoints can be written, by the agents' reports. Each cause is one event for users."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NamedTuple
+
+from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Received, Record
+from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Ready, Sealed
 
 
+class Screened(NamedTuple):
+    """A message as the arbiter gets it."""
+
+    event: Received
+    is_known: bool = False  # users know the cause of this failed write; no further event
+    record: Record | None = None  # for users, from here
+
+
 class Storage:
-    """trouble: why no checkpoint can be written, with the agent; empty: nothing is known of any."""
+    """The reports of one job's agents."""
 
     def __init__(self, trouble: str = "") -> None:
-        self.trouble = trouble
+        self.trouble = trouble  # why no checkpoint can be written, with the agent; "": unknown
+
+    def screen(self, event: Received, durable: Durable) -> Screened:
+        """After the start, agents that cannot write are admitted: the state lives in agents."""
+        agent, message = event.agent, event.message
+        if isinstance(message, Ready) and agent in durable.members:
+            message = replace(message, storage_error="")  # found at its start, so outdated
+        is_news = self.hear(message)
+        record = None
+        if isinstance(message, Ready) and durable.plan != Fence():
+            if is_news:
+                text = f"checkpoints cannot be written: {message.storage_error}"
+                record = Record(Severity.WARNING, EventReason.CHECKPOINT_BAD, text)
+            message = replace(message, storage_error="")
+        is_failed_write = isinstance(message, BadCheckpoint) and message.cause != ""
+        return Screened(Received(agent, message), is_failed_write and not is_news, record)
 
     def hear(self, message: AgentMessage) -> bool:
-        """Take note of an agent's message; whether a user should hear of the trouble now."""
+        """True: the message reports a trouble that users do not know yet."""
         before = self.trouble
         match message:
             case Ready(storage_error=error) if error:

@@ -1,0 +1,51 @@
+"""What the cluster means for the arbiter: the desired state, and agents that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from bamboo_core.api.spec import JobSpec, PipelinesSpec, RunPolicy
+from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.controller.view import ClusterView
+from bamboo_core.model.ids import AgentId
+
+
+def desired_state(
+    spec: JobSpec, view: ClusterView, dismissed: AbstractSet[AgentId]
+) -> DesiredState:
+    """dismissed: agents that the arbiter has no use for; it does not wait for their pods."""
+    departing = {node.name for node in view.nodes if node.departing}
+    alive = [pod for pod in view.pods if pod.is_alive]
+    return DesiredState(
+        pipelines=spec.pipelines.count,
+        suspended=spec.suspend,
+        drained=frozenset(pod.agent for pod in alive if pod.node in departing),
+        expected=frozenset(pod.agent for pod in alive) - dismissed,
+        least=spec.pipelines.min,
+    )
+
+
+def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
+    """Agents whose pod has ended or whose node is gone, with the evidence."""
+    nodes = {node.name for node in view.nodes}
+    for pod in view.pods:
+        if pod.has_ended:
+            yield pod.agent, f"its pod has ended with exit code {pod.exit_code}"
+        elif pod.node and pod.node not in nodes:
+            yield pod.agent, f"its node {pod.node} is gone"
+
+
+def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
+    """False: the arbiter must start again, since its part of the spec differs.
+
+    The number of pipelines and ``suspend`` reach it by the desired state, and limits do not concern
+    it.
+    """
+
+    def core(spec: JobSpec) -> JobSpec:
+        grid = PipelinesSpec(count=1, stages=spec.pipelines.stages, min=1, max=1)
+        return replace(spec, suspend=False, run_policy=RunPolicy(), pipelines=grid)
+
+    return core(one) == core(other)

@@ -1,0 +1,278 @@
+"""One job that this operator leads: its arbiter, and what is remembered beside it. Pure.
+
+A defect of the arbiter restarts it with a higher term after a pause. Events that arrive during the
+pause, or while leadership is uncertain, are held and handled in order afterwards.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, replace
+
+from bamboo_core.api import spec as specs
+from bamboo_core.api.events import EventReason
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import (
+    ArbiterJob,
+    ComputePlan,
+    DesiredState,
+    Dismiss,
+    Effect,
+    Event,
+    Lost,
+    Over,
+    Persist,
+    Received,
+    Record,
+    Tick,
+    Timing,
+)
+from bamboo_core.controller.view import ClusterView, JobView, Losses, TrainingView
+from bamboo_core.job import cluster, training
+from bamboo_core.job.storage import Storage
+from bamboo_core.job.training import LastReported
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Heartbeat, Notice
+
+FIRST_PAUSE_S = 2.0
+LONGEST_PAUSE_S = 60.0
+
+MOST_HELD = 10_000
+"""Events. An agent sends nothing after its Hello until it gets a Welcome, so only clients that
+reconnect all the time reach this."""
+
+_TICKS_A_LOOK = 4
+
+
+@dataclass(frozen=True)
+class Observed:
+    """The cluster as a reconcile sees it."""
+
+    spec: JobSpec
+    cluster: ClusterView
+    has_sessions: bool  # some agent is connected
+
+
+@dataclass(frozen=True)
+class Wake:
+    """Reconcile the job."""
+
+    is_urgent: bool = True  # False: in a while, since only progress has changed
+
+
+@dataclass(frozen=True)
+class Restarted:
+    """A new arbiter has begun. Close all sessions and drop facts that are not written yet."""
+
+    cause: Exception | str
+
+
+Input = Event | Observed
+Action = Effect | Wake | Restarted
+
+
+class Leadership:
+    """State machine around the arbiter of one job."""
+
+    def __init__(
+        self,
+        job: JobView,
+        spec: JobSpec,
+        durable: Durable,
+        *,
+        term: int,
+        timing: Timing,
+        reported: LastReported = LastReported(),  # noqa: B008 - frozen
+    ) -> None:
+        self.term = max(term, durable.term + 1)
+        self._job, self._spec, self._timing = job, spec, timing
+        self._reported = reported
+        self._storage = Storage(reported.checkpoint_error)
+        self._dismissed: set[AgentId] = set()
+        self._reported_lost: set[AgentId] = set()
+        self._departing: set[AgentId] = set()
+        self._counted: set[AgentId] = set()
+        self._desired: DesiredState | None = None
+        self._urgent_part: object = None
+        self._committed = -1
+        self._ticks = 0
+        self._faults = 0
+        self._restart_at = 0.0
+        self._held: deque[tuple[Event, bool]] = deque()
+        self._out: list[Action] = []
+        self._facts = durable  # after the last event that was handled completely
+        self.arbiter = self._make(durable)
+
+    def _make(self, durable: Durable) -> Arbiter:
+        job = ArbiterJob(
+            name=f"{self._job.namespace}/{self._job.name}",
+            uid=self._job.uid,
+            spec=self._spec,
+            spec_json=specs.to_json(self._spec),
+            timing=self._timing,
+        )
+        return Arbiter(job, durable, self.term)
+
+    # ------------------------------------------------------------ outside
+
+    def handle(self, event: Input, now: float, *, is_leading: bool) -> list[Action]:
+        """What to do, in order. is_leading: it is certain that no other operator leads."""
+        is_listening = is_leading and now >= self._restart_at
+        match event:
+            case Observed():
+                self._observe(event)
+            case Received():
+                self._receive(event, is_listening=is_listening)
+            case _:
+                self._ticks += isinstance(event, Tick)
+                self._put(event, is_listening=is_listening)
+        while self._held and is_leading and now >= self._restart_at:
+            self._handle(*self._held.popleft(), now=now)
+        return self._take()
+
+    def fail(self, error: Exception, now: float) -> list[Action]:
+        """What to do after a defect of the shell: pause, then begin again."""
+        self._fail(error, now)
+        return self._take()
+
+    def _fail(self, error: Exception, now: float) -> None:
+        self._faults += 1
+        pause_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(self._faults - 1, 10))
+        self._restart_at = now + pause_s
+        self._restart(error)
+
+    def view(self) -> TrainingView:
+        """What the controller and users need to know."""
+        return training.view(
+            self.arbiter.status(),
+            self.arbiter.durable,
+            dismissed=self._dismissed,
+            departing=self._departing,
+            reported=replace(self._reported, checkpoint_error=self._storage.trouble),
+        )
+
+    # ------------------------------------------------------------ events
+
+    def _observe(self, seen: Observed) -> None:
+        """Only a suspended job may change its spec; then its arbiter begins again."""
+        is_same = cluster.same_for_arbiter(seen.spec, self._spec)
+        if not is_same and not seen.has_sessions:
+            self._spec = seen.spec
+            self._restart("the spec has changed")
+        for agent, why in cluster.certain_losses(seen.cluster):
+            if agent not in self._reported_lost:
+                self._reported_lost.add(agent)
+                self._put(Lost(agent, confirmed=True, evidence=why))
+        present = {pod.agent for pod in seen.cluster.pods}
+        self._reported_lost &= present
+        self._dismissed &= present
+        desired = cluster.desired_state(seen.spec, seen.cluster, self._dismissed)
+        if desired != self._desired:
+            self._desired = desired
+            self._put(desired)
+
+    def _receive(self, event: Received, *, is_listening: bool) -> None:
+        if isinstance(event.message, Notice):
+            self._departing.add(event.agent)
+            self._out.append(Wake())  # for a replacement pod
+        before = self._storage.trouble
+        event, is_known, record = self._storage.screen(event, self.arbiter.durable)
+        if record is not None:
+            self._out.append(record)
+        self._put(event, is_listening=is_listening, is_known=is_known)
+        if self._storage.trouble != before:
+            self._out.append(Wake())
+
+    def _put(self, event: Event, *, is_listening: bool = False, is_known: bool = False) -> None:
+        if is_listening or not _is_routine(event):
+            self._held.append((event, is_known))
+        if len(self._held) > MOST_HELD:
+            self._restart("too many events were held")
+
+    def _handle(self, event: Event, is_known: bool, *, now: float) -> None:
+        is_due = isinstance(event, Tick) and self._ticks % _TICKS_A_LOOK == 0
+        try:
+            effects = self.arbiter.handle(event, now)
+            self._facts = self.arbiter.durable
+            for effect in effects:
+                self._apply(effect, is_known=is_known)
+            if effects or is_due or not _is_routine(event):
+                self._notice_change()
+        except Exception as error:
+            # A defect costs this job a pause and does not affect the others.
+            self._fail(error, now)
+
+    def _restart(self, cause: Exception | str) -> None:
+        """A new arbiter, as a new leader would make it; agents come back to it.
+
+        It begins from the facts after the last event that was handled completely; a failed event
+        had no effect outside. The reconcile that is woken repeats what only the cluster shows, and
+        the agents' next sessions repeat what agents report once. Dismissed pods, reports to users
+        and keys remain known.
+        """
+        self.term += 1
+        self._desired = None
+        self._reported_lost.clear()
+        self._held.clear()
+        self.arbiter = self._make(self._facts)
+        kept = [a for a in self._out if not isinstance(a, ComputePlan | Persist)]  # of no use now
+        self._out = [*kept, Restarted(cause), Wake()]
+
+    # ------------------------------------------------------------ effects
+
+    def _take(self) -> list[Action]:
+        out, self._out = self._out, []
+        return out
+
+    def _apply(self, effect: Effect, *, is_known: bool) -> None:
+        match effect:
+            case Dismiss(agent, _):
+                self._dismissed.add(agent)
+            case Record(reason=reason):
+                self._count(effect)
+                if is_known and reason is EventReason.CHECKPOINT_BAD:
+                    return
+            case Over():
+                self._out.append(Wake())
+                return
+            case _:
+                pass
+        self._out.append(effect)
+
+    def _count(self, record: Record) -> None:
+        """Count a member that went away against the job's wish, once, when it is gone. Notices
+        do not count: they are repeated to every operator."""
+        agent = next(iter(record.agents), None)
+        drained = self._desired.drained if self._desired is not None else frozenset()
+        is_noticed = agent in self._departing or agent in drained
+        is_loss = record.reason is EventReason.AGENT_LOST or (
+            record.reason is EventReason.AGENT_LEFT and is_noticed
+        )
+        if not is_loss or agent is None or agent in self._counted:
+            return
+        self._counted.add(agent)
+        known = self._reported.losses
+        losses = Losses(known.total + 1, known.noticed + is_noticed)
+        self._reported = replace(self._reported, losses=losses)
+
+    def _notice_change(self) -> None:
+        status = self.arbiter.status()
+        known = self._reported
+        progress = training.follow(known.progress, status.progress, self.arbiter.durable)
+        self._reported = replace(known, progress=progress)
+        urgent_part = training.urgent_part(status)
+        if urgent_part != self._urgent_part:
+            self._urgent_part = urgent_part
+            self._out.append(Wake())
+        elif status.progress.committed != self._committed:
+            self._committed = status.progress.committed
+            self._out.append(Wake(is_urgent=False))
+
+
+def _is_routine(event: Event) -> bool:
+    """True for events that come many times a second and mostly change nothing for users."""
+    if isinstance(event, Received):
+        return isinstance(event.message, Heartbeat)
+    return isinstance(event, Tick)

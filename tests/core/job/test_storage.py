@@ -1,0 +1,112 @@
+"""A folder that takes no checkpoints: reported at once, once, and no longer than it lasts."""
+
+from __future__ import annotations
+
+from tests.core.controller.builders import spec
+
+from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import CheckpointSpec
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.job.storage import Storage
+from bamboo_core.job.training import LastReported
+from bamboo_core.model.ids import Fence
+from bamboo_core.protocol.messages import BadCheckpoint, Heartbeat, Manifest, Sealed
+
+from .led import MEMBERS, Led, ready
+
+NAME = MEMBERS[0]
+FULL = f"agent {NAME}: writing below /c/uid failed: No space left on device"
+SEALED = Sealed(Manifest(0, 8, "/c/8", ""))
+
+
+def failed(step: int, cause: str = FULL) -> BadCheckpoint:
+    return BadCheckpoint(0, step, f"the checkpoint of step {step} is not complete", cause)
+
+
+def test_a_cause_is_news_once_until_a_checkpoint_is_complete() -> None:
+    storage = Storage()
+    assert [storage.hear(failed(step)) for step in (2, 4, 6)] == [True, False, False]
+    assert storage.hear(failed(8, "agent b: Permission denied"))
+    assert not storage.hear(SEALED)
+    assert storage.trouble == ""
+    assert storage.hear(failed(10))
+
+
+def test_what_says_nothing_about_writing_changes_nothing() -> None:
+    storage = Storage(FULL)
+    assert not storage.hear(BadCheckpoint(0, 4, "torn"))
+    assert not storage.hear(Heartbeat(1, 1, 1))
+    assert not storage.hear(ready())
+    assert storage.trouble == FULL
+
+
+def lead(durable: Durable, reported: LastReported = LastReported()) -> Led:  # noqa: B008 - frozen
+    led = Led(durable, job_spec=spec(checkpoint=CheckpointSpec("file:///c", 2)), reported=reported)
+    led.tell(DesiredState(pipelines=1))
+    led.connect(NAME)
+    return led
+
+
+def complaints(led: Led) -> list[str]:
+    return [record.message for record in led.records(EventReason.CHECKPOINT_BAD)]
+
+
+def test_a_job_that_could_never_save_ends_before_its_first_step() -> None:
+    led = lead(Durable())
+    led.receive(NAME, ready(FULL))
+    view = led.leadership.view()
+    assert (view.outcome, view.reason) == (Outcome.FAILED, Reason.CHECKPOINT_FAILED)
+    assert view.message.startswith(f"spec.checkpoint.uri file:///c cannot be written: {FULL}: ")
+    assert "spec.worker.podTemplate" in view.message
+
+
+def test_a_job_that_has_begun_takes_agents_that_cannot_save() -> None:
+    led = lead(Durable(plan=Fence(0, 1, 4)))
+    led.receive(NAME, ready(FULL))
+    led.receive(NAME, ready(FULL))
+    view = led.leadership.view()
+    assert (view.outcome, view.checkpoint_error) == (None, FULL)
+    (record,) = led.records(EventReason.CHECKPOINT_BAD)
+    assert (record.severity, record.message) == (
+        Severity.WARNING,
+        f"checkpoints cannot be written: {FULL}",
+    )
+
+
+def test_an_event_for_each_cause_and_not_for_each_step() -> None:
+    led = lead(Durable(plan=Fence(0, 1, 4)))
+    led.receive(NAME, ready())
+    before = led.woken()
+    for step in range(2, 40, 2):
+        led.receive(NAME, failed(step))
+    assert len(complaints(led)) == 1
+    assert (led.leadership.view().checkpoint_error, led.woken()) == (FULL, before + 1)
+    assert len(led.leadership.arbiter.durable.bad) < 10
+    led.receive(NAME, BadCheckpoint(0, 40, "hash of layer 2 differs"))
+    assert "hash of layer 2 differs" in complaints(led)[1]
+
+
+def test_the_trouble_is_over_with_the_next_checkpoint() -> None:
+    durable = Durable(plan=Fence(0, 1, 4), members=(NAME,))
+    led = lead(durable, LastReported(checkpoint_error=FULL))
+    assert led.leadership.view().checkpoint_error == FULL
+    led.receive(NAME, SEALED)
+    assert led.leadership.view().checkpoint_error == ""
+    led.receive(NAME, ready(FULL))  # a member repeats what it found when it started
+    assert led.leadership.view().checkpoint_error == ""
+
+
+def test_a_known_cause_stays_known_while_it_is_held() -> None:
+    led = lead(Durable(plan=Fence(0, 1, 4)))
+    led.receive(NAME, ready())
+    led.receive(NAME, failed(2))
+    led.is_leading = False
+    led.receive(NAME, failed(4))
+    assert (0, 4) not in led.leadership.arbiter.durable.bad
+    led.is_leading = True
+    led.tick()
+    assert (0, 4) in led.leadership.arbiter.durable.bad
+    assert len(complaints(led)) == 1
