@@ -43,156 +43,40 @@ from bamboo_core.protocol.messages import (
     Suspicion,
     Welcome,
 )
+from bamboo_core.protocol.supervisor_io import CloseSession as CloseSession
+from bamboo_core.protocol.supervisor_io import ConnectLiveness as ConnectLiveness
+from bamboo_core.protocol.supervisor_io import Departing as Departing
+from bamboo_core.protocol.supervisor_io import Effect as Effect
+from bamboo_core.protocol.supervisor_io import Event as Event
+from bamboo_core.protocol.supervisor_io import Exit as Exit
+from bamboo_core.protocol.supervisor_io import FromOperator as FromOperator
+from bamboo_core.protocol.supervisor_io import FromWorker as FromWorker
+from bamboo_core.protocol.supervisor_io import KillWorker as KillWorker
+from bamboo_core.protocol.supervisor_io import PeerClosed as PeerClosed
+from bamboo_core.protocol.supervisor_io import PeerHeard as PeerHeard
+from bamboo_core.protocol.supervisor_io import Progressed as Progressed
+from bamboo_core.protocol.supervisor_io import SendOperator as SendOperator
+from bamboo_core.protocol.supervisor_io import SessionClosed as SessionClosed
+from bamboo_core.protocol.supervisor_io import SessionOpened as SessionOpened
+from bamboo_core.protocol.supervisor_io import SpawnWorker as SpawnWorker
+from bamboo_core.protocol.supervisor_io import Tick as Tick
+from bamboo_core.protocol.supervisor_io import ToWorker as ToWorker
+from bamboo_core.protocol.supervisor_io import WorkerExited as WorkerExited
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds. A stopped worker is overdue after max(report_floor_s, 3 x longest instruction);
-    loading_floor_s instead while it builds or loads layers, since nobody has measured that."""
+    """Seconds. A stopped worker must report within max(floor, 3 x its longest instruction)."""
 
-    silence_s: float = 1.0
-    connect_s: float = 2.0
+    silence_s: float = 1.0  # a peer not heard for so long is suspected
+    connect_s: float = 2.0  # for new peers to connect
     report_floor_s: float = 2.0
-    loading_floor_s: float = 30.0
-    departure_margin_s: float = 1.0
+    loading_floor_s: float = 30.0  # instead, while it builds or loads layers: never measured before
+    departure_margin_s: float = 1.0  # the process exits so long before the grace period ends
 
 
-# ---------------------------------------------------------------- events
-
-
-@dataclass(frozen=True)
-class SessionOpened:
-    """The stream to the operator stands."""
-
-
-@dataclass(frozen=True)
-class SessionClosed:
-    """The stream to the operator is gone; the shell opens another by itself."""
-
-
-@dataclass(frozen=True)
-class FromOperator:
-    """A message of the operator, in the session that was opened last."""
-
-    message: OperatorMessage
-
-
-@dataclass(frozen=True)
-class FromWorker:
-    """A message of the worker."""
-
-    message: AgentMessage
-
-
-@dataclass(frozen=True)
-class WorkerExited:
-    """The worker's process has ended; ``message``: the essential line, if any is known."""
-
-    exit_code: int
-    message: str = ""
-
-
-@dataclass(frozen=True)
-class Progressed:
-    """The shared page: instructions finished, step, the longest instruction so far in seconds."""
-
-    word: int
-    step: int
-    longest_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class PeerHeard:
-    """Something came over the liveness socket of that agent."""
-
-    agent: AgentId
-
-
-@dataclass(frozen=True)
-class PeerClosed:
-    """The liveness socket of that agent is closed, reset or refused."""
-
-    agent: AgentId
-
-
-@dataclass(frozen=True)
-class Departing:
-    """The pod will go away in ``lead_s`` seconds (0: unknown): SIGTERM, metadata, taint."""
-
-    lead_s: float
-    reason: str
-    is_signal: bool = True
-
-
-@dataclass(frozen=True)
-class Tick:
-    """Time has passed."""
-
-
-Event = (
-    SessionOpened | SessionClosed | FromOperator | FromWorker | WorkerExited | Progressed
-    | PeerHeard | PeerClosed | Departing | Tick
-)  # fmt: skip
-
-# ---------------------------------------------------------------- effects
-
-
-@dataclass(frozen=True)
-class SendOperator:
-    """Send over the session."""
-
-    message: AgentMessage
-
-
-@dataclass(frozen=True)
-class CloseSession:
-    """Close the stream and open another after so many seconds."""
-
-    after_s: float
-    reason: str
-
-
-@dataclass(frozen=True)
-class SpawnWorker:
-    """Start the worker's process and hand it the Welcome."""
-
-    welcome: Welcome
-
-
-@dataclass(frozen=True)
-class ToWorker:
-    """Pass on to the worker."""
-
-    message: Stop | Directive | Continuation
-
-
-@dataclass(frozen=True)
-class KillWorker:
-    """SIGKILL; a WorkerExited follows."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class ConnectLiveness:
-    """Hold liveness sockets to exactly these; ``key`` is this agent's own."""
-
-    peers: tuple[Peer, ...]
-    key: bytes
-
-
-@dataclass(frozen=True)
-class Exit:
-    """Flush the session for a moment, end the worker, end the process with this code."""
-
-    code: int
-    reason: str
-
-
-Effect = SendOperator | CloseSession | SpawnWorker | ToWorker | KillWorker | ConnectLiveness | Exit
-
-_KEPT = (Sealed, BadCheckpoint, Failure, Progress)
-_MAX_KEPT = 1024
+_MUST_ARRIVE = (Sealed, BadCheckpoint, Failure, Progress)
+_MAX_UNSENT = 1024
 _NEVER = Fence()
 
 
@@ -205,39 +89,39 @@ class _Worker(IntEnum):
 
 @dataclass
 class Supervisor:
-    """State of one supervisor. ``identity``: its Hello, with the fields that never change."""
+    """The state of one supervisor. Times are on the clock of ``handle``; None: not set."""
 
-    identity: Hello
+    identity: Hello  # its Hello, with the fields that never change
     timing: Timing = Timing()
-    fence: Fence = _NEVER
-    installed: Fence = _NEVER
+    fence: Fence = _NEVER  # newest adopted
+    installed: Fence = _NEVER  # newest whose directive was passed on to the worker
     step: int = 0
-    word: int = 0
-    longest_s: float = 0.0
-    welcome: Welcome | None = None
-    is_over: bool = False
-    _is_open: bool = False
-    _is_welcome: bool = False
+    word: int = 0  # instructions that the worker has finished
+    longest_s: float = 0.0  # the worker's longest instruction
+    welcome: Welcome | None = None  # newest
+    is_over: bool = False  # Exit has been returned
+    is_open: bool = False  # a stream to the operator is open
+    _is_admitted: bool = False  # the operator has answered the Hello of this stream
     _directive: Directive | None = None  # waits for its continuation
     _worker: _Worker = _Worker.NONE
     _ready: Ready | None = None
-    _end: Finished | Left | None = None
-    _overdue_at: float | None = None
-    _is_loading: bool = False
-    _departs_at: float | None = None
-    _gone_at: float | None = None
-    _why_gone: str = ""
+    _outcome: Finished | Left | None = None  # sent again in every session
+    _report_due_at: float | None = None  # a later report: the worker is killed
+    _is_loading: bool = False  # the plan builds or loads layers and has committed nothing yet
+    _exit_at: float | None = None  # when the grace period ends
+    _leaves_at: float | None = None  # when the pod or its node will be gone
+    _leave_reason: str = ""
     _is_signalled: bool = False
-    _contact_at: float | None = None
+    _contact_at: float | None = None  # last message of the operator
     _progress_at: float = 0.0
-    _beat_at: float = 0.0
-    _beats: int = 0
-    _heard: dict[AgentId, float] = field(default_factory=dict)
-    _suspected: set[AgentId] = field(default_factory=set)
-    _kept: deque[AgentMessage] = field(default_factory=lambda: deque(maxlen=_MAX_KEPT))
+    _heartbeat_at: float = 0.0  # when the next one is due
+    _heartbeats: int = 0
+    _heard_at: dict[AgentId, float] = field(default_factory=dict)  # peers of the plan
+    _suspected: set[AgentId] = field(default_factory=set)  # reported in this plan
+    _unsent: deque[AgentMessage] = field(default_factory=lambda: deque(maxlen=_MAX_UNSENT))
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about the event, in order. Never raises on anything that came from outside."""
+        """The effects to perform, in order. No message from outside makes it raise."""
         if self.is_over:
             return []
         if self._contact_at is None:
@@ -246,7 +130,7 @@ class Supervisor:
             case SessionOpened():
                 return self._opened()
             case SessionClosed():
-                self._is_open = self._is_welcome = False
+                self.is_open = self._is_admitted = False
                 return []
             case FromOperator(message):
                 return self._from_operator(message, now)
@@ -257,8 +141,8 @@ class Supervisor:
             case Progressed():
                 return self._progressed(event, now)
             case PeerHeard(agent):
-                if agent in self._heard:
-                    self._heard[agent] = now
+                if agent in self._heard_at:
+                    self._heard_at[agent] = now
                 return []
             case PeerClosed(agent):
                 return self._suspect(agent, Cause.LIVENESS_CLOSED)
@@ -270,18 +154,18 @@ class Supervisor:
     # ------------------------------------------------------------ session
 
     def _opened(self) -> list[Effect]:
-        self._is_open, self._is_welcome = True, False
+        self.is_open, self._is_admitted = True, False
         has_state = self._worker in (_Worker.STARTING, _Worker.READY) and self.fence > _NEVER
         hello = replace(self.identity, fence=self.fence, has_state=has_state)
         return [SendOperator(hello)]
 
     def _from_operator(self, message: OperatorMessage, now: float) -> list[Effect]:
-        if not self._is_open:
+        if not self.is_open:
             return []
         self._contact_at = now
         if isinstance(message, Welcome):
             return self._welcomed(message, now)
-        if not self._is_welcome:
+        if not self._is_admitted:
             return []
         match message:
             case Stop():
@@ -293,16 +177,16 @@ class Supervisor:
             case Release(code, reason):
                 return self._exit(code, reason)
             case Reconnect(after_s):
-                self._is_open = self._is_welcome = False
+                self.is_open = self._is_admitted = False
                 return [CloseSession(after_s, "the operator asked for it")]
 
     def _welcomed(self, welcome: Welcome, now: float) -> list[Effect]:
-        """A leader of an older term than one that has been followed is a leader no more."""
+        """Leave a leader of an older term than the fence: it has been replaced."""
         if welcome.term < self.fence.term:
-            self._is_open = self._is_welcome = False
+            self.is_open = self._is_admitted = False
             return [CloseSession(1.0, f"term {welcome.term} is older than {self.fence.term}")]
-        self._is_welcome = True
-        self._beat_at = now
+        self._is_admitted = True
+        self._heartbeat_at = now
         effects: list[Effect] = []
         if self.welcome is None:
             self._worker = _Worker.STARTING
@@ -310,47 +194,47 @@ class Supervisor:
         self.welcome = welcome
         if self._ready is not None:
             effects.append(SendOperator(self._ready))
-        if self._gone_at is not None:
-            effects.append(SendOperator(self._notice(self._gone_at, now)))
-        effects += [SendOperator(m) for m in self._kept]
-        self._kept.clear()
-        if self._end is not None:
-            effects.append(SendOperator(self._end))
+        if self._leaves_at is not None:
+            effects.append(SendOperator(self._notice(self._leaves_at, now)))
+        effects += [SendOperator(m) for m in self._unsent]
+        self._unsent.clear()
+        if self._outcome is not None:
+            effects.append(SendOperator(self._outcome))
         return effects
 
-    def _tell(self, message: AgentMessage) -> list[Effect]:
-        if self._is_welcome:
+    def _send(self, message: AgentMessage) -> list[Effect]:
+        if self._is_admitted:
             return [SendOperator(message)]
-        if isinstance(message, _KEPT):
-            self._kept.append(message)
+        if isinstance(message, _MUST_ARRIVE):
+            self._unsent.append(message)
         return []
 
     # ------------------------------------------------------------ orders
 
     def _stopped(self, stop: Stop, now: float) -> list[Effect]:
-        """Adopt the fence; a worker that does not report in time is killed."""
+        """Adopt the fence and start the deadline for the worker's report."""
         if stop.fence < self.fence or self._worker not in (_Worker.STARTING, _Worker.READY):
             return []
         if stop.fence > self.fence:
-            self.fence, self._end = stop.fence, None
+            self.fence, self._outcome = stop.fence, None
         if self._worker is _Worker.READY and self.installed != self.fence:
             floor_s = self.timing.report_floor_s
             if self._is_loading:
                 floor_s = self.timing.loading_floor_s
-            self._overdue_at = now + max(floor_s, 3 * self.longest_s)
+            self._report_due_at = now + max(floor_s, 3 * self.longest_s)
         return [ToWorker(stop)]
 
     def _directed(self, directive: Directive, now: float) -> list[Effect]:
         if directive.fence != self.fence or self.installed == self.fence:
             return []
-        self.installed, self._overdue_at = self.fence, None
+        self.installed, self._report_due_at = self.fence, None
         self._directive = directive if directive.has_continuation else None
         self._progress_at = now
         self._is_loading = any(x.op in (Op.INIT, Op.LOAD) for x in directive.resume)
         return [ToWorker(directive), *self._watch(directive.peers, directive.key, now)]
 
     def _continued(self, rest: Continuation, now: float) -> list[Effect]:
-        """The second part of the plan: once, and of no other plan."""
+        """Pass on the continuation of the installed directive, once."""
         first = self._directive
         if first is None or self.installed != self.fence:
             return []
@@ -361,16 +245,16 @@ class Supervisor:
         return [ToWorker(rest), *self._connect(rest.peers, first.key, now)]
 
     def _watch(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
-        """Peers of the new plan. All get a fresh start: the plan has no lost agent."""
-        self._heard.clear()
+        """Watch the peers of a new plan. Nobody in it is suspected: it has no lost agents."""
+        self._heard_at.clear()
         self._suspected.clear()
         return self._connect(peers, key, now)
 
     def _connect(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
-        """Liveness sockets to exactly these peers; new ones have time to connect."""
+        """Connect to exactly these peers. New ones have ``connect_s`` before silence counts."""
         grace = now + self.timing.connect_s - self.timing.silence_s
-        heard = self._heard
-        self._heard = {
+        heard = self._heard_at
+        self._heard_at = {
             p.agent: heard.get(p.agent, grace) for p in peers if p.agent != self.identity.agent
         }
         return [ConnectLiveness(peers, key)]
@@ -382,30 +266,30 @@ class Supervisor:
         match message:
             case Ready():
                 self._worker, self._ready = _Worker.READY, message
-                return [SendOperator(message)] if self._is_welcome else []
+                return [SendOperator(message)] if self._is_admitted else []
             case AgentReport():
                 if message.fence != self.fence:
                     return []
-                self._overdue_at = None
-                return self._tell(message)
+                self._report_due_at = None
+                return self._send(message)
             case Suspicion():
-                return self._tell(message) if message.fence == self.fence else []
+                return self._send(message) if message.fence == self.fence else []
             case Progress():
                 self._is_loading = False
-                return self._tell(message)
+                return self._send(message)
             case Failure():
                 return self._failed(message)
             case Left():
                 return self._left(message)
             case Finished():
-                self._end = message
-                return [SendOperator(message)] if self._is_welcome else []
+                self._outcome = message
+                return [SendOperator(message)] if self._is_admitted else []
             case _:
-                return self._tell(message)
+                return self._send(message)
 
     def _left(self, left: Left) -> list[Effect]:
-        self._end = left
-        effects: list[Effect] = [SendOperator(left)] if self._is_welcome else []
+        self._outcome = left
+        effects: list[Effect] = [SendOperator(left)] if self._is_admitted else []
         if self._is_signalled:
             effects += self._exit(ExitCode.DRAINED, "drained")
         return effects
@@ -413,12 +297,12 @@ class Supervisor:
     def _failed(self, failure: Failure) -> list[Effect]:
         self._worker = _Worker.GONE
         code = ExitCode.USER if failure.user_error else ExitCode.FAILED
-        return self._tell(failure) + self._exit(code, f"{failure.reason}: {failure.message}")
+        return self._send(failure) + self._exit(code, f"{failure.reason}: {failure.message}")
 
     def _worker_exited(self, code: int, text: str) -> list[Effect]:
-        """Its results are gone with it: the pod ends and another takes its place."""
+        """Its state is lost: the pod exits, and another replaces it."""
         self._worker = _Worker.GONE
-        if self._end is not None and code == 0:
+        if self._outcome is not None and code == 0:
             return []
         user_error = code == ExitCode.USER
         message = text or f"the worker ended with code {code}"
@@ -434,57 +318,58 @@ class Supervisor:
     # ------------------------------------------------------------ peers
 
     def _suspect(self, agent: AgentId, cause: Cause) -> list[Effect]:
-        """Once per peer and plan; in a new plan what is still broken is told again."""
-        if agent not in self._heard or agent in self._suspected:
+        """Report a peer once per plan."""
+        if agent not in self._heard_at or agent in self._suspected:
             return []
         self._suspected.add(agent)
-        return self._tell(Suspicion(agent, cause, self.fence))
+        return self._send(Suspicion(agent, cause, self.fence))
 
     # ------------------------------------------------------------ departure and time
 
     def _departing(self, event: Departing, now: float) -> list[Effect]:
-        """An agent of the plan hands over before it goes; one without a part goes at once."""
+        """An agent in a plan hands over first; any other exits at once."""
         self._is_signalled = self._is_signalled or event.is_signal
-        gone_at = now + event.lead_s
-        if self._gone_at is None or gone_at < self._gone_at:
-            self._gone_at, self._why_gone = gone_at, event.reason
-        if self.installed == _NEVER or isinstance(self._end, Left):
-            told = self._tell(Notice(event.lead_s, event.reason))
-            return told + self._exit(ExitCode.DRAINED, event.reason) if event.is_signal else told
+        leaves_at = now + event.lead_s
+        if self._leaves_at is None or leaves_at < self._leaves_at:
+            self._leaves_at, self._leave_reason = leaves_at, event.reason
+        if self.installed == _NEVER or isinstance(self._outcome, Left):
+            notice = self._send(Notice(event.lead_s, event.reason))
+            return (
+                notice + self._exit(ExitCode.DRAINED, event.reason) if event.is_signal else notice
+            )
         if event.is_signal:
-            lead_s = max(0.0, event.lead_s - self.timing.departure_margin_s)
-            self._departs_at = now + lead_s
-        return self._tell(Notice(event.lead_s, event.reason))
+            self._exit_at = now + max(0.0, event.lead_s - self.timing.departure_margin_s)
+        return self._send(Notice(event.lead_s, event.reason))
 
-    def _notice(self, gone_at: float, now: float) -> Notice:
-        return Notice(max(0.0, gone_at - now), self._why_gone)
+    def _notice(self, leaves_at: float, now: float) -> Notice:
+        return Notice(max(0.0, leaves_at - now), self._leave_reason)
 
     def _tick(self, now: float) -> list[Effect]:
-        if self._departs_at is not None and now >= self._departs_at:
-            return self._exit(ExitCode.DRAINED, "the grace period is over")
+        if self._exit_at is not None and now >= self._exit_at:
+            return self._exit(ExitCode.DRAINED, "the grace period has ended")
         if self._is_lease_over(now):
             return self._exit(ExitCode.FENCED, "no operator and no progress for the lease's length")
         effects = self._late_worker(now)
-        for agent, at in sorted(self._heard.items()):
+        for agent, at in sorted(self._heard_at.items()):
             if now - at > self.timing.silence_s:
                 effects += self._suspect(agent, Cause.LIVENESS_SILENT)
         return effects + self._heartbeat(now)
 
     def _late_worker(self, now: float) -> list[Effect]:
-        if self._overdue_at is None or now < self._overdue_at:
+        if self._report_due_at is None or now < self._report_due_at:
             return []
-        self._overdue_at = None
+        self._report_due_at = None
         return [KillWorker("no report in time after STOP")]
 
     def _heartbeat(self, now: float) -> list[Effect]:
-        if not self._is_welcome or self.welcome is None or now < self._beat_at:
+        if not self._is_admitted or self.welcome is None or now < self._heartbeat_at:
             return []
-        self._beat_at, self._beats = now + self.welcome.heartbeat_s, self._beats + 1
-        return [SendOperator(Heartbeat(self._beats, self.step, self.word))]
+        self._heartbeat_at, self._heartbeats = now + self.welcome.heartbeat_s, self._heartbeats + 1
+        return [SendOperator(Heartbeat(self._heartbeats, self.step, self.word))]
 
     def _is_lease_over(self, now: float) -> bool:
-        """Neither operator nor progress: nobody will come back for what is held here."""
-        if self._is_welcome:
+        """Whether neither operator nor worker has shown a sign of life for the lease."""
+        if self._is_admitted:
             return False
         lease_s = self.welcome.lease_s if self.welcome is not None else Welcome.lease_s
         since = max(self._contact_at if self._contact_at is not None else now, self._progress_at)

@@ -10,7 +10,7 @@ from bamboo_core.protocol.supervisor import Effect, Event, Supervisor
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.worker import Sealings, Worker
 
-_MUTABLE = ("_heard", "_suspected", "_kept")
+_MUTABLE = ("_heard_at", "_suspected", "_unsent")
 
 
 class Node:

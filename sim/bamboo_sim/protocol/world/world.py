@@ -24,7 +24,7 @@ from bamboo_core.protocol.supervisor import (
     PeerHeard,
     SessionClosed,
 )
-from bamboo_core.protocol.supervisor import Tick as MemberTick
+from bamboo_core.protocol.supervisor import Tick as SupervisorTick
 from bamboo_sim.protocol.checker.verdict import Violation, check_commit, judge
 from bamboo_sim.protocol.world.agents import connect, inform, pass_on, thaw
 from bamboo_sim.protocol.world.effects import perform, serve
@@ -192,14 +192,14 @@ class World:
                 is_heard = peer in self.nodes and peer not in self.network.frozen
                 if is_heard and self.network.is_whole(name, peer):
                     inform(self, node, PeerHeard(peer))
-            inform(self, node, MemberTick())
+            inform(self, node, SupervisorTick())
         self._hear_beats()
 
     def _keep_alive(self) -> None:
         """Who is left of a session finds that it is dead, even if it is broken in one direction and
         the heartbeats still arrive: gRPC's keepalive, the slowest of all signs."""
         for node in self.nodes.values():
-            if node.supervisor._is_open and not self.network.reaches(node.name):
+            if node.supervisor.is_open and not self.network.reaches(node.name):
                 self.network.messages.append((node.operator, node.name, SessionClosed()))
                 self.network.messages.append((node.name, node.operator, Disconnected(node.name)))
         for name, operator in sorted(self.silent):
