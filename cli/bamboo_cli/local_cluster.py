@@ -161,7 +161,7 @@ def start_cluster(options: ClusterOptions, directory: Path, console: Console) ->
         nodes=gpu_nodes(options.nodes, options.zones),
         images=image_map(),
         options=Options(outlives_caller=options.keep),
-        say=lambda text: console.print(f"  {text}", markup=False, highlight=False),
+        report=lambda text: console.print(f"  {text}", markup=False, highlight=False),
     )
 
 

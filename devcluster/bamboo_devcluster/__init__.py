@@ -1,1 +1,1 @@
-"""A real Kubernetes control plane on this machine, with nodes whose pods run here."""
+"""A real Kubernetes control plane on this machine; its nodes run pods as local processes."""

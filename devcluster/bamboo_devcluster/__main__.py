@@ -19,10 +19,9 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class _Group(click.Group):
-    """Turns the package's errors into one sentence and exit code 1."""
+    """Prints the package's errors as one sentence and exits with code 1."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command."""
         try:
             return super().invoke(ctx)
         except DevclusterError as error:
@@ -41,7 +40,7 @@ def _with_directory(command: _Command) -> _Command:
         type=click.Path(path_type=Path),
         default=_default_directory,
         envvar="BAMBOO_DEVCLUSTER_DIR",
-        help="The cluster's directory (also BAMBOO_DEVCLUSTER_DIR).",
+        help="Directory of the cluster (also BAMBOO_DEVCLUSTER_DIR).",
     )
     return option(command)
 
@@ -79,13 +78,13 @@ def _machine(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "labels": labels, "taints": tuple(taints.values())}
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     click.echo(text, err=True)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """A real Kubernetes control plane on this machine, with nodes whose pods run here."""
+    """Run a real Kubernetes control plane whose nodes run pods as local processes."""
 
 
 @main.command()
@@ -98,31 +97,35 @@ def main() -> None:
     "--port",
     default=0,
     type=click.IntRange(0, 65535),
-    help="The API server's port; any free one by default.",
+    help="Port of the API server; 0: any free port.",
 )
-@click.option("--foreground", is_flag=True, help="Stay; the cluster ends with this command.")
+@click.option(
+    "--foreground", is_flag=True, help="Stay in the foreground; Ctrl-C stops the cluster."
+)
 def up(
     directory: Path, nodes: int, zones: str, images: Path | None, port: int, foreground: bool,
     **machine: Any,
 ) -> None:  # fmt: skip
-    """Start a cluster; does nothing when it runs already."""
+    """Start a cluster; do nothing if it is already running."""
     if foreground:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends a start as Ctrl-C does
+        signal.signal(
+            signal.SIGTERM, signal.default_int_handler
+        )  # SIGTERM interrupts a start, like Ctrl-C
     if is_running(directory.absolute()):
         cluster = Cluster.attach(directory)
-        _say(f"The cluster in {directory} is up already.")
+        _report(f"The cluster in {directory} is already running.")
     else:
         cluster = Cluster.up(
             directory,
             nodes=spread_nodes(nodes, zones.split(","), **_machine(machine)),
             options=Options(images=images, api_port=port, outlives_caller=not foreground),
-            say=_say,
+            report=_report,
         )
     wanted = {signal.SIGINT, signal.SIGTERM} if foreground else set()
-    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before anyone is told that it is up
+    signal.pthread_sigmask(signal.SIG_BLOCK, wanted)  # before the output says that it is up
     click.echo(f"export KUBECONFIG={cluster.kubeconfig}")
     if foreground:
-        _say("Press Ctrl-C to end the cluster.")
+        _report("Press Ctrl-C to stop the cluster.")
         signal.sigwait(wanted)
         cluster.down()
 
@@ -130,15 +133,15 @@ def up(
 @main.command()
 @_with_directory
 def down(directory: Path) -> None:
-    """Stop a cluster and delete its files; does nothing when there is none."""
+    """Stop a cluster and delete its files; do nothing if there is none."""
     was_running = stop_cluster(directory.absolute())
-    _say("The cluster is down." if was_running else f"No cluster was running in {directory}.")
+    _report("The cluster is down." if was_running else f"No cluster was running in {directory}.")
 
 
 @main.command()
 @_with_directory
 def status(directory: Path) -> None:
-    """Show whether the cluster runs, and its nodes; exit code 1 when it does not."""
+    """Show whether the cluster is running, and its nodes. Exit code 1 if it is not."""
     cluster = Cluster.attach(directory)
     click.echo(f"up: {cluster.server}, process {cluster.pid}, {cluster.directory}")
     _print_nodes(cluster)
@@ -153,15 +156,15 @@ def kubeconfig(directory: Path) -> None:
 
 @main.command("binaries")
 def get_binaries() -> None:
-    """Fetch or build all programs; print the folder that holds them."""
-    paths = binaries.ensure(_say)
+    """Download or build all programs; print their folder."""
+    paths = binaries.ensure(_report)
     for folder in sorted({str(path.parent) for path in paths.values()}):
         click.echo(folder)
 
 
 @main.group()
 def node() -> None:
-    """Make and break nodes."""
+    """Add nodes and make them fail."""
 
 
 @node.command("add")
@@ -170,7 +173,7 @@ def node() -> None:
 @click.option("--zone", default="zone-a", show_default=True)
 @_with_machine
 def add_node(directory: Path, name: str, zone: str, **machine: Any) -> None:
-    """Add a machine; one that is dead is replaced by a new one of its name."""
+    """Add a machine. A dead one with the same name is replaced."""
     Cluster.attach(directory).add_node(NodeSpec(name=name, zone=zone, **_machine(machine)))
 
 
@@ -184,9 +187,11 @@ def list_nodes(directory: Path) -> None:
 @node.command("notice")
 @_with_directory
 @click.argument("name")
-@click.option("--lead", "lead_s", default=30.0, show_default=True, help="Seconds until the end.")
+@click.option(
+    "--lead", "lead_s", default=30.0, show_default=True, help="Seconds until the machine is killed."
+)
 def notice_node(directory: Path, name: str, lead_s: float) -> None:
-    """Announce a machine's end: taint it, delete its pods with grace, kill it after the lead."""
+    """Reclaim a machine with notice: taint it, delete its pods, kill it after the lead time."""
     Cluster.attach(directory).notice_node(name, lead_s)
 
 
@@ -198,15 +203,15 @@ def _add_node_command(name: str, help_text: str, act: Callable[[Cluster, str], N
         act(Cluster.attach(directory), name)
 
 
-_add_node_command("kill", "The instance vanishes: SIGKILL, no more heartbeats.", Cluster.kill_node)
+_add_node_command("kill", "Make a machine vanish: SIGKILL, no more heartbeats.", Cluster.kill_node)
 _add_node_command("remove", "Kill a machine and delete its node object.", Cluster.remove_node)
 _add_node_command("freeze", "Stop a machine's processes and heartbeats.", Cluster.freeze_node)
-_add_node_command("thaw", "Let a frozen machine go on.", Cluster.thaw_node)
+_add_node_command("thaw", "Resume a frozen machine.", Cluster.thaw_node)
 
 
 @main.group()
 def pod() -> None:
-    """Break pods."""
+    """Make pods fail."""
 
 
 @pod.command("kill")

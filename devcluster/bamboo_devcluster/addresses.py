@@ -1,8 +1,8 @@
 """Addresses in 127.0.0.0/8: one for each node and one for each pod.
 
-All of 127/8 is local on Linux, so no interface needs to be set up. A cluster takes one 127.N.0.0/16
-for itself; a listening socket on 127.N.0.1 is the claim, so that clusters side by side on one
-machine never share addresses, and a claim ends with its process.
+All of 127/8 is local on Linux, so no interface has to be set up. Each cluster claims one
+127.N.0.0/16 by listening on 127.N.0.1, so clusters on one machine never share addresses. A claim
+ends with its process.
 """
 
 import ipaddress
@@ -31,21 +31,19 @@ class AddressBlock:
         return _text(self._base + 1)
 
     def take_node(self) -> str:
-        """Return an address for a node."""
         return self._take(self._nodes, "nodes")
 
     def take_pod(self) -> str:
-        """Return an address for a pod."""
         return self._take(self._pods, "pods")
 
     def give_back(self, address: str) -> None:
-        """Return an address; it is used again only after all the others."""
+        """Return an address to the pool; it is reused only after all others."""
         number = int(ipaddress.IPv4Address(address))
         is_node = number < self._base + (1 << _NODE_BITS)
         (self._nodes if is_node else self._pods).append(number)
 
     def close(self) -> None:
-        """Give up the whole block."""
+        """Release the block."""
         self._claim.close()
 
     @staticmethod

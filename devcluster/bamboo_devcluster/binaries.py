@@ -1,4 +1,4 @@
-"""Find the programs of the control plane, helm and kubectl; fetch or build what is missing.
+"""Finds the programs of the control plane, helm and kubectl; downloads or builds missing ones.
 
 Tried in this order: the folder named by KUBEBUILDER_ASSETS, the user's cache, the official
 download, a build from the Go modules pinned in `tools/`.
@@ -24,16 +24,16 @@ BinDir = dict[str, Path]
 
 
 def cache_directory() -> Path:
-    """Return the folder outside the checkout where programs are kept."""
+    """Return the folder, outside the checkout, that caches programs."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     name = f"kubernetes-{KUBERNETES_VERSION}_etcd-{ETCD_VERSION}_helm-{HELM_VERSION}"
     return Path(base) / "bamboo" / "bin" / name
 
 
-def ensure(say: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> BinDir:
-    """Return the paths of the named programs, getting those that are missing.
+def ensure(report: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> BinDir:
+    """Return the paths of the programs; download or build missing ones.
 
-    Safe to run several times at once: the others wait for the first.
+    Safe to call concurrently: later callers wait for the first.
     """
     found = _find(names)
     if len(found) < len(names):
@@ -41,7 +41,7 @@ def ensure(say: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> BinDi
             found = _find(names)
             for leftover in cache_directory().glob(".build-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
-            _get_missing([name for name in names if name not in found], say)
+            _get_missing([name for name in names if name not in found], report)
             found = _find(names)
     return found
 
@@ -57,7 +57,7 @@ def _find(names: Sequence[str]) -> BinDir:
     return found
 
 
-def _get_missing(names: Sequence[str], say: Callable[[str], None]) -> None:
+def _get_missing(names: Sequence[str], report: Callable[[str], None]) -> None:
     unreachable: set[str] = set()
     for name in names:
         target = cache_directory() / name
@@ -67,16 +67,16 @@ def _get_missing(names: Sequence[str], say: Callable[[str], None]) -> None:
         host = source.url.split("/")[2]
         try:
             if host not in unreachable:
-                download.fetch(source, target, say)
+                download.fetch(source, target, report)
                 continue
         except download.UnavailableError as error:
             unreachable.add(host)
-            say(f"{name}: no download ({error}); building it instead")
+            report(f"{name}: cannot be downloaded ({error}); building it instead")
         except OSError as error:
             raise _write_failure(error) from error
         recipe = gobuild.find_recipe(name, kubernetes=KUBERNETES_VERSION, helm=HELM_VERSION)
         try:
-            gobuild.build(name, recipe, target, say)
+            gobuild.build(name, recipe, target, report)
         except OSError as error:
             raise _write_failure(error) from error
 
@@ -98,6 +98,6 @@ def _write_failure(error: OSError) -> BinaryError:
     if is_disk_full(error):
         return BinaryError(disk_full_message(folder))
     return BinaryError(
-        f"Programs cannot be kept in {folder} ({error.strerror}); set XDG_CACHE_HOME to a folder "
-        "that you can write to."
+        f"Cannot write to {folder} ({error.strerror}); set XDG_CACHE_HOME to a folder that "
+        "you can write to."
     )

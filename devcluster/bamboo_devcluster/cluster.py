@@ -3,8 +3,8 @@
     with Cluster.up(directory, nodes=[NodeSpec("a"), NodeSpec("b", zone="zone-b")]) as cluster:
         subprocess.run(["kubectl", "--kubeconfig", cluster.kubeconfig, "get", "nodes"])
 
-The work is done by the daemon (see `daemon`), a child process that dies with this one; nothing is
-left behind however this process ends.
+The daemon (see `daemon`) does the work. It is a child process that dies with this one, so nothing
+is left behind however this process ends.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from bamboo_devcluster.directory import (
     Layout,
     is_running,
     prepare_directory,
-    remove_remains,
+    remove_files,
     stop_cluster,
     unusable,
 )
@@ -39,13 +39,13 @@ _REQUEST_TIMEOUT_S = 60.0
 _GIVE_UP_S = 10.0
 
 
-def _be_silent(text: str) -> None:
+def _ignore(text: str) -> None:
     del text
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a cluster is started."""
+    """Options for starting a cluster."""
 
     images: Path | Mapping[str, Any] | None = None  # an image map file, or its parsed content
     api_port: int = 0
@@ -54,7 +54,7 @@ class Options:
 
 
 class Cluster:
-    """A running cluster. Make one with `up`, or `attach` to one that runs."""
+    """A running cluster: start one with `up`, or `attach` to one."""
 
     def __init__(self, directory: Path, state: Mapping[str, Any]) -> None:
         self._layout = Layout(directory)
@@ -69,28 +69,28 @@ class Cluster:
         nodes: Sequence[NodeSpec] = (),
         images: Path | Mapping[str, Any] | None = None,
         options: Options | None = None,
-        say: Callable[[str], None] = _be_silent,
+        report: Callable[[str], None] = _ignore,
     ) -> "Cluster":
-        """Start a cluster in `directory` and return once every node can take pods.
+        """Start a cluster in `directory` and return once every node is ready for pods.
 
-        A cluster that runs there already is an error; one that was killed is removed first, which
-        `say` tells in a sentence, as it does progress. A start that fails or is interrupted leaves
-        nothing, but for the files of one whose error names its logs.
+        Raises DirectoryError if a cluster is already running there; the files of a killed one are
+        removed first. `report` receives progress as sentences. A start that fails or is
+        interrupted leaves no files, unless the error refers to its logs.
         """
         options = options or Options()
         config = _make_config(nodes, images or options.images, options)
-        root = prepare_directory(Path(directory).absolute(), say)
+        root = prepare_directory(Path(directory).absolute(), report)
         try:
             (root / "config.json").write_text(json.dumps(config))
             child, status = _spawn(root, own_session=options.outlives_caller)
         except OSError as error:
             with contextlib.suppress(OSError):
-                remove_remains(root)
+                remove_files(root)
             raise unusable(root, error) from error
         try:
             with status:
-                state = _await_ready(status, child, root, say)
-        except BaseException as error:  # Ctrl-C, too
+                state = _await_ready(status, child, root, report)
+        except BaseException as error:  # also Ctrl-C
             _give_up(child, root, keep=str(Layout(root).logs) in str(error))
             raise
         cluster = cls(root, state)
@@ -99,7 +99,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, directory: Path) -> "Cluster":
-        """Return the cluster that runs in `directory`."""
+        """Return the cluster that is running in `directory`."""
         root = Path(directory).absolute()
         try:
             state = json.loads((root / "cluster.json").read_text())
@@ -111,7 +111,7 @@ class Cluster:
             state = None
         if not is_running(root):
             raise DirectoryError(
-                f"The cluster in {root} was killed without `down`; `up` replaces it by a new one."
+                f"The cluster in {root} was killed without `down`; `up` replaces it."
             )
         if not isinstance(state, dict) or not {"server", "control", "pid"} <= state.keys():
             raise DirectoryError(
@@ -138,7 +138,7 @@ class Cluster:
 
     @property
     def kubeconfig(self) -> Path:
-        """The administrator's kubeconfig; stands alone, may be copied."""
+        """The administrator's kubeconfig; self-contained."""
         return self._layout.kubeconfig
 
     @property
@@ -152,12 +152,12 @@ class Cluster:
         return int(self._state["pid"])
 
     def node_states(self) -> dict[str, str]:
-        """Return running, frozen or dead for each machine."""
+        """Machine name -> running, frozen or dead."""
         answer: dict[str, str] = self._request("GET", "/nodes")
         return answer
 
     def add_node(self, spec: NodeSpec) -> None:
-        """Add a machine; return once it can take pods. Replaces a dead one of the same name."""
+        """Add a machine, or replace a dead one; return once it is ready for pods."""
         self._do("add", spec=spec.to_json())
 
     def kill_node(self, name: str) -> None:
@@ -169,7 +169,7 @@ class Cluster:
         self._do("freeze", name=name)
 
     def thaw_node(self, name: str) -> None:
-        """Let a frozen machine go on."""
+        """Resume a frozen machine."""
         self._do("thaw", name=name)
 
     def remove_node(self, name: str) -> None:
@@ -177,9 +177,9 @@ class Cluster:
         self._do("remove", name=name)
 
     def notice_node(self, name: str, lead_s: float) -> None:
-        """Announce the end of the machine: taint, pods deleted with grace, killed after lead_s."""
+        """Reclaim the machine with notice: taint it, delete its pods, kill it after lead_s."""
         if not 0 <= lead_s < math.inf:
-            raise SpecError("lead", f"{lead_s:g} is no number of seconds; give 0 or more")
+            raise SpecError("lead", f"{lead_s:g} is not a number of seconds; give 0 or more")
         self._do("notice", name=name, lead_s=lead_s)
 
     def kill_pod(self, namespace: str, name: str) -> None:
@@ -223,7 +223,7 @@ class Cluster:
 def _make_config(
     nodes: Sequence[NodeSpec], images: Path | Mapping[str, Any] | None, options: Options
 ) -> dict[str, Any]:
-    """Return what the daemon is told; raise SpecError for what it could not use."""
+    """Return the daemon's configuration; raise SpecError if it is invalid."""
     for index, node in enumerate(nodes):
         if node.name in [other.name for other in nodes[:index]]:
             raise SpecError(f"nodes[{index}].name", f"{node.name!r} is given twice")
@@ -264,14 +264,14 @@ def _spawn(root: Path, *, own_session: bool) -> tuple["subprocess.Popen[bytes]",
 
 
 def _give_up(child: "subprocess.Popen[bytes]", root: Path, *, keep: bool) -> None:
-    """End a daemon that was not ready, and remove its files unless they are to be kept."""
+    """Stop a daemon that is not ready; remove its files unless `keep`."""
     child.terminate()
     try:
         child.wait(_GIVE_UP_S)
-    except subprocess.TimeoutExpired:  # it builds programs and hears nothing
+    except subprocess.TimeoutExpired:  # it blocks while it builds programs
         child.kill()
         child.wait()
-    if not keep and not is_running(root):  # else another `up` was faster, and it is its cluster
+    if not keep and not is_running(root):  # else the cluster belongs to a concurrent `up`
         stop_cluster(root)
 
 
@@ -279,12 +279,12 @@ def _await_ready(
     status: IO[bytes],
     child: "subprocess.Popen[bytes]",
     root: Path,
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Mapping[str, Any]:
     for line in status:
         message = json.loads(line)
         if "progress" in message:
-            say(message["progress"])
+            report(message["progress"])
         elif "error" in message:
             child.wait()
             raise DevclusterError(message["error"])
@@ -295,4 +295,4 @@ def _await_ready(
     log = Layout(root).logs / "daemon.log"
     lines = log.read_text(errors="replace").strip().splitlines()
     last = f"{lines[-1]} (see {log})" if lines else "nothing was logged"
-    raise DevclusterError(f"The cluster's daemon ended with code {code}: {last}")
+    raise DevclusterError(f"The cluster's daemon exited with code {code}: {last}")

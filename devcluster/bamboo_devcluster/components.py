@@ -1,7 +1,7 @@
 """The four programs of the control plane: their flags, their start, their health.
 
-A component that stops by itself is started again, as static pods would be; one that stops over and
-over ends the cluster with the last words of its log.
+A component that exits is restarted, like a static pod. If it keeps exiting, the cluster ends with
+the last line of its log.
 """
 
 import asyncio
@@ -50,11 +50,11 @@ def pick_ports(api: int = 0) -> Ports:
 
 
 class PortInUseError(ComponentError):
-    """Somebody else took a port between our choice and its use, or the port given is taken."""
+    """Another process took a port after we chose it, or the given port is in use."""
 
 
 def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> None:
-    """Write every certificate and kubeconfig that the control plane and the users need."""
+    """Write all certificates and kubeconfigs of the control plane and the administrator."""
     authority.issue(
         "apiserver",
         common_name="kube-apiserver",
@@ -79,10 +79,10 @@ def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> 
 def command_lines(
     binaries: Mapping[str, Path], layout: Layout, ports: Ports
 ) -> dict[str, list[str]]:
-    """Return the argv of each component, in the order of their start."""
+    """Return the argv of each component, in start order."""
     etcd_url = f"http://127.0.0.1:{ports.etcd_client}"
     keys = layout.pki
-    # The disk cache of a throw-away cluster need not survive a power cut: no fsync in etcd.
+    # The data of a temporary cluster need not survive a power failure: no fsync in etcd.
     flags = {
         "etcd": [
             f"--data-dir={layout.root / 'etcd'}",
@@ -98,7 +98,7 @@ def command_lines(
             "--bind-address=127.0.0.1",
             "--advertise-address=127.0.0.1",
             f"--secure-port={ports.api}",
-            # The API refuses loopback addresses as endpoints: nobody could register ours.
+            # The API refuses loopback addresses as endpoints, so ours cannot be registered.
             "--endpoint-reconciler-type=none",
             f"--tls-cert-file={keys / 'apiserver.crt'}",
             f"--tls-private-key-file={keys / 'apiserver.key'}",
@@ -168,7 +168,7 @@ class Component:
             os.close(output)
 
     async def keep_running(self, on_restart: Callable[[str], None]) -> None:
-        """Start the program again whenever it ends; raise when it ends too often."""
+        """Restart the program whenever it exits; raise ComponentError if it exits too often."""
         loop = asyncio.get_running_loop()
         ends: deque[float] = deque(maxlen=_MAX_RESTARTS)
         while not self._stopping:
@@ -179,7 +179,7 @@ class Component:
             if len(ends) == _MAX_RESTARTS and loop.time() - ends[0] < _RESTART_WINDOW_S:
                 raise self.failure(code)
             ends.append(loop.time())
-            on_restart(f"{self.name} ended with code {code}; it is started again")
+            on_restart(f"{self.name} exited with code {code}; restarting it")
             await asyncio.sleep(_RESTART_DELAY_S)
             await self.start()
 
@@ -197,12 +197,12 @@ class Component:
             await process.exit_code
 
     async def fail_at_end(self) -> None:
-        """Wait until the program ends and raise what to say about it."""
+        """Wait until the program exits; raise ComponentError."""
         assert self._process is not None
         raise self.failure(await asyncio.shield(self._process.exit_code))
 
     def failure(self, code: int) -> ComponentError:
-        """Return the one sentence about this program's end, from its log's last words."""
+        """Return the error for the program's exit, with the last line of its log."""
         tail = _tail(self.log)
         if "address already in use" in tail:
             port = _PORT_IN_USE.search(tail)
@@ -212,11 +212,11 @@ class Component:
             return ComponentError(disk_full_message(self._cwd))
         lines = [line for line in tail.splitlines() if line.strip()]
         last = lines[-1][:300] if lines else "nothing was logged"
-        return ComponentError(f"{self.name} ended with code {code}: {last} (see {self.log})")
+        return ComponentError(f"{self.name} exited with code {code}: {last} (see {self.log})")
 
 
 def _component_env() -> dict[str, str]:
-    # Proxies of the user's shell must not stand between the components.
+    # The components must not use the proxy settings of the user's shell.
     return {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")}
 
 

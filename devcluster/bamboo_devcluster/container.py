@@ -1,6 +1,6 @@
 """One container of a pod: start, wait, restart with back-off, stop with grace.
 
-The record that it keeps is what the pod's status is built from.
+The pod's status is built from the record that it keeps.
 """
 
 import asyncio
@@ -29,20 +29,20 @@ _IMAGE_BACKOFF_S = 10.0
 
 @dataclass(frozen=True)
 class Backoff:
-    """The delays between restarts: the second restart waits `base_s`, then twice as long."""
+    """Delays between restarts: the second restart waits `base_s`, each later one twice as long."""
 
     base_s: float = 10.0
     cap_s: float = 300.0
 
 
 class ImageError(Exception):
-    """The image means nothing here, and the container names no command."""
+    """The image is not in the image map, and the container has no command."""
 
 
 class StopRequest:
-    """A pod's order to stop: made once, then only ever made more urgent.
+    """A request to stop a pod. Later requests can only shorten the grace period.
 
-    A grace of 0 means SIGKILL at once, without SIGTERM and without hooks.
+    A grace of 0 means immediate SIGKILL, without SIGTERM and hooks.
     """
 
     def __init__(self) -> None:
@@ -53,11 +53,11 @@ class StopRequest:
 
     @property
     def is_made(self) -> bool:
-        """Tell whether the pod must stop."""
+        """Whether the pod must stop."""
         return self._deadline is not None
 
     def make(self, grace_s: float) -> None:
-        """Ask for the end of everything within `grace_s`."""
+        """Request that everything ends within `grace_s`."""
         self.is_abrupt |= grace_s <= 0
         deadline = self._loop.time() + grace_s
         if self._deadline is None or deadline < self._deadline:
@@ -70,7 +70,7 @@ class StopRequest:
             await self._changed.wait()
 
     async def wait(self, ended: "asyncio.Future[int]") -> bool:
-        """Wait for the end of a process until the deadline; tell whether it has ended."""
+        """Wait until the process ends or the deadline passes; return whether it has ended."""
         while not ended.done():
             assert self._deadline is not None
             left = self._deadline - self._loop.time()
@@ -109,7 +109,7 @@ class ContainerPorts:
 
 @dataclass
 class Container:
-    """The life of one container of a pod."""
+    """One container of a pod."""
 
     spec: Object
     record: ContainerRecord
@@ -123,7 +123,7 @@ class Container:
     grace_s: float = 30.0
 
     async def run(self) -> None:
-        """Run the container until it needs no further start."""
+        """Run the container until it needs no restart."""
         delay_s = 0.0
         while not self.stop.is_made:
             began = clock.now()
@@ -139,7 +139,7 @@ class Container:
             self._note_restart(ended)
 
     def lose(self, *, goes_on: bool) -> None:
-        """Note that an earlier run, on a machine that is gone, cannot be found any more."""
+        """Record that an earlier run, on a machine that is gone, was lost."""
         text = "The container could not be located when the pod was terminated"
         now = clock.now()
         lost = Terminated(137, "ContainerStatusUnknown", now, now, text)
@@ -149,11 +149,11 @@ class Container:
             self.record.state = lost
 
     def log_path(self, *, previous: bool = False) -> Path:
-        """Return the log of the present run, or of the one before."""
+        """Return the log of the current run, or of the previous one."""
         return self.log_dir / f"{self.record.restart_count - previous}.log"
 
     def restart(self, grace_s: float) -> None:
-        """End the present run (a failed liveness probe); the restart policy decides the rest."""
+        """End the current run after a failed liveness probe; the restart policy applies."""
         if self.process:
             self.process.signal(signal.SIGTERM)
             loop = asyncio.get_running_loop()
@@ -174,7 +174,7 @@ class Container:
         self.record.restart_count += 1
 
     async def _back_off(self, ended: Terminated, delay_s: float) -> bool:
-        """Wait before the next start; tell whether it may happen."""
+        """Wait before the next start; return whether to start."""
         text = f"back-off {delay_s:g}s restarting failed container={self.record.name}"
         self.record.last = ended
         self._set(Waiting("CrashLoopBackOff", text))
@@ -212,7 +212,7 @@ class Container:
         await self._live(self.process, prepared, pump)
 
     async def _prepare(self) -> Start | None:
-        """Work out the start; wait while that is impossible; nothing when told to stop."""
+        """Prepare the start; retry until it succeeds. None if the pod must stop."""
         while not self.stop.is_made:
             try:
                 return await self.ports.prepare(self.spec)
@@ -246,7 +246,7 @@ class Container:
 
     async def _live(self, process: launch.Process, start: Start, pump: LogPump) -> None:
         began = clock.now()
-        # A PID alone would name several containers in the life of a machine.
+        # PIDs are reused, so a PID alone does not identify a container.
         self.record.container_id = f"process://{process.pid}-{time.monotonic_ns()}"
         self.record.is_started = not self.spec.get("startupProbe")
         self.record.is_ready = self.record.is_started and not self.spec.get("readinessProbe")
@@ -313,7 +313,7 @@ class Container:
 
 
 async def _first(hook: "asyncio.Future[None]", ended: "asyncio.Future[int]") -> int:
-    """Wait for the hook, or for the container to end by itself meanwhile."""
+    """Wait until the hook or the container ends."""
     both: set[asyncio.Future[Any]] = {hook, ended}
     await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
     return 0

@@ -1,7 +1,7 @@
-"""Container logs on disk, in the line format of container runtimes, and their reading.
+"""Writes and reads container logs in the line format of container runtimes.
 
-A line is `2026-01-02T03:04:05.123456789Z stdout F text`; `P` instead of `F` marks a line that goes
-on in the next one.
+A line is `2026-01-02T03:04:05.123456789Z stdout F text`; `P` instead of `F` marks a partial line
+that continues in the next one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _FOLLOW_POLL_S = 0.1
 
 
 class LogPump:
-    """Copies a pipe into a log file, stamping each line, until the pipe's last writer is gone."""
+    """Copies a pipe into a log file, with a timestamp on each line, until the pipe closes."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ class LogPump:
         self._loop.add_reader(descriptor, self._on_readable)
 
     def close(self) -> None:
-        """Take what is in the pipe and stop."""
+        """Drain the pipe and stop."""
         if self._descriptor < 0:
             return
         while self._descriptor >= 0 and self._on_readable():
@@ -63,7 +63,7 @@ class LogPump:
         try:
             self._file.write(data)
         except OSError:
-            return  # a full disk loses log lines, never the container
+            return  # on a full disk, log lines are lost; the container keeps running
 
     def _finish(self) -> None:
         if self._descriptor < 0:
@@ -90,7 +90,7 @@ class LogQuery:
 async def read_log(
     path: Path, query: LogQuery, *, has_ended: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yield the log's text as `kubectl logs` shows it; when following, until the container ends."""
+    """Yield the log as `kubectl logs` shows it; with `follow`, until the container ends."""
     budget = query.limit_bytes
     async for raw in _raw_lines(path, query, has_ended):
         text = _render(raw, query)
@@ -112,7 +112,7 @@ async def _raw_lines(
             _seek_tail(file.fileno(), query.tail_lines)
         rest = b""
         while True:
-            ended = has_ended()  # asked before reading, so that nothing written earlier is missed
+            ended = has_ended()  # before reading, so that no line is missed
             data = file.read(_READ_BYTES)
             *lines, rest = (rest + data).split(b"\n")
             for line in lines:
@@ -151,7 +151,7 @@ def _render(raw: bytes, query: LogQuery) -> bytes | None:
 
 
 def tail_text(path: Path, *, lines: int, limit_bytes: int) -> str:
-    """Return the last lines of a log, for the termination message."""
+    """Return the last lines of a log."""
     try:
         with path.open("rb") as file:
             _seek_tail(file.fileno(), lines)

@@ -1,4 +1,4 @@
-"""The cluster's own control endpoint: what `Cluster` and the command line ask of the daemon.
+"""The daemon's control endpoint, used by `Cluster` and the command line.
 
 JSON over HTTPS with client certificates; served on the cluster's own loopback address.
 """
@@ -21,7 +21,7 @@ _OPERATOR = "devcluster-admin"
 
 
 class ControlServer:
-    """Serves one cluster's node operations."""
+    """Serves the node operations of one cluster."""
 
     def __init__(self, nodes: NodeKind, stop: Callable[[], None]) -> None:
         self._nodes, self._stop = nodes, stop
@@ -37,7 +37,7 @@ class ControlServer:
         }
 
     async def open(self, ip: str, authority: pki.Authority) -> str:
-        """Listen; return the endpoint's URL."""
+        """Start listening; return the URL."""
         pair = authority.issue("control", common_name="devcluster-control", addresses=[ip])
         application = web.Application()
         application.router.add_get("/nodes", self._list)
@@ -71,7 +71,7 @@ class ControlServer:
 
     async def _on_stop(self, request: web.Request) -> web.Response:
         _authorize(request)
-        # After the answer has left.
+        # Stop only after the response has been sent.
         asyncio.get_running_loop().call_later(0.05, self._stop)
         return web.json_response({})
 

@@ -1,8 +1,8 @@
-"""The one process that is a cluster: parent of the control plane, host of the nodes.
+"""The daemon of a cluster: parent of the control plane, host of the nodes.
 
-Run as `python -m bamboo_devcluster.daemon DIRECTORY [STATUS_FD]` by `cluster.Cluster`. It holds the
-directory's lock while it lives; every other process of the cluster dies with it, by the kernel's
-hand. What it is asked to do stands in `config.json` in the directory.
+`cluster.Cluster` runs it as `python -m bamboo_devcluster.daemon DIRECTORY STATUS_FD`. It holds the
+directory's lock while it runs. When it dies, the kernel kills all other processes of the cluster.
+It reads its configuration from `config.json` in the directory.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.components import Component, PortInUseError, Ports
 from bamboo_devcluster.container import Backoff
 from bamboo_devcluster.control import ControlServer
-from bamboo_devcluster.directory import Layout, lock_directory, remove_remains, sign_lock
+from bamboo_devcluster.directory import Layout, lock_directory, remove_files, sign_lock
 from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk_full
 from bamboo_devcluster.events import EventRecorder
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
@@ -38,13 +38,13 @@ _POLL_S = 0.1
 
 @dataclass(frozen=True)
 class Config:
-    """What the cluster is asked to be."""
+    """The configuration of a cluster."""
 
     nodes: tuple[NodeSpec, ...] = ()
     images: ImageMap = field(default_factory=ImageMap)
     api_port: int = 0
     backoff: Backoff = field(default_factory=Backoff)
-    dies_with: int = 0  # PID of the process whose end is the cluster's end
+    dies_with: int = 0  # PID of the process with which the cluster ends; 0: none
 
     @classmethod
     def load(cls, path: Path) -> "Config":
@@ -60,22 +60,22 @@ class Config:
 
 
 class Daemon:
-    """Brings one cluster up and keeps it until told to stop."""
+    """Starts one cluster and runs it until it is stopped."""
 
-    def __init__(self, layout: Layout, config: Config, say: Callable[[str], None]) -> None:
-        self._layout, self._config, self._say = layout, config, say
+    def __init__(self, layout: Layout, config: Config, report: Callable[[str], None]) -> None:
+        self._layout, self._config, self._report = layout, config, report
         self._components: list[Component] = []
         self._stop = asyncio.Event()
         self.owner_died = False
 
     async def run(self, on_ready: Callable[[dict[str, Any]], None]) -> None:
-        """Live: start, serve, and on SIGTERM or a control request stop everything."""
+        """Start everything, serve, and stop on SIGTERM or a control request."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
         if self._config.dies_with:
             self._follow(self._config.dies_with)
-        paths = binaries.ensure(self._say, binaries.CONTROL_PLANE)
+        paths = binaries.ensure(self._report, binaries.CONTROL_PLANE)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._stop_components)
             addresses = AddressBlock()
@@ -87,7 +87,7 @@ class Daemon:
             await self._until_stopped()
 
     def _follow(self, owner: int) -> None:
-        """End when the owner ends. (A parent-death signal would follow its thread instead.)"""
+        """End when the owner ends. A parent-death signal would be tied to the owner's thread."""
         try:
             descriptor = os.pidfd_open(owner)
         except ProcessLookupError:
@@ -103,13 +103,13 @@ class Daemon:
         asyncio.get_running_loop().add_reader(descriptor, on_end)
 
     async def _until_stopped(self) -> None:
-        keepers = [asyncio.create_task(c.keep_running(self._say)) for c in self._components]
+        keepers = [asyncio.create_task(c.keep_running(self._report)) for c in self._components]
         stopped = asyncio.create_task(self._stop.wait())
         done, pending = await asyncio.wait({*keepers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()
         for task in done:
-            task.result()  # a component that fell over and over raises here
+            task.result()  # raises if a component kept exiting
 
     async def _start_control_plane(self, paths: dict[str, Path], authority: pki.Authority) -> Ports:
         for attempt in range(_PORT_ATTEMPTS):
@@ -158,14 +158,14 @@ class Daemon:
             while True:
                 try:
                     await api.get("/readyz")
-                    # The default priority classes and namespaces come a moment later.
+                    # Default priority classes and namespaces appear slightly later.
                     await api.get("/api/v1/namespaces/kube-node-lease")
                     return
                 except (ApiError, UnreachableError):
                     await asyncio.sleep(_POLL_S)
 
     async def _until_exists(self, api: KubeApi, path: str) -> None:
-        """Wait for what the controller manager makes; without it pods are refused."""
+        """Wait for an object that the controller manager creates; pods are refused without it."""
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
                 while True:
@@ -175,8 +175,8 @@ class Daemon:
                     await asyncio.sleep(_POLL_S)
         except TimeoutError:
             raise DevclusterError(
-                f"kube-controller-manager made no service account within {_READY_TIMEOUT_S:g} s; "
-                f"see {self._layout.logs}"
+                f"kube-controller-manager created no service account within {_READY_TIMEOUT_S:g} s;"
+                f" see {self._layout.logs}"
             ) from None
 
     def _client(self, ports: Ports) -> KubeApi:
@@ -232,7 +232,7 @@ class Daemon:
         )
 
     async def _stop_components(self) -> None:
-        # Clients first: the API server waits for open watches otherwise.
+        # Stop clients first; otherwise the API server waits for their watches.
         for component in reversed(self._components):
             await component.stop()
         self._components = []
@@ -243,19 +243,19 @@ def main() -> None:
     root = Path(sys.argv[1])
     status = int(sys.argv[2])
 
-    def tell(message: dict[str, Any]) -> None:
+    def send(message: dict[str, Any]) -> None:
         try:
             os.write(status, json.dumps(message).encode() + b"\n")
         except OSError:
-            return  # whoever started us has gone; the cluster lives on
+            return  # the starting process has exited; the cluster keeps running
 
-    def say(text: str) -> None:
+    def report(text: str) -> None:
         print(text, flush=True)
-        tell({"progress": text})
+        send({"progress": text})
 
     lock = lock_directory(root)
     if lock is None:
-        tell({"error": f"another cluster is running in {root}"})
+        send({"error": f"another cluster is running in {root}"})
         sys.exit(1)
     sign_lock(lock)
     config = Config.load(root / "config.json")
@@ -263,29 +263,29 @@ def main() -> None:
 
     def on_ready(state: dict[str, Any]) -> None:
         pki.write_private(root / "cluster.json", json.dumps(state).encode())
-        tell({"ready": state})
+        send({"ready": state})
 
     daemon: list[Daemon] = []
 
-    async def live() -> None:
-        daemon.append(Daemon(layout, config, say))
+    async def serve() -> None:
+        daemon.append(Daemon(layout, config, report))
         await daemon[0].run(on_ready)
 
     try:
-        asyncio.run(live())
+        asyncio.run(serve())
     except DevclusterError as error:
         print(error, flush=True)
-        tell({"error": str(error)})
+        send({"error": str(error)})
         sys.exit(1)
     except OSError as error:
         if not is_disk_full(error):
             raise
-        tell({"error": disk_full_message(root)})
+        send({"error": disk_full_message(root)})
         sys.exit(1)
     finally:
         (root / "cluster.json").unlink(missing_ok=True)
         if daemon and daemon[0].owner_died:
-            remove_remains(root)  # nobody is left who could
+            remove_files(root)  # no other process is left to do it
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A cluster's directory: its layout, its lock, its making ready and its removal.
+"""A cluster's directory: layout, lock, preparation and removal.
 
-The lock file is held by the daemon for its whole life, so "is it running" is a question to the
-kernel and never a matter of stale PID files.
+The daemon holds the lock file while it runs, so stale PID files cannot make a dead cluster look
+alive.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ _MIN_FREE_BYTES = 200 * 2**20
 
 @dataclass(frozen=True)
 class Layout:
-    """Where things lie in a cluster directory."""
+    """Paths in a cluster directory."""
 
     root: Path
 
@@ -57,7 +57,7 @@ class Layout:
 
 
 def lock_directory(root: Path) -> TextIO | None:
-    """Take the directory's lock for the life of this process; nothing when another has it."""
+    """Lock the directory until this process ends; None if another process holds the lock."""
     file = (root / "lock").open("a+")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,11 +86,11 @@ def check_directory(root: Path) -> None:
     except OSError as error:
         raise unusable(root, error) from error
     if names and "config.json" not in names and names != {"lock"}:
-        raise DirectoryError(f"{root} holds other files; choose an empty --dir.")
+        raise DirectoryError(f"{root} contains other files; choose an empty --dir.")
 
 
-def remove_remains(root: Path) -> None:
-    """Delete what a cluster has written into its directory; the lock file stays until last."""
+def remove_files(root: Path) -> None:
+    """Delete the files of a cluster, except the lock file."""
     for path in root.iterdir():
         if path.name == "lock":
             continue
@@ -101,10 +101,10 @@ def remove_remains(root: Path) -> None:
 
 
 def is_running(root: Path) -> bool:
-    """Tell whether a daemon holds the directory's lock."""
+    """Return whether a daemon holds the directory's lock."""
     try:
         with (root / "lock").open() as file:
-            # Shared, so that two who ask at once do not take each other for a daemon.
+            # Shared, so that concurrent callers do not mistake each other for a daemon.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except (FileNotFoundError, NotADirectoryError):
         return False
@@ -115,8 +115,8 @@ def is_running(root: Path) -> bool:
     return False
 
 
-def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
-    """Make the directory ready for a new cluster; remove the remains of a killed one."""
+def prepare_directory(root: Path, report: Callable[[str], None]) -> Path:
+    """Prepare the directory for a new cluster; remove the files of a killed one."""
     check_directory(root)
     if is_running(root):
         raise DirectoryError(
@@ -127,8 +127,8 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
         _check_space(root)
         root.mkdir(parents=True, exist_ok=True)
         if (root / "config.json").exists():
-            say(f"The cluster in {root} ended without `down`; its remains are removed.")
-            remove_remains(root)
+            report(f"The cluster in {root} ended without `down`; removing its files.")
+            remove_files(root)
         for folder in (root / "logs", root / "nodes"):
             folder.mkdir(exist_ok=True)
     except OSError as error:
@@ -137,7 +137,7 @@ def prepare_directory(root: Path, say: Callable[[str], None]) -> Path:
 
 
 def unusable(root: Path, error: OSError) -> DirectoryError:
-    """The one sentence for a directory that cannot be written."""
+    """The error for a directory that cannot be written."""
     return DirectoryError(
         disk_full_message(root)
         if is_disk_full(error)
@@ -146,16 +146,16 @@ def unusable(root: Path, error: OSError) -> DirectoryError:
 
 
 def _check_space(root: Path) -> None:
-    """Before anything is made: look at the part of the path that exists."""
+    """Check the free space where the directory will be created."""
     free = os.statvfs(next(path for path in (root, *root.parents) if path.exists()))
     if free.f_blocks and free.f_bavail * free.f_frsize < _MIN_FREE_BYTES:  # /proc has no blocks
         raise DirectoryError(disk_full_message(root))
 
 
 def stop_cluster(root: Path) -> bool:
-    """Stop the cluster in a directory and delete its files; tell whether one was running.
+    """Stop the cluster in a directory and delete its files; return whether it was running.
 
-    DirectoryError, and no file is deleted, if its daemon cannot be ended.
+    If the daemon cannot be stopped, raises DirectoryError and deletes nothing.
     """
     check_directory(root)
     if not root.exists():
@@ -164,33 +164,33 @@ def stop_cluster(root: Path) -> bool:
     if was_running:
         _stop_daemon(root)
     try:
-        remove_remains(root)
+        remove_files(root)
         (root / "lock").unlink(missing_ok=True)
     except OSError as error:
         raise unusable(root, error) from error
-    with contextlib.suppress(OSError):  # the user has put something beside our files since
+    with contextlib.suppress(OSError):  # the user has added files
         root.rmdir()
     return was_running
 
 
 def _stop_daemon(root: Path) -> None:
-    """Return once nobody holds the lock; DirectoryError if that cannot be brought about."""
+    """Return once the lock is free; raise DirectoryError if it stays held."""
     deadline = time.monotonic() + _UNLOCK_TIMEOUT_S
     while is_running(root):
         if time.monotonic() > deadline:
             raise DirectoryError(_held_message(root))
         _end_holder(root)
-        time.sleep(_POLL_S)  # its last files are being closed, or it has yet to sign the lock
+        time.sleep(_POLL_S)  # it is closing its last files, or has not signed the lock yet
 
 
 def _end_holder(root: Path) -> None:
-    """End the process that has signed the lock, if there is one."""
+    """Stop the process whose PID is in the lock file, if it exists."""
     try:
         process = os.pidfd_open(int(_signature(root)))
     except (ProcessLookupError, ValueError, OverflowError):
         return
     except OSError as error:
-        if error.errno != errno.EINVAL:  # no process has a number below 1
+        if error.errno != errno.EINVAL:  # a PID below 1 is invalid
             raise unusable(root, error) from error
         return
     try:
@@ -206,7 +206,7 @@ def _end_holder(root: Path) -> None:
 
 
 def _signature(root: Path) -> str:
-    """What the lock's holder has written into it, as far as it fits a sentence."""
+    """The content of the lock file, shortened for an error message."""
     try:
         return (root / "lock").read_text(errors="replace")[:40]
     except FileNotFoundError:
@@ -217,6 +217,6 @@ def _signature(root: Path) -> str:
 
 def _held_message(root: Path) -> str:
     return (
-        f"A process holds {root}/lock, and the process id in it, {_signature(root)!r}, is none that"
-        f" we can end; end the process that `fuser {root}/lock` shows, then try again."
+        f"A process holds {root}/lock, and the process id in it, {_signature(root)!r}, is not one"
+        f" that we can stop; stop the process that `fuser {root}/lock` shows, then try again."
     )

@@ -1,7 +1,7 @@
-"""The official downloads of the programs, verified before they are used.
+"""Downloads programs from their official sites and verifies them.
 
-Checksums that are pinned in `tools/checksums.txt` (lines `SHA256  FILE`) are compared; for a file
-without a pin the checksum is the one published beside it, over the same TLS connection.
+The expected checksum comes from `tools/checksums.txt` (lines `SHA256  FILE`). For a file that is
+not listed there, it is the checksum published on the same site.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class Source:
 
 
 def find_source(program: str, *, kubernetes: str, etcd: str, helm: str) -> Source:
-    """Return where a program of the given versions is published, for this machine's processor."""
+    """Return where a program is published for this machine's processor."""
     arch = machine_architecture()
     if program == "etcd":
         base = _base("BAMBOO_ETCD_URL", "https://github.com/etcd-io/etcd/releases/download")
@@ -60,14 +60,13 @@ def find_source(program: str, *, kubernetes: str, etcd: str, helm: str) -> Sourc
     return Source(url, f"{url}.sha256")
 
 
-def fetch(source: Source, target: Path, say: Callable[[str], None], pins: Path = _PINS) -> None:
+def fetch(source: Source, target: Path, report: Callable[[str], None], pins: Path = _PINS) -> None:
     """Download and verify one program into `target`.
 
-    Raises UnavailableError where the site cannot be reached, BinaryError where it sent the wrong
-    thing.
+    Raises UnavailableError if the site cannot be reached, BinaryError if the content is wrong.
     """
     expected = pinned_checksum(source.file_name, pins) or _published_checksum(source)
-    data = _read_all(source, say)
+    data = _read_all(source, report)
     actual = hashlib.sha256(data).hexdigest()
     if actual != expected:
         raise BinaryError(
@@ -78,7 +77,7 @@ def fetch(source: Source, target: Path, say: Callable[[str], None], pins: Path =
 
 
 def pinned_checksum(file_name: str, pins: Path = _PINS) -> str:
-    """Return the pinned checksum of a published file, or nothing."""
+    """Return the pinned checksum of a published file, or an empty string."""
     return _find_checksum(pins.read_text(), file_name) if pins.exists() else ""
 
 
@@ -101,7 +100,7 @@ def _find_checksum(text: str, file_name: str) -> str:
     return ""
 
 
-def _read_all(source: Source, say: Callable[[str], None]) -> bytes:
+def _read_all(source: Source, report: Callable[[str], None]) -> bytes:
     buffer = io.BytesIO()
     with _open(source.url, _READ_TIMEOUT_S) as response:
         total = int(response.headers.get("Content-Length") or 0)
@@ -112,7 +111,7 @@ def _read_all(source: Source, say: Callable[[str], None]) -> bytes:
                 percent = 100 * buffer.tell() // total if total else 0
                 if percent >= shown + _PERCENT_STEP:
                     shown = percent - percent % _PERCENT_STEP
-                    say(f"{source.file_name}: {shown} % downloaded")
+                    report(f"{source.file_name}: {shown} % downloaded")
         except (OSError, ValueError) as error:
             raise UnavailableError(f"{source.url}: {error}") from error
     return buffer.getvalue()
@@ -138,8 +137,8 @@ def _extract(source: Source, data: bytes) -> bytes:
             if member:
                 return member.read()
     except (KeyError, tarfile.TarError) as error:
-        raise BinaryError(f"{source.url} does not hold {source.member}: {error}") from error
-    raise BinaryError(f"{source.url} does not hold the program {source.member}")
+        raise BinaryError(f"{source.url} does not contain {source.member}: {error}") from error
+    raise BinaryError(f"{source.url} does not contain the program {source.member}")
 
 
 def _install(data: bytes, target: Path) -> None:

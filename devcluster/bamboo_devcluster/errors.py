@@ -1,25 +1,25 @@
 """The errors of the development cluster.
 
-    DevclusterError            one sentence for a person: what is wrong and what to do
-    |-- BinaryError            a program could be neither found, downloaded nor built
+    DevclusterError            one sentence: what is wrong and what to do
+    |-- BinaryError            a program could not be found, downloaded or built
     |-- DirectoryError         the cluster directory cannot be used
-    |-- ComponentError         a control plane program did not start or stopped
-    |-- NodeError              a node operation names what does not exist, or is not possible
-    `-- SpecError              a value given by the user is wrong; names the field
+    |-- ComponentError         a control plane program failed to start, or exited
+    |-- NodeError              a node operation is impossible, or its target does not exist
+    `-- SpecError              a value given by the user is invalid; names the field
 
-The command line prints the sentence and exits with code 1; anything else is a defect and shows its
-traceback.
+The command line prints the sentence and exits with code 1. Any other exception is a bug and prints
+its traceback.
 """
 
 import errno
 
 
 class DevclusterError(Exception):
-    """One sentence for a person: what is wrong, and what to do about it."""
+    """One sentence: what is wrong, and what to do about it."""
 
 
 class BinaryError(DevclusterError):
-    """A program could be neither found, downloaded nor built."""
+    """A program could not be found, downloaded or built."""
 
 
 class DirectoryError(DevclusterError):
@@ -27,15 +27,15 @@ class DirectoryError(DevclusterError):
 
 
 class ComponentError(DevclusterError):
-    """A control plane program did not start, or stopped."""
+    """A control plane program failed to start, or exited."""
 
 
 class NodeError(DevclusterError):
-    """A node operation names something that does not exist, or that is not possible now."""
+    """A node operation is impossible now, or its target does not exist."""
 
 
 class SpecError(DevclusterError):
-    """A value given by the user is wrong; the message names the field and the remedy."""
+    """A value given by the user is invalid; the message names the field and the remedy."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}")
@@ -43,10 +43,10 @@ class SpecError(DevclusterError):
 
 
 def disk_full_message(where: object) -> str:
-    """Return the one sentence that is used wherever the disk is full."""
+    """The message for a full disk."""
     return f"The disk that holds {where} is full; free some space there and try again."
 
 
 def is_disk_full(error: OSError) -> bool:
-    """Tell whether an OSError means that no space (or no quota) is left."""
+    """Return whether the error means that no space or quota is left."""
     return error.errno in (errno.ENOSPC, errno.EDQUOT)

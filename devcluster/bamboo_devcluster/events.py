@@ -1,4 +1,4 @@
-"""Events for `kubectl describe`: sent in the background, dropped when the API is away."""
+"""Events for `kubectl describe`: sent in the background, dropped if the API is unreachable."""
 
 import asyncio
 from typing import Any
@@ -45,7 +45,7 @@ class EventRecorder:
             self._queue.put_nowait(event)
 
     async def run(self) -> None:
-        """Post events for ever."""
+        """Post events until cancelled."""
         while True:
             event = await self._queue.get()
             try:

@@ -1,4 +1,4 @@
-"""Build the programs from their Go modules, pinned in `tools/*/go.mod` and go.sum."""
+"""Builds programs from their Go modules, which `tools/*/go.mod` and go.sum pin."""
 
 import os
 import shutil
@@ -33,35 +33,35 @@ def find_recipe(program: str, *, kubernetes: str, helm: str) -> Recipe:
         return Recipe("helm", "helm.sh/helm/v4/cmd/helm", f"-s -w {version}")
     major, minor, _ = kubernetes.split(".")
     version = "k8s.io/component-base/version"
-    # Without these the server calls itself v0.0.0 and clients complain.
+    # Without these the server reports v0.0.0, and clients complain.
     stamps = f"-X {version}.gitVersion=v{kubernetes} -X {version}.gitMajor={major}"
     stamps += f" -X {version}.gitMinor={minor}"
     return Recipe("kubernetes", f"k8s.io/kubernetes/cmd/{program}", f"-s -w {stamps}")
 
 
-def build(program: str, recipe: Recipe, target: Path, say: Callable[[str], None]) -> None:
-    """Build one program into `target`; raise BinaryError with one sentence when that fails."""
+def build(program: str, recipe: Recipe, target: Path, report: Callable[[str], None]) -> None:
+    """Build one program into `target`; raise BinaryError if that fails."""
     go = shutil.which("go")
     if go is None:
         raise BinaryError(
-            f"{program} can be neither downloaded nor built: there is no `go` on the PATH; install "
-            "Go 1.26 or newer, or set KUBEBUILDER_ASSETS to a folder that holds the programs."
+            f"{program} can be neither downloaded nor built: `go` is not on the PATH; install Go "
+            "1.26 or newer, or set KUBEBUILDER_ASSETS to a folder with the programs."
         )
     folder = _TOOLS / recipe.module
-    say(f"{program}: building from Go modules")
+    report(f"{program}: building from Go modules")
     total = _count_packages(go, folder, recipe.package)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".build-{program}-") as scratch:
         output = Path(scratch) / program
         command = [go, "build", "-v", "-trimpath", "-ldflags", recipe.ldflags, "-o", str(output)]
-        _run_build(program, [*command, recipe.package], folder, _Progress(program, total, say))
+        _run_build(program, [*command, recipe.package], folder, _Progress(program, total, report))
         output.rename(target)
 
 
 class _Progress:
-    """Counts compiled packages; speaks every few percent."""
+    """Counts compiled packages; reports every few percent."""
 
-    def __init__(self, program: str, total: int, say: Callable[[str], None]) -> None:
-        self._program, self._total, self._say = program, max(total, 1), say
+    def __init__(self, program: str, total: int, report: Callable[[str], None]) -> None:
+        self._program, self._total, self._report = program, max(total, 1), report
         self._done = self._shown = 0
 
     def add(self) -> None:
@@ -70,7 +70,7 @@ class _Progress:
         percent = min(99, 100 * self._done // self._total)
         if percent >= self._shown + _PERCENT_STEP:
             self._shown = percent - percent % _PERCENT_STEP
-            self._say(f"{self._program}: {self._done} of {self._total} packages compiled")
+            self._report(f"{self._program}: {self._done} of {self._total} packages compiled")
 
 
 def _run_build(program: str, command: Sequence[str], folder: Path, progress: _Progress) -> None:
@@ -79,20 +79,20 @@ def _run_build(program: str, command: Sequence[str], folder: Path, progress: _Pr
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr is not None
-    words: list[str] = []
+    messages: list[str] = []
     with process.stderr:
         for line in process.stderr:
             text = line.strip()
             if " " in text or text.startswith("#"):
-                words.append(text)  # go's messages; package names hold no blanks
+                messages.append(text)  # a message of go; package names contain no blanks
             elif text:
                 progress.add()
     if process.wait() == 0:
         return
-    said = "; ".join(words[-_LAST_LINES:]) or f"code {process.returncode}"
-    if "no space left on device" in said:
+    text = "; ".join(messages[-_LAST_LINES:]) or f"code {process.returncode}"
+    if "no space left on device" in text:
         raise BinaryError(disk_full_message("the Go build cache and the program cache"))
-    raise BinaryError(f"{program} could not be built from its Go module: {said}")
+    raise BinaryError(f"{program} could not be built from its Go module: {text}")
 
 
 def _count_packages(go: str, folder: Path, package: str) -> int:
@@ -104,5 +104,5 @@ def _count_packages(go: str, folder: Path, package: str) -> int:
 
 
 def _environment() -> dict[str, str]:
-    # A workspace or vendor setting of the user's must not reach the pinned modules.
+    # The user's workspace and vendor settings must not affect the pinned modules.
     return {**os.environ, "CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": "-buildvcs=false"}

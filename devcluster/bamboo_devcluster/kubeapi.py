@@ -33,7 +33,7 @@ class UnreachableError(Exception):
 
 
 def is_not_found(error: ApiError) -> bool:
-    """Tell whether the object does not exist (any more), or is another one of the same name."""
+    """Return whether the object does not exist, or another one has taken its name."""
     return error.code in (404, 409)
 
 
@@ -88,7 +88,7 @@ class KubeApi:
         if response.status >= 400:
             raise _error(response.status, text)
         if response.content_type != "application/json":
-            return {"text": text}  # logs, /readyz and their like
+            return {"text": text}  # for example logs and /readyz
         parsed: Object = json.loads(text)
         return parsed
 
@@ -101,7 +101,7 @@ class KubeApi:
         return await self.request("POST", path, body)
 
     async def patch(self, path: str, body: Object, content_type: str = MERGE_PATCH) -> Object:
-        """Patch an object; merge patch unless told otherwise."""
+        """Patch an object; with a merge patch by default."""
         return await self.request("PATCH", path, body, content_type=content_type)
 
     async def delete(self, path: str, body: Object | None = None) -> Object:
@@ -109,10 +109,10 @@ class KubeApi:
         return await self.request("DELETE", path, body)
 
     async def watch(self, path: str, **params: str) -> AsyncIterator[tuple[str, Any]]:
-        """Yield ("SYNC", all objects), then (ADDED | MODIFIED | DELETED, object), for ever.
+        """Yield ("SYNC", all objects), then (ADDED | MODIFIED | DELETED, object), forever.
 
-        After a lost connection the watch goes on where it was; when the server has forgotten that
-        place, a new SYNC comes.
+        After a lost connection the watch resumes from the last resource version. If that has
+        expired, it yields SYNC again.
         """
         version = ""
         while True:
@@ -141,7 +141,7 @@ class KubeApi:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_TIMEOUT_S),
         }
-        # A frozen or vanished server must not hold us: the server itself ends a watch earlier.
+        # A hung server must not block us; a live one ends the watch earlier.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5, sock_read=_WATCH_TIMEOUT_S + 30)
         try:
             async with self._session.get(path, params=query, timeout=timeout) as response:

@@ -1,6 +1,6 @@
 """The kubelet's HTTPS endpoint of each process node: container logs, health.
 
-Only holders of the cluster's client certificates get in; the API server is one of them.
+Requires a client certificate of the cluster, as the API server has.
 """
 
 import ssl
@@ -27,7 +27,7 @@ class KubeletServers:
         self._runners: dict[str, web.AppRunner] = {}
 
     async def open(self, name: str, ip: str, find: FindWorker) -> NodeAddress:
-        """Start to listen for a node; any free port where the usual one is taken."""
+        """Start listening for a node, on any free port if the usual one is taken."""
         pair = self._authority.issue(
             f"node-{name}", common_name=f"system:node:{name}", organization="system:nodes",
             names=[name], addresses=[ip],
@@ -57,7 +57,7 @@ class KubeletServers:
 
 
 def server_context(pair: pki.Pair, authority: Path) -> ssl.SSLContext:
-    """Return a TLS context that demands client certificates of the cluster."""
+    """Return a TLS context that requires a client certificate of the cluster."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(authority))
     context.verify_mode = ssl.CERT_REQUIRED
     context.load_cert_chain(pair.cert, pair.key)

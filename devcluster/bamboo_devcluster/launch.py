@@ -1,7 +1,7 @@
-"""Start and watch child processes that cannot outlive this one.
+"""Starts child processes that cannot outlive this one, and watches them.
 
-Everything goes through `shim.py`. Must be called from the main thread: the kernel's parent-death
-signal is tied to the thread that forked.
+Programs are started by `shim.py`. Call this from the main thread: the kernel ties the parent-death
+signal to the thread that forked.
 """
 
 import asyncio
@@ -21,11 +21,11 @@ _START_TIMEOUT_S = 30.0
 
 
 class Isolation(enum.Enum):
-    """How containers are kept apart from the machine, best first."""
+    """How containers are isolated from the machine, best first."""
 
     NAMESPACES = "namespaces"  # root: own PID and mount namespace
     USER_NAMESPACE = "user-namespace"  # the same without privileges
-    NONE = "none"  # neither allowed: a session; volumes cannot appear at their paths
+    NONE = "none"  # neither is allowed: only a session, and no mounts
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Order:
 
 
 class StartError(Exception):
-    """The program could not be started; the text says why."""
+    """The program could not be started."""
 
 
 @dataclass
@@ -63,11 +63,11 @@ class Process:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether the program has not ended yet."""
+        """Whether the program has not ended yet."""
         return not self.exit_code.done()
 
     def signal(self, number: int) -> None:
-        """Send a signal to the program's first process; no error when it has ended."""
+        """Send a signal to the program's first process; no error if it has ended."""
         if self.is_running:
             os.kill(self.pid, number)
 
@@ -78,7 +78,7 @@ class Process:
         self.signal(signal.SIGKILL)
 
     def freeze(self) -> None:
-        """SIGSTOP every process of the program, children born meanwhile included."""
+        """SIGSTOP every process of the program, including children forked meanwhile."""
         stopped: set[int] = set()
         while fresh := set(self.members()) - stopped:
             _signal_all(fresh, signal.SIGSTOP)
@@ -119,7 +119,7 @@ async def start_inside(process: Process, order: Order, output: int) -> Process:
 
 
 async def find_isolation(directory: Path) -> Isolation:
-    """Try what this machine allows, best first."""
+    """Return the best isolation that this machine allows."""
     mount = Mount(source=str(directory), target="/.bamboo-devcluster-probe/x")
     for isolation in (Isolation.NAMESPACES, Isolation.USER_NAMESPACE):
         order = Order(
@@ -167,7 +167,7 @@ async def _run_shim(order: Order, data: dict[str, Any], output: int) -> Process:
 
 
 async def _adopt(answer: list[Any], shim: "subprocess.Popen[bytes]", kind: Isolation) -> Process:
-    """Turn the shim's answer into a watched process, and reap the shim if it is another one."""
+    """Watch the process that the shim reported; reap the shim if that is another process."""
     merged: dict[str, Any] = {}
     for line in answer:
         merged.update(line)
@@ -175,16 +175,16 @@ async def _adopt(answer: list[Any], shim: "subprocess.Popen[bytes]", kind: Isola
     if pid != shim.pid:
         await _watch(shim.pid)
     exit_code = _watch(pid)
-    # The child belongs to us now; Popen must not wait for it again.
+    # We reap the child; Popen must not wait for it too.
     shim.returncode = 0
     if "error" in merged or "pid" not in merged:
         await exit_code
-        raise StartError(merged.get("error", "the program's starter ended without a word"))
+        raise StartError(merged.get("error", "the program's starter exited without a report"))
     return Process(pid=pid, exit_code=exit_code, isolation=kind)
 
 
 async def _read_status(descriptor: int) -> list[Any]:
-    """Collect the shim's JSON lines until the program runs (the pipe closes)."""
+    """Collect the shim's JSON lines until the pipe closes, which it does when the program runs."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)

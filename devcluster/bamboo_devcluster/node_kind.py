@@ -1,7 +1,7 @@
-"""The one interface behind which nodes live: processes today, real kubelets as a second kind.
+"""The interface of a kind of node. Today there is one kind: processes.
 
-The daemon talks to a kind only through this protocol, and the end-to-end cases are written against
-it, so that every kind passes the same cases.
+The daemon uses a kind only through this protocol. The end-to-end tests are written against it, so
+that they apply to every kind.
 """
 
 from typing import Protocol
@@ -10,22 +10,22 @@ from bamboo_devcluster.spec import NodeSpec
 
 
 class NodeKind(Protocol):
-    """Makes and breaks the nodes of one cluster. Unknown names raise NodeError."""
+    """Adds nodes to a cluster and makes them fail. Unknown names raise NodeError."""
 
     async def add(self, spec: NodeSpec) -> None:
-        """Register a new machine and return once pods can be scheduled onto it.
+        """Register a new machine; return once pods can be scheduled on it.
 
-        A dead machine of the same name is replaced: new node UID, new boot ID.
+        A dead machine with the same name is replaced: new node UID, new boot ID.
         """
 
     async def kill(self, name: str) -> None:
         """The instance vanishes: no process survives, heartbeats stop, the node object stays."""
 
     async def freeze(self, name: str) -> None:
-        """Everything on the machine stands still, heartbeats included."""
+        """All processes and heartbeats of the machine stop."""
 
     async def thaw(self, name: str) -> None:
-        """A frozen machine goes on."""
+        """A frozen machine resumes."""
 
     async def remove(self, name: str) -> None:
         """The instance vanishes and its node object is deleted."""
@@ -37,7 +37,7 @@ class NodeKind(Protocol):
         """SIGKILL all processes of a pod; its node reports what happened."""
 
     def states(self) -> dict[str, str]:
-        """Return each known machine's state: running, frozen or dead."""
+        """Machine name -> running, frozen or dead."""
 
     async def close(self) -> None:
-        """End everything, silently."""
+        """Kill everything, without reporting to the API."""

@@ -1,6 +1,6 @@
-"""Certificates of one cluster: an authority, the control plane's, the clients', the nodes'.
+"""Certificates of one cluster: authority, control plane, clients and nodes.
 
-Keys are written with mode 0600. Everything is thrown away with the cluster directory.
+Keys are written with mode 0600. All files are deleted with the cluster directory.
 """
 
 import base64
@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 _LIFETIME = dt.timedelta(days=365)
-# A machine whose clock is a little behind another's must not refuse a certificate made just now.
+# Certificates must be valid on machines whose clock is slightly behind.
 _BACKDATE = dt.timedelta(hours=1)
 
 
@@ -31,7 +31,7 @@ class Pair:
 
 
 class Authority:
-    """The cluster's certificate authority; makes pairs as files in one directory."""
+    """The cluster's certificate authority; writes pairs into one directory."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -50,7 +50,7 @@ class Authority:
         names: Sequence[str] = (),
         addresses: Sequence[str] = (),
     ) -> Pair:
-        """Write `file_name`.crt and .key, good for servers and clients alike."""
+        """Write `file_name`.crt and .key, valid for servers and clients."""
         key = ec.generate_private_key(ec.SECP256R1())
         builder = self._builder(_name(common_name, organization), key.public_key())
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names]
@@ -98,7 +98,7 @@ def write_service_account_key(path: Path) -> None:
 
 
 def write_kubeconfig(path: Path, *, server: str, authority: Path, pair: Pair) -> None:
-    """Write a kubeconfig that stands alone (certificates inside), mode 0600."""
+    """Write a self-contained kubeconfig, mode 0600."""
     cluster = {"server": server, "certificate-authority-data": _base64(authority)}
     user = {"client-certificate-data": _base64(pair.cert), "client-key-data": _base64(pair.key)}
     config = {
@@ -115,7 +115,7 @@ def write_kubeconfig(path: Path, *, server: str, authority: Path, pair: Pair) ->
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read, from its first byte on."""
+    """Write a file that only its owner can read. It never exists with a wider mode."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)

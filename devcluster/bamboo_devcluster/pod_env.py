@@ -1,6 +1,6 @@
 """The environment, command and working directory of a container, as a kubelet computes them.
 
-Pure functions over the pod and the config maps and secrets it refers to.
+Pure functions of the pod and the config maps and secrets that it refers to.
 """
 
 import base64
@@ -18,12 +18,12 @@ _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]\Z")
 
 
 class ConfigError(Exception):
-    """The container cannot be configured (yet); the text is what `kubectl describe` shows."""
+    """The container cannot be configured yet; `kubectl describe` shows the text."""
 
 
 @dataclass(frozen=True)
 class PodFacts:
-    """What a pod's references can be resolved against."""
+    """The values to which a pod's references resolve."""
 
     pod: Object
     pod_ip: str
@@ -49,7 +49,7 @@ def referenced_objects(container: Object) -> set[tuple[str, str]]:
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace $(NAME) by its value; `$$` is a dollar, unknown names stay as they are."""
+    """Replace $(NAME) by its value. `$$` is a dollar sign; unknown names stay as they are."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -60,7 +60,7 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def container_env(container: Object, facts: PodFacts, base: Mapping[str, str]) -> dict[str, str]:
-    """Return the full environment; raise ConfigError when something it needs is missing."""
+    """Return the full environment; raise ConfigError if something is missing."""
     env = dict(base)
     for source in container.get("envFrom") or []:
         env.update(_env_from(source, facts))
@@ -72,7 +72,7 @@ def container_env(container: Object, facts: PodFacts, base: Mapping[str, str]) -
 
 
 def container_argv(container: Object, image: Image | None, env: Mapping[str, str]) -> list[str]:
-    """Return command and args, expanded; what the pod leaves out comes from the image."""
+    """Return command and args, expanded; the image supplies what the pod omits."""
     command, args = container.get("command"), container.get("args")
     if command:
         words = [*command, *(args or [])]
@@ -109,7 +109,7 @@ def field_value(path: str, facts: PodFacts) -> str:
 
 
 def resource_value(reference: Object, container: Object, facts: PodFacts) -> str:
-    """Return the value of a resourceFieldRef; a missing limit is the node's allocatable."""
+    """Return the value of a resourceFieldRef; without a limit, the node's allocatable."""
     kind, _, name = reference["resource"].partition(".")
     resources = container.get("resources") or {}
     text = (resources.get(kind) or {}).get(name)

@@ -1,4 +1,4 @@
-"""What a start of a container needs: its command, environment and mounts, worked out each time."""
+"""Prepares the start of a container: command, environment and mounts."""
 
 import asyncio
 import sys
@@ -30,7 +30,7 @@ _TOKEN_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 @dataclass(frozen=True)
 class NodePorts:
-    """What a pod needs from its node."""
+    """The interface of a node to its pods."""
 
     api: KubeApi
     events: EventRecorder
@@ -42,14 +42,14 @@ class NodePorts:
     api_env: Mapping[str, str]
     path_env: str
     awake: Callable[[], Awaitable[None]]
-    # Starting a program holds up this process for a moment. Hundreds at once would hold up the
-    # heartbeats until the nodes count as lost, so starts take turns.
+    # Starting a program blocks this process briefly. Hundreds at once would delay heartbeats until
+    # the nodes count as lost, so the gate limits concurrent starts.
     start_gate: asyncio.Semaphore
     backoff: Backoff = field(default_factory=Backoff)
 
 
 class PodStarts:
-    """Works out the starts of one pod's containers."""
+    """Prepares the starts of one pod's containers."""
 
     def __init__(
         self,
@@ -61,13 +61,13 @@ class PodStarts:
         self._node, self._volumes, self._directory, self._facts = node, volumes, directory, facts
 
     async def prepare(self, spec: Object) -> Start:
-        """Work out a container's command, environment and mounts."""
+        """Return a container's command, environment and mounts."""
         name = spec.get("image", "")
         image = self._node.images.find(name)
         if not spec.get("command") and not (image and image.command):
             raise ImageError(
-                f'image "{name}" is not in the image map of this node and the container gives no '
-                "command; add it to the file handed to --images"
+                f'image "{name}" is not in the image map of this node and the container has no '
+                "command; add it to the file given with --images"
             )
         home = self._directory / "home" / spec["name"]
         home.mkdir(parents=True, exist_ok=True)
@@ -122,8 +122,8 @@ class PodStarts:
         blocked = [m for m in mounts if m.target not in (m.source, _TOKEN_PATH)]
         if blocked:
             raise ConfigError(
-                f"{blocked[0].target} cannot be mounted: this machine allows neither root's nor "
-                "user namespaces; run as root or set kernel.unprivileged_userns_clone=1"
+                f"{blocked[0].target} cannot be mounted: this machine allows no namespaces to this "
+                "user; run as root or set kernel.unprivileged_userns_clone=1"
             )
         return []
 
@@ -140,5 +140,5 @@ class PodStarts:
 
 
 def default_path_env(path: str) -> str:
-    """Return the PATH of containers: this Python first, then what the user has."""
+    """Return the PATH of containers: this Python's folder, then the user's PATH."""
     return f"{Path(sys.executable).parent}:{path}"

@@ -12,7 +12,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Waiting:
-    """The container does not run yet, or not again yet."""
+    """The container has not started, or not restarted, yet."""
 
     reason: str
     message: str = ""
@@ -42,7 +42,7 @@ State = Waiting | Running | Terminated
 
 @dataclass
 class ContainerRecord:
-    """What is known about one container of a pod."""
+    """The state of one container of a pod."""
 
     name: str
     image: str
@@ -57,7 +57,7 @@ class ContainerRecord:
 
 @dataclass(frozen=True)
 class PodView:
-    """A pod and what its node knows about it."""
+    """A pod and its state on the node."""
 
     pod: Object
     init: Sequence[ContainerRecord]
@@ -67,7 +67,7 @@ class PodView:
     started_at: dt.datetime
     has_volumes: bool = True
     verdict: tuple[str, str] | None = None  # phase Failed for this (reason, message)
-    is_final: bool = False  # nothing of the pod runs any more and nothing will
+    is_final: bool = False  # no container runs, and none will start
 
 
 def pod_phase(view: PodView) -> str:
@@ -94,7 +94,7 @@ def pod_phase(view: PodView) -> str:
 
 
 def _init_phase(records: Sequence[ContainerRecord], policy: str) -> str:
-    """Return Pending or Failed while initialisation holds the pod back, else nothing."""
+    """Return Pending or Failed while init containers block the pod, else an empty string."""
     for record in records:
         done = isinstance(record.state, Terminated) and record.state.exit_code == 0
         if done or (record.is_sidecar and record.is_started):
@@ -176,7 +176,7 @@ def _condition(
     changed_at = previous.get("lastTransitionTime")
     if previous.get("status") != status or not changed_at:
         changed_at = to_time(now)
-    # Null removes what an earlier report said; a strategic merge would keep it otherwise.
+    # Null removes an earlier value; a strategic merge would keep it.
     return {
         "type": kind,
         "status": status,

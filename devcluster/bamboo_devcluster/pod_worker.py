@@ -1,7 +1,7 @@
-"""One pod on a process node, from its binding to its removal.
+"""One pod on a process node, from binding to removal.
 
-The worker owns the pod's containers and volumes and reports its status; the API object is the only
-input, through `update` and `forget`.
+The worker owns the pod's containers and volumes and reports its status. Its only input is the API
+object, through `update` and `forget`.
 """
 
 import asyncio
@@ -55,9 +55,9 @@ class PodWorker:
         self._dirty = asyncio.Event()
         self._touched = asyncio.Event()  # by an update from outside
         self._progressed = asyncio.Event()  # by any change of a record, or a touch
-        self._is_gone = False  # from the API: nothing to report to any more
+        self._is_gone = False  # deleted from the API: nothing to report
         self._is_final = False
-        self._is_dead = False  # the machine vanished: never speak again
+        self._is_dead = False  # the machine vanished: report nothing
         self._has_volumes = False
         self._verdict: tuple[str, str] | None = None
         self._reported: Object = dict(pod.get("status") or {})
@@ -83,11 +83,11 @@ class PodWorker:
         return [*self._init, *self._main]
 
     def facts(self) -> PodFacts:
-        """Return what references in the pod can be resolved against."""
+        """Return the values to which the pod's references resolve."""
         return PodFacts(self.pod, self.pod_ip, self._node.host_ip, self._node.allocatable)
 
     def update(self, pod: Object) -> None:
-        """Take note of a changed pod object."""
+        """Handle a changed pod object."""
         self.pod = pod
         metadata = pod["metadata"]
         if metadata.get("deletionTimestamp"):
@@ -96,14 +96,14 @@ class PodWorker:
         self._touch()
 
     def forget(self, pod: Object) -> None:
-        """The pod is gone from the API (force deleted): end it."""
+        """The pod was force-deleted from the API: stop it."""
         self._is_gone = True
         grace_s = pod["metadata"].get("deletionGracePeriodSeconds")
         self._stop.make(max(_MIN_GRACE_S, self._grace_s() if grace_s is None else grace_s))
         self._touch()
 
     def kill(self) -> None:
-        """SIGKILL all containers; the pod goes on as its restart policy says."""
+        """SIGKILL all containers; the restart policy applies."""
         for container in self.containers:
             container.kill()
 
@@ -157,10 +157,10 @@ class PodWorker:
             shutil.rmtree(self._directory, ignore_errors=True)
 
     def _take_over(self) -> bool:
-        """Tell whether there is something to run; a pod may come with a past on this node's name.
+        """Return whether there is something to run.
 
-        A pod that ran on an earlier machine of this name has lost its containers: those that may
-        not restart are over, as a kubelet reports it.
+        If the pod ran on an earlier machine with this node's name, its containers are lost. Those
+        that must not restart count as ended, as a kubelet reports it.
         """
         if (self.pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             self._keep_old_records()
@@ -176,7 +176,7 @@ class PodWorker:
         return goes_on
 
     def _keep_old_records(self) -> None:
-        # A finished pod keeps the status it has; only its removal is left to do.
+        # A finished pod keeps its status; only its removal remains.
         self._reported = dict(self.pod.get("status") or {})
         self._verdict = None
         self._is_silent = True
@@ -184,7 +184,7 @@ class PodWorker:
     _is_silent = False
 
     async def _set_up_volumes(self) -> bool:
-        """Make the volumes, trying until it works; tell whether to go on."""
+        """Set up the volumes, retrying until it works; return whether to continue."""
         while not self._stop.is_made:
             try:
                 self._directory.mkdir(parents=True, exist_ok=True)
@@ -205,7 +205,7 @@ class PodWorker:
         while True:
             await asyncio.sleep(OBJECT_REFRESH_S)
             await self._node.awake()
-            # Files stay as they are while their source is away; the next round tries again.
+            # If a source is unreachable, files stay as they are until the next round.
             with contextlib.suppress(VolumeError, UnreachableError, OSError):
                 await self._volumes.refresh()
 
@@ -255,7 +255,7 @@ class PodWorker:
         return all(c.record.is_sidecar or self._has_succeeded(c) for c in self._init)
 
     async def _finish(self) -> None:
-        """AgentReport the end; when the pod is deleted, let it go."""
+        """Report the end; remove the pod once it is deleted."""
         self._dirty.set()
         while not (self._is_gone or self._is_dead):
             self._touched.clear()
@@ -291,13 +291,13 @@ class PodWorker:
                 await asyncio.sleep(_RETRY_S)
 
     async def _report_now(self) -> bool:
-        """Send the status if it changed; tell whether the API has it now (or needs it no more)."""
+        """Send the status if it changed; return False if it must be sent again."""
         if self._is_gone or self._is_dead or self._is_silent:
             return True
         status = build_status(self._view(), now=clock.now(), before=self._reported)
         if status == self._reported:
             return True
-        # The API would merge these lists with the addresses of an earlier machine of this name.
+        # Otherwise the API merges these lists with an earlier machine's addresses.
         lists = {key: [{"$patch": "replace"}, *status[key]] for key in ("hostIPs", "podIPs")}
         uid = self.pod["metadata"]["uid"]
         body = {"metadata": {"uid": uid}, "status": {**status, **lists}}
@@ -365,10 +365,10 @@ class PodWorker:
         await self._node.awake()
 
     def is_running(self) -> bool:
-        """Tell whether any container runs."""
+        """Return whether any container runs."""
         return any(isinstance(c.record.state, Running) for c in self.containers)
 
 
 def _init_policy(policy: str) -> str:
-    # An init container that succeeded is done; one that failed restarts unless the pod may not.
+    # A failed init container restarts, unless the pod's policy is Never.
     return "Never" if policy == "Never" else "OnFailure"

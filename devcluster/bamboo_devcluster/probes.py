@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 
 class _Thresholds:
-    """Counts probe results; reports a change once enough of them agree."""
+    """Counts consecutive probe results against the thresholds."""
 
     def __init__(self, probe: Object, *, is_good: bool) -> None:
         self._needed = {
@@ -28,7 +28,7 @@ class _Thresholds:
         self._last: bool | None = None
 
     def add(self, result: bool) -> bool:
-        """Add a result; tell whether as many in a row as needed agree on it now."""
+        """Add a result; return whether enough results in a row agree on it."""
         self._run = self._run + 1 if result is self._last else 1
         self._last = result
         if self._run < self._needed[result]:
@@ -38,7 +38,7 @@ class _Thresholds:
 
 
 async def watch_over(container: Container, pod_ip: str, changed: Callable[[], None]) -> None:
-    """Run all probes of the container's present run; cancelled when the run ends."""
+    """Run all probes of the container's current run; cancelled when the run ends."""
     spec = container.spec
     if startup := spec.get("startupProbe"):
         if not await _until_started(container, startup, pod_ip):
@@ -58,7 +58,7 @@ async def run_hook(container: Container, hook: Object, pod_ip: str) -> None:
     if "sleep" in hook:
         await asyncio.sleep(hook["sleep"]["seconds"])
         return
-    # No time-out here: the grace period is the hook's limit, and the caller keeps it.
+    # No timeout here: the caller enforces the grace period.
     if text := await _attempt(container, hook, pod_ip):
         container.ports.event("Warning", "FailedPreStopHook", text)
 
@@ -103,7 +103,7 @@ def _give_up(container: Container, probe: Object, what: str, failure: str) -> No
 
 
 async def _results(container: Container, probe: Object, pod_ip: str) -> AsyncIterator[str]:
-    """Yield the failure text ("" for success) of each probe, at the probe's pace."""
+    """Yield the failure text ("" for success) of each probe, at the probe's period."""
     await asyncio.sleep(float(probe.get("initialDelaySeconds") or 0))
     while True:
         await container.ports.awake()
@@ -112,7 +112,7 @@ async def _results(container: Container, probe: Object, pod_ip: str) -> AsyncIte
 
 
 async def _try_once(container: Container, probe: Object, pod_ip: str) -> str:
-    """Return why the probe failed, or nothing."""
+    """Return why the probe failed; empty if it succeeded."""
     timeout_s = float(probe.get("timeoutSeconds") or 1)
     try:
         async with asyncio.timeout(timeout_s):

@@ -1,6 +1,6 @@
 """One process node: its Node object, its Lease, its pods.
 
-Speaks to the API as a kubelet does. Pods run through `PodWorker`.
+Behaves like a kubelet towards the API. `PodWorker` runs the pods.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ class NodeAddress:
 
 
 class ProcessNode:
-    """A machine that exists as long as this object is alive (not `kill`ed)."""
+    """A machine; it exists until `vanish`."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ProcessNode:
         await self._awake.wait()
 
     async def register(self) -> None:
-        """Create the Node object, replacing that of a dead machine of the same name."""
+        """Create the Node object; replace that of a dead machine with the same name."""
         api, path = self._ports.api, f"/api/v1/nodes/{self.spec.name}"
         for _ in range(2):
             try:
@@ -85,8 +85,8 @@ class ProcessNode:
             self.uid = created["metadata"]["uid"]
             break
         await self._renew_lease()
-        # Admission taints every new node as not ready, and the node controller takes that away
-        # from a ready one a moment later. Ours is ready now.
+        # Admission taints every new node as not ready, and the node controller removes the taint
+        # a moment later. Ours is ready now.
         taints = self._taints()
         await api.patch(path, {"spec": {"taints": taints or None}})
         self._tasks = [
@@ -95,7 +95,7 @@ class ProcessNode:
         ]
 
     def see(self, kind: str, pod: Object) -> None:
-        """Take a watch event about a pod that is bound to this node."""
+        """Handle a watch event of a pod that is bound to this node."""
         if self.state == "dead":
             return
         if not self._awake.is_set():
@@ -104,7 +104,7 @@ class ProcessNode:
         self._handle(kind, pod)
 
     def freeze(self) -> None:
-        """Stop all processes and fall silent."""
+        """Stop all processes and heartbeats."""
         self._must_run("frozen")
         self._awake.clear()
         self.state = "frozen"
@@ -112,7 +112,7 @@ class ProcessNode:
             worker.freeze()
 
     def thaw(self) -> None:
-        """Go on after a freeze."""
+        """Resume after a freeze."""
         if self.state != "frozen":
             raise NodeError(f"node {self.spec.name} is {self.state}; only a frozen node can thaw")
         for worker in self.workers.values():
@@ -125,7 +125,7 @@ class ProcessNode:
         self._tasks.append(asyncio.create_task(self._report_ready()))
 
     async def vanish(self) -> None:
-        """SIGKILL everything at once; not a word to the API."""
+        """SIGKILL all processes at once; report nothing to the API."""
         if self.state == "dead":
             return
         self.state = "dead"
@@ -207,7 +207,7 @@ class ProcessNode:
         try:
             await self._ports.api.patch(path, body, STRATEGIC_PATCH)
         except (ApiError, UnreachableError):
-            return  # deleted by somebody, or the API is away; the next round tries again
+            return  # the node was deleted, or the API is unreachable; retried in the next round
 
     def _node_object(self) -> Object:
         amounts = capacity(self.spec)
@@ -253,7 +253,7 @@ class ProcessNode:
 
 
 def capacity(spec: NodeSpec) -> dict[str, str]:
-    """Return what a node offers."""
+    """Return the node's resources."""
     amounts = {"cpu": spec.cpu, "memory": spec.memory, "pods": str(MAX_PODS)}
     amounts["ephemeral-storage"] = "100Gi"
     if spec.gpus:

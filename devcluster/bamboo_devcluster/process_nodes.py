@@ -1,6 +1,6 @@
-"""The node kind `process`: all process nodes of a cluster, in this one process.
+"""The node kind `process`: all process nodes of a cluster in one process.
 
-One watch brings the pods of all nodes; each node has its own address, heartbeats and kubelet
+One watch serves the pods of all nodes. Each node has its own address, heartbeats and kubelet
 endpoint. See node_kind.NodeKind for the contract.
 """
 
@@ -25,7 +25,7 @@ NOTICE_TAINT = "devcluster/spot-notice"
 
 
 class ProcessNodes:
-    """See NodeKind."""
+    """Implements NodeKind."""
 
     def __init__(
         self, api: KubeApi, ports: NodePorts, addresses: AddressBlock, servers: KubeletServers
@@ -38,10 +38,9 @@ class ProcessNodes:
         self._watch = asyncio.create_task(self._watch_pods())
 
     async def add(self, spec: NodeSpec) -> None:
-        """See NodeKind."""
         old = self._nodes.get(spec.name)
         if old and old.state != "dead":
-            raise NodeError(f"node {spec.name} exists already; kill or remove it first")
+            raise NodeError(f"node {spec.name} already exists; kill or remove it first")
         ip = self._addresses.take_node()
         port = await self._servers.open(spec.name, ip, self._find_worker)
         node = ProcessNode(
@@ -63,22 +62,18 @@ class ProcessNodes:
                 node.see("ADDED", pod)
 
     async def kill(self, name: str) -> None:
-        """See NodeKind."""
         node = self._get(name)
         await self._servers.close(name)
         await node.vanish()
         self._addresses.give_back(node.address.ip)
 
     async def freeze(self, name: str) -> None:
-        """See NodeKind."""
         self._get(name).freeze()
 
     async def thaw(self, name: str) -> None:
-        """See NodeKind."""
         self._get(name).thaw()
 
     async def remove(self, name: str) -> None:
-        """See NodeKind."""
         node = self._nodes.get(name)
         if node is None:
             raise NodeError(_no_such(name, self._nodes))
@@ -92,7 +87,6 @@ class ProcessNodes:
                 raise NodeError(f"node {name} could not be deleted: {error}") from error
 
     async def notice(self, name: str, lead_s: float) -> None:
-        """See NodeKind."""
         node = self._get(name)
         if node.state != "running":
             raise NodeError(f"node {name} is {node.state} and cannot get a notice")
@@ -109,22 +103,19 @@ class ProcessNodes:
         self._notices[name] = asyncio.create_task(self._kill_later(node, lead_s))
 
     async def kill_pod(self, namespace: str, name: str) -> None:
-        """See NodeKind."""
         worker = self._find_worker(namespace, name)
         if worker is None:
             raise NodeError(f"no pod {namespace}/{name} runs on a living node of this cluster")
         worker.kill()
 
     def states(self) -> dict[str, str]:
-        """See NodeKind."""
         return {name: node.state for name, node in sorted(self._nodes.items())}
 
     def specs(self) -> dict[str, NodeSpec]:
-        """Return what was asked for, by node name."""
+        """Node name -> spec."""
         return {name: node.spec for name, node in sorted(self._nodes.items())}
 
     async def close(self) -> None:
-        """See NodeKind."""
         self._watch.cancel()
         for task in self._notices.values():
             task.cancel()
@@ -170,8 +161,10 @@ class ProcessNodes:
 
     async def _delete_pod(self, pod: Object, lead_s: float) -> None:
         metadata = pod["metadata"]
-        wish_s = pod["spec"].get("terminationGracePeriodSeconds")
-        options: Object = {"gracePeriodSeconds": int(min(30 if wish_s is None else wish_s, lead_s))}
+        wanted_s = pod["spec"].get("terminationGracePeriodSeconds")
+        options: Object = {
+            "gracePeriodSeconds": int(min(30 if wanted_s is None else wanted_s, lead_s))
+        }
         path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
         try:
             await self._api.delete(path, {**options, "preconditions": {"uid": metadata["uid"]}})
@@ -181,7 +174,7 @@ class ProcessNodes:
 
     async def _kill_later(self, node: ProcessNode, lead_s: float) -> None:
         await asyncio.sleep(lead_s)
-        # The name may belong to a newer machine by now.
+        # A newer machine may have the same name.
         if self._nodes.get(node.spec.name) is node and node.state != "dead":
             await self.kill(node.spec.name)
 

@@ -1,4 +1,4 @@
-"""Kubernetes resource quantities: parsing, and division as resourceFieldRef wants it."""
+"""Kubernetes resource quantities: parsing, and division as in resourceFieldRef."""
 
 import math
 import re
@@ -19,7 +19,7 @@ def parse_quantity(text: str, field: str = "quantity") -> Fraction:
     """Return the exact value of a quantity such as `500m`, `4Gi` or `1e3`."""
     match = _QUANTITY.match(text)
     if not match or (match[3] or "") not in _SUFFIXES:
-        raise SpecError(field, f"{text!r} is no quantity; write for example 500m, 2 or 4Gi")
+        raise SpecError(field, f"{text!r} is not a quantity; write for example 500m, 2 or 4Gi")
     number = Fraction(match[1])
     if match[2]:
         return number * Fraction(10) ** int(match[2][1:])

@@ -1,16 +1,16 @@
-"""Start one program so that it cannot outlive the process that asked for it.
+"""Starts one program that cannot outlive its parent process.
 
-Run as `python -I -S shim.py`, with a JSON order on stdin; standard library only, no imports from
-this package. The order's `mode` is one of
+Run as `python -I -S shim.py`, with a JSON order on stdin. Uses only the standard library. The
+order's `mode` is one of
 
 plain   become the program: own session, killed by the kernel when the parent dies.
 jail    start the program as process 1 of a new PID namespace in a new mount namespace with the
-        ordered bind mounts, as a sibling of this shim (CLONE_PARENT), so that nothing lingers:
-        when process 1 dies, or the parent, the kernel kills everything inside.
+        ordered bind mounts, as a sibling of this shim (CLONE_PARENT). When process 1 or the parent
+        dies, the kernel kills everything inside.
 enter   run the program inside the namespaces of a running jail (exec probes and hooks).
 
-On the file descriptor `status_fd` one JSON line is written: {"pid": N}, then {"error": ...} if the
-program could not be started. The descriptor closes when the program runs.
+The shim writes {"pid": N} to the file descriptor `status_fd`, and {"error": ...} if the program
+could not be started. The descriptor closes when the program runs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ import platform
 import signal
 import sys
 
-TYPE_CHECKING = False  # importing typing costs a third of this program's start
+TYPE_CHECKING = False  # importing typing takes a third of this program's start time
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, NoReturn
 
     Order = dict[str, Any]
-    Tell = Callable[[dict[str, Any]], None]
+    Report = Callable[[dict[str, Any]], None]
 
 PR_SET_PDEATHSIG = 1
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_PARENT = 0x20000, 0x10000000, 0x20000000, 0x8000
@@ -42,7 +42,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def check(result: int, what: str) -> int:
-    """Raise OSError when a C call failed."""
+    """Raise OSError if a C call failed."""
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -63,7 +63,7 @@ def mount(
 
 
 def die_with_parent(parent: int | None) -> None:
-    """Ask for SIGKILL when the parent dies; die now if it is dead already."""
+    """Request SIGKILL for the parent's death; exit if the parent is already dead."""
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     if parent is not None and os.getppid() != parent:
         os._exit(137)
@@ -72,9 +72,9 @@ def die_with_parent(parent: int | None) -> None:
 class View:
     """The container's view of the file system: the real one, with mount points added.
 
-    A missing mount point must not be made on the real file system. So its nearest existing
-    ancestor becomes a tmpfs that holds bind mounts of everything which was there, plus the new
-    name. The ancestor may be the root itself.
+    A missing mount point must not be created on the real file system. Instead, its nearest existing
+    ancestor becomes a tmpfs with bind mounts of all its entries, plus the new name. The ancestor
+    may be the root.
     """
 
     def __init__(self, scratch: str) -> None:
@@ -84,7 +84,7 @@ class View:
         self.has_old_root = False
 
     def place(self, path: str, is_dir: bool) -> str:
-        """Return the real path of a mount point at `path`, made if missing."""
+        """Return the real path of a mount point at `path`; create it if missing."""
         path = os.path.realpath(path)
         missing = []
         while not os.path.lexists(path):
@@ -101,12 +101,12 @@ class View:
         return path
 
     def mimic(self, directory: str) -> None:
-        """Make a directory writable in this namespace only, with its entries as before."""
+        """Make a directory writable in this namespace only; it keeps its entries."""
         if directory == "/":
             self.new_root()
             return
         mode = os.stat(directory).st_mode & 0o7777
-        # What lies below the tmpfs stays reachable through this descriptor.
+        # The directory below the tmpfs stays reachable through this descriptor.
         below = os.open(directory, os.O_PATH | os.O_DIRECTORY)
         mount("tmpfs", directory, "tmpfs", 0, f"mode={mode:o}")
         self.copy_entries(f"/proc/self/fd/{below}", directory)
@@ -114,7 +114,7 @@ class View:
         self.synthetic.add(directory)
 
     def new_root(self) -> None:
-        """Replace the root by a tmpfs whose entries are those of the old root."""
+        """Replace the root by a tmpfs with the entries of the old root."""
         root = self.scratch
         os.makedirs(root, exist_ok=True)
         mount("tmpfs", root, "tmpfs", 0, "mode=0755")
@@ -128,11 +128,11 @@ class View:
         self.synthetic.add("/")
 
     def is_in_volume(self, path: str) -> bool:
-        """Tell whether a path lies in a volume that is mounted already; new names go into it."""
+        """Return whether the path is in a mounted volume; new names are created there."""
         return any(path == v or path.startswith(v + "/") for v in self.volumes)
 
     def finish(self) -> None:
-        """Drop the old root; sources of mounts were reachable through it until now."""
+        """Unmount the old root; mount sources are reachable through it until now."""
         if self.has_old_root:
             check(libc.umount2(b"/.old", MNT_DETACH), "umount")
             os.rmdir("/.old")
@@ -149,7 +149,7 @@ class View:
             try:
                 mount(entry.path, there, None, MS_BIND | MS_REC)
             except FileNotFoundError:
-                continue  # it vanished while we looked; /tmp and /run are alive
+                continue  # it vanished meanwhile; /tmp and /run change all the time
 
 
 def make_mount_point(path: str, is_dir: bool) -> None:
@@ -162,7 +162,7 @@ def make_mount_point(path: str, is_dir: bool) -> None:
 
 def bind_all(view: View, mounts: list[Order]) -> None:
     """Bind the ordered mounts (source, target, read_only), outer ones first."""
-    # All sources are opened first: a later mimic may hide a source behind its own tmpfs.
+    # Open all sources first: a later mimic may hide a source behind its tmpfs.
     mounts = sorted(mounts, key=lambda item: item["target"].count("/"))
     sources = [os.open(item["source"], os.O_PATH) for item in mounts]
     for item, descriptor in zip(mounts, sources, strict=True):
@@ -183,7 +183,7 @@ def bind(view: View, item: Order, descriptor: int) -> None:
 
 
 def enter_new_namespaces(order: Order) -> None:
-    """Unshare; without privileges inside a user namespace that maps the user to itself."""
+    """Unshare. Without privileges, use a user namespace that maps the user to itself."""
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWNS | CLONE_NEWPID
     if order["user_namespace"]:
@@ -209,15 +209,15 @@ def start(order: Order) -> NoReturn:
     os.execvpe(order["argv"][0], order["argv"], env)
 
 
-def run_plain(order: Order, parent: int, tell: Tell) -> None:
+def run_plain(order: Order, parent: int, report: Report) -> None:
     """Become the program."""
     os.setsid()
     die_with_parent(parent)
-    tell({"pid": os.getpid()})
+    report({"pid": os.getpid()})
     start(order)
 
 
-def run_jail(order: Order, parent: int, tell: Tell) -> None:
+def run_jail(order: Order, parent: int, report: Report) -> None:
     """Start the program as process 1 of new namespaces, child of our own parent."""
     die_with_parent(parent)
     enter_new_namespaces(order)
@@ -226,20 +226,20 @@ def run_jail(order: Order, parent: int, tell: Tell) -> None:
     number = SYS_CLONE[platform.machine()]
     pid = check(libc.syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0), "clone")
     if pid:
-        tell({"pid": pid})
+        report({"pid": pid})
         os._exit(0)
     die_with_parent(None)
-    tell({})  # fails when the parent died before we asked for the signal; then so do we
+    report({})  # fails if the parent died before we requested the signal; then we exit too
     os.setsid()
     try:
         mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
     except OSError:
         if not order["user_namespace"]:
-            raise  # in a user namespace the kernel refuses when the real /proc is masked: keep it
+            raise  # in a user namespace the kernel may refuse; then keep the real /proc
     start(order)
 
 
-def run_enter(order: Order, parent: int, tell: Tell) -> None:
+def run_enter(order: Order, parent: int, report: Report) -> None:
     """Run the program inside the namespaces of process `target`."""
     die_with_parent(parent)
     target = order["target"]
@@ -250,28 +250,28 @@ def run_enter(order: Order, parent: int, tell: Tell) -> None:
     number = SYS_CLONE[platform.machine()]
     pid = check(libc.syscall(number, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0), "clone")
     if pid:
-        tell({"pid": pid})
+        report({"pid": pid})
         os._exit(0)
     die_with_parent(None)
-    tell({})
+    report({})
     os.setsid()
     start(order)
 
 
 def main() -> None:
-    """Read the order, carry it out, report what failed."""
+    """Read the order, execute it, report a failure."""
     order = json.load(sys.stdin)
     status = order["status_fd"]
     os.set_inheritable(status, False)
 
-    def tell(message: dict[str, Any]) -> None:
+    def report(message: dict[str, Any]) -> None:
         os.write(status, json.dumps(message).encode() + b"\n")
 
     modes = {"plain": run_plain, "jail": run_jail, "enter": run_enter}
     try:
-        modes[order["mode"]](order, order["parent"], tell)
+        modes[order["mode"]](order, order["parent"], report)
     except OSError as error:
-        tell({"error": str(error), "errno": error.errno})
+        report({"error": str(error), "errno": error.errno})
         os._exit(127)
 
 

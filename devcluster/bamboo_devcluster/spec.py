@@ -1,4 +1,4 @@
-"""What a user asks for: nodes, taints, images. Validated here, frozen afterwards."""
+"""User input: nodes, taints, images. Validated here, immutable afterwards."""
 
 import fnmatch
 import platform
@@ -19,7 +19,7 @@ _TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def machine_architecture() -> str:
-    """Return this machine's processor by the name that Kubernetes and Go use."""
+    """Return this machine's processor, as Kubernetes and Go name it."""
     machine = platform.machine()
     return {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
 
@@ -35,7 +35,7 @@ class Taint:
     def __post_init__(self) -> None:
         if self.effect not in _TAINT_EFFECTS:
             raise SpecError(
-                "taint.effect", f"{self.effect!r} is none of {', '.join(_TAINT_EFFECTS)}"
+                "taint.effect", f"{self.effect!r} is not one of {', '.join(_TAINT_EFFECTS)}"
             )
 
     @classmethod
@@ -50,7 +50,7 @@ class Taint:
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """A node to be. The defaults make a small spot machine with one GPU."""
+    """A node to add. The defaults describe a small spot machine with one GPU."""
 
     name: str
     zone: str = "zone-a"
@@ -115,7 +115,7 @@ class NodeSpec:
 
 @dataclass(frozen=True)
 class Image:
-    """What an image name means on a process node: the start of an argv, and environment."""
+    """The command and environment that a process node uses for an image."""
 
     pattern: str
     command: Sequence[str] = ()
@@ -124,12 +124,12 @@ class Image:
     working_dir: str = ""
 
     def matches(self, name: str) -> bool:
-        """Tell whether the image reference `name` is meant by this entry."""
+        """Return whether the image reference matches the pattern."""
         return fnmatch.fnmatchcase(name, self.pattern)
 
 
 class ImageMap:
-    """Image names to programs of this machine, first match wins.
+    """Image patterns and their programs on this machine; the first match wins.
 
     The file is YAML: `images: [{image: PATTERN, command: [...], args: [...], env: {...},
     workingDir: ...}]` with shell-style patterns. Pods that give their own `command` need no entry.
@@ -153,7 +153,7 @@ class ImageMap:
             raise SpecError("images", f"cannot read {path}: {error.strerror}") from error
         except (yaml.YAMLError, ValueError) as error:
             text = " ".join(str(error).split())
-            raise SpecError("images", f"{path} is not YAML: {text}; mend it") from error
+            raise SpecError("images", f"{path} is not YAML: {text}; correct it") from error
         return cls.parse(data, str(path))
 
     @classmethod
@@ -161,7 +161,7 @@ class ImageMap:
         """Build a map from the parsed file; `where` names it in errors."""
         entries = data.get("images") if isinstance(data, dict) else None
         if not isinstance(entries, list):
-            raise SpecError("images", f"{where} must hold a list under the key `images`")
+            raise SpecError("images", f"{where} must contain a list under the key `images`")
         return cls([cls._entry(entry, f"images[{n}]") for n, entry in enumerate(entries)])
 
     @classmethod
@@ -186,7 +186,7 @@ class ImageMap:
 
 
 def spread_nodes(count: int, zones: Sequence[str], **common: Any) -> list[NodeSpec]:
-    """Return `count` nodes `node-1`.. dealt round-robin over the zones."""
+    """Return nodes `node-1`.. distributed round-robin over the zones."""
     if count < 0:
         raise SpecError("nodes", f"{count} is negative; give 0 or more")
     if not zones or not all(zones):

@@ -1,7 +1,7 @@
-"""Fixtures for tests against a real control plane; `pytest_plugins` loads this module.
+"""Fixtures for tests against a real control plane; load this module through `pytest_plugins`.
 
-One cluster serves the whole session: two nodes in each of three zones. A test that breaks nodes
-adds its own ones. Every test gets a namespace of its own.
+The session shares one cluster: two nodes in each of three zones. Tests that break nodes add their
+own. Every test gets its own namespace.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ async def devcluster_api(devcluster: Cluster) -> AsyncIterator[KubeApi]:
 
 @pytest_asyncio.fixture
 async def devcluster_namespace(devcluster_api: KubeApi) -> AsyncIterator[str]:
-    """A new namespace whose pods and objects go away with the test."""
+    """A namespace that is deleted after the test."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     await devcluster_api.post("/api/v1/namespaces", {"metadata": {"name": name}})
     account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
     await wait_for(devcluster_api, account, lambda account: account is not None)
     yield name
     await devcluster_api.delete(f"/api/v1/namespaces/{name}")
-    # Nobody waits for the grace periods of what a test has left.
+    # Do not wait for the grace periods of leftover pods.
     now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     await devcluster_api.request("DELETE", f"/api/v1/namespaces/{name}/pods", now)
 
@@ -70,10 +70,10 @@ async def wait_for(
     absent_codes: frozenset[int] = frozenset({404}),
     **params: str,
 ) -> Object:
-    """Read `path` until `condition` holds for it (None while it does not exist); return it.
+    """Poll `path` until `condition` holds for it (None while it does not exist); return it.
 
-    `absent_codes` are the API's answers that mean "not there yet".
-    Raises AssertionError with the last thing seen when the time is over.
+    absent_codes: status codes that mean "does not exist yet".
+    Raises AssertionError with the last object after `timeout_s`.
     """
     deadline = time.monotonic() + timeout_s
     seen: Any = None

@@ -1,9 +1,8 @@
 """A pod's volumes as folders on this machine, and their refresh.
 
-Config maps, secrets, projected and downward API volumes are written as a kubelet writes them: all
-files of one moment in a dated folder, a `..data` link to it that is replaced atomically, and
-links of the files' names through it. Tokens come from the TokenRequest API and are renewed when
-80 percent of their life is over.
+Config maps, secrets, projected and downward API volumes are written as by a kubelet: a dated folder
+with all files, a `..data` link to it that is replaced atomically, and links to the files through
+it. Tokens come from the TokenRequest API and are renewed after 80 percent of their lifetime.
 """
 
 import datetime as dt
@@ -34,7 +33,7 @@ _WRITTEN_KINDS = ("configMap", "secret", "downwardAPI", "projected")
 
 
 class VolumeError(Exception):
-    """A volume cannot be set up (yet); the text is what `kubectl describe` shows."""
+    """A volume cannot be set up yet; `kubectl describe` shows the text."""
 
 
 class PodVolumes:
@@ -48,16 +47,16 @@ class PodVolumes:
         self._tokens: dict[str, tuple[str, dt.datetime]] = {}
 
     def source(self, name: str) -> str:
-        """Return the folder (or file) of a volume that is set up."""
+        """Return the folder or file of a volume; `set_up` must have run."""
         return self._sources[name]
 
     async def set_up(self) -> None:
-        """Make all volumes; raise VolumeError when one cannot be made."""
+        """Create all volumes; raise VolumeError if one cannot be created."""
         for volume in self._facts().pod["spec"].get("volumes") or []:
             self._sources[volume["name"]] = str(await self._make(volume))
 
     async def refresh(self) -> None:
-        """Renew tokens that are due, and files whose objects have changed."""
+        """Renew tokens that are due, and rewrite files whose objects have changed."""
         for volume in self._facts().pod["spec"].get("volumes") or []:
             if payload_of := self._payload_maker(volume):
                 target = Path(self._sources[volume["name"]])
@@ -174,7 +173,7 @@ class PodVolumes:
 
 
 def write_atomically(target: Path, payload: Payload) -> bool:
-    """Make `target` show exactly the payload, in one step; tell whether anything changed."""
+    """Replace the content of `target` by the payload in one step; return whether it changed."""
     if _current(target) == payload:
         return False
     dated = Path(tempfile.mkdtemp(prefix=f"..{clock.now():%Y_%m_%d_%H_%M_%S}.", dir=target))

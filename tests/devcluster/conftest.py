@@ -1,4 +1,4 @@
-"""Fixtures of the development cluster, and a small client for the cases."""
+"""Fixtures of the development cluster, and a small client for the tests."""
 
 import uuid
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Workbench:
-    """A namespace of a running cluster, and what the cases do there."""
+    """A namespace of a running cluster, and operations on it."""
 
     cluster: Cluster
     api: KubeApi
@@ -52,7 +52,7 @@ class Workbench:
         await self.wait_pod(lambda p: p is None, name=name, timeout_s=timeout_s)
 
     async def wait_log(self, text: str, *, name: str = "pod", **params: str) -> str:
-        """Wait until the log of a pod holds a text; return the log."""
+        """Wait until the log of a pod contains a text; return the log."""
         seen = await wait_for(
             self.api,
             self.path("pods", name) + "/log",
@@ -67,7 +67,7 @@ class Workbench:
         return str(answer["text"])
 
     async def output(self, script: str, **spec: Any) -> str:
-        """Run a script to its good end and return what it printed."""
+        """Run a script that must succeed; return its output."""
         await self.run_pod(script, **spec)
         pod = await self.wait_pod(lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
         log = await self.log()
@@ -91,5 +91,5 @@ def bench(devcluster: Cluster, devcluster_api: KubeApi, devcluster_namespace: st
 
 @pytest.fixture
 def node_name() -> str:
-    """A name for a node of the test's own."""
+    """A name for a node of this test."""
     return f"own-{uuid.uuid4().hex[:6]}"

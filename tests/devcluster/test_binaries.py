@@ -1,4 +1,4 @@
-"""Where programs come from: assets, cache, download, build; and what is said when none works."""
+"""Where programs come from: assets, cache, download, build; and the errors."""
 
 import functools
 import hashlib
@@ -36,13 +36,13 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     for name in ("KUBERNETES", "ETCD", "HELM"):
-        monkeypatch.setenv(f"BAMBOO_{name}_URL", "http://127.0.0.1:9")  # nobody listens
+        monkeypatch.setenv(f"BAMBOO_{name}_URL", "http://127.0.0.1:9")  # nothing listens here
     return binaries.cache_directory()
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that is served as all three download sites."""
+    """A folder served as all three download sites."""
     root = tmp_path / "site"
     root.mkdir()
 
@@ -66,7 +66,7 @@ def source_of(name: str) -> Source:
 
 
 def publish(root: Path, name: str, data: bytes, checksum: str) -> None:
-    """Put a program on the site as its project would."""
+    """Publish a program on the site."""
     source = source_of(name)
     if source.member:
         data = archive(source.member, data)
@@ -88,7 +88,7 @@ def archive(member: str, data: bytes) -> bytes:
     return buffer.getvalue()
 
 
-def test_assets_come_before_the_cache(tmp_path, monkeypatch, empty_cache) -> None:
+def test_assets_take_precedence_over_the_cache(tmp_path, monkeypatch, empty_cache) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(tmp_path / "assets"))
     program(tmp_path / "assets" / "etcd")
     program(empty_cache / "etcd")
@@ -116,7 +116,7 @@ def test_a_wrong_checksum_is_refused(site: Path, empty_cache: Path, name: str) -
     assert not (empty_cache / name).exists()
 
 
-def test_a_pin_is_stronger_than_the_published_checksum(site: Path, tmp_path: Path) -> None:
+def test_a_pin_overrides_the_published_checksum(site: Path, tmp_path: Path) -> None:
     publish(site, "kubectl", PROGRAM, "")
     source = source_of("kubectl")
     pins = tmp_path / "pins"
@@ -132,7 +132,7 @@ def test_an_archive_without_the_program_is_an_error(site: Path, tmp_path: Path) 
     publish(site, "helm", PROGRAM, "")
     real = source_of("helm")
     wrong = Source(real.url, real.checksum_url, "other/helm")
-    with pytest.raises(BinaryError, match="does not hold other/helm"):
+    with pytest.raises(BinaryError, match="does not contain other/helm"):
         download.fetch(wrong, tmp_path / "helm", print)
 
 
@@ -147,13 +147,13 @@ def test_a_site_without_the_file_is_unavailable(site: Path, tmp_path: Path) -> N
         download.fetch(source, tmp_path / "etcd", print)
 
 
-def test_without_network_and_go_one_sentence(monkeypatch, tmp_path) -> None:
+def test_without_network_and_go_the_error_says_so(monkeypatch, tmp_path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     said: list[str] = []
-    with pytest.raises(BinaryError, match="neither downloaded nor built: there is no `go`"):
+    with pytest.raises(BinaryError, match="neither downloaded nor built: `go` is not on the PATH"):
         binaries.ensure(said.append, ["etcd"])
     assert len(said) == 1
-    assert said[0].startswith("etcd: no download (http://127.0.0.1:9")
+    assert said[0].startswith("etcd: cannot be downloaded (http://127.0.0.1:9")
 
 
 FAKE_GO = """#!/bin/sh
@@ -169,7 +169,7 @@ def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> Non
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
 
-def test_what_cannot_be_downloaded_is_built(tmp_path, monkeypatch, empty_cache) -> None:
+def test_a_program_that_cannot_be_downloaded_is_built(tmp_path, monkeypatch, empty_cache) -> None:
     fake_go(tmp_path, monkeypatch, 'echo program > "$2"; chmod +x "$2"')
     program(empty_cache / ".build-etcd-old" / "etcd")  # left by a build that was killed
     said: list[str] = []
@@ -203,7 +203,7 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch) -> None:
         binaries.ensure(print, ["etcd"])
 
 
-def test_a_full_disk_is_one_sentence(site, monkeypatch) -> None:
+def test_a_full_disk_is_reported(site, monkeypatch) -> None:
     publish(site, "kubectl", PROGRAM, "")
 
     def fail(*_: object) -> None:

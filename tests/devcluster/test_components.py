@@ -1,4 +1,4 @@
-"""Control plane programs, addresses and the control endpoint: failures in one sentence each."""
+"""Control plane programs, addresses and the control endpoint."""
 
 import asyncio
 import socket
@@ -35,11 +35,11 @@ def shell(layout: Layout, script: str) -> Component:
             "Port 8443 that prog needs is in use",
         ),
         ("echo 'write: no space left on device'; exit 1", ComponentError, "The disk that holds"),
-        ("echo first; echo last words; exit 3", ComponentError, "ended with code 3: last words"),
-        ("exit 4", ComponentError, "ended with code 4: nothing was logged"),
+        ("echo first; echo last line; exit 3", ComponentError, "exited with code 3: last line"),
+        ("exit 4", ComponentError, "exited with code 4: nothing was logged"),
     ],
 )
-async def test_an_end_is_explained_by_the_log(layout, script, kind, message) -> None:
+async def test_an_exit_is_explained_by_the_log(layout, script, kind, message) -> None:
     component = shell(layout, script)
     await component.start()
     with pytest.raises(kind, match=message):
@@ -47,21 +47,21 @@ async def test_an_end_is_explained_by_the_log(layout, script, kind, message) -> 
     assert component.pid is None
 
 
-def test_a_port_that_cannot_be_is_refused(tmp_path) -> None:
+def test_an_invalid_port_is_refused(tmp_path) -> None:
     refused = CliRunner().invoke(main, ["up", "--dir", str(tmp_path / "c"), "--port", "99999"])
     assert refused.exit_code == 2
     assert "99999 is not in the range" in refused.output
     assert not (tmp_path / "c").exists()
 
 
-async def test_a_component_is_started_again_but_not_for_ever(layout, monkeypatch) -> None:
+async def test_a_component_is_restarted_but_not_forever(layout, monkeypatch) -> None:
     monkeypatch.setattr(components, "_RESTART_DELAY_S", 0)
     component = shell(layout, "echo x >> count; exit 1")
     said: list[str] = []
     await component.start()
-    with pytest.raises(ComponentError, match="prog ended with code 1"):
+    with pytest.raises(ComponentError, match="prog exited with code 1"):
         await component.keep_running(said.append)
-    assert said == ["prog ended with code 1; it is started again"] * 5
+    assert said == ["prog exited with code 1; restarting it"] * 5
     assert len((layout.root / "count").read_text()) == 12
 
 
@@ -69,7 +69,7 @@ async def test_a_component_that_ignores_sigterm_is_killed(layout, monkeypatch) -
     monkeypatch.setattr(components, "_STOP_TIMEOUT_S", 0.2)
     component = shell(layout, "trap '' TERM; echo up; while true; do sleep 0.1; done")
     await component.start()
-    # A file has no event to wait for.
+    # There is no event for a change of a file.
     while "up" not in component.log.read_text():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     await component.stop()
@@ -92,7 +92,7 @@ def test_clusters_side_by_side_have_different_addresses() -> None:
     two.close()
 
 
-def test_an_address_is_used_again_last() -> None:
+def test_a_returned_address_is_reused_last() -> None:
     block = AddressBlock()
     first = block.take_pod()
     block.give_back(first)
@@ -103,7 +103,7 @@ def test_an_address_is_used_again_last() -> None:
     block.close()
 
 
-def test_when_addresses_run_out_it_is_said() -> None:
+def test_no_free_address_is_an_error() -> None:
     block = AddressBlock()
     for _ in range(4094):
         block.take_node()
@@ -112,7 +112,7 @@ def test_when_addresses_run_out_it_is_said() -> None:
     block.close()
 
 
-def test_when_every_block_is_taken_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_free_block_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setattr(addresses, "_CLAIM_PORT", taken.getsockname()[1])
         monkeypatch.setattr(addresses, "_FIRST_BLOCK", 0)

@@ -1,4 +1,4 @@
-"""One container's life against a fake pod: what it says when it cannot be started."""
+"""A container and its restarts, with a fake pod."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from bamboo_devcluster.spec import ImageMap
 
 
 class Stage:
-    """A container whose starts are scripted; remembers every state it went through."""
+    """A container with scripted starts; records every state."""
 
     def __init__(self, tmp_path: Path, policy: str, *starts: Any, base_s: float = 0.01) -> None:
         self.starts = list(starts)
@@ -56,7 +56,7 @@ class Stage:
         )  # fmt: skip
 
 
-async def test_a_full_disk_is_told_and_tried_again(tmp_path: Path, monkeypatch) -> None:
+async def test_a_full_disk_is_reported_and_retried(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("bamboo_devcluster.container._CONFIG_RETRY_S", 0.01)
     stage = Stage(tmp_path, "Never", OSError(28, "No space left on device"), "exit 0")
     messages: list[str] = []
@@ -66,7 +66,7 @@ async def test_a_full_disk_is_told_and_tried_again(tmp_path: Path, monkeypatch) 
     assert messages[0].startswith("Error: The disk that holds")
 
 
-async def test_the_first_restart_is_at_once_and_later_ones_wait(tmp_path: Path) -> None:
+async def test_the_first_restart_is_immediate_and_later_ones_wait(tmp_path: Path) -> None:
     stage = Stage(tmp_path, "Always", "exit 1", "exit 2", "exit 0")
     await stage.container.run()
     assert stage.seen == [
@@ -97,7 +97,7 @@ async def test_a_stop_ends_the_back_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "ok"), [("/data", False), ("/var/run/secrets/kubernetes.io/serviceaccount", True)]
 )
-async def test_without_namespaces_mounts_are_refused_but_for_the_token(
+async def test_without_namespaces_all_mounts_but_the_token_are_refused(
     tmp_path: Path, target: str, ok: bool
 ) -> None:
     class Volumes:
@@ -118,5 +118,7 @@ async def test_without_namespaces_mounts_are_refused_but_for_the_token(
     if ok:
         assert (await starts.prepare(spec)).order.mounts == []
         return
-    with pytest.raises(ConfigError, match="/data cannot be mounted: this machine allows neither"):
+    with pytest.raises(
+        ConfigError, match="/data cannot be mounted: this machine allows no namespaces"
+    ):
         await starts.prepare(spec)

@@ -1,4 +1,4 @@
-"""The cluster directory: what is refused, what is cleaned, each in one sentence."""
+"""The cluster directory: what is refused and what is cleaned up."""
 
 import errno
 import fcntl
@@ -24,7 +24,7 @@ from bamboo_devcluster.spec import NodeSpec
 
 
 def remains(root: Path) -> Path:
-    """What a cluster leaves when its processes and its owner are killed."""
+    """The files that a killed cluster leaves."""
     (root / "etcd").mkdir(parents=True)
     (root / "config.json").write_text("{}")
     (root / "lock").touch()
@@ -32,15 +32,15 @@ def remains(root: Path) -> Path:
     return root
 
 
-def test_remains_are_removed_with_a_sentence(tmp_path: Path) -> None:
+def test_files_of_a_killed_cluster_are_removed_with_a_message(tmp_path: Path) -> None:
     root = remains(tmp_path / "c")
     said: list[str] = []
     assert prepare_directory(root, said.append) == root
-    assert said == [f"The cluster in {root} ended without `down`; its remains are removed."]
+    assert said == [f"The cluster in {root} ended without `down`; removing its files."]
     assert sorted(p.name for p in root.iterdir()) == ["lock", "logs", "nodes"]
 
 
-def test_down_removes_remains_and_keeps_other_files(tmp_path: Path) -> None:
+def test_down_removes_its_files_and_keeps_others(tmp_path: Path) -> None:
     root = remains(tmp_path / "c")
     assert not stop_cluster(root)
     assert not root.exists()
@@ -50,7 +50,7 @@ def test_down_removes_remains_and_keeps_other_files(tmp_path: Path) -> None:
 def test_a_directory_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     for act in (lambda: prepare_directory(tmp_path, print), lambda: stop_cluster(tmp_path)):
-        with pytest.raises(DirectoryError, match="holds other files; choose an empty --dir"):
+        with pytest.raises(DirectoryError, match="contains other files; choose an empty --dir"):
             act()
     assert (tmp_path / "thesis.tex").exists()
 
@@ -61,13 +61,13 @@ def test_a_file_is_refused(tmp_path: Path) -> None:
         prepare_directory(tmp_path / "f", print)
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(DirectoryError, match=r"Cannot use .*Not a directory"):
         prepare_directory(tmp_path / "f" / "deeper", print)
 
 
-def test_a_full_disk_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "_MIN_FREE_BYTES", 1 << 62)
     with pytest.raises(DirectoryError, match=r"The disk that holds .* is full; free some space"):
         prepare_directory(tmp_path / "c", print)
@@ -122,7 +122,7 @@ def test_a_daemon_that_has_just_ended_is_no_error(tmp_path, text, monkeypatch) -
 @pytest.mark.parametrize(
     "text", ["", "four", "0", "-3", "9" * 30, "999999999", "\xff\xfe"], ids=repr
 )
-def test_a_living_daemon_that_cannot_be_found_keeps_its_files(tmp_path, text, monkeypatch) -> None:
+def test_a_daemon_that_cannot_be_found_keeps_its_files(tmp_path, text, monkeypatch) -> None:
     monkeypatch.setattr(directory, "_UNLOCK_TIMEOUT_S", 0.0)
     remains(tmp_path / "c")
     lock = lock_directory(tmp_path / "c")
@@ -136,12 +136,12 @@ def test_a_living_daemon_that_cannot_be_found_keeps_its_files(tmp_path, text, mo
     where = f"{tmp_path}/c/lock"
     assert str(told.value).startswith(f"A process holds {where}, and the process id in it, '")
     assert str(told.value).endswith(
-        f"; end the process that `fuser {where}` shows, then try again."
+        f"; stop the process that `fuser {where}` shows, then try again."
     )
     assert not stop_cluster(tmp_path / "c"), "nobody holds it any more, whatever it reads"
 
 
-def test_a_daemon_of_somebody_else_keeps_its_files(tmp_path, monkeypatch) -> None:
+def test_a_daemon_of_another_user_keeps_its_files(tmp_path, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -150,19 +150,21 @@ def test_a_daemon_of_somebody_else_keeps_its_files(tmp_path, monkeypatch) -> Non
     assert lock is not None
     with lock:
         sign_lock(lock)
-        with pytest.raises(DirectoryError, match=f"id in it, '{os.getpid()}', is none that we can"):
+        with pytest.raises(
+            DirectoryError, match=f"id in it, '{os.getpid()}', is not one that we can"
+        ):
             stop_cluster(tmp_path / "c")
     assert (tmp_path / "c/config.json").exists()
 
 
-def test_two_who_ask_do_not_take_each_other_for_a_daemon(tmp_path: Path) -> None:
+def test_concurrent_callers_do_not_mistake_each_other_for_a_daemon(tmp_path: Path) -> None:
     with (tmp_path / "lock").open("w") as other:
         fcntl.flock(other, fcntl.LOCK_SH)
         assert not is_running(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 3}'])
-def test_a_damaged_state_file_is_one_sentence(tmp_path: Path, text: str) -> None:
+def test_a_damaged_state_file_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "cluster.json").write_text(text)
     lock = lock_directory(tmp_path)
     assert lock is not None
@@ -179,7 +181,7 @@ def test_the_lock_names_its_holder(tmp_path: Path) -> None:
     assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
-def test_attaching_to_nothing_is_a_sentence(tmp_path: Path) -> None:
+def test_attaching_without_a_cluster_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DirectoryError, match=r"No cluster is running in .*; start it with `up`"):
         Cluster.attach(tmp_path)
     (tmp_path / "cluster.json").write_text("{}")
@@ -194,31 +196,31 @@ def test_a_wrong_image_map_is_refused_before_anything_starts(tmp_path: Path) -> 
         Cluster.up(tmp_path / "c", images=tmp_path / "none.yaml")
 
 
-def test_two_nodes_of_one_name_are_refused(tmp_path: Path) -> None:
+def test_two_nodes_with_the_same_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"nodes\[1\].name: 'a' is given twice"):
         Cluster.up(tmp_path / "c", nodes=[NodeSpec("a"), NodeSpec("a")])
 
 
-def test_programs_that_cannot_be_had_end_up_with_their_sentence(tmp_path, monkeypatch) -> None:
+def test_a_start_without_programs_reports_why(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
     for name in ("KUBERNETES", "ETCD", "HELM"):
         monkeypatch.setenv(f"BAMBOO_{name}_URL", "http://127.0.0.1:9")
-    with pytest.raises(DevclusterError, match="there is no `go` on the PATH"):
+    with pytest.raises(DevclusterError, match="`go` is not on the PATH"):
         Cluster.up(tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
-def test_a_daemon_that_breaks_is_reported_with_its_last_words(tmp_path, monkeypatch) -> None:
+def test_a_failed_daemon_is_reported_with_its_last_log_line(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(DevclusterError, match="daemon ended with code 1: nothing was logged"):
+    with pytest.raises(DevclusterError, match="daemon exited with code 1: nothing was logged"):
         Cluster.up(tmp_path / "c")
     assert not (tmp_path / "c").exists()
 
 
 @pytest.mark.parametrize("patience_s", [10.0, 0.0])
 def test_an_interrupted_start_leaves_nothing(tmp_path, monkeypatch, patience_s) -> None:
-    """``patience_s`` 0: the daemon does not end when asked, and is killed."""
+    """``patience_s`` 0: the daemon ignores SIGTERM, and is killed."""
     children = []
 
     def interrupt(status: object, child: subprocess.Popen[bytes], *rest: object) -> None:
@@ -233,7 +235,7 @@ def test_an_interrupted_start_leaves_nothing(tmp_path, monkeypatch, patience_s) 
     assert not (tmp_path / "c").exists()
 
 
-def test_of_two_starts_at_once_the_slower_leaves_the_other_alone(tmp_path, monkeypatch) -> None:
+def test_the_slower_of_two_starts_does_not_disturb_the_other(tmp_path, monkeypatch) -> None:
     locks = []
 
     def be_slower(status: object, child: subprocess.Popen[bytes], root: Path, *_: object) -> None:
@@ -251,7 +253,7 @@ def test_of_two_starts_at_once_the_slower_leaves_the_other_alone(tmp_path, monke
         assert (tmp_path / "c/config.json").exists()
 
 
-def test_files_stay_where_the_error_names_the_logs(tmp_path, monkeypatch) -> None:
+def test_files_stay_if_the_error_names_the_logs(tmp_path, monkeypatch) -> None:
     def fail(status: object, child: object, root: Path, *rest: object) -> None:
         raise DevclusterError(f"kube-apiserver was not ready; see {root / 'logs'}")
 
@@ -266,7 +268,7 @@ def test_files_stay_where_the_error_names_the_logs(tmp_path, monkeypatch) -> Non
     ("number", "words"),
     [(errno.ENOSPC, "The disk that holds .* is full; free some"), (errno.EROFS, "Cannot use .*")],
 )
-def test_a_directory_that_cannot_be_written_in_the_end(
+def test_a_directory_that_becomes_unwritable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -279,7 +281,7 @@ def test_a_directory_that_cannot_be_written_in_the_end(
     assert prepare_directory(tmp_path / "c", print), "it can be tried again"
 
 
-def test_a_directory_that_cannot_be_read_or_locked_is_one_sentence(
+def test_a_directory_that_cannot_be_read_or_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -303,13 +305,13 @@ def test_a_file_system_without_blocks_is_not_called_full() -> None:
         prepare_directory(Path("/proc/c"), print)
 
 
-def test_a_file_holds_no_cluster(tmp_path: Path) -> None:
+def test_a_file_is_not_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(DirectoryError, match=r"No cluster is running in .*; start it with `up`"):
         Cluster.attach(tmp_path / "f")
 
 
 @pytest.mark.parametrize("lead_s", [-5.0, float("nan"), float("inf")])
-def test_a_notice_needs_a_time(tmp_path: Path, lead_s: float) -> None:
-    with pytest.raises(SpecError, match=r"lead: .* is no number of seconds; give 0 or more"):
+def test_a_notice_needs_a_valid_lead_time(tmp_path: Path, lead_s: float) -> None:
+    with pytest.raises(SpecError, match=r"lead: .* is not a number of seconds; give 0 or more"):
         Cluster(tmp_path, {}).notice_node("a", lead_s)

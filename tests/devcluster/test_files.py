@@ -81,7 +81,7 @@ async def test_tokens_are_renewed_at_80_percent_of_their_life(tmp_path, monkeypa
          "volume v: unsupported fieldPath: spec.x"),
     ],
 )  # fmt: skip
-async def test_volumes_that_cannot_be_made_are_named(tmp_path, volume, message) -> None:
+async def test_volumes_that_cannot_be_created_are_named(tmp_path, volume, message) -> None:
     made = pod_volumes(tmp_path, FakeApi(1), {"name": "v", **volume})
     with pytest.raises(VolumeError, match=message):
         await made.set_up()
@@ -101,7 +101,7 @@ async def test_a_missing_key_is_named(tmp_path, monkeypatch) -> None:
     await pod_volumes(tmp_path, api, {"name": "v", "configMap": source}).set_up()
 
 
-def test_host_paths_are_made_where_asked(tmp_path: Path) -> None:
+def test_host_paths_are_created_on_request(tmp_path: Path) -> None:
     folder = volumes._host_path({"path": str(tmp_path / "a/b"), "type": "DirectoryOrCreate"})
     assert folder.is_dir()
     file = volumes._host_path({"path": str(tmp_path / "f"), "type": "FileOrCreate"})
@@ -137,7 +137,7 @@ async def test_logs_are_stamped_and_read_back(tmp_path: Path) -> None:
     assert tail_text(tmp_path / "none", lines=1, limit_bytes=1) == ""
 
 
-async def test_endless_lines_are_split(tmp_path: Path) -> None:
+async def test_long_lines_are_split(tmp_path: Path) -> None:
     path = await pumped(tmp_path, b"x" * 40000 + b"\nend\n")
     assert await read(path) == b"x" * 40000 + b"\nend\n"
 

@@ -1,4 +1,4 @@
-"""The HTTP edges: the client's watch, the control endpoint's refusals, the fixtures' waiting."""
+"""HTTP: the client's watch, the control endpoint, the fixtures' `wait_for`."""
 
 import json
 import ssl
@@ -19,7 +19,7 @@ from bamboo_devcluster.testing import wait_for
 
 
 class FakeServer:
-    """An API server that lists one pod and answers watches as it is told."""
+    """An API server that lists one pod and answers watches from a script."""
 
     def __init__(self) -> None:
         self.watches: list[list[Any]] = []
@@ -73,7 +73,7 @@ async def collect(api: KubeApi, count: int) -> list[tuple[str, Any]]:
     return seen
 
 
-async def test_a_watch_goes_on_where_it_was(fake) -> None:
+async def test_a_watch_resumes_after_a_lost_connection(fake) -> None:
     server, api = fake
     server.watches = [
         [{"type": "ADDED", "object": pod("a", "5")}, {"type": "BOOKMARK", "object": pod("", "7")}],
@@ -83,7 +83,7 @@ async def test_a_watch_goes_on_where_it_was(fake) -> None:
     assert server.versions == ["1", "7"]
 
 
-async def test_a_watch_lists_again_when_its_place_is_forgotten(fake, monkeypatch) -> None:
+async def test_a_watch_lists_again_when_its_version_has_expired(fake, monkeypatch) -> None:
     monkeypatch.setattr(kubeapi, "_RETRY_DELAY_S", 0)
     server, api = fake
     gone = {"code": 410, "reason": "Expired", "message": "too old"}
@@ -100,7 +100,7 @@ async def test_errors_carry_code_and_text(fake) -> None:
         await api.get("/nowhere")
 
 
-async def test_nobody_listening_is_unreachable(tmp_path: Path) -> None:
+async def test_a_closed_port_is_unreachable(tmp_path: Path) -> None:
     pki.Authority(tmp_path / "pki").issue("admin", common_name="devcluster-admin")
     async with KubeApi.from_directory(tmp_path, "https://127.0.0.1:9") as api:
         with pytest.raises(UnreachableError):

@@ -1,4 +1,4 @@
-"""Programs that cannot outlive their parent, in every degree of isolation."""
+"""Programs that cannot outlive their parent, with every kind of isolation."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ async def test_output_and_exit_code(tmp_path: Path, isolation: Isolation) -> Non
     assert await run(given, tmp_path) == (7, "out\nerr\n")
 
 
-async def test_a_signal_is_128_and_its_number(tmp_path: Path, isolation: Isolation) -> None:
+async def test_a_signal_gives_128_plus_its_number(tmp_path: Path, isolation: Isolation) -> None:
     process = await launch.start(order(tmp_path, "sleep", "60", isolation=isolation), 2)
     process.kill()
     assert await process.exit_code == 128 + signal.SIGKILL
@@ -77,9 +77,9 @@ async def test_all_members_are_killed_and_frozen(tmp_path: Path, isolation: Isol
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """A signal takes effect when its process is next on a processor."""
+    """A signal takes effect only when its process is next scheduled."""
     async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the kernel has no event for us
+        while not condition():  # noqa: ASYNC110 - the kernel has no event for this
             await asyncio.sleep(0.01)
 
 
@@ -92,7 +92,7 @@ def existing(*paths: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("isolation", [Isolation.NAMESPACES, Isolation.USER_NAMESPACE])
-async def test_mounts_appear_and_nothing_is_left(tmp_path: Path, isolation: Isolation) -> None:
+async def test_mounts_appear_and_leave_nothing_behind(tmp_path: Path, isolation: Isolation) -> None:
     best = await launch.find_isolation(tmp_path)
     if list(Isolation).index(isolation) < list(Isolation).index(best):
         pytest.skip(f"this machine allows only {best.value}")

@@ -147,7 +147,7 @@ def test_quantities_are_divided_upwards(text: str, divisor: str, expected: str) 
 
 
 def test_wrong_quantities_are_named() -> None:
-    with pytest.raises(SpecError, match="memory: '4GB' is no quantity"):
+    with pytest.raises(SpecError, match="memory: '4GB' is not a quantity"):
         parse_quantity("4GB", "memory")
-    with pytest.raises(SpecError, match="cpu: '1e999999999' is no quantity"):
+    with pytest.raises(SpecError, match="cpu: '1e999999999' is not a quantity"):
         parse_quantity("1e999999999", "cpu")

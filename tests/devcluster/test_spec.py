@@ -1,4 +1,4 @@
-"""What a user asks for, and the sentences about what is wrong with it."""
+"""User input and the errors about it."""
 
 import json
 from pathlib import Path
@@ -28,12 +28,12 @@ def test_labels_of_a_node() -> None:
     [
         (lambda: NodeSpec("No_Name"), "node.name: 'No_Name' must be lower case"),
         (lambda: NodeSpec("a", gpus=-1), "node.gpus: -1 is negative"),
-        (lambda: NodeSpec("a", cpu="lots"), "node.cpu: 'lots' is no quantity"),
-        (lambda: NodeSpec("a", memory=""), "node.memory: '' is no quantity"),
+        (lambda: NodeSpec("a", cpu="lots"), "node.cpu: 'lots' is not a quantity"),
+        (lambda: NodeSpec("a", memory=""), "node.memory: '' is not a quantity"),
         (lambda: NodeSpec("a", memory="-3"), "node.memory: -3 is negative; give 0 or more"),
         (lambda: NodeSpec.from_json({"name": "a", "gpu": 1}), "node.gpu: no such field"),
         (lambda: NodeSpec.from_json({"zone": "a"}), "node.name: is missing"),
-        (lambda: Taint("k", "Never"), "taint.effect: 'Never' is none of NoSchedule"),
+        (lambda: Taint("k", "Never"), "taint.effect: 'Never' is not one of NoSchedule"),
         (lambda: Taint.parse("key"), "taint: 'key' is not of the form"),
         (lambda: spread_nodes(-1, ["a"]), "nodes: -1 is negative"),
         (lambda: spread_nodes(1, [""]), "zones: give at least one zone"),
@@ -45,7 +45,7 @@ def test_labels_of_a_node() -> None:
         (lambda: NodeSpec("a", region="r" * 64), f"node.region: '{'r' * 64}' must be"),
     ],
 )
-def test_wrong_values_name_the_field(make, message) -> None:
+def test_errors_name_the_field(make, message) -> None:
     with pytest.raises(SpecError) as caught:
         make()
     assert str(caught.value).startswith(message)
@@ -59,9 +59,7 @@ def test_wrong_values_name_the_field(make, message) -> None:
         (["--taint", "k=1:NoSchedule", "--taint", "k:NoSchedule"], "taint: 'k' with NoSchedule is"),
     ],
 )
-def test_options_that_say_a_thing_twice_start_nothing(
-    tmp_path: Path, words: list[str], message: str
-) -> None:
+def test_duplicate_options_start_nothing(tmp_path: Path, words: list[str], message: str) -> None:
     done = CliRunner().invoke(main, ["up", "--dir", str(tmp_path / "c"), *words])
     assert (done.exit_code, done.output.count("\n")) == (1, 1)
     assert done.output.startswith(f"Error: {message}")
@@ -73,7 +71,7 @@ def test_taints_are_parsed() -> None:
     assert Taint.parse("spot:NoExecute") == Taint("spot", "NoExecute", "")
 
 
-def test_nodes_are_dealt_over_zones() -> None:
+def test_nodes_are_distributed_over_zones() -> None:
     nodes = spread_nodes(4, ["a", "b", "c"], gpus=2)
     assert [(n.name, n.zone, n.gpus) for n in nodes] == [
         ("node-1", "a", 2), ("node-2", "b", 2), ("node-3", "c", 2), ("node-4", "a", 2),
@@ -100,8 +98,8 @@ def test_the_first_matching_image_wins(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("images: {}", "images: .* must hold a list"),
-        ("[]", "images: .* must hold a list"),
+        ("images: {}", "images: .* must contain a list"),
+        ("[]", "images: .* must contain a list"),
         ("images: [{command: [a]}]", r"images\[0\]: must be a mapping with the key `image`"),
         ("images: [{image: a, cmd: [a]}]", r"images\[0\].cmd: no such field"),
         ("images: [{image: a, command: a}]", r"images\[0\].command: must be a list"),
@@ -122,7 +120,7 @@ def test_a_missing_image_map_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xcb\xff", b"images: [\n\n", b"a: \0"])
-def test_an_image_map_that_is_no_yaml_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_an_image_map_that_is_not_yaml_is_a_one_line_error(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "images.yaml").write_bytes(content)
-    with pytest.raises(SpecError, match=r"images: .*images.yaml is not YAML: [^\n]*; mend it\Z"):
+    with pytest.raises(SpecError, match=r"images: .*images.yaml is not YAML: [^\n]*; correct it\Z"):
         ImageMap.load(tmp_path / "images.yaml")

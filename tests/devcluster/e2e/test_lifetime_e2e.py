@@ -1,4 +1,4 @@
-"""Up, down, killed, and up again: what the command line promises, on clusters of their own."""
+"""Lifetime of clusters: up, down, killed, and up again."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def command(*words: object, directory: Path) -> subprocess.CompletedProcess[str]
 
 
 def processes_of(directory: Path) -> list[int]:
-    """Every process that was started for a cluster: by its command line or working directory."""
+    """All processes of a cluster, found by command line or working directory."""
     found = []
     for path in Path("/proc").iterdir():
         if not path.name.isdigit() or int(path.name) == os.getpid():
@@ -93,7 +93,7 @@ async def test_up_killed_up_twice_and_down_twice(directory: Path) -> None:
     await check_that_nothing_survives_the_daemon(directory)
     first = command("up", "--nodes", 2, "--zones", "x,y", "--label", "a=b", directory=directory)
     assert first.returncode == 0, first.stderr
-    assert "ended without `down`; its remains are removed" in first.stderr
+    assert "ended without `down`; removing its files" in first.stderr
     assert first.stdout == f"export KUBECONFIG={directory}/kubeconfig\n"
     second = command("up", directory=directory)
     assert "up already" in second.stderr
@@ -126,7 +126,7 @@ async def check_that_nothing_survives_the_daemon(directory: Path) -> None:
 
 
 def operate_nodes(directory: Path) -> None:
-    """Go through every node and pod command of the command line once."""
+    """Use every node and pod command once."""
     steps = [
         ("pod", "kill", "sleeper"),
         ("node", "add", "extra", "--zone", "z", "--taint", "k=v:NoSchedule"),
@@ -146,7 +146,7 @@ def operate_nodes(directory: Path) -> None:
 
 
 async def check_that_a_killed_api_server_comes_back(directory: Path) -> None:
-    """And that pods live on meanwhile."""
+    """Pods keep running meanwhile."""
     os.kill(find_program(directory, "kube-apiserver"), signal.SIGKILL)
     async with KubeApi.from_directory(directory, Cluster.attach(directory).server) as api:
         path = "/api/v1/namespaces/default/pods/sleeper"
@@ -156,7 +156,7 @@ async def check_that_a_killed_api_server_comes_back(directory: Path) -> None:
         await wait_for(api, node, lambda n: "Ready" in json.dumps(n["status"]["conditions"]))
 
 
-async def test_a_cluster_outlives_its_api_server_but_not_the_process_that_made_it(
+async def test_a_cluster_survives_its_api_server_but_not_its_owner(
     directory: Path,
 ) -> None:
     script = f"""
@@ -179,7 +179,7 @@ sys.stdin.read()
     until(lambda: {p.name for p in directory.iterdir()} <= {"lock"})
 
 
-def test_a_port_in_use_is_one_sentence(directory: Path) -> None:
+def test_a_port_in_use_is_reported(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = command("up", "--nodes", 0, "--port", port, directory=directory)

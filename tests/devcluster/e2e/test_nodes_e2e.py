@@ -1,4 +1,4 @@
-"""The life and death of nodes, whatever their kind: kill, freeze, notice, back again."""
+"""Nodes of any kind: kill, freeze, notice, replace."""
 
 import time
 
@@ -26,7 +26,7 @@ async def wait_node(bench, name, condition, timeout_s=30):
 
 @pytest.fixture
 def own_node(bench, node_name):
-    """A node that only this test's pods go to (by its name)."""
+    """A node on which only this test's pods run."""
     bench.cluster.add_node(NodeSpec(node_name, zone="zone-own", gpus=2))
     yield node_name
     bench.cluster.remove_node(node_name)
@@ -60,7 +60,7 @@ async def test_the_lease_is_renewed(bench, own_node) -> None:
 
 
 async def run_pod_with_child(bench, node, beat) -> None:
-    """A pod whose container forks a child that would write for ever."""
+    """A pod whose container forks a child that writes forever."""
     script = f"""
 import os, time
 if os.fork() == 0:
@@ -78,9 +78,7 @@ time.sleep(600)
     await bench.wait_log("up")
 
 
-async def test_a_killed_node_is_lost_with_all_of_it_and_its_pods_come_back_elsewhere(
-    bench, own_node, tmp_path
-) -> None:
+async def test_pods_of_a_killed_node_are_replaced_elsewhere(bench, own_node, tmp_path) -> None:
     await run_pod_with_child(bench, own_node, tmp_path / "beat")
     labels = {"app": "web"}
     prefer = {
@@ -111,7 +109,7 @@ async def test_a_killed_node_is_lost_with_all_of_it_and_its_pods_come_back_elsew
     assert time.monotonic() - began < 15
     assert (tmp_path / "beat").stat().st_mtime_ns == last
     pod = await bench.wait_pod(lambda p: True)
-    assert pod["status"]["phase"] == "Running"  # nobody was left to say otherwise
+    assert pod["status"]["phase"] == "Running"  # its node cannot report any more
 
     def runs_elsewhere(found):
         web = [p for p in found["items"] if p["metadata"]["name"].startswith("web-")]
@@ -155,8 +153,8 @@ async def test_a_pod_that_may_restart_runs_again_on_the_new_machine(bench, own_n
     assert pod["status"]["phase"] == "Running"
 
 
-async def test_a_frozen_node_stands_still_and_goes_on(bench, own_node, tmp_path) -> None:
-    """What was deleted meanwhile ends when it thaws."""
+async def test_a_frozen_node_stops_and_resumes(bench, own_node, tmp_path) -> None:
+    """A pod deleted meanwhile ends after the thaw."""
     script = f"""
 import time
 n = 0
@@ -232,11 +230,11 @@ while True:
     await wait_for(bench.api, "/version", lambda _: not any(folder.iterdir()))
 
 
-async def test_errors_of_node_operations_are_sentences(bench, own_node) -> None:
+async def test_node_operations_report_errors(bench, own_node) -> None:
     cluster = bench.cluster
     with pytest.raises(NodeError, match="no node nobody is alive in this cluster; there are: "):
         cluster.kill_node("nobody")
-    with pytest.raises(NodeError, match="exists already"):
+    with pytest.raises(NodeError, match="already exists"):
         cluster.add_node(NodeSpec(own_node))
     with pytest.raises(NodeError, match="only a frozen node can thaw"):
         cluster.thaw_node(own_node)

@@ -1,4 +1,4 @@
-"""Pods on nodes, whatever the kind of node: apply, logs, token, environment, signals."""
+"""Pods on nodes of any kind: logs, tokens, environment, signals."""
 
 import asyncio
 import base64
@@ -87,7 +87,7 @@ async def test_logs_follow_tail_and_time(bench) -> None:
     assert follower.stdout is not None
     assert await follower.stdout.readline() == b"line 0\n"
     await bench.api.delete(bench.path("pods", "pod"))
-    assert b"last" in await follower.stdout.read()  # and the following ends with the container
+    assert b"last" in await follower.stdout.read()  # `logs -f` ends with the container
     assert await follower.wait() == 0
 
 
@@ -104,7 +104,7 @@ async def test_logs_of_the_previous_run(bench) -> None:
     assert (last["exitCode"], last["reason"]) == (3, "Error")
 
 
-async def test_a_log_that_is_not_there_is_a_clear_error(bench) -> None:
+async def test_a_missing_log_is_an_error(bench) -> None:
     await bench.run_pod(SLEEP)
     await bench.wait_ready()
     with pytest.raises(ApiError, match="previous terminated container"):
@@ -201,12 +201,12 @@ http.server.ThreadingHTTPServer((os.environ['IP'], 8080), handler).serve_forever
         await bench.wait_ready(name=name)
 
 
-async def test_sigterm_and_a_handler_that_takes_its_time(bench) -> None:
+async def test_sigterm_with_a_slow_handler(bench) -> None:
     script = "import signal,sys,time\ndef bye(*_):\n  print('bye'); time.sleep(1); sys.exit(5)\n"
     script += "signal.signal(15, bye)\nprint('up')\nwhile True: time.sleep(0.1)"
     await bench.run_pod(script, terminationGracePeriodSeconds=20)
     await bench.wait_log("up")
-    # A finalizer keeps the object, so that its last status can be read.
+    # A finalizer keeps the object so that its last status can be read.
     finalizer = {"metadata": {"finalizers": ["test/keep"]}}
     await bench.api.patch(bench.path("pods", "pod"), finalizer)
     began = time.monotonic()
@@ -251,7 +251,7 @@ async def test_a_killed_container_restarts_with_back_off(bench) -> None:
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
-async def test_an_image_stands_for_a_program_of_this_machine(bench) -> None:
+async def test_an_image_is_mapped_to_a_local_program(bench) -> None:
     image = {"image": "example.org/shout:v1", "command": None}
     await bench.run_pod("", container=image)
     await bench.run_pod("", name="loud", container={**image, "args": ["loudly"]})
@@ -280,7 +280,7 @@ async def test_a_program_that_does_not_exist_is_a_start_error(bench) -> None:
     assert "no-such-program" in ended["message"]
 
 
-async def test_a_missing_config_map_holds_the_container_until_it_comes(bench) -> None:
+async def test_a_container_waits_for_a_missing_config_map(bench) -> None:
     source = {"configMapKeyRef": {"name": "late", "key": "k"}}
     env = [{"name": "K", "valueFrom": source}]
     await bench.run_pod("import os; print(os.environ['K'])", container={"env": env})

@@ -73,7 +73,7 @@ async def test_a_changed_config_map_reaches_the_pod(bench) -> None:
     await bench.wait_log("new")
 
 
-async def test_a_volume_that_cannot_be_made_is_told_and_retried(bench) -> None:
+async def test_a_volume_that_cannot_be_created_is_reported_and_retried(bench) -> None:
     volumes = [{"name": "c", "configMap": {"name": "late"}}]
     await bench.run_pod(
         "print(open('/c/k').read())", volumes=volumes,
@@ -100,8 +100,8 @@ async def test_an_unsupported_volume_is_named(bench) -> None:
     await wait_for(bench.api, bench.path("events"), told)
 
 
-async def test_a_container_is_alone(bench) -> None:
-    """Own process numbers, own session, no host environment, only its own files as stdin."""
+async def test_a_container_is_isolated(bench) -> None:
+    """Own PIDs, own session, no host environment, no inherited stdin."""
     os.environ["DEVCLUSTER_TEST_LEAK"] = "1"
     try:
         text = await bench.output(
