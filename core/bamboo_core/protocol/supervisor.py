@@ -333,10 +333,10 @@ class Supervisor:
         if self._leaves_at is None or leaves_at < self._leaves_at:
             self._leaves_at, self._leave_reason = leaves_at, event.reason
         if self.installed == _NEVER or isinstance(self._outcome, Left):
-            notice = self._send(Notice(event.lead_s, event.reason))
-            return (
-                notice + self._exit(ExitCode.DRAINED, event.reason) if event.is_signal else notice
-            )
+            effects = self._send(Notice(event.lead_s, event.reason))
+            if event.is_signal:
+                effects += self._exit(ExitCode.DRAINED, event.reason)
+            return effects
         if event.is_signal:
             self._exit_at = now + max(0.0, event.lead_s - self.timing.departure_margin_s)
         return self._send(Notice(event.lead_s, event.reason))

@@ -306,7 +306,7 @@ def test_an_agent_of_the_plan_waits_to_hand_over() -> None:
 def test_the_grace_period_ends_the_wait() -> None:
     supervisor = planned()
     supervisor.handle(m.Departing(15.0, "SIGTERM"), 1.0)
-    assert supervisor.handle(m.Tick(), 15.0)[-1] == m.Exit(143, "the grace period is over")
+    assert supervisor.handle(m.Tick(), 15.0)[-1] == m.Exit(143, "the grace period has ended")
 
 
 def test_an_agent_without_a_part_goes_at_once() -> None:
