@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.layout.commands import COVERED, RUN, Covered, commands
+from tests.layout.commands import COVERED, RUN, Covered, commands, pages
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMANDS = commands(ROOT)
@@ -69,3 +69,34 @@ def instead() -> set[str]:
 @pytest.mark.parametrize("line", sorted(instead()))
 def test_commands_parse(line: str) -> None:
     shell(line)
+
+
+def inline() -> list[tuple[str, str]]:
+    """(page, command) for commands of this checkout within sentences, but for those that a result
+    was once measured with."""
+    python = r"(?:\.venv/bin/)?python (?:-m )?[\w./]+(?: [^`]*)?"
+    program = rf"`({python}|(?:scripts|benchmarks)/[\w-]+(?:\.py)?[^`/]*)`"
+    return [
+        (page.name, text)
+        for page in pages(ROOT)
+        for line in page.read_text().splitlines()
+        if not line.startswith("Measured at ")
+        for text in re.findall(program, line)
+    ]
+
+
+@pytest.mark.parametrize(("page", "text"), sorted(set(inline())))
+def test_commands_in_sentences_name_what_exists(page: str, text: str) -> None:
+    words = text.replace(".venv/bin/", "").removeprefix("python ").split()
+    if words[0] == "-m":
+        name = words[1].replace(".", "/")
+        found = [*ROOT.glob(f"*/{name}.py"), *ROOT.glob(f"*/{name}/__main__.py")]
+    else:
+        found = [path for path in [ROOT / words[0]] if path.exists()]
+    assert found, f"{page}: {text}"
+    options = [word for word in words if word.startswith("--")]
+    source = found[0].read_text() if found[0].is_file() else ""
+    if words[0] in ("scripts/explore", "scripts/quickstart"):  # they pass options on
+        source += (ROOT / "sim/bamboo_sim/protocol/__main__.py").read_text()
+        source += (ROOT / "cli/bamboo_cli/main.py").read_text()
+    assert [option for option in options if option not in source] == [], f"{page}: {text}"
