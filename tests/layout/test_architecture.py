@@ -68,6 +68,18 @@ def test_links_lead_somewhere(root: Path) -> None:
     assert not broken
 
 
+def test_paths_in_sentences_exist(root: Path) -> None:
+    """A path may leave out the package: `core/api/spec.py`."""
+    folders = "core|operator|agent|sim|cli|tests|docs|scripts|crds|charts|benchmarks|examples"
+    missing = []
+    for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")):
+        for name in re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text()):
+            short = name.replace("core/", "core/bamboo_core/", 1)
+            if "NAME" not in name and not any((root / p).exists() for p in (name, short)):
+                missing.append(f"{page.relative_to(root)}: {name}")
+    assert missing == []
+
+
 def test_files_of_the_journey_exist(root: Path, page: str) -> None:
     journey = page[page.index("## A job's journey") : page.index("## Who owns")]
     folders = {"core": "core/bamboo_core"}
