@@ -1,4 +1,4 @@
-"""How many pipelines a number of agents can run."""
+"""How many pipelines a given number of agents can run."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from bamboo_core.model.ids import AgentId
 
 
 def pipelines_for(agents: int, *, stages: int, wanted: int) -> int:
-    """D for that many agents when seats may stay empty: N / P rounded up (ADR 16).
+    """D when seats may stay empty: N / P rounded up (ADR 16).
 
-    Spreading the work of up to P - 1 empty seats over all is faster than one pipeline less, and
-    nobody moves; from P on nobody idles in a grid that is smaller by one.
+    With up to P - 1 empty seats, spreading their work over all agents is faster than dropping a
+    pipeline, and no agent moves. With P or more, one pipeline less leaves no agent without a seat.
     """
     return max(1, min(wanted, -(-agents // stages)))
 
 
 def is_enough(agents: Collection[AgentId], *, stages: int, least: int) -> bool:
-    """Whether a stopped job may go on: nobody shall stand in for more than two seats."""
+    """Whether a stopped job may resume: no agent has to do the work of more than two seats."""
     return 2 * len(agents) >= stages * least

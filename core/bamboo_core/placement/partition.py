@@ -1,4 +1,4 @@
-"""The cut: ordered layers become contiguous stages, the dearest as cheap as possible."""
+"""The cut: splits the ordered layers into contiguous stages, minimizing the costliest stage."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from bamboo_core.model.ids import Range
 
 
 def split(costs: Sequence[float], stages: int) -> tuple[Range, ...]:
-    """Stage -> its layers, by an exact dynamic programme over (stages, layers).
+    """Stage -> its layers, by an exact dynamic program over (stages, layers).
 
-    costs: of each layer, any unit, not negative. Of the cuts whose dearest stage is cheapest, one
-    whose earlier stages are as cheap as possible. O(P n log n). ValueError if a stage would be
-    empty.
+    costs: per layer, in any unit, not negative. Among the optimal cuts, earlier stages are as cheap
+    as possible. O(P n log n). ValueError if a stage would be empty.
     """
     layers = len(costs)
     if not 1 <= stages <= layers:
@@ -22,7 +21,7 @@ def split(costs: Sequence[float], stages: int) -> tuple[Range, ...]:
             f" 1..{layers}, or give the model more layers"
         )
     upto = list(accumulate(costs, initial=0.0))
-    best = list(upto)  # best[i]: dearest stage when the first i layers are cut so far
+    best = list(upto)  # best[i]: costliest stage of the first i layers
     starts: list[list[int]] = []
     for stage in range(1, stages):
         start = [_start(best, upto, stage, end) for end in range(layers + 1)]
@@ -35,9 +34,9 @@ def split(costs: Sequence[float], stages: int) -> tuple[Range, ...]:
 
 
 def _start(best: list[float], upto: list[float], stage: int, end: int) -> int:
-    """Where the last of ``stage`` + 1 stages over the first ``end`` layers begins.
+    """The first layer of the last of ``stage`` + 1 stages over the first ``end`` layers.
 
-    best grows with the start and the stage's own cost falls, so the optimum lies where they cross.
+    With the start, ``best`` grows and the last stage's cost falls; the optimum is where they cross.
     """
     low, high = stage, max(end - 1, stage)
     while low < high:

@@ -1,6 +1,6 @@
-"""A plan: who takes part from which step on, who holds which layers, under which cut.
+"""A plan: the members from a step on, their seats and layers, and the cut.
 
-A plan is facts only; programs are computed from it by :mod:`bamboo_core.planning.planner`.
+A plan is data; :mod:`bamboo_core.planning.planner` computes programs from it.
 """
 
 from __future__ import annotations
@@ -13,47 +13,40 @@ from bamboo_core.model.ids import AgentId, Coordinate, Fence, Range
 from bamboo_core.model.numerics import BatchShape
 
 Pipeline = tuple[AgentId | None, ...]
-"""Stage -> the agent at home there; None: a hole, whose stage others compute."""
+"""Stage -> the agent in that seat; None: an empty seat, whose work other agents do."""
 
 Cut = tuple[Range, ...]
-"""Stage -> its layers; the same for all pipelines of a plan."""
+"""Stage -> its layers, in all pipelines."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One epoch's plan.
-
-    pipelines: the grid; cut: stages of all steps after ``target``; step_cut: those of the target
-    step, which is finished under the cut with which it was begun; last: number of steps of the
-    job, whose program is the epilogue; live: the voters after the target step, all of whom hold
-    ``wants``; leaving: members that help until the target step has ended; short_notice: those of
-    them that compute nothing and only send what they hold; learners: newcomers without a seat ->
-    layers that they get copies of while the others train: they do not vote, and nobody waits for
-    them.
-    """
+    """The plan of one epoch."""
 
     fence: Fence
-    pipelines: tuple[Pipeline, ...]
-    cut: Cut
-    step_cut: Cut
-    target: int
-    last: int
-    live: tuple[AgentId, ...]
-    leaving: tuple[AgentId, ...]
-    short_notice: tuple[AgentId, ...]
-    wants: dict[AgentId, tuple[Range, ...]]
+    pipelines: tuple[Pipeline, ...]  # the grid
+    cut: Cut  # of all steps after the target step
+    step_cut: Cut  # of the target step, which ends under the cut under which it began
+    target: int  # the step that runs first
+    last: int  # number of steps of the job; the program of this index is the epilogue
+    live: tuple[AgentId, ...]  # voters after the target step; all hold what they want
+    leaving: tuple[AgentId, ...]  # members until the end of the target step
+    short_notice: tuple[AgentId, ...]  # leavers that compute nothing and only send what they hold
+    wants: dict[AgentId, tuple[Range, ...]]  # layers to hold after the target step
     coordinator: AgentId
     batch: BatchShape
+    # Newcomers without a seat and the layers that they get copies of while the others train. They
+    # have no vote, and no agent waits for them.
     learners: dict[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
     @property
     def layers(self) -> int:
-        """Layers of the model."""
+        """Number of layers of the model."""
         return self.cut[-1][1]
 
     @property
     def members(self) -> tuple[AgentId, ...]:
-        """Everyone who gets a directive, sorted."""
+        """All agents that get a directive, sorted."""
         return tuple(sorted({*self.live, *self.leaving, *self.learners}))
 
     @property
@@ -64,7 +57,7 @@ class Plan:
 
     @property
     def seats(self) -> dict[AgentId, Coordinate]:
-        """Home coordinate of every seated agent."""
+        """Seat of every seated agent."""
         return {
             agent: Coordinate(d, s)
             for d, pipeline in enumerate(self.pipelines)
@@ -74,17 +67,17 @@ class Plan:
 
     @property
     def holes(self) -> int:
-        """Seats in which nobody sits."""
+        """Number of empty seats."""
         return sum(agent is None for pipeline in self.pipelines for agent in pipeline)
 
 
 def layers_of(ranges: Iterable[Range]) -> list[int]:
-    """The layers of some ranges, ascending."""
+    """The layers in these ranges, ascending."""
     return sorted({x for lo, hi in ranges for x in range(lo, hi)})
 
 
 def ranges_of(layers: Iterable[int]) -> tuple[Range, ...]:
-    """The fewest ranges that hold exactly these layers."""
+    """The fewest ranges that contain exactly these layers."""
     out: list[Range] = []
     for layer in sorted(set(layers)):
         if out and out[-1][1] == layer:
@@ -102,11 +95,11 @@ def wants(
     mode: RedundancyMode,
     holders: Mapping[int, Sequence[AgentId]],
 ) -> dict[AgentId, tuple[Range, ...]]:
-    """Layers that each live agent shall hold after the target step.
+    """Layers that each live agent must hold after the target step.
 
-    Its home stage, and in mode Replica that of its ring successor. A stage that nobody would
-    want goes to the live agents that hold most of its layers (``holders``: layer -> agents with
-    a usable version), else to the one with the least.
+    The stage of its seat and, in mode Replica, that of its ring successor. A stage that no agent
+    would want goes to the live agent that holds most of its layers, else to the one with the
+    fewest layers. holders: layer -> agents with a usable version.
     """
     wanted: dict[AgentId, set[int]] = {a: set() for a in sorted(live)}
     for pipeline in pipelines:
@@ -129,7 +122,7 @@ def wants(
 def _adopt(
     stage: range, wanted: Mapping[AgentId, set[int]], held: Mapping[AgentId, set[int]]
 ) -> None:
-    """See that one agent wants all of the stage, since a stage is computed whole."""
+    """Ensure that one agent wants the whole stage, since a stage is computed as a whole."""
     if not wanted or any(set(stage) <= x for x in wanted.values()):
         return
     best = min(wanted, key=lambda a: (-len(held[a] & set(stage)), len(wanted[a] | set(stage)), a))

@@ -1,7 +1,8 @@
-"""Placement: which agent sits in which seat of the grid.
+"""Placement: which agent gets which seat of the grid.
 
-Two ways, cheaper first: keep everyone and fill the holes, with chains of two moves where the zones
-demand it; or lay the zones out afresh and keep as many layers in place as the layout allows.
+First keep all agents and fill the empty seats, with chains of two moves if the zones require it.
+If seats stay empty although the zones allow a full grid, lay out the zones again and keep as many
+layers in place as possible.
 """
 
 from __future__ import annotations
@@ -36,21 +37,17 @@ __all__ = [
 ]
 
 Seats = tuple[tuple[AgentId | None, ...], ...]
-"""seats[pipeline][stage]; None: a hole."""
+"""seats[pipeline][stage]; None: an empty seat."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An agent that may be seated.
-
-    age_s: of its node; old ones are seated first. held: per stage of the *new* cut, how many of
-    its layers the agent holds already; empty: judged by the previous seat alone.
-    """
+    """An agent that can get a seat."""
 
     agent: AgentId
     zone: str
-    age_s: float = 0.0
-    held: tuple[int, ...] = ()
+    age_s: float = 0.0  # of its node; agents on old nodes go first
+    held: tuple[int, ...] = ()  # layers held per stage of the new cut; empty: use the old seat
 
 
 def assign(
@@ -62,11 +59,11 @@ def assign(
     adjacency: Adjacency = Adjacency.ALTERNATE,
     holes: bool = False,
 ) -> Seats | Infeasible:
-    """Seat the agents, moving as few as possible.
+    """Seat the agents with as few moves as possible.
 
-    previous: the seats of the plan before, under any shape; agents that are not candidates any
-    more leave holes. holes: accept empty seats (else the grid must be full: Infeasible if the
-    zones do not allow it). Ring neighbours never share a zone, except under Cluster.
+    previous: the seats of the previous plan, of any shape; agents that are no longer candidates
+    lose their seats. holes: allow empty seats (else Infeasible if the zones do not allow a full
+    grid). Ring neighbours never share a zone, except under Cluster.
     """
     zones: dict[str, int] = {}
     for candidate in candidates:
@@ -85,7 +82,7 @@ def assign(
 
 
 class _Seating:
-    """The grid while it is filled; seats are numbered pipeline * stages + stage."""
+    """The grid under construction; seats have the number pipeline * stages + stage."""
 
     def __init__(
         self,
@@ -105,7 +102,7 @@ class _Seating:
         self.free = _Free([c for c in candidates if c.agent not in seated], stages, previous)
 
     def _keep(self, previous: Seats) -> None:
-        """Everyone stays, in the pipelines with most agents left, unless two neighbours clash."""
+        """Keep the pipelines with most agents left, except agents that clash with a neighbour."""
         if not previous or len(previous[0]) != self.stages:
             return
         alive = [sum(a in self.known for a in p) for p in previous]
@@ -118,7 +115,7 @@ class _Seating:
                     self.put(seat, candidate)
 
     def put(self, seat: int, candidate: Candidate | None) -> Candidate | None:
-        """Seat someone (or nobody); who sat there before is returned."""
+        """Put a candidate (None: nobody) into the seat; return the previous one."""
         before, self.grid[seat] = self.grid[seat], candidate
         column = self.columns[seat % self.stages]
         if before is not None:
@@ -128,14 +125,14 @@ class _Seating:
         return before
 
     def neighbours(self, seat: int) -> Iterator[int]:
-        """The seats before and after it in its ring."""
+        """The previous and the next seat of the ring."""
         first = seat - seat % self.stages
         for other in {(seat - first - 1) % self.stages, (seat - first + 1) % self.stages}:
             if first + other != seat:
                 yield first + other
 
     def fits(self, zone: str, seat: int) -> bool:
-        """Whether an agent of the zone may sit there now."""
+        """Whether an agent of the zone may take the seat."""
         if self.together:
             return True
         return all(
@@ -143,17 +140,15 @@ class _Seating:
         )
 
     def is_full(self) -> bool:
-        """Whether there is no hole."""
         return None not in self.grid
 
     def seats(self) -> Seats:
-        """The grid as it is now."""
         names = [c.agent if c is not None else None for c in self.grid]
         p = self.stages
         return tuple(tuple(names[d * p : (d + 1) * p]) for d in range(self.pipelines))
 
     def fill(self) -> None:
-        """Fill the holes, those that fewest zones fit first; then by moving one other agent."""
+        """Fill empty seats, those with the fewest choices of zone first; then move other agents."""
         open_seats = [i for i, c in enumerate(self.grid) if c is None]
         choices = {i: sum(self.fits(z, i) for z in self.free.count) for i in open_seats}
         for seat in sorted(open_seats, key=lambda i: (choices[i], i)):
@@ -165,7 +160,7 @@ class _Seating:
             self._chain(seat)
 
     def _best(self, seat: int) -> str | None:
-        """Zone from which the hole is filled: one whose agent holds the stage, spread, deep."""
+        """The best zone for a seat: an agent there holds the stage, or zones stay balanced."""
         stage, free = seat % self.stages, self.free
         column = self.columns[stage]
         zones = [z for z, n in free.count.items() if n and self.fits(z, seat)]
@@ -184,7 +179,7 @@ class _Seating:
         )
 
     def _chain(self, hole: int) -> None:
-        """Someone who fits the hole moves there, and a free agent takes the seat left behind."""
+        """Move an agent that fits into the empty seat, and give its seat to a free agent."""
         stage = hole % self.stages
         order = sorted(range(len(self.grid)), key=lambda t: t % self.stages != stage)
         for seat in order:
@@ -203,34 +198,34 @@ class _Seating:
 
 
 class _Free:
-    """Agents without a seat, by zone, the oldest first, and by the stages that they hold."""
+    """Agents without a seat, by zone (oldest first) and by the stages that they hold."""
 
     def __init__(self, candidates: list[Candidate], stages: int, previous: Seats) -> None:
         before = _stages_before(previous)
         self.count: dict[str, int] = {}
         self._taken: set[AgentId] = set()
         self._all: dict[str, list[Candidate]] = {}
-        self._fans: dict[tuple[str, int], list[tuple[int, float, AgentId]]] = {}
+        self._holders: dict[tuple[str, int], list[tuple[int, float, AgentId]]] = {}
         for c in sorted(candidates, key=lambda c: (c.age_s, c.agent)):
             self.count[c.zone] = self.count.get(c.zone, 0) + 1
             self._all.setdefault(c.zone, []).append(c)
             for s in range(stages):
                 if worth := _worth(c, s, before):
-                    self._fans.setdefault((c.zone, s), []).append((worth, c.age_s, c.agent))
-        for fans in self._fans.values():
-            fans.sort()
+                    self._holders.setdefault((c.zone, s), []).append((worth, c.age_s, c.agent))
+        for holders in self._holders.values():
+            holders.sort()
 
     def worth(self, zone: str, stage: int) -> int:
-        """Most layers of the stage that a free agent of the zone holds."""
-        fans = self._fans.get((zone, stage), [])
-        while fans and fans[-1][2] in self._taken:
-            fans.pop()
-        return fans[-1][0] if fans else 0
+        """The most layers of the stage that a free agent of the zone holds."""
+        holders = self._holders.get((zone, stage), [])
+        while holders and holders[-1][2] in self._taken:
+            holders.pop()
+        return holders[-1][0] if holders else 0
 
     def take(self, zone: str, stage: int) -> AgentId:
-        """The free agent of the zone that holds most of the stage; the oldest of these."""
+        """Take the free agent of the zone that holds most of the stage; the oldest if equal."""
         if self.worth(zone, stage):
-            agent = self._fans[zone, stage].pop()[2]
+            agent = self._holders[zone, stage].pop()[2]
         else:
             every = self._all[zone]
             while every[-1].agent in self._taken:
@@ -242,7 +237,7 @@ class _Free:
 
 
 _MOST_CHAINS = 32
-"""Holes for which a chain is sought; where more are left, the grid is laid out afresh."""
+"""Empty seats for which a chain is tried; with more, the grid is laid out again."""
 
 
 def _stages_before(previous: Seats) -> dict[AgentId, int]:
@@ -256,7 +251,7 @@ def _worth(candidate: Candidate, stage: int, before: dict[AgentId, int]) -> int:
 
 
 def _laid_out(layout: ZoneGrid, candidates: Sequence[Candidate], previous: Seats) -> Seats:
-    """Agents on a fixed zone grid: whoever holds most of a stage first, then the oldest."""
+    """Seat agents on a fixed zone grid: those that hold most of a stage first, then the oldest."""
     before = _stages_before(previous)
     places: dict[tuple[str, int], list[int]] = {}
     for d, ring in enumerate(layout):
@@ -267,13 +262,13 @@ def _laid_out(layout: ZoneGrid, candidates: Sequence[Candidate], previous: Seats
     grid: list[list[AgentId | None]] = [[None] * len(ring) for ring in layout]
     free = {c.agent: c for c in sorted(candidates, key=lambda c: (-c.age_s, c.agent))}
     stages = range(len(layout[0]))
-    wishes = [
+    preferences = [
         (-worth, rank, s, c)
         for rank, c in enumerate(free.values())
         for s in stages
         if (worth := _worth(c, s, before))
     ]
-    for _, _, s, c in sorted(wishes, key=lambda w: w[:3]):
+    for _, _, s, c in sorted(preferences, key=lambda x: x[:3]):
         if c.agent in free and places.get((c.zone, s)):
             grid[places[c.zone, s].pop()][s] = free.pop(c.agent).agent
     by_zone: dict[str, list[AgentId]] = {}

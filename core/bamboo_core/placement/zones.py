@@ -1,7 +1,7 @@
-"""Zones: which grids fit, which zone every seat gets, where to buy next.
+"""Zones: which grids are feasible, which zone each seat gets, which zone needs the next agent.
 
-Ring neighbours never share a zone unless the adjacency is Cluster. D rings of P seats then fit
-iff the sum over the zones of min(agents, D * floor(P/2)) is at least D * P.
+Ring neighbours never share a zone unless the adjacency is Cluster. Then D rings of P seats are
+feasible iff the sum over the zones of min(agents, D * floor(P/2)) is at least D * P.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ ZoneGrid = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True)
 class Infeasible:
-    """No placement exists; ``reason`` says what is missing and what would help."""
+    """No placement exists; ``reason`` says what is missing and how to fix it."""
 
     reason: str
 
 
 def capacity(zones: Mapping[str, int], *, stages: int, pipelines: int, adjacency: Adjacency) -> int:
-    """Seats of the grid that can be taken, zone by zone; at most D * P count."""
+    """Number of seats that the agents can fill; at most D * P."""
     limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
     return min(sum(min(n, limit) for n in zones.values()), stages * pipelines)
 
 
 def zone_limit(*, stages: int, pipelines: int, adjacency: Adjacency) -> int:
-    """Most seats of the grid that may lie in one zone."""
+    """The most seats that one zone may fill."""
     if stages == 1 or adjacency is Adjacency.CLUSTER:
         return stages * pipelines
     return pipelines * (stages // 2)
@@ -42,7 +42,7 @@ def feasible(
     pipelines: int,
     adjacency: Adjacency = Adjacency.ALTERNATE,
 ) -> bool:
-    """Whether D rings of P seats fit; ``zones``: usable agents in each."""
+    """Whether the agents can fill D rings of P seats; ``zones``: usable agents per zone."""
     able = capacity(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
     return able == stages * pipelines
 
@@ -54,7 +54,7 @@ def feasible_pipelines(
     most: int,
     adjacency: Adjacency = Adjacency.ALTERNATE,
 ) -> int:
-    """The largest D <= ``most`` that fits; 0 if none does. (If D fits, so does every smaller.)"""
+    """The largest feasible D <= ``most``, or 0. (If D is feasible, so is every smaller D.)"""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -72,7 +72,7 @@ def explain(
     pipelines: int,
     adjacency: Adjacency = Adjacency.ALTERNATE,
 ) -> Infeasible | None:
-    """Why the grid does not fit; None if it does."""
+    """Why the grid is infeasible; None if it is feasible."""
     if feasible(zones, stages=stages, pipelines=pipelines, adjacency=adjacency):
         return None
     seats, agents = stages * pipelines, sum(zones.values())
@@ -97,11 +97,11 @@ def next_zone(
     adjacency: Adjacency = Adjacency.ALTERNATE,
     preference: Sequence[str] = (),
 ) -> str | None:
-    """The zone in which the next agent helps most; None if no known zone can help.
+    """The zone in which the next agent helps most; None if no known zone helps.
 
-    zones: agents that there are or that are coming, 0 where none; preference: order on ties.
-    Alternate: the emptiest zone that still has room, so that a zone's loss hurts least; Cluster:
-    the fullest. Beyond the grid's needs (standbys): the same, among all zones.
+    zones: present and pending agents per zone, including zones without any; preference: breaks
+    ties. Alternate: the emptiest zone that still has room, so that the loss of a zone costs least;
+    Cluster: the fullest. For standbys beyond a full grid, all zones have room.
     """
     rank = {z: i for i, z in enumerate(preference)}
     limit = zone_limit(stages=stages, pipelines=pipelines, adjacency=adjacency)
@@ -118,9 +118,9 @@ def zones_for_slots(
     pipelines: int,
     adjacency: Adjacency = Adjacency.ALTERNATE,
 ) -> ZoneGrid | Infeasible:
-    """A zone for every seat, ring neighbours apart and copies of a stage spread.
+    """A zone for every seat; separates ring neighbours and spreads the copies of a stage.
 
-    zones: how many seats each may get. Cluster: as few zones per ring as possible.
+    zones: agents per zone. Cluster: as few zones per ring as possible.
     """
     problem = explain(zones, stages=stages, pipelines=pipelines, adjacency=adjacency)
     if problem is not None:
@@ -135,7 +135,7 @@ def zones_for_slots(
 
 
 def _level(most: dict[str, int], seats: int) -> dict[str, int]:
-    """Share the seats as evenly as the zones allow (water filling)."""
+    """Distribute the seats as evenly as the zones allow (water filling)."""
     out, left = {}, seats
     for i, zone in enumerate(sorted(most, key=lambda z: (most[z], z))):
         out[zone] = min(most[zone], left // (len(most) - i))
@@ -147,7 +147,7 @@ def _level(most: dict[str, int], seats: int) -> dict[str, int]:
 
 
 def _arrange(zones: list[str]) -> list[str]:
-    """A ring without equal neighbours: the commonest first, to even places, then to odd ones."""
+    """A ring without equal neighbours: the most frequent zones take even places, then odd ones."""
     count = {z: zones.count(z) for z in set(zones)}
     ordered = sorted(zones, key=lambda z: (-count[z], z))
     ring = [""] * len(zones)
@@ -158,7 +158,7 @@ def _arrange(zones: list[str]) -> list[str]:
 
 
 def _spread(ring: list[str], columns: list[dict[str, int]]) -> tuple[str, ...]:
-    """The rotation or reflection that repeats the fewest zones in the columns so far."""
+    """The rotation or reflection that repeats the fewest zones within the columns."""
     turns = [
         way[k:] + way[:k] for way in (ring, ring[::-1]) for k in range(min(len(ring), _ROTATIONS))
     ]
