@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
+from collections.abc import AsyncIterator
 
-from .desk import Desk
+import pytest
+import pytest_asyncio
+
+from .world import World
 
 
 @pytest.fixture
-def desk() -> Desk:
-    return Desk()
+def world() -> World:
+    return World()
+
+
+@pytest_asyncio.fixture
+async def served() -> AsyncIterator[World]:
+    """A world that agents can connect to."""
+    found = World()
+    found.apply()
+    await found.serve()
+    yield found
+    await found.close()

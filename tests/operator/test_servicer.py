@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
-from tests.core.controller.builders import JOB, manifest
+from tests.core.controller.builders import JOB
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.api.spec import JobSpec, from_manifest
-from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.job import leadership
-from bamboo_core.job.training import LastReported
 from bamboo_core.planning.requests import PlanRequest
 from bamboo_core.protocol.messages import (
     CommitRecord,
@@ -35,23 +31,10 @@ from bamboo_operator.api import ApiError
 from bamboo_operator.jobs import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
 
-from .office import Agent, Office, review, token_of
+from .agents import Agent, review, token_of
+from .world import World
 
 NAMES = ("job-p0-s0-i0", "job-p0-s1-i0")
-
-
-@pytest_asyncio.fixture
-async def office() -> AsyncIterator[Office]:
-    found = Office()
-    await found.open()
-    yield found
-    await found.close()
-
-
-def lead(office: Office) -> JobActor:
-    spec = from_manifest(manifest())
-    assert isinstance(spec, JobSpec)
-    return office.jobs.lead(JOB, spec, Durable(), LastReported())
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -73,9 +56,9 @@ async def refused(agent: Agent) -> tuple[grpc.StatusCode, str]:
         await agent.close()
 
 
-async def test_a_token_that_is_not_known(office: Office) -> None:
-    lead(office)
-    code, text = await refused(office.agent(NAMES[0], token=token_of("nobody")))
+async def test_a_token_that_is_not_known(served: World) -> None:
+    served.lead()
+    code, text = await refused(served.agent(NAMES[0], token=token_of("nobody")))
     assert code is grpc.StatusCode.UNAUTHENTICATED
     assert "the token is not valid" in text
 
@@ -88,56 +71,56 @@ async def test_a_token_that_is_not_known(office: Office) -> None:
         ({"user": {"username": "system:serviceaccount:ns:x", "extra": {}}}, "not bound to a pod"),
     ],
 )
-async def test_tokens_of_others(office: Office, changes: dict[str, Any], words: str) -> None:
-    token = office.add_pod(NAMES[0])
-    office.api.reviews[token] = review(NAMES[0], **changes)
-    code, text = await refused(office.agent(NAMES[0], token=token))
+async def test_tokens_of_others(served: World, changes: dict[str, Any], words: str) -> None:
+    token = served.add_pod(NAMES[0])
+    served.kube.reviews[token] = review(NAMES[0], **changes)
+    code, text = await refused(served.agent(NAMES[0], token=token))
     assert code is grpc.StatusCode.UNAUTHENTICATED
     assert words in text
 
 
-async def test_a_pod_that_was_deleted_cannot_come_back(office: Office) -> None:
-    token = office.add_pod(NAMES[0])
-    del office.api.objects[api.pod("ns", NAMES[0])]
-    code, text = await refused(office.agent(NAMES[0], token=token))
+async def test_a_pod_that_was_deleted_cannot_come_back(served: World) -> None:
+    token = served.add_pod(NAMES[0])
+    del served.kube.objects[api.pod("ns", NAMES[0])]
+    code, text = await refused(served.agent(NAMES[0], token=token))
     assert (code, text) == (grpc.StatusCode.UNAUTHENTICATED, f"pod ns/{NAMES[0]} is gone")
 
 
-async def test_a_pod_of_nobody(office: Office) -> None:
-    token = office.add_pod(NAMES[0])
-    del office.api.objects[api.pod("ns", NAMES[0])]["metadata"]["ownerReferences"]
-    _, text = await refused(office.agent(NAMES[0], token=token))
+async def test_a_pod_of_nobody(served: World) -> None:
+    token = served.add_pod(NAMES[0])
+    del served.kube.objects[api.pod("ns", NAMES[0])]["metadata"]["ownerReferences"]
+    _, text = await refused(served.agent(NAMES[0], token=token))
     assert "belongs to no BambooJob" in text
 
 
-async def test_an_api_server_that_is_away_is_not_the_agents_fault(office: Office) -> None:
-    token = office.add_pod(NAMES[0])
+async def test_an_api_server_that_is_away_is_not_the_agents_fault(served: World) -> None:
+    token = served.add_pod(NAMES[0])
 
     def fail(verb: str, path: str) -> None:
         raise ApiError(0, "Unreachable", "away")
 
-    office.api.fail = fail
-    code, text = await refused(office.agent(NAMES[0], token=token))
+    served.kube.fail = fail
+    code, text = await refused(served.agent(NAMES[0], token=token))
     assert code is grpc.StatusCode.UNAVAILABLE
     assert "cannot review tokens" in text
 
 
-async def test_a_job_that_is_not_led_yet(office: Office) -> None:
-    code, _ = await refused(office.agent(NAMES[0], token=office.add_pod(NAMES[0])))
+async def test_a_job_that_is_not_led_yet(served: World) -> None:
+    code, _ = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
 async def test_a_job_that_is_led_anew_between_a_stream_s_begin_and_its_hello(
-    office: Office, *, is_replaced: bool
+    served: World, *, is_replaced: bool
 ) -> None:
     """The agent must not wait for ever on an actor that is gone."""
-    old = lead(office)
-    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+    old = served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     async with asyncio.timeout(10):
         await agent.call.initial_metadata()  # sent before the Hello is awaited
-    await office.jobs.forget([JOB.uid])
-    new = lead(office) if is_replaced else None
+    await served.jobs.forget([JOB.uid])
+    new = served.lead() if is_replaced else None
     await agent.hello()
     if new is None:
         assert (await refused(agent))[0] is grpc.StatusCode.UNAVAILABLE
@@ -149,57 +132,57 @@ async def test_a_job_that_is_led_anew_between_a_stream_s_begin_and_its_hello(
     assert not old.sessions.all()
 
 
-async def test_an_operator_that_is_leaving(office: Office) -> None:
-    lead(office)
-    office.service.is_draining = True
-    code, _ = await refused(office.agent(NAMES[0], token=office.add_pod(NAMES[0])))
+async def test_an_operator_that_is_leaving(served: World) -> None:
+    served.lead()
+    served.service.is_draining = True
+    code, _ = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_agent_speaks_for_its_own_pod_only(office: Office) -> None:
-    lead(office)
-    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+async def test_an_agent_speaks_for_its_own_pod_only(served: World) -> None:
+    served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello(agent=NAMES[1])
     code, text = await refused(agent)
     assert code is grpc.StatusCode.PERMISSION_DENIED
     assert text == f"the token is that of pod {NAMES[0]}, not of {NAMES[1]}"
 
 
-async def test_hello_comes_first_and_once(office: Office) -> None:
-    lead(office)
-    token = office.add_pod(NAMES[0])
-    agent = office.agent(NAMES[0], token=token)
+async def test_hello_comes_first_and_once(served: World) -> None:
+    served.lead()
+    token = served.add_pod(NAMES[0])
+    agent = served.agent(NAMES[0], token=token)
     await agent.say(Heartbeat(1, 0, 0))
     code, text = await refused(agent)
     assert (code, text) == (
         grpc.StatusCode.INVALID_ARGUMENT,
         "the first message must be Hello, not Heartbeat",
     )
-    again = office.agent(NAMES[0], token=token)
+    again = served.agent(NAMES[0], token=token)
     await again.hello()
     await again.hello()
     code, text = await refused(again)
     assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "Hello has been said already")
 
 
-async def test_nonsense_ends_the_stream_and_nothing_else(office: Office) -> None:
-    actor = lead(office)
-    token = office.add_pod(NAMES[0])
-    agent = office.agent(NAMES[0], token=token)
+async def test_nonsense_ends_the_stream_and_nothing_else(served: World) -> None:
+    actor = served.lead()
+    token = served.add_pod(NAMES[0])
+    agent = served.agent(NAMES[0], token=token)
     await agent.hello()
     await agent.call.write(pb.AgentMessage())
     code, _ = await refused(agent)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
-    other = office.agent(NAMES[0], token=token)
+    other = served.agent(NAMES[0], token=token)
     await other.hello()
     assert isinstance(await other.hear(), Welcome)
     await other.close()
     await until(lambda: len(actor.sessions) == 0)
 
 
-async def test_welcome(office: Office) -> None:
-    actor = lead(office)
-    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0], zone="b"))
+async def test_welcome(served: World) -> None:
+    actor = served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0], zone="b"))
     await agent.hello()
     welcome = await agent.hear()
     assert isinstance(welcome, Welcome)
@@ -209,10 +192,10 @@ async def test_welcome(office: Office) -> None:
     await until(lambda: not actor.view().connected)
 
 
-async def test_a_new_stream_replaces_the_old_one(office: Office) -> None:
-    actor = lead(office)
-    token = office.add_pod(NAMES[0])
-    first, second = (office.agent(NAMES[0], token=token) for _ in range(2))
+async def test_a_new_stream_replaces_the_old_one(served: World) -> None:
+    actor = served.lead()
+    token = served.add_pod(NAMES[0])
+    first, second = (served.agent(NAMES[0], token=token) for _ in range(2))
     await first.hello()
     await first.hear()
     await second.hello()
@@ -223,24 +206,24 @@ async def test_a_new_stream_replaces_the_old_one(office: Office) -> None:
     await second.close()
 
 
-async def test_a_token_that_expires_ends_the_stream(office: Office) -> None:
-    lead(office)
-    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0], expires_at=0.2))
+async def test_a_token_that_expires_ends_the_stream(served: World) -> None:
+    served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0], expires_at=served.now + 0.2))
     await agent.hello()
     code, _ = await refused(agent)
     assert code is grpc.StatusCode.OK
 
 
-async def test_from_hello_to_directive_facts_first(office: Office) -> None:
+async def test_from_hello_to_directive_facts_first(served: World) -> None:
     """Two agents register, are stopped, report, and get a plan that is durable by then.
 
     Both say that they are in one zone, in which the job could not start; the API server knows
     better.
     """
-    actor = lead(office)
+    actor = served.lead()
     actor.tell(DesiredState(pipelines=1))
     agents = [
-        office.agent(name, token=office.add_pod(name, zone=zone))
+        served.agent(name, token=served.add_pod(name, zone=zone))
         for name, zone in zip(NAMES, "ab", strict=True)
     ]
     for agent in agents:
@@ -255,17 +238,17 @@ async def test_from_hello_to_directive_facts_first(office: Office) -> None:
         directive = await agent.hear()
         assert isinstance(directive, Directive)
         assert directive.voters == NAMES
-        stored = office.api.objects[api.job("ns", "job")]
+        stored = served.kube.objects[api.job("ns", "job")]
         assert facts.read(stored).plan == directive.fence
     view = actor.view()
     assert (view.planned, view.recovering, view.pipelines) == (True, False, 1)
-    assert EventReason.PLANNED in [record.reason for record in office.records]
-    before = office.woken
+    assert EventReason.PLANNED in [record.reason for record in served.records]
+    before = served.woken
     committed = CommitRecord(0, loss=2.0)
     await agents[0].say(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
-    await until(lambda: office.woken_later == 1)
+    await until(lambda: served.woken_later == 1)
     assert actor.view().progress == TrainingProgress(0, loss=2.0, step_s=0.5)
-    assert 0 < office.woken <= before + 1
+    assert 0 < served.woken <= before + 1
     for agent in agents:
         await agent.close()
 
@@ -274,12 +257,13 @@ async def test_a_planner_with_a_defect_ends_the_job_not_the_operator() -> None:
     def broken(request: PlanRequest) -> Any:
         raise ZeroDivisionError("oops")
 
-    office = Office(plan=broken)
-    await office.open()
-    actor = lead(office)
+    served = World(plan=broken)
+    served.apply()
+    await served.serve()
+    actor = served.lead()
     actor.tell(DesiredState(pipelines=1))
     agents = [
-        office.agent(n, token=office.add_pod(n, zone=z)) for n, z in zip(NAMES, "ab", strict=True)
+        served.agent(n, token=served.add_pod(n, zone=z)) for n, z in zip(NAMES, "ab", strict=True)
     ]
     for agent in agents:
         await agent.hello()
@@ -294,15 +278,15 @@ async def test_a_planner_with_a_defect_ends_the_job_not_the_operator() -> None:
     assert isinstance(await agents[0].hear(), Release)
     for agent in agents:
         await agent.close()
-    await office.close()
+    await served.close()
 
 
 async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
-    office: Office, monkeypatch: pytest.MonkeyPatch
+    served: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    actor = lead(office)
-    token = office.add_pod(NAMES[0])
-    agent = office.agent(NAMES[0], token=token)
+    actor = served.lead()
+    token = served.add_pod(NAMES[0])
+    agent = served.agent(NAMES[0], token=token)
     await agent.hello()
     await agent.hear()
 
@@ -314,7 +298,7 @@ async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
     actor.tick()
     code, _ = await refused(agent)
     assert code is grpc.StatusCode.OK
-    again = office.agent(NAMES[0], token=token)
+    again = served.agent(NAMES[0], token=token)
     await again.hello()
     await until(lambda: len(actor.sessions) == 1)
     assert actor.view().connected == frozenset()
@@ -325,10 +309,10 @@ async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
     await again.close()
 
 
-async def test_who_does_not_lead_says_nothing(office: Office) -> None:
-    actor = lead(office)
-    office.is_leading = False
-    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+async def test_who_does_not_lead_says_nothing(served: World) -> None:
+    actor = served.lead()
+    served.is_leading = False
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello()
     await until(lambda: len(actor.sessions) == 1)
     actor.tick()
@@ -336,9 +320,9 @@ async def test_who_does_not_lead_says_nothing(office: Office) -> None:
     await agent.close()
 
 
-async def test_agents_are_told_to_come_back(office: Office) -> None:
-    actor = lead(office)
-    agent = office.agent(NAMES[0], token=office.add_pod(NAMES[0]))
+async def test_agents_are_told_to_come_back(served: World) -> None:
+    actor = served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello()
     await agent.hear()
     actor.send_away(1.5)
@@ -346,31 +330,31 @@ async def test_agents_are_told_to_come_back(office: Office) -> None:
     await agent.close()
 
 
-async def test_facts_that_cannot_be_written_hold_the_plan_back(office: Office) -> None:
-    actor = lead(office)
+async def test_facts_that_cannot_be_written_hold_the_plan_back(served: World) -> None:
+    actor = served.lead()
     broken = True
 
     def fail(verb: str, path: str) -> None:
         if broken and verb == "apply":
             raise ApiError(503, "Unavailable", "etcd is away")
 
-    office.api.fail = fail
+    served.kube.fail = fail
     actor.tell(DesiredState(pipelines=1, suspended=True))
-    await until(lambda: ("apply", api.job_status("ns", "job")) in office.api.requests)
-    assert "arbiter" not in office.api.objects[api.job("ns", "job")].get("status", {})
+    await until(lambda: ("apply", api.job_status("ns", "job")) in served.kube.requests)
+    assert "arbiter" not in served.kube.objects[api.job("ns", "job")].get("status", {})
     broken = False
-    await until(lambda: "arbiter" in office.api.objects[api.job("ns", "job")].get("status", {}))
+    await until(lambda: "arbiter" in served.kube.objects[api.job("ns", "job")].get("status", {}))
 
 
-async def test_a_leader_of_a_higher_term_is_not_overwritten(office: Office) -> None:
-    actor = lead(office)
+async def test_a_leader_of_a_higher_term_is_not_overwritten(served: World) -> None:
+    actor = served.lead()
     path = api.job("ns", "job")
-    office.api.objects[path]["status"] = {"arbiter": {"term": 99}}
+    served.kube.objects[path]["status"] = {"arbiter": {"term": 99}}
     actor.tell(DesiredState(pipelines=1, suspended=True))
-    woken = office.woken
+    woken = served.woken
     await until(lambda: actor.is_overtaken)
-    assert office.api.objects[path]["status"] == {"arbiter": {"term": 99}}
-    assert office.woken > woken
+    assert served.kube.objects[path]["status"] == {"arbiter": {"term": 99}}
+    assert served.woken > woken
     await until(lambda: not actor._is_persisting)
     actor.tell(DesiredState(pipelines=1))
     assert not actor._is_persisting

@@ -1,0 +1,159 @@
+"""The operator's parts in one process: reconciler, arbiters and servicer, with an API in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+from tests.core.controller.builders import JOB, manifest
+
+from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Record
+from bamboo_core.controller.view import JobView
+from bamboo_core.job.training import LastReported
+from bamboo_core.model.ids import AgentId
+from bamboo_core.planning import planner
+from bamboo_operator import api, auth, facts, jobs, tls
+from bamboo_operator.api import ApiError
+from bamboo_operator.nodes import Nodes
+from bamboo_operator.reconciler import Ports, Reconciler
+from bamboo_operator.servicer import AgentService, make_server
+from bamboo_operator.trust import Trust
+from bamboo_proto.v1 import agent_pb2_grpc
+from bamboo_wire.options import AGENT_OPTIONS
+
+from .agents import FAR, Agent, review, token_of
+from .memory_api import MemoryApi
+from .objects import node_object, pod_object
+
+PATH = api.job("ns", "job")
+AGENTS = (AgentId("job-p0-s0-i0"), AgentId("job-p0-s1-i0"))
+
+
+class World:
+    """The parts, the clock, and what they asked of each other. Agents need :meth:`serve`."""
+
+    def __init__(self, *, plan: jobs.Planner = planner.compute) -> None:
+        self.kube = MemoryApi()
+        self.now = 1000.0
+        self.is_leading = True
+        self.again: list[float] = []
+        self.records: list[Record] = []
+        self.woken = self.woken_later = self.forced = 0
+        self.before_write: Callable[[], None] = lambda: None
+        self.jobs = jobs.Jobs(term=3, ports=self._job_ports(plan))
+        self.nodes = Nodes(self.kube, clock=lambda: self.now)
+        self.reconciler = Reconciler(
+            Ports(
+                kube=self.kube,
+                jobs=self.jobs,
+                nodes=self.nodes,
+                trust=Trust(self.kube, "bundle", "op:1", clock=lambda: self.now),
+                on_forced=self._count_forced,
+                operator_address="op:1",
+                again=lambda job, s: self.again.append(s),
+                clock=lambda: self.now,
+            )
+        )
+        for zone in "abc":
+            self.kube.put(f"{api.nodes()}/node-{zone}", node_object(f"node-{zone}", zone))
+
+    def _job_ports(self, plan: jobs.Planner) -> jobs.Ports:
+        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
+            self.before_write()
+            await facts.write(self.kube, job, durable, line)
+
+        async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
+            await self.kube.delete(api.pod(job.namespace, agent))
+
+        return jobs.Ports(
+            persist=persist,
+            dismiss=dismiss,
+            record=lambda job, record: self.records.append(record),
+            wake=self._wake,
+            wake_later=self._wake_later,
+            is_leading=lambda: self.is_leading,
+            plan=plan,
+        )
+
+    def _wake(self, job: JobView) -> None:
+        self.woken += 1
+
+    def _wake_later(self, job: JobView) -> None:
+        self.woken_later += 1
+
+    def _count_forced(self) -> None:
+        self.forced += 1
+
+    # ------------------------------------------------------------ the job
+
+    def apply(self, **spec: Any) -> None:
+        """As kubectl does, with these fields of spec."""
+        body = manifest(**spec)
+        body["metadata"] |= {"uid": JOB.uid, "creationTimestamp": "2026-01-01T00:00:00Z"}
+        self.kube.put(PATH, body)
+
+    async def reconcile(self) -> float | None:
+        return await self.reconciler.reconcile("ns", "job")
+
+    def lead(self, **spec: Any) -> jobs.JobActor:
+        """The job's actor, without a reconcile."""
+        self.apply(**spec)
+        found = from_manifest(manifest(**spec))
+        assert isinstance(found, JobSpec)
+        return self.jobs.lead(JOB, found, Durable(), LastReported())
+
+    @property
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.kube.objects[PATH].get("status") or {}
+        return found
+
+    def condition(self, kind: str) -> dict[str, Any]:
+        return next(c for c in self.status["conditions"] if c["type"] == kind)
+
+    def pods(self) -> list[str]:
+        return sorted(p.rsplit("/", 1)[1] for p in self.kube.objects if "/pods/" in p)
+
+    # ------------------------------------------------------------ agents
+
+    async def serve(self) -> None:
+        """Serve agents on a free port."""
+        self.service = AgentService(
+            self.jobs, lambda token: auth.authenticate(self.kube, token), clock=lambda: self.now
+        )
+        self.authority = tls.make_authority()
+        identity = tls.issue(self.authority)
+        self.server, self.port = make_server(self.service, identity, "127.0.0.1:0")
+        await self.server.start()
+
+    async def close(self) -> None:
+        """End what :meth:`serve` began."""
+        await self.jobs.close()
+        await self.server.stop(None)
+
+    def add_pod(self, name: str, *, zone: str = "a", expires_at: float = FAR) -> str:
+        """A pod of the job with its node; its token."""
+        self.kube.put(api.pod("ns", name), pod_object(name, node=f"node-{zone}"))
+        token = token_of(name, expires_at)
+        self.kube.reviews[token] = review(name)
+        return token
+
+    def agent(self, name: str, *, token: str) -> Agent:
+        """A client that has not said anything yet."""
+        credentials = grpc.ssl_channel_credentials(self.authority.certificate)
+        options = [*AGENT_OPTIONS, ("grpc.ssl_target_name_override", "bamboo-operator")]
+        channel = grpc.aio.secure_channel(f"127.0.0.1:{self.port}", credentials, options=options)
+        metadata = (("authorization", f"Bearer {token}"),)
+        call = agent_pb2_grpc.AgentServiceStub(channel).Session(metadata=metadata)
+        return Agent(AgentId(name), channel, call)
+
+
+def failing(verb: str, part: str, error: ApiError) -> Callable[[str, str], None]:
+    def fail(seen: str, path: str) -> None:
+        if seen == verb and part in path:
+            raise error
+
+    return fail
