@@ -1,4 +1,4 @@
-"""Showing a job while it changes: a live screen on a terminal, lines elsewhere."""
+"""Displays of a running job: a live screen on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bamboo_cli.screen import Snapshot, job_screen, plain_line
 
 
 class Display(Protocol):
-    """Something that shows snapshots; used in a with statement."""
+    """Shows snapshots; use it in a with statement."""
 
     def __enter__(self) -> Display: ...
 
@@ -25,12 +25,11 @@ class Display(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def show(self, snapshot: Snapshot) -> None:
-        """Show the newest state."""
+    def show(self, snapshot: Snapshot) -> None: ...
 
 
 class LiveDisplay:
-    """The screen, redrawn in place."""
+    """A screen that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, refresh_per_second=4, transient=True)
@@ -48,12 +47,11 @@ class LiveDisplay:
         self._live.__exit__(kind, error, trace)
 
     def show(self, snapshot: Snapshot) -> None:
-        """Redraw."""
         self._live.update(job_screen(snapshot))
 
 
 class PlainDisplay:
-    """A line whenever phase or news change, and every ``every_s`` seconds while steps go on."""
+    """Prints a line for each new event and phase, and every ``every_s`` seconds of progress."""
 
     def __init__(
         self,
@@ -63,8 +61,8 @@ class PlainDisplay:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._console, self._every_s, self._now = console, every_s, now
-        self._said: tuple[str, int] | None = None
-        self._said_at = 0.0
+        self._printed: tuple[str, int] | None = None
+        self._printed_at = 0.0
         self._news: set[str] = set()
 
     def __enter__(self) -> PlainDisplay:
@@ -79,16 +77,15 @@ class PlainDisplay:
         return None
 
     def show(self, snapshot: Snapshot) -> None:
-        """Print what is new."""
         for line in snapshot.news:
             if line not in self._news:
                 self._news.add(line)
                 self._print(f"  {line}")
         phase, step = snapshot.job.phase, snapshot.job.step
-        is_due = self._now() - self._said_at >= self._every_s
-        changed_phase = self._said is None or self._said[0] != phase
-        if changed_phase or (is_due and self._said != (phase, step)):
-            self._said, self._said_at = (phase, step), self._now()
+        is_due = self._now() - self._printed_at >= self._every_s
+        changed_phase = self._printed is None or self._printed[0] != phase
+        if changed_phase or (is_due and self._printed != (phase, step)):
+            self._printed, self._printed_at = (phase, step), self._now()
             self._print(plain_line(snapshot))
 
     def _print(self, line: str) -> None:
@@ -96,5 +93,5 @@ class PlainDisplay:
 
 
 def make_display(console: Console) -> Display:
-    """The display that fits the console."""
+    """The display for this kind of console."""
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)

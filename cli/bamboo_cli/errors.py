@@ -1,18 +1,18 @@
-"""What the command says instead of a traceback.
+"""Errors that the command prints instead of a traceback.
 
-CommandError              one sentence for a person: what is wrong and what to do; exit code 1
-|-- ClusterError          the API server cannot be reached, or refused
-`-- ProgramError          a program that was started (kubectl, helm) has failed
+CommandError              one sentence: what is wrong and what to do; exit code 1
+|-- ClusterError          the API server is unreachable or refused the request
+`-- ProgramError          kubectl or helm failed
 """
 
 
 class CommandError(Exception):
-    """One sentence for a person: what is wrong, and what to do about it."""
+    """One sentence: what is wrong, and what to do about it."""
 
 
 class ClusterError(CommandError):
-    """The API server cannot be reached, or refused."""
+    """The API server is unreachable, or refused the request."""
 
 
 class ProgramError(CommandError):
-    """A program that was started has failed; the sentence ends with its own last line."""
+    """A program failed; the message ends with the last line of its output."""

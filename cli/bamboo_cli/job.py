@@ -1,6 +1,6 @@
-"""A BambooJob as people see it: its manifest and pods, read into frozen types. Pure.
+"""Reads the manifest and the pods of a BambooJob into immutable types. Pure.
 
-Missing status fields are normal (a job that nobody has looked at yet); nothing here fails on them.
+Status fields may be missing, since the operator may not have written them yet.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENDED = ("Complete", "Failed")
 
 @dataclass(frozen=True)
 class ConditionLine:
-    """One condition: what, whether, why."""
+    """A condition of the status."""
 
     type: str
     status: str
@@ -31,18 +31,18 @@ class ConditionLine:
 
 @dataclass(frozen=True)
 class Seat:
-    """The newest pod of a slot: phase as `kubectl get pods` shows it, zone of its node."""
+    """The newest pod of a slot."""
 
     pod: str
-    phase: str
+    phase: str  # as `kubectl get pods` shows it
     node: str
-    zone: str
+    zone: str  # of the node
     incarnation: int
 
 
 @dataclass(frozen=True)
 class Job:
-    """What status and spec say; ``loss`` and ``validation_loss`` None until they are known."""
+    """The spec and status of a job."""
 
     namespace: str
     name: str
@@ -53,7 +53,7 @@ class Job:
     active_pipelines: int
     step: int
     steps: int
-    loss: float | None
+    loss: float | None  # None: not known yet
     validation_loss: float | None
     samples_per_s: float
     plan_epoch: int
@@ -65,22 +65,20 @@ class Job:
     conditions: tuple[ConditionLine, ...]
 
     def condition(self, kind: str) -> ConditionLine | None:
-        """The condition of that type, if the operator has set it."""
+        """None if the operator has not set it."""
         return next((line for line in self.conditions if line.type == kind), None)
 
     def has(self, kind: str) -> bool:
-        """Whether the condition of that type is True."""
         line = self.condition(kind)
         return line is not None and line.status == "True"
 
     @property
     def ended(self) -> str | None:
-        """Complete or Failed, once it is one of them."""
+        """Complete or Failed; None while the job has not ended."""
         return next((kind for kind in ENDED if self.has(kind)), None)
 
 
 def read_job(manifest: Manifest) -> Job:
-    """Spec and status of a BambooJob."""
     metadata, spec = manifest["metadata"], manifest["spec"]
     status = manifest.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
@@ -146,7 +144,7 @@ def _is_ready(node: Manifest) -> bool:
 
 
 def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[Slot, Seat]:
-    """The pod of every slot of the job: the newest that runs, else the newest."""
+    """The pod of each slot: the newest running one, else the newest."""
     found: dict[Slot, Seat] = {}
     for pod in pods:
         parsed = parse_pod_name(job, pod["metadata"]["name"])
@@ -160,7 +158,7 @@ def seats(job: str, pods: Iterable[Manifest], zones: Mapping[str, str]) -> dict[
 
 
 def _order(seat: Seat) -> tuple[bool, int]:
-    """Beside one that will go away its replacement waits to run."""
+    """A replacement may wait beside a running pod that will leave."""
     return seat.phase == "Running", seat.incarnation
 
 

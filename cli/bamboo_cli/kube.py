@@ -1,6 +1,6 @@
-"""The command's only door to the Kubernetes API: reads, and deletes a job. Synchronous.
+"""The command's synchronous client of the Kubernetes API. It only reads.
 
-Objects come as parsed JSON. Every failure is a ClusterError: one sentence, no traceback.
+Objects are parsed JSON. Every failure raises ClusterError.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ class Kube:
             raise ClusterError(
                 f"no cluster is configured ({error}); set KUBECONFIG, or give --kubeconfig."
             ) from error
-        except Exception as error:  # the client stumbles over what it reads in many ways
+        except Exception as error:  # the client raises many kinds of errors for a malformed file
             name = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise ClusterError(
-                f"{name} is no kubeconfig that can be used ({text}); mend it, set KUBECONFIG to"
-                " another one, or give --kubeconfig."
+                f"{name} is not a usable kubeconfig ({text}); correct it, set KUBECONFIG to another"
+                " one, or give --kubeconfig."
             ) from error
         self._core = client.CoreV1Api(api)
         self._custom = client.CustomObjectsApi(api)
 
     def job(self, namespace: str, name: str) -> Manifest:
-        """The BambooJob. ClusterError if there is none."""
-        if not name or not namespace:  # the API server would answer with a list
-            raise ClusterError(f'"{namespace}/{name}" is no NAMESPACE/JOB; give both names.')
+        """The BambooJob. ClusterError if it does not exist."""
+        if not name or not namespace:  # the API server would return a list
+            raise ClusterError(f'"{namespace}/{name}" is not NAMESPACE/JOB; give both names.')
         try:
             found: Manifest = self._ask(
                 self._custom.get_namespaced_custom_object,
@@ -57,11 +57,10 @@ class Kube:
         except NotFoundError as error:
             raise ClusterError(
                 f'there is no BambooJob "{name}" in namespace "{namespace}";'
-                " `kubectl get bamboojobs -A` lists them all."
+                " `kubectl get bamboojobs -A` lists all."
             ) from error
 
     def nodes(self) -> list[Manifest]:
-        """Every node."""
         return list(self._ask(self._core.list_node)["items"])
 
     def pods(self, namespace: str, owner_uid: str) -> list[Manifest]:
@@ -84,12 +83,12 @@ class Kube:
             )
             found = json.loads(answer.data)
             if not isinstance(found, dict):
-                raise ValueError("no object of the API")
+                raise ValueError("not an object of the API")
             return found
         except client.ApiException as error:
             if error.status == 404:
                 raise NotFoundError("not found") from error
-            raise ClusterError(f"the API server refused: {_message(error)}") from error
+            raise ClusterError(f"the API server refused the request: {_message(error)}") from error
         except (HTTPError, OSError) as error:
             raise ClusterError(
                 "the API server does not answer; check that the cluster is up and that KUBECONFIG"
@@ -97,7 +96,8 @@ class Kube:
             ) from error
         except ValueError as error:
             raise ClusterError(
-                "what answers is no Kubernetes API server; check the address in the kubeconfig."
+                "the server at that address is not a Kubernetes API server; check the address in"
+                " the kubeconfig."
             ) from error
 
 
@@ -106,7 +106,7 @@ class NotFoundError(ClusterError):
 
 
 def event_time(event: Manifest) -> str:
-    """When it happened last, RFC 3339."""
+    """The time of the last occurrence, RFC 3339."""
     return str(
         event.get("lastTimestamp")
         or (event.get("series") or {}).get("lastObservedTime")
@@ -116,7 +116,7 @@ def event_time(event: Manifest) -> str:
 
 
 def _event_order(event: Manifest) -> tuple[str, str]:
-    """Within a second, all that lastTimestamp tells, by the microseconds of the first time."""
+    """lastTimestamp has whole seconds; within a second, eventTime decides."""
     return event_time(event)[:19], str(event.get("eventTime") or "")
 
 

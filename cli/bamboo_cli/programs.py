@@ -13,19 +13,19 @@ from bamboo_cli.errors import ProgramError
 
 @dataclass(frozen=True)
 class Programs:
-    """kubectl and helm with a kubeconfig; ``home``: folder where helm may keep its own files."""
+    """kubectl and helm with a kubeconfig."""
 
     kubectl_path: Path
     helm_path: Path
     kubeconfig: Path
-    home: Path
+    home: Path  # for helm's own files
 
     def kubectl(self, *arguments: str, stdin: str | None = None, timeout_s: float = 60) -> str:
-        """Run kubectl; what it printed. ProgramError with its last line if it failed."""
+        """Run kubectl and return its output. ProgramError if it fails."""
         return self._run([self.kubectl_path, *arguments], stdin, timeout_s)
 
     def helm(self, *arguments: str, timeout_s: float = 120) -> str:
-        """Run helm; what it printed. ProgramError with its last line if it failed."""
+        """Run helm and return its output. ProgramError if it fails."""
         return self._run([self.helm_path, *arguments], None, timeout_s)
 
     def _run(self, argv: Sequence[str | Path], stdin: str | None, timeout_s: float) -> str:
@@ -44,12 +44,12 @@ class Programs:
             )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise ProgramError(
-                f"{name} {argv[1]} did not end within {timeout_s:g} s; with --keep the cluster"
-                " stays up to be looked at."
+                f"{name} {argv[1]} did not finish within {timeout_s:g} s; with --keep, the cluster"
+                " stays up for examination."
             ) from error
         except OSError as error:
-            raise ProgramError(f"{name} cannot be run: {error}") from error
+            raise ProgramError(f"cannot run {name}: {error}") from error
         if done.returncode:
-            said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-            raise ProgramError(f"{name} {argv[1]} failed: {said[-1]}")
+            lines = (done.stderr.strip() or done.stdout.strip() or "no output").splitlines()
+            raise ProgramError(f"{name} {argv[1]} failed: {lines[-1]}")
         return done.stdout

@@ -1,4 +1,4 @@
-"""How a job looks on a terminal: rich renderables made from frozen data. Pure."""
+"""Renders a job for a terminal. Pure."""
 
 from __future__ import annotations
 
@@ -25,25 +25,22 @@ _PHASE_STYLES = {
 _SEAT_STYLES = {"Running": "green", "Succeeded": "cyan", "Failed": "red", "Terminating": "yellow"}
 _ZONE_STYLES = ("bright_blue", "bright_magenta", "bright_cyan", "bright_yellow", "bright_green")
 _BAR_WIDTH = 40
-_MOST_NEWS = 6
-_MOST_ROWS, _MOST_COLUMNS = 16, 12
+_MAX_NEWS = 6
+_MAX_ROWS, _MAX_COLUMNS = 16, 12
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Everything that the screen shows of a job at one moment.
-
-    nodes: zone -> (ready, all); news: what happened lately, oldest first.
-    """
+    """A job at one moment."""
 
     job: Job
     seats: Mapping[Slot, Seat] = field(default_factory=dict)
-    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    news: Sequence[str] = ()
+    nodes: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # zone -> (ready, all)
+    news: Sequence[str] = ()  # recent events, oldest first
 
 
 def job_screen(snapshot: Snapshot) -> RenderableType:
-    """The job at a glance: progress, nodes by zone, grid, news."""
+    """Progress, nodes by zone, grid, recent events."""
     parts: list[RenderableType] = [
         progress_line(snapshot.job),
         figures(snapshot.job),
@@ -52,13 +49,13 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
     if snapshot.nodes:
         parts.append(nodes_line(snapshot.nodes))
     parts.append(grid(snapshot))
-    parts += [Text(line, style="dim") for line in snapshot.news[-_MOST_NEWS:]]
+    parts += [Text(line, style="dim") for line in snapshot.news[-_MAX_NEWS:]]
     title = f"{snapshot.job.namespace}/{snapshot.job.name}"
     return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED)
 
 
 def progress_line(job: Job) -> RenderableType:
-    """Phase, steps done, a bar."""
+    """Phase, step, progress bar."""
     table = Table.grid(padding=(0, 1))
     table.add_row(
         Text(job.phase, style=_PHASE_STYLES.get(job.phase, "white")),
@@ -69,7 +66,7 @@ def progress_line(job: Job) -> RenderableType:
 
 
 def figures(job: Job) -> Text:
-    """What is known of the learning."""
+    """Losses and throughput."""
     known = [
         f"loss {job.loss:.4f}" if job.loss is not None else "",
         f"validation loss {job.validation_loss:.4f}" if job.validation_loss is not None else "",
@@ -79,7 +76,7 @@ def figures(job: Job) -> Text:
 
 
 def fleet(job: Job) -> Text:
-    """What is known of the agents."""
+    """Pipelines, plan, lost agents."""
     known = [
         f"pipelines {job.active_pipelines}/{job.pipelines}",
         f"plan {job.plan_epoch}",
@@ -93,7 +90,6 @@ def _joined(parts: Sequence[str]) -> Text:
 
 
 def nodes_line(nodes: Mapping[str, tuple[int, int]]) -> Text:
-    """Ready nodes by zone."""
     styles = zone_styles(nodes)
     text = Text("nodes ready  ")
     for zone, (ready, every) in nodes.items():
@@ -102,15 +98,15 @@ def nodes_line(nodes: Mapping[str, tuple[int, int]]) -> Text:
 
 
 def zone_styles(zones: Mapping[str, object]) -> dict[str, str]:
-    """A colour for each zone."""
+    """Zone -> colour."""
     return {zone: _ZONE_STYLES[i % len(_ZONE_STYLES)] for i, zone in enumerate(sorted(zones))}
 
 
 def grid(snapshot: Snapshot) -> RenderableType:
-    """Pipelines as rows, stages as columns; each cell the agent's zone and the pod's phase."""
+    """Pipelines as rows, stages as columns. A cell shows the agent's zone and the pod's phase."""
     job = snapshot.job
-    if job.pipelines > _MOST_ROWS or job.stages > _MOST_COLUMNS:
-        return _summed_up(snapshot)
+    if job.pipelines > _MAX_ROWS or job.stages > _MAX_COLUMNS:
+        return _summary(snapshot)
     styles = zone_styles(dict.fromkeys(seat.zone for seat in snapshot.seats.values()))
     table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("")
@@ -123,7 +119,7 @@ def grid(snapshot: Snapshot) -> RenderableType:
     return table
 
 
-def _summed_up(snapshot: Snapshot) -> Text:
+def _summary(snapshot: Snapshot) -> Text:
     job = snapshot.job
     counts = Counter(seat.phase for seat in snapshot.seats.values())
     parts = [f"{count} {phase}" for phase, count in sorted(counts.items())]
@@ -143,7 +139,6 @@ def _cell(seat: Seat | None, styles: Mapping[str, str]) -> Text:
 
 
 def conditions(job: Job) -> Table:
-    """The conditions as a table."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     for heading in ("condition", "status", "reason", "message"):
         table.add_column(heading, overflow="fold")
@@ -153,14 +148,13 @@ def conditions(job: Job) -> Table:
 
 
 def checkpoint_line(job: Job) -> Text:
-    """The newest complete checkpoint."""
     if job.checkpoint_step is None:
         return Text("no complete checkpoint yet", style="dim")
     return Text(f"newest checkpoint: step {job.checkpoint_step}, {job.checkpoint_path}")
 
 
 def plain_line(snapshot: Snapshot) -> str:
-    """One line for logs: what a person greps for."""
+    """One line for logs."""
     nodes = " ".join(f"{zone}={ready}/{all_}" for zone, (ready, all_) in snapshot.nodes.items())
     running = sum(seat.phase == "Running" for seat in snapshot.seats.values())
     job = snapshot.job

@@ -1,4 +1,4 @@
-"""Snapshots of a job, again and again, until it ends."""
+"""Polls a job until it ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bamboo_cli.kube import Kube, event_time
 from bamboo_cli.screen import Snapshot
 
 _NEWS = 30
-"""More than an operator says between two looks."""
+"""More events than the operator sends between two polls."""
 _POLL_S = 0.7
 
 
 def look(kube: Kube, namespace: str, name: str) -> Snapshot:
-    """The job now. ClusterError if it is not there."""
+    """The job now. ClusterError if it does not exist."""
     manifest = kube.job(namespace, name)
     job = read_job(manifest)
     nodes = kube.nodes()
@@ -43,7 +43,10 @@ def follow(
     now: Callable[[], float] = time.monotonic,
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Snapshot]:
-    """Snapshots until the job has ended (the last one included); CommandError after timeout_s."""
+    """Yield snapshots until the job has ended; the last one shows the end.
+
+    Raises CommandError after timeout_s.
+    """
     deadline = now() + timeout_s
     while True:
         snapshot = look(kube, namespace, name)
@@ -53,13 +56,13 @@ def follow(
         if now() > deadline:
             raise CommandError(
                 f"the job is {snapshot.job.phase} at step {snapshot.job.step} after {timeout_s:g} s"
-                f" and was expected to have ended{_obstacle(snapshot.job)}."
+                f" but should have ended{_obstacle(snapshot.job)}."
             )
         pause(_POLL_S)
 
 
 def _obstacle(job: Job) -> str:
-    """What a job that does not run waits for, as its conditions tell it."""
+    """The condition that keeps the job from running."""
     for kind in ("Accepted", "CapacityAvailable", "ZoneSpreadSatisfied", "Running"):
         line = job.condition(kind)
         if line is not None and line.status == "False":

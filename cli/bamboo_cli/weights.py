@@ -1,4 +1,4 @@
-"""Whether two runs ended with the same bits: their last checkpoints, layer by layer."""
+"""Compares the final states of two runs: their last checkpoints, layer by layer."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from bamboo_cli.job import Job
 def final_hashes(job: Job) -> tuple[str, ...]:
     """SHA-256 of each layer's weights and optimizer state after the last step.
 
-    CommandError if the job has no checkpoint of that step on this machine.
+    Raises CommandError if the job has no checkpoint of that step on this machine.
     """
     if job.checkpoint_step != job.steps:
         raise CommandError(
-            f"{job.name} has no checkpoint of step {job.steps}, its newest is of step"
-            f" {job.checkpoint_step}; is spec.checkpoint set?"
+            f"{job.name} has no checkpoint of step {job.steps}; its newest is of step"
+            f" {job.checkpoint_step}. Is spec.checkpoint set?"
         )
     path = Path(job.checkpoint_path.removeprefix("file://"))
     try:
         files = json.loads(path.read_text())["files"]
         return tuple(entry["sha256"] for entry in files)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CommandError(f"{path} cannot be read as a checkpoint's manifest: {error}") from error
+        raise CommandError(f"{path} is not a readable checkpoint manifest: {error}") from error
 
 
 def differing_layers(one: tuple[str, ...], other: tuple[str, ...]) -> list[int]:
-    """Layers whose bits differ; all of them if the numbers of layers do."""
+    """Layers whose bits differ; all layers if their number differs."""
     if len(one) != len(other):
         return list(range(max(len(one), len(other))))
     return [layer for layer, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]

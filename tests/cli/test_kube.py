@@ -119,13 +119,15 @@ def test_a_missing_job_is_named(kubeconfig: Path) -> None:
 
 def test_an_empty_name_is_none(kubeconfig: Path, server: Server) -> None:
     server.answers[JOB_PATH.removesuffix("gpt")] = (200, {"kind": "BambooJobList", "items": []})
-    with pytest.raises(ClusterError, match='"team/" is no NAMESPACE/JOB; give both names'):
+    with pytest.raises(ClusterError, match='"team/" is not NAMESPACE/JOB; give both names'):
         Kube(kubeconfig).job("team", "")
 
 
 def test_a_refusal_is_quoted(kubeconfig: Path, server: Server) -> None:
     server.answers["/api/v1/nodes"] = (403, {"kind": "Status", "message": "nodes is forbidden"})
-    with pytest.raises(ClusterError, match="the API server refused: nodes is forbidden"):
+    with pytest.raises(
+        ClusterError, match="the API server refused the request: nodes is forbidden"
+    ):
         Kube(kubeconfig).nodes()
 
 
@@ -174,7 +176,7 @@ def test_a_broken_kubeconfig_is_told_in_one_sentence(
     if content is not None:
         path = tmp_path / "config"
         path.write_bytes(content)
-    with pytest.raises(ClusterError, match=f"is no kubeconfig that can be used .{words}") as told:
+    with pytest.raises(ClusterError, match=f"is not a usable kubeconfig .{words}") as told:
         Kube(path)
     assert str(told.value).startswith(str(path))
     assert "\n" not in str(told.value)
@@ -183,7 +185,7 @@ def test_a_broken_kubeconfig_is_told_in_one_sentence(
 @pytest.mark.parametrize("answer", ["a web page", [1]])
 def test_a_server_that_is_no_api_server(kubeconfig: Path, server: Server, answer: Any) -> None:
     server.answers["/api/v1/nodes"] = (200, answer)
-    with pytest.raises(ClusterError, match="no Kubernetes API server; check the address"):
+    with pytest.raises(ClusterError, match="not a Kubernetes API server; check the address"):
         Kube(kubeconfig).nodes()
 
 

@@ -31,17 +31,19 @@ def test_failure_quotes_the_last_line(tmp_path: Path) -> None:
 
 
 def test_silent_failure(tmp_path: Path) -> None:
-    with pytest.raises(ProgramError, match="it said nothing"):
+    with pytest.raises(ProgramError, match="no output"):
         make(tmp_path, "exit 1").kubectl("get")
 
 
 def test_timeout(tmp_path: Path) -> None:
     programs = make(tmp_path, "exec sleep 30")
-    with pytest.raises(ProgramError, match=r"kubectl wait did not end within 0.1 s; with --keep"):
+    with pytest.raises(
+        ProgramError, match=r"kubectl wait did not finish within 0.1 s; with --keep"
+    ):
         programs.kubectl("wait", timeout_s=0.1)
 
 
 def test_missing_program(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    with pytest.raises(ProgramError, match="missing cannot be run"):
+    with pytest.raises(ProgramError, match="cannot run missing"):
         Programs(missing, missing, missing, missing).kubectl("get")

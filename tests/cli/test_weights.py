@@ -28,14 +28,14 @@ def test_hashes_in_layer_order(job: Job) -> None:
 
 @pytest.mark.parametrize("step", [None, 40])
 def test_the_last_step_is_asked_for(job: Job, step: int | None) -> None:
-    with pytest.raises(CommandError, match="gpt has no checkpoint of step 80, its newest is of"):
+    with pytest.raises(CommandError, match="gpt has no checkpoint of step 80; its newest is of"):
         final_hashes(replace(job, checkpoint_step=step))
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"files": [{}]}'])
 def test_a_broken_manifest_is_named(job: Job, content: str) -> None:
     Path(job.checkpoint_path).write_text(content)
-    with pytest.raises(CommandError, match=r"manifest\.json cannot be read"):
+    with pytest.raises(CommandError, match=r"manifest\.json is not a readable"):
         final_hashes(job)
 
 
