@@ -1,1 +1,6 @@
-"""What users see: the spec, the pod template, reasons, outcomes. Not: what is done about a job."""
+"""What users see: the spec, the pod template, events, reasons, outcomes.
+
+Not here: what is done about a job.
+
+Public: every module.
+"""

@@ -37,10 +37,10 @@ from bamboo_core.arbiter.events import (
 from bamboo_core.arbiter.evidence import Evidence
 from bamboo_core.arbiter.membership import Membership, Suspect
 from bamboo_core.arbiter.outbox import Outbox
-from bamboo_core.arbiter.progress import Ledger
 from bamboo_core.arbiter.state import (
     Collecting,
     Holding,
+    Ledger,
     Over,
     Phase,
     Planning,

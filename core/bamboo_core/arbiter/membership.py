@@ -8,10 +8,10 @@ from math import inf
 from typing import NamedTuple
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter import admission
-from bamboo_core.arbiter.admission import Refusal
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import Participant
+from bamboo_core.protocol import admission
+from bamboo_core.protocol.admission import Refusal
 from bamboo_core.protocol.messages import Hello, Ready
 
 

@@ -1,1 +1,6 @@
-"""What the operator does about a job's pods and tells its user. Not: training."""
+"""What the operator does about a job's pods, and what it reports to the user.
+
+Not here: training.
+
+Public: ``view``, ``reconcile``, ``lifecycle``, ``pod_zones``.
+"""

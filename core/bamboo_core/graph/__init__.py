@@ -1,4 +1,6 @@
-"""Which tasks a step still needs, from what agents hold. Not: who computes them, and when.
+"""Which tasks a step still needs, given what agents hold.
+
+Not here: who computes them, and when.
 
 ``closure.missing(goals, holdings)`` returns the task graph. In order of use:
 
@@ -10,4 +12,6 @@
 5. ``gradients``: forwards, backwards, FOLD and REDUCE, as far as their results are missing.
 6. ``periodic``: validation and checkpoints.
 7. ``closure``: calls 2 to 6 and adds VOTE, COMMIT, UPDATE, END and EXIT around them.
+
+Public: ``closure``, ``holdings``, ``tasks``.
 """

@@ -1,4 +1,6 @@
 """What a step consists of: names of agents and items, programs, the canonical sum.
 
 Not here: who computes what, and when.
+
+Public: every module.
 """

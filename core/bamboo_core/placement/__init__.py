@@ -1,1 +1,6 @@
-"""Which agent sits in which seat and holds which layers. Not: what it computes there."""
+"""Which agent sits in which seat and holds which layers.
+
+Not here: what it computes there.
+
+Public: ``plan``, ``zones``, ``capacity``.
+"""

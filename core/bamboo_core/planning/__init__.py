@@ -1,1 +1,6 @@
-"""From the facts of stopped agents to a plan and its programs. Not: when to plan."""
+"""From the reports of stopped agents to a plan and its programs.
+
+Not here: when to plan.
+
+Public: ``planner``, ``requests``, and ``step_shape`` and ``show`` to look at schedules.
+"""

@@ -1,1 +1,7 @@
-"""What agents and operator say, and the agent's two state machines. Not: the arbiter."""
+"""What agents and operator send each other, and the state machines of an agent's two processes.
+
+Not here: the arbiter.
+
+Public: ``messages``, ``exit_codes``, ``admission``; for agents and simulations ``executor``,
+``effects``, ``supervisor``, ``supervisor_io``.
+"""

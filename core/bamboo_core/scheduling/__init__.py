@@ -1,1 +1,6 @@
-"""Who computes which task, in which order, as checked programs. Not: which tasks there are."""
+"""Who computes which task, in which order, as checked programs.
+
+Not here: which tasks there are.
+
+Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``, ``dry_run``.
+"""

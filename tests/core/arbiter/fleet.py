@@ -271,7 +271,7 @@ class Fleet:
                     agent.running = True
                 case x.Transmit(_, peer, _, _):
                     self.wire.append((peer, effect))
-                case x.Say(message):
+                case x.SendOperator(message):
                     self.receive(agent.name, message)
                 case x.StepEnded(commit):
                     key = (agent.executor.fence.attempt, commit.step)

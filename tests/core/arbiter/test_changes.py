@@ -16,8 +16,7 @@ from bamboo_core.arbiter import arbiter, changes
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.membership import AgentRecord
-from bamboo_core.arbiter.progress import Ledger
-from bamboo_core.arbiter.state import InForce, Running
+from bamboo_core.arbiter.state import InForce, Ledger, Running
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
