@@ -17,7 +17,15 @@ from typing import Any, TextIO
 
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
-from bamboo_core.protocol.executor import Drop, Effect, Executor, Run, Say, StepEnded, Transmit
+from bamboo_core.protocol.executor import (
+    Drop,
+    Effect,
+    Executor,
+    Run,
+    SendOperator,
+    StepEnded,
+    Transmit,
+)
 from bamboo_core.protocol.messages import CommitRecord, Continuation, Directive, Stop
 from bamboo_wire import encode
 
@@ -34,8 +42,8 @@ def describe(effect: Effect) -> str:
         return "drop " + ", ".join(str(item) for item in effect.items)
     if isinstance(effect, StepEnded):
         return f"ended {effect.commit}"
-    assert isinstance(effect, Say)
-    return f"say {type(effect.message).__name__}"
+    assert isinstance(effect, SendOperator)
+    return f"send {type(effect.message).__name__}"
 
 
 class LoggedExecutor:

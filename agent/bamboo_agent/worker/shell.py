@@ -28,7 +28,7 @@ from bamboo_core.protocol.executor import (
     Executor,
     ProtocolError,
     Run,
-    Say,
+    SendOperator,
     StepEnded,
     Transmit,
 )
@@ -194,7 +194,7 @@ class Worker:
         self._meter.sent_bytes += frame.num_bytes
         self._transport.send(effect.peer, frame)
 
-    def _tell(self, effect: Say) -> None:
+    def _tell(self, effect: SendOperator) -> None:
         message: AgentMessage = effect.message
         if isinstance(message, Left):
             self._is_leaving = True  # said when everything sent has left

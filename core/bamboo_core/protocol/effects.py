@@ -1,4 +1,4 @@
-"""What the executor asks its shell to do."""
+"""Effects of the executor: what its shell has to perform."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from bamboo_core.protocol.messages import AgentReport, CommitRecord, Finished, L
 
 @dataclass(frozen=True)
 class Run:
-    """Perform the instruction (steps are absolute here), then call :meth:`Executor.done`."""
+    """Run the instruction (its step is absolute), then call :meth:`Executor.done`."""
 
     instruction: Instruction
 
 
 @dataclass(frozen=True)
 class Transmit:
-    """Send the item to the peer, in this fence; VER travels with the commit record before it."""
+    """Send the item to the peer in this fence."""
 
     item: Item
     peer: AgentId
     fence: Fence
-    commit: CommitRecord | None = None
+    commit: CommitRecord | None = None  # COMMIT: the record; VER: of the step before it
 
 
 @dataclass(frozen=True)
 class Drop:
-    """Forget these payloads (VER: the layer's whole state)."""
+    """Free these payloads. VER: the layer's whole state."""
 
     items: tuple[Item, ...]
 
 
 @dataclass(frozen=True)
-class Say:
-    """Tell the operator."""
+class SendOperator:
+    """Send to the operator."""
 
     message: AgentReport | Finished | Left
 
 
 @dataclass(frozen=True)
 class StepEnded:
-    """END of a step has run; in the epilogue: its scores are folded (record.step == last)."""
+    """END of a step has run, or the last validation is complete (commit.step == last)."""
 
     commit: CommitRecord
 
 
-Effect = Run | Transmit | Drop | Say | StepEnded
+Effect = Run | Transmit | Drop | SendOperator | StepEnded
 
 
 class ProtocolError(Exception):
-    """An instruction met a state that no correct program leads to: the worker must end."""
+    """No correct program leads to this state. The worker must exit."""

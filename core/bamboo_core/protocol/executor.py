@@ -1,13 +1,12 @@
 """The worker's control logic as a pure state machine: which instruction runs next, on what.
 
-The shell (torch worker, or the explorer's symbolic agent) feeds it events and performs its
-effects; the payloads (tensors, symbols) live in the shell, under the same item names. At most one
-instruction runs at a time; sends are handed over and never waited for; everything received is
-taken by name.
+The shell (the torch worker, or the explorer's symbolic agent) feeds it events and performs its
+effects. The payloads (tensors, symbols) live in the shell, under the same item names. At most one
+instruction runs at a time. The executor never waits for a send. A RECV waits for an item by name.
 
-Fences: data is taken in the adopted fence only, even before its program has come; a STOP waits for
-the running instruction, then drops program and votes and is answered with facts. Nothing of the new
-fence can come before that answer, since nobody plans without it.
+Fences: data is accepted only in the adopted fence, even before the program arrives. A STOP waits
+for the running instruction, then drops program and votes and is answered with a report. No data of
+the new fence can arrive before that report, since the plan is made from it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from bamboo_core.protocol.effects import Drop as Drop
 from bamboo_core.protocol.effects import Effect as Effect
 from bamboo_core.protocol.effects import ProtocolError as ProtocolError
 from bamboo_core.protocol.effects import Run as Run
-from bamboo_core.protocol.effects import Say as Say
+from bamboo_core.protocol.effects import SendOperator as SendOperator
 from bamboo_core.protocol.effects import StepEnded as StepEnded
 from bamboo_core.protocol.effects import Transmit as Transmit
 from bamboo_core.protocol.messages import (
@@ -39,31 +38,28 @@ from bamboo_core.protocol.messages import (
 
 @dataclass
 class Executor:
-    """State of one agent's worker. ``held``: item -> whether it was received (not made here).
-
-    completed: instructions performed, which only grows.
-    """
+    """State of one agent's worker."""
 
     agent: AgentId
     layers: int
-    fence: Fence = field(default_factory=Fence)
-    installed: Fence = field(default_factory=Fence)
+    fence: Fence = field(default_factory=Fence)  # newest adopted
+    installed: Fence = field(default_factory=Fence)  # newest plan whose programs are installed
     directive: Directive | None = None
     continuation: Continuation | None = None
     step: int = 0
-    at: int = 0
-    ended: int = -1
-    held: dict[Item, bool] = field(default_factory=dict)
-    versions: dict[int, int] = field(default_factory=dict)
-    commits: dict[int, CommitRecord] = field(default_factory=dict)
-    completed: int = 0
+    at: int = 0  # index of the next instruction in the program
+    ended: int = -1  # last step whose END has run
+    held: dict[Item, bool] = field(default_factory=dict)  # item -> received, not computed here
+    versions: dict[int, int] = field(default_factory=dict)  # layer -> version
+    commits: dict[int, CommitRecord] = field(default_factory=dict)  # by step
+    completed: int = 0  # instructions performed; never decreases
     _program: tuple[Prepared, ...] | None = None
     _running: Prepared | None = None
-    _asked: Stop | None = None
-    _over: bool = False
-    _saving: set[Item] = field(default_factory=set)
-    _owed: dict[Item, tuple[AgentId, ...]] = field(default_factory=dict)
-    _seals: tuple[Prepared, ...] = ()
+    _asked: Stop | None = None  # waits for the running instruction
+    _over: bool = False  # Left or Finished has been sent
+    _saving: set[Item] = field(default_factory=set)  # files being written
+    _owed: dict[Item, tuple[AgentId, ...]] = field(default_factory=dict)  # peers that need a file
+    _seals: tuple[Prepared, ...] = ()  # wait for files
 
     @property
     def running(self) -> Instruction | None:
@@ -72,7 +68,7 @@ class Executor:
 
     @property
     def current(self) -> Instruction | None:
-        """The instruction that runs or is waited for, with its absolute step."""
+        """The instruction that runs or waits for its inputs, with its absolute step."""
         if self._running is not None:
             return self._running.instruction
         if self._program is None or self.at >= len(self._program):
@@ -82,7 +78,7 @@ class Executor:
     # ------------------------------------------------------------ events
 
     def stop(self, stop: Stop) -> list[Effect]:
-        """A STOP of a fence that is not lower: adopt it, drop program and votes, report."""
+        """Adopt the fence unless it is lower: drop program and votes, report."""
         newest = self._asked.fence if self._asked is not None else self.fence
         if stop.fence < newest or (stop.fence == self.fence and self._program is not None):
             return []
@@ -90,18 +86,18 @@ class Executor:
         return [] if self._running is not None else self._adopt()
 
     def install(self, directive: Directive) -> list[Effect]:
-        """Programs of the adopted fence; any other directive is ignored."""
+        """Begin the plan of the adopted fence. Any other directive is ignored."""
         if directive.fence != self.fence or self.installed == self.fence or self._running:
             return []
         self.installed, self.directive, self.continuation = directive.fence, directive, None
         self._enter(directive.target, directive.resume)
-        # a newcomer owes no END of steps before the one that the plan resumes, and nobody who
-        # was only told so can have ended that one
+        # a new agent owes no END of earlier steps, and an agent that only received later items
+        # has not ended the target step
         self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
         return self._advance()
 
     def takes(self, continuation: Continuation) -> bool:
-        """Whether this is the missing rest of the installed plan."""
+        """Whether this is the missing continuation of the installed plan."""
         directive = self.directive
         return (
             directive is not None
@@ -112,14 +108,14 @@ class Executor:
         )
 
     def proceed(self, continuation: Continuation) -> list[Effect]:
-        """The rest of the plan; it is kept until ``resume`` has ended. Any other is ignored."""
+        """Keep the programs to run after ``resume``. Any other continuation is ignored."""
         if not self.takes(continuation):
             return []
         self.continuation = continuation
         return self._advance()
 
     def accepts(self, item: Item, fence: Fence) -> bool:
-        """Whether a peer's item would be taken: ask before its payload is stored."""
+        """Whether a peer's item would be accepted. Ask before storing its payload."""
         if fence != self.fence or self._is_stale(item):
             return False
         if item.kind is Kind.VER:
@@ -127,9 +123,10 @@ class Executor:
         return item not in self.held
 
     def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None = None) -> list[Effect]:
-        """A peer's item, its payload already stored. Never to be used: answered with a Drop.
+        """A peer's item has arrived and its payload is stored.
 
-        Not so an item that is held: what is held under that name is good, whatever came late.
+        A stale item is answered with a Drop, unless an item of that name is already held: that
+        one is valid, and the late copy was not stored.
         """
         if fence != self.fence or self._is_stale(item):
             is_here = item.kind is Kind.VER or item in self.held
@@ -143,7 +140,7 @@ class Executor:
         return self._advance()
 
     def done(self, commit: CommitRecord | None = None) -> list[Effect]:
-        """The running instruction has completed on the device (COMMIT: with its record)."""
+        """The running instruction has completed on the device. COMMIT: with its record."""
         task, self._running = self._running, None
         if task is None:
             raise ProtocolError("done without a running instruction")
@@ -154,12 +151,12 @@ class Executor:
         return effects + (self._adopt() if self._asked is not None else self._advance())
 
     def abandon(self) -> list[Effect]:
-        """The running instruction cannot be performed (a torn file): no facts, wait for a STOP."""
+        """The running instruction failed harmlessly (a torn file): wait for a STOP."""
         self._running, self._program = None, None
         return self._adopt() if self._asked is not None else []
 
     def saved(self, item: Item) -> list[Effect]:
-        """A SAVE in the background has finished: the FILE record exists here, to be sent on."""
+        """A file has been written: hold its FILE record and send it to the peers that need it."""
         if item not in self._saving:
             return [Drop((item,))]
         self._saving.discard(item)
@@ -170,13 +167,13 @@ class Executor:
         return effects + self._advance()
 
     def unsaved(self, steps: Set[int]) -> list[Effect]:
-        """Checkpoints of this attempt that cannot be read: their files are no facts any more."""
+        """Drop the FILE records of unreadable checkpoints of this attempt."""
         return self._drop([i for i in self.held if i.kind is Kind.FILE and i.step in steps])
 
     # ------------------------------------------------------------ stopping
 
     def _adopt(self) -> list[Effect]:
-        """The pending STOP takes effect; its answer is the facts."""
+        """The pending STOP takes effect and is answered with a report."""
         stop, self._asked = self._asked, None
         assert stop is not None
         effects: list[Effect] = []
@@ -185,10 +182,10 @@ class Executor:
         effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
         self.fence, self._program, self._over = stop.fence, None, False
         self._owed, self._seals = {}, ()
-        return [*effects, Say(self._report())]
+        return [*effects, SendOperator(self._report())]
 
     def _wipe(self) -> list[Effect]:
-        """A new attempt: nothing of the old one counts."""
+        """A new attempt begins: drop everything of the old one."""
         items = [*self.held, *self._saving]
         items += [Item.ver(v, x) for x, v in sorted(self.versions.items())]
         self.versions.clear()
@@ -207,16 +204,15 @@ class Executor:
             ended=self.ended,
         )
 
-    # ------------------------------------------------------------ going on
+    # ------------------------------------------------------------ running the program
 
     def _enter(self, step: int, program: Program) -> None:
-        """Begin a step's program."""
         assert self.directive is not None
         self.step, self.at = step, 0
         self._program = prepare(program, step, self.directive.batch, self.layers)
 
     def _advance(self) -> list[Effect]:
-        """Pass over everything that needs no shell's work; start what does."""
+        """Perform what needs no shell, up to the next instruction that does or that must wait."""
         effects: list[Effect] = []
         while self._running is None and self._program is not None and not self._over:
             if self._seals and self._may(self._seals[0]):
@@ -230,7 +226,7 @@ class Executor:
         return effects
 
     def _may(self, task: Prepared) -> bool:
-        """Whether everything it needs is here."""
+        """Whether all its inputs are here."""
         for layer, version in task.versions:
             if self.versions.get(layer) != version:
                 return False
@@ -241,7 +237,7 @@ class Executor:
         return True
 
     def _start(self, task: Prepared, effects: list[Effect]) -> bool:
-        """Do or begin the next instruction. False: it must wait."""
+        """Perform or start the next instruction. False: it must wait."""
         instruction = task.instruction
         if self._put_aside(task):
             self.at += 1
@@ -252,7 +248,7 @@ class Executor:
             if self._are_files_due():
                 return False
             self._over = True
-            effects.append(Say(Left()))
+            effects.append(SendOperator(Left()))
         elif instruction.op in _OWN:
             self.at += 1
             if instruction.op is Op.SEND:
@@ -267,7 +263,7 @@ class Executor:
         return True
 
     def _put_aside(self, task: Prepared) -> bool:
-        """Files take their time: nobody waits for their records, but the end of the job."""
+        """Files are written slowly, so only the end of the job waits for their records."""
         instruction = task.instruction
         if instruction.op is Op.SEAL:
             self._seals += (task,)
@@ -297,17 +293,17 @@ class Executor:
         if self.step >= directive.last:
             if not self._are_files_due():
                 self._over = True
-                effects.append(Say(Finished(self.fence)))
+                effects.append(SendOperator(Finished(self.fence)))
             return False
         rest = self.continuation
-        if rest is None:  # it is being computed: keep everything and wait
+        if rest is None:  # the operator still computes it: keep all state and wait
             return False
         is_last = self.step + 1 == directive.last
         self._enter(self.step + 1, rest.final if is_last else rest.steady)
         return True
 
     def _are_files_due(self) -> bool:
-        """Whether somebody still waits for files of this agent, or it for theirs."""
+        """Whether files of this agent, or that it waits for, are outstanding."""
         return bool(self._saving or self._owed or self._seals)
 
     def has(self, item: Item) -> bool:
@@ -321,7 +317,7 @@ class Executor:
             return False
         floor = self.ended + 1
         if item.kind in (Kind.RED, Kind.COMMIT):
-            floor -= 1  # a laggard may still need the last step's gradients and commit
+            floor -= 1  # a slower agent may still need the last step's gradients and commit
         return item.step < floor
 
     # ------------------------------------------------------------ facts
@@ -340,7 +336,7 @@ class Executor:
     def _committed(self, instruction: Instruction, commit: CommitRecord | None) -> list[Effect]:
         if commit is None:
             raise ProtocolError("COMMIT completed without its record")
-        if not instruction.agents:  # the epilogue's: no fact, but the last validation's loss
+        if not instruction.agents:  # of the final program: the last validation's loss
             return [StepEnded(commit)]
         self._learn(commit)
         return []
@@ -350,7 +346,7 @@ class Executor:
         self.held.setdefault(Item.commit(commit.step), True)
 
     def _end(self, step: int) -> list[Effect]:
-        """Free what the step retained; unwanted layers go one step after the plan's entry."""
+        """Free what the step retained. Unwanted layers are freed one step after the target."""
         directive = self.directive
         assert directive is not None
         self.ended = max(self.ended, step)
@@ -365,7 +361,7 @@ class Executor:
         return self._drop(gone) + effects
 
     def _is_spent(self, item: Item, step: int) -> bool:
-        if item.kind is Kind.FILE:  # a slow writer's record must outlive its step
+        if item.kind is Kind.FILE:  # a slow file is sealed after its step has ended
             return item.step < step and all(s.instruction.step != item.step for s in self._seals)
         if item.kind in (Kind.COMMIT, Kind.RED):
             return item.step < step
@@ -378,7 +374,7 @@ class Executor:
 
 
 _OWN = frozenset({Op.SEND, Op.RECV, Op.END})
-"""Done by the machine itself, at once."""
+"""Performed by the executor itself, at once."""
 
 
 def _files(save: Instruction) -> list[Item]:

@@ -1,4 +1,4 @@
-"""Exit codes of an agent's process, which the operator reads from the pod."""
+"""Exit codes of the agent. The operator reads them from the pod."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the pod's exit code says."""
-
-    RELEASED = 0
+    RELEASED = 0  # the operator released it
     FAILED = 1
-    USER = 2
-    FENCED = 3
-    DRAINED = 143
+    USER = 2  # the user's code or configuration is wrong
+    FENCED = 3  # replaced, or its lease has expired
+    DRAINED = 143  # SIGTERM: handed over, or the grace period has ended

@@ -1,6 +1,6 @@
-"""What operator and agents say to each other, as frozen types (bamboo_wire maps them to proto).
+"""The messages between operator and agents. bamboo_wire maps them to proto, field by field.
 
-Reports carry facts, never phases: the planner never needs to know where an agent was.
+Reports carry facts, not phases: the planner does not need to know where an agent was interrupted.
 """
 
 from __future__ import annotations
@@ -20,71 +20,65 @@ from bamboo_core.model.program import Program
 class Fingerprint:
     """What must be equal on all agents of a job."""
 
-    code: str = ""
-    data: str = ""
-    torch: str = ""
-    device: str = ""
+    code: str = ""  # hash of the user's source files
+    data: str = ""  # hash of the data set's length and some samples
+    torch: str = ""  # version
+    device: str = ""  # kind, as "cpu:AVX2"
     threads: int = 1
 
 
 @dataclass(frozen=True)
 class Hello:
-    """First message of a session. ``machine`` = node UID + boot ID."""
+    """First message of a session."""
 
     agent: AgentId
     pod_uid: str
     node: str
     zone: str
-    machine: str
-    data_address: str
-    liveness_address: str
-    fence: Fence = Fence()
-    has_state: bool = False
+    machine: str  # node UID + boot ID
+    data_address: str  # host:port for frames between workers
+    liveness_address: str  # host:port for liveness sockets between supervisors
+    fence: Fence = Fence()  # newest adopted
+    has_state: bool = False  # holds items of fence.attempt
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """Measured profile of one layer: seconds per micro-batch, bytes.
-
-    input_gradient_s, weight_gradient_s: of the halves of the backward; can_split: whether they give
-    the bits of the whole one; activation_bytes: kept from a forward to its backward.
-    """
+    """Measured profile of one layer. Seconds are per micro-batch."""
 
     forward_s: float
     backward_s: float
     parameter_bytes: int
-    output_bytes: int
-    input_gradient_s: float = 0.0
+    output_bytes: int  # boundary tensor of one micro-batch
+    input_gradient_s: float = 0.0  # the halves of a split backward
     weight_gradient_s: float = 0.0
-    can_split: bool = False
-    activation_bytes: int = 0
+    can_split: bool = False  # the halves give the same bits as the whole backward
+    activation_bytes: int = 0  # kept from a forward to its backward
 
 
 @dataclass(frozen=True)
 class Ready:
-    """The worker has built model and data set.
-
-    storage_error: why the folder of checkpoints cannot be written; empty: it can, or there is none;
-    memory_bytes: of the device, free before the model is there; 0: nobody counts it.
-    """
+    """The worker has built model and data set."""
 
     fingerprint: Fingerprint
     layers: int
     training_samples: int
     validation_samples: int
-    costs: tuple[LayerCost, ...] = ()
-    storage_error: str = ""
-    memory_bytes: int = 0
+    costs: tuple[LayerCost, ...] = ()  # empty: not measured
+    storage_error: str = (
+        ""  # why the checkpoint folder is not writable; empty: it is, or there is none
+    )
+    memory_bytes: int = 0  # free on the device before the model is built; 0: unlimited
 
 
 @dataclass(frozen=True)
 class CommitRecord:
-    """The global scalars of a committed step. ``finite`` False: no layer was changed by it."""
+    """The global scalars of a committed step."""
 
     step: int
     loss: float = 0.0
     grad_norm: float = 0.0
-    finite: bool = True
+    finite: bool = True  # False: the step changed no layer
     validation_loss: float | None = None
 
 
@@ -100,39 +94,35 @@ class Manifest:
 
 @dataclass(frozen=True)
 class AgentReport:
-    """Facts of a stopped agent.
+    """What a stopped agent holds."""
 
-    versions: layer -> step that may be computed with it; items: all others (no votes: a STOP drops
-    them); commits: records it knows; ended: last step whose END has run, -1 for none.
-    """
-
-    fence: Fence
-    installed: Fence
-    versions: dict[int, int]
-    items: frozenset[Item]
+    fence: Fence  # of the STOP that it answers
+    installed: Fence  # newest plan whose programs it has installed
+    versions: dict[int, int]  # layer -> the step that it can compute next
+    items: frozenset[Item]  # all others; no votes, since a STOP drops them
     commits: tuple[CommitRecord, ...] = ()
-    ended: int = -1
-    manifests: tuple[Manifest, ...] = ()
+    ended: int = -1  # last step whose END has run; -1: none
+    manifests: tuple[Manifest, ...] = ()  # complete checkpoints that it sees, if asked for
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A step has been committed. ``busy_s``: computing time within ``step_s``."""
+    """A step has been committed."""
 
     commit: CommitRecord
     step_s: float = 0.0
-    busy_s: float = 0.0
+    busy_s: float = 0.0  # computing time within step_s
     sent_bytes: int = 0
     redone_tasks: int = 0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """Sign of life. ``progress_word`` counts finished instructions."""
+    """Sign of life."""
 
     sequence: int
     step: int
-    progress_word: int
+    progress_word: int  # instructions finished
 
 
 class Cause(StrEnum):
@@ -145,7 +135,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Evidence against ``agent``. A broken channel counts only in its epoch."""
+    """Evidence against ``agent``. A broken channel counts only in its own epoch."""
 
     agent: AgentId
     cause: Cause
@@ -154,19 +144,19 @@ class Suspicion:
 
 @dataclass(frozen=True)
 class Notice:
-    """This agent will go away in ``lead_s`` seconds (0: unknown)."""
+    """This agent will leave."""
 
-    lead_s: float
+    lead_s: float  # seconds left; 0: unknown
     reason: str
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The worker has ended. ``user_error``: trying again cannot help."""
+    """The worker has failed."""
 
-    reason: str
-    message: str
-    user_error: bool
+    reason: str  # CamelCase, for the condition
+    message: str  # the essential line
+    user_error: bool  # another attempt cannot succeed
     exit_code: int
 
 
@@ -179,26 +169,22 @@ class Sealed:
 
 @dataclass(frozen=True)
 class BadCheckpoint:
-    """A checkpoint turned out torn or altered, or could not be written.
-
-    cause: why it could not be written, in words that stay the same from step to step; empty: it is
-    there, but cannot be used.
-    """
+    """A checkpoint is torn or altered, or could not be written."""
 
     attempt: int
     step: int
     message: str
-    cause: str = ""
+    cause: str = ""  # why it was not written, the same text for every step; empty: it is unusable
 
 
 @dataclass(frozen=True)
 class Left:
-    """EXIT has run: the agent has left the job on purpose."""
+    """EXIT has run: the agent has left the plan in order."""
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The last program has run and its files are safe."""
+    """The last program has run and its files are written."""
 
     fence: Fence
 
@@ -213,19 +199,19 @@ AgentMessage = (
 
 @dataclass(frozen=True)
 class Welcome:
-    """Answer to Hello. ``spec_json``: the job's frozen spec (see bamboo_core.api.spec)."""
+    """Answer to Hello."""
 
     term: int
-    job: str
+    job: str  # namespace/name
     job_uid: str
-    spec_json: str
+    spec_json: str  # the frozen JobSpec; see bamboo_core.api.spec
     heartbeat_s: float = 0.2
-    lease_s: float = 600.0
+    lease_s: float = 600.0  # an agent exits after so long without operator and progress
 
 
 @dataclass(frozen=True)
 class Stop:
-    """Finish the running instruction, drop program and votes, adopt the fence, report."""
+    """Finish the running instruction, drop program and votes, adopt the fence, send a report."""
 
     fence: Fence
     want_manifests: bool = False
@@ -233,17 +219,17 @@ class Stop:
 
 @dataclass(frozen=True)
 class Peer:
-    """Where another agent of the plan is reached; a connection must prove ``key``."""
+    """Another agent of the plan."""
 
     agent: AgentId
     data_address: str
     liveness_address: str
-    key: bytes
+    key: bytes  # a connection must prove that it knows it
 
 
 @dataclass(frozen=True)
 class Directive:
-    """The urgent part of a plan as one agent sees it: what is missing of the target step.
+    """The urgent part of a plan for one agent: what the target step still needs.
 
     A :class:`Continuation` follows, unless the plan ends with its target step.
     """
@@ -279,7 +265,7 @@ class Continuation:
 
 @dataclass(frozen=True)
 class Release:
-    """The supervisor ends with this exit code."""
+    """The supervisor exits with this code."""
 
     exit_code: int
     reason: str
@@ -287,9 +273,9 @@ class Release:
 
 @dataclass(frozen=True)
 class Reconnect:
-    """The leader is going away; come back after so many seconds."""
+    """The leader is stepping down."""
 
-    after_s: float
+    after_s: float  # reconnect after so many seconds
 
 
 OperatorMessage = Welcome | Stop | Directive | Continuation | Release | Reconnect

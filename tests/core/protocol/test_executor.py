@@ -4,7 +4,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse
-from bamboo_core.protocol.effects import Drop, ProtocolError, Run, Say, StepEnded, Transmit
+from bamboo_core.protocol.effects import Drop, ProtocolError, Run, SendOperator, StepEnded, Transmit
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -50,7 +50,11 @@ def started(resume, *, steady=None, final="", **options):
 
 
 def reports(effects):
-    return [e.message for e in effects if isinstance(e, Say) and isinstance(e.message, AgentReport)]
+    return [
+        e.message
+        for e in effects
+        if isinstance(e, SendOperator) and isinstance(e.message, AgentReport)
+    ]
 
 
 def runs(effects):
@@ -203,7 +207,7 @@ def test_files_are_nobodys_to_wait_for_but_the_end_of_the_job():
     first, second = Item.file(4, 0), Item.file(4, 1)
     assert executor.saved(first) == [Transmit(first, PEER, SECOND)]
     assert runs(executor.saved(second)) == ["SEAL @4"]
-    assert executor.done() == [Say(Finished(SECOND))]
+    assert executor.done() == [SendOperator(Finished(SECOND))]
 
 
 def test_a_file_that_nobody_waits_for_any_more_is_dropped():
@@ -238,7 +242,7 @@ def test_files_of_a_checkpoint_that_cannot_be_read_are_written_again():
 
 def test_exit_says_left():
     _, effects = started("EXIT")
-    assert effects == [Say(Left())]
+    assert effects == [SendOperator(Left())]
 
 
 def test_a_leaver_stays_until_its_files_are_handed_over():
@@ -250,7 +254,7 @@ def test_a_leaver_stays_until_its_files_are_handed_over():
     assert runs(effects) == ["SAVE[0:1]"]
     assert executor.done() == []
     file = Item.file(0, 0)
-    assert executor.saved(file) == [Transmit(file, PEER, SECOND), Say(Left())]
+    assert executor.saved(file) == [Transmit(file, PEER, SECOND), SendOperator(Left())]
 
 
 def test_what_cannot_be_performed_leaves_no_fact_and_waits_for_a_stop():
@@ -344,6 +348,6 @@ def test_a_stop_ends_the_wait_for_the_rest():
 def test_nobody_has_finished_without_the_rest():
     executor, effects = started("", target=0, last=1)
     assert effects == []
-    assert executor.proceed(continuation()) == [Say(Finished(FIRST))]
+    assert executor.proceed(continuation()) == [SendOperator(Finished(FIRST))]
     executor, effects = started("", target=1, last=1)
-    assert effects == [Say(Finished(FIRST))]
+    assert effects == [SendOperator(Finished(FIRST))]

@@ -21,7 +21,7 @@ from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision
-from bamboo_core.protocol.effects import Say, Transmit
+from bamboo_core.protocol.effects import SendOperator, Transmit
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Directive, Finished, Suspicion
 from bamboo_sim.protocol.world.operators import Operators
@@ -90,7 +90,7 @@ def finish_without(self: Executor, effects: list[Any]) -> bool:
     assert self.directive is not None
     if self.step < self.directive.last and self.continuation is None:
         self._over = True
-        effects.append(Say(Finished(self.fence)))
+        effects.append(SendOperator(Finished(self.fence)))
         return False
     return _next_program(self, effects)
 

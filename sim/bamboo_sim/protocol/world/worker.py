@@ -10,7 +10,15 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
-from bamboo_core.protocol.executor import Drop, Effect, Executor, Run, Say, StepEnded, Transmit
+from bamboo_core.protocol.executor import (
+    Drop,
+    Effect,
+    Executor,
+    Run,
+    SendOperator,
+    StepEnded,
+    Transmit,
+)
 from bamboo_core.protocol.messages import (
     AgentReport,
     BadCheckpoint,
@@ -189,7 +197,7 @@ class Worker:
                     self.backend.drop(item)
             elif type(effect) is StepEnded:
                 self.said.append(Progress(effect.commit))
-            elif type(effect) is Say:
+            elif type(effect) is SendOperator:
                 self._say(effect.message)
 
     def _say(self, message: Any) -> None:
