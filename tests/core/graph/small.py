@@ -57,11 +57,11 @@ def goals(
 
 
 def relative(holdings: dict[AgentId, Holdings], target: int) -> dict[AgentId, list[Item]]:
-    """As the dry run wants them: items with steps relative to the target."""
+    """Holdings in the form of the dry run: items with steps relative to the target."""
     out = {}
-    for agent, facts in holdings.items():
-        items = [Item.ver(v - target, x) for x, v in facts.versions.items()]
-        items += [i._replace(step=i.step - target) for i in facts.items]
-        items += [Item.commit(k - target) for k in facts.commits]
+    for agent, held in holdings.items():
+        items = [Item.ver(v - target, x) for x, v in held.versions.items()]
+        items += [i._replace(step=i.step - target) for i in held.items]
+        items += [Item.commit(k - target) for k in held.commits]
         out[agent] = items
     return out

@@ -64,12 +64,12 @@ def test_the_first_stage_has_no_input_gradient():
     assert not [t for t in ops(graph, Op.B) if t.instruction.lo > 0]
 
 
-def test_nothing_is_missing_once_the_step_is_ended():
+def test_nothing_is_missing_after_the_end_of_a_step():
     plan = goals(target=9)
     assert not missing(plan, undisturbed(plan)).tasks
 
 
-def test_a_lost_layer_is_named():
+def test_a_lost_layer_is_reported():
     plan = goals(replica=False)
     holdings = undisturbed(plan)
     del holdings[name(0, 1)], holdings[name(1, 1)]
@@ -101,13 +101,13 @@ def test_an_old_version_without_its_gradients_does_not_count():
         missing(plan, stale)
 
 
-def test_a_laggard_is_brought_up_by_gradients_of_others():
+def test_a_laggard_catches_up_with_the_gradients_of_others():
     plan = goals(target=2)
     holdings = undisturbed(plan)
     reduced = frozenset(Item.red(1, cut, z) for cut in plan.cut for z in range(plan.batch.chunks))
     late = name(0, 1)
-    for agent, facts in holdings.items():
-        holdings[agent] = replace(facts, items=reduced)
+    for agent, held in holdings.items():
+        holdings[agent] = replace(held, items=reduced)
     versions = dict.fromkeys(holdings[late].versions, 1)
     holdings[late] = Holdings(versions, frozenset(), frozenset({0}), 0)
     graph = missing(plan, holdings)
@@ -129,7 +129,7 @@ def test_a_newcomer_is_complete_before_it_votes():
     assert dry_run(graph, plan, holdings).ok
 
 
-def test_a_newcomer_of_the_epilogue_gets_its_layers():
+def test_a_newcomer_in_the_epilogue_gets_its_layers():
     plan = goals(target=9)
     holdings = undisturbed(plan)
     holdings[name(1, 1)] = Holdings()
@@ -142,7 +142,7 @@ def _is_version(transfer):
     return transfer.item.kind is Kind.VER
 
 
-def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
+def test_only_the_weight_gradient_is_recomputed_if_the_input_gradient_survives():
     plan = goals(1, 3, microbatches=4)
     survivors = frozenset(Item.ingrad(plan.target, 2, m) for m in range(4))
     holdings = undisturbed(plan)
@@ -153,7 +153,7 @@ def test_only_the_weight_gradient_is_redone_where_the_input_gradient_survived():
     assert dry_run(graph, plan, holdings).ok
 
 
-def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
+def test_a_leaver_on_short_notice_hands_over_even_its_unfinished_sum():
     plan = goals(1, 2, microbatches=4, leaf_size=4, replica=True)
     leaver, new_owner = name(0, 1), name(0, 0)
     holdings = undisturbed(plan)
@@ -174,7 +174,7 @@ def test_a_rushed_leaver_hands_over_even_the_unfinished_sum():
     assert dry_run(graph, changed, holdings).ok
 
 
-def test_a_leaver_goes_after_the_commit():
+def test_a_leaver_exits_after_the_commit():
     plan = goals(1, 2)
     leaver = name(0, 1)
     holdings = undisturbed(plan)
@@ -187,8 +187,8 @@ def test_a_leaver_goes_after_the_commit():
 
 
 @pytest.mark.parametrize("is_on_short_notice", [False, True])
-def test_nobody_leaves_in_the_epilogue_before_all_have_finished(is_on_short_notice):
-    """There is no commit that would prove that what a leaver has sent is there."""
+def test_no_agent_leaves_in_the_epilogue_before_all_have_finished(is_on_short_notice):
+    """No commit would prove that what a leaver has sent has arrived."""
     plan = goals(1, 2, target=3, last=3)
     leaver = name(0, 1)
     short_notice = frozenset({leaver}) if is_on_short_notice else frozenset()

@@ -1,4 +1,4 @@
-"""How many pipelines a number of agents is good for: the rule against the scheduler."""
+"""The rule for the number of pipelines agrees with the scheduler."""
 
 from __future__ import annotations
 

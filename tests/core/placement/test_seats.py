@@ -1,4 +1,4 @@
-"""Placement obeys the ring rule exactly when the formula says that a grid fits."""
+"""Placement obeys the ring rule whenever the formula says that a grid is feasible."""
 
 from __future__ import annotations
 
@@ -72,15 +72,13 @@ def exhaustive(counts, stages, pipelines):
 )
 @settings(deadline=None)
 def test_the_formula_agrees_with_exhaustive_search(counts, stages, pipelines):
-    said = feasible(zoned(counts), stages=stages, pipelines=pipelines)
-    assert said == exhaustive(counts, stages, pipelines)
+    found = feasible(zoned(counts), stages=stages, pipelines=pipelines)
+    assert found == exhaustive(counts, stages, pipelines)
 
 
 @given(counts=COUNTS, stages=st.integers(1, 8), pipelines=st.integers(1, 4))
 @settings(deadline=None)
-def test_placement_keeps_the_ring_rule_when_feasible_and_says_so_otherwise(
-    counts, stages, pipelines
-):
+def test_placement_obeys_the_ring_rule_or_reports_infeasible(counts, stages, pipelines):
     layout = zones_for_slots(zoned(counts), stages=stages, pipelines=pipelines)
     seats = assign(fleet(counts), stages=stages, pipelines=pipelines)
     if not feasible(zoned(counts), stages=stages, pipelines=pipelines):
@@ -102,7 +100,7 @@ def test_placement_keeps_the_ring_rule_when_feasible_and_says_so_otherwise(
     data=st.data(),
 )
 @settings(deadline=None)
-def test_after_losses_the_rule_still_holds_and_nobody_moves_without_need(
+def test_after_losses_the_rule_still_holds_and_no_agent_moves_needlessly(
     counts, stages, pipelines, data
 ):
     if not feasible(zoned(counts), stages=stages, pipelines=pipelines):
@@ -132,7 +130,7 @@ def test_after_losses_the_rule_still_holds_and_nobody_moves_without_need(
         assert len(moved) <= len(lost)
 
 
-def test_copies_of_a_stage_lie_in_different_zones():
+def test_copies_of_a_stage_are_in_different_zones():
     seats = zones_for_slots({"a": 8, "b": 8}, stages=4, pipelines=4)
     for s in range(4):
         assert {ring[s] for ring in seats} == {"a", "b"}
@@ -146,7 +144,7 @@ def test_a_smaller_grid_keeps_the_fullest_pipelines():
     assert after == (before[0], before[2])
 
 
-def test_a_hole_is_filled_by_the_agent_that_holds_the_stage_then_by_the_oldest():
+def test_an_empty_seat_goes_to_an_agent_that_holds_the_stage_then_to_the_oldest():
     before = ((AgentId("a0"), AgentId("b0")), (AgentId("b1"), AgentId("a1")))
     fleet = [Candidate(AgentId("a0"), "a"), Candidate(AgentId("b0"), "b")]
     spare = [Candidate(AgentId("b8"), "b", 5.0), Candidate(AgentId("b9"), "b", 9.0)]
@@ -158,7 +156,7 @@ def test_a_hole_is_filled_by_the_agent_that_holds_the_stage_then_by_the_oldest()
     assert filled[1] == ("b8", "a1")
 
 
-def test_another_cut_keeps_layers_where_they_are():
+def test_after_a_new_cut_agents_keep_their_layers():
     candidates = [
         Candidate(AgentId("a0"), "a", held=(4, 0)),
         Candidate(AgentId("b0"), "b", held=(0, 4)),
@@ -179,7 +177,7 @@ def test_cluster_keeps_a_ring_in_one_zone():
     assert sorted("".join(ring) for ring in zones_of(seats)) == ["aaaa", "bbbb"]
 
 
-def test_infeasible_names_numbers_and_remedy():
+def test_infeasible_reports_numbers_and_remedy():
     few = explain({"a": 2, "b": 1}, stages=4, pipelines=1)
     assert few == Infeasible(
         "1 x 4 needs 4 agents; usable by zone: a: 2, b: 1: add 1 agents or ask for fewer pipelines"
@@ -193,7 +191,7 @@ def test_infeasible_names_numbers_and_remedy():
 
 @given(counts=COUNTS, stages=st.integers(1, 8), most=st.integers(1, 6))
 @settings(deadline=None)
-def test_feasible_pipelines_is_the_largest_that_fits(counts, stages, most):
+def test_feasible_pipelines_is_the_largest_feasible(counts, stages, most):
     found = feasible_pipelines(zoned(counts), stages=stages, most=most)
     fits = [d for d in range(1, most + 1) if feasible(zoned(counts), stages=stages, pipelines=d)]
     assert found == max(fits, default=0)
@@ -201,7 +199,9 @@ def test_feasible_pipelines_is_the_largest_that_fits(counts, stages, most):
 
 @given(counts=COUNTS, stages=st.integers(2, 8), pipelines=st.integers(1, 4))
 @settings(deadline=None)
-def test_buying_where_it_says_reaches_the_grid_with_the_fewest_agents(counts, stages, pipelines):
+def test_adding_agents_in_next_zone_fills_the_grid_with_the_fewest_agents(
+    counts, stages, pipelines
+):
     zones = {**zoned(counts), "x": 0}
     missing = stages * pipelines - sum(min(n, pipelines * (stages // 2)) for n in zones.values())
     bought = 0
@@ -215,7 +215,7 @@ def test_buying_where_it_says_reaches_the_grid_with_the_fewest_agents(counts, st
     assert bought == max(missing, 0)
 
 
-def test_where_to_buy_next():
+def test_next_zone():
     assert next_zone({"a": 4, "b": 1}, stages=4, pipelines=2) == "b"
     assert next_zone({"a": 1, "b": 1}, stages=4, pipelines=2, preference=("b", "a")) == "b"
     assert next_zone({"a": 4}, stages=4, pipelines=2) is None
@@ -231,7 +231,7 @@ def test_ten_thousand_agents_are_seated(adjacency):
     alive = [c for c in fleet(counts) if c.agent not in gone]
     start = time.process_time()
     after = assign(alive, stages=8, pipelines=1250, previous=before, adjacency=adjacency)
-    assert time.process_time() - start < 20  # a guard against a wrong order; see benchmarks
+    assert time.process_time() - start < 20  # guards against a wrong complexity; see benchmarks
     assert not isinstance(after, Infeasible)
     kept = sum(
         a == b for r, q in zip(after, before, strict=True) for a, b in zip(r, q, strict=True)
@@ -246,7 +246,7 @@ def test_ten_thousand_agents_are_seated(adjacency):
     data=st.data(),
 )
 @settings(max_examples=60, deadline=None)
-def test_no_other_full_seating_moves_fewer(shape, zones, spares, data):
+def test_no_other_full_grid_moves_fewer_agents(shape, zones, spares, data):
     pipelines, stages = shape
     everyone = [Candidate(AgentId(f"{z}{i}"), z) for i, z in enumerate(zones)]
     everyone = everyone[: pipelines * stages + spares]
@@ -272,7 +272,7 @@ def test_no_other_full_seating_moves_fewer(shape, zones, spares, data):
 
 
 def grid_of(*rings):
-    """Seats from the agents' names, whose first letter is the zone."""
+    """Seats from agent names, whose first letter is the zone."""
     return tuple(tuple(AgentId(a) for a in ring.split()) for ring in rings)
 
 
@@ -281,15 +281,15 @@ def agents_of(seats, *others):
     return [Candidate(AgentId(a), a[0]) for a in (*names, *others)]
 
 
-def test_where_a_newcomer_fits_no_hole_somebody_makes_room():
-    """The hole lies between two of zone a; the newcomer of zone a takes a seat in another ring."""
+def test_an_agent_makes_room_for_a_newcomer_that_fits_no_empty_seat():
+    """The empty seat is between two of zone a; the newcomer of zone a gets one in another ring."""
     before = grid_of("a0 b0 a1 c0", "b1 c1 b2 c2")
     alive = [c for c in agents_of(before, "a9") if c.agent != "c0"]
     after = assign(alive, stages=4, pipelines=2, previous=before)
     assert after == grid_of("a0 b0 a1 c2", "b1 c1 b2 a9")
 
 
-def test_a_hole_stays_where_nobody_can_make_room():
+def test_a_seat_stays_empty_if_no_agent_can_make_room():
     before = grid_of("a0 b0 a1 b1")
     alive = [c for c in agents_of(before, "a9") if c.agent != "b1"]
     after = assign(alive, stages=4, pipelines=1, previous=before, holes=True)
@@ -297,28 +297,28 @@ def test_a_hole_stays_where_nobody_can_make_room():
     assert isinstance(assign(alive, stages=4, pipelines=1, previous=before), Infeasible)
 
 
-def test_neighbours_of_one_zone_are_parted_when_the_policy_changes():
+def test_neighbours_of_one_zone_are_separated_when_the_policy_changes():
     before = grid_of("a0 a1 b0 b1")
     after = assign(agents_of(before), stages=4, pipelines=1, previous=before)
     assert not clashes(zones_of(after))
     assert sorted(a for ring in after for a in ring) == ["a0", "a1", "b0", "b1"]
 
 
-def test_more_pipelines_leave_those_that_are_there_alone():
+def test_adding_pipelines_leaves_existing_ones_alone():
     before = grid_of("a0 b0")
     after = assign(agents_of(before, "a1", "b1"), stages=2, pipelines=2, previous=before)
     assert after[0] == before[0]
     assert not clashes(zones_of(after))
 
 
-def test_without_enough_agents_as_many_as_fit_are_seated():
+def test_too_few_agents_are_seated_as_far_as_possible():
     fleet = agents_of(grid_of("a0 b0 b1"))
     seats = assign(fleet, stages=4, pipelines=1, holes=True)
     assert not clashes(zones_of(seats))
     assert sum(a is not None for a in seats[0]) == 3
 
 
-def test_cluster_fills_a_hole_from_the_ring_s_own_zone():
+def test_cluster_fills_an_empty_seat_from_the_rings_own_zone():
     before = grid_of("a0 a1 a2", "b0 b1 b2")
     alive = [c for c in agents_of(before, "a9", "b9", "b8") if c.agent != "a1"]
     after = assign(alive, stages=3, pipelines=2, previous=before, adjacency=Adjacency.CLUSTER)

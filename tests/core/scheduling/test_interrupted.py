@@ -1,4 +1,4 @@
-"""A step stopped anywhere goes on with what survives, and the programs of the rest run."""
+"""A step that stops anywhere continues with what survives, and the remaining programs run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BATCH = BatchShape(16, 2, 2)
 
 
 def stop(shape, until):
-    """Facts of everyone at a time of step 1."""
+    """What all agents hold when step 1 stops at a given time."""
     held, _ = dry_run.stopped(
         shape.build().programs,
         until=until,
@@ -46,14 +46,14 @@ def stop(shape, until):
 
 def left_of(shape, holdings):
     index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
-    return facts, remaining(
-        facts, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
+    return index, remaining(
+        index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
 
 
 def resume(shape, holdings):
-    """Programs of the rest for the agents of ``shape``, and their dry run."""
-    facts, left = left_of(shape, holdings)
+    """Programs of the remaining tasks for the agents of ``shape``, and their dry run."""
+    index, left = left_of(shape, holdings)
     work = workmap.assign(
         batch=shape.batch,
         seats=shape.seats,
@@ -75,7 +75,7 @@ def resume(shape, holdings):
     )
     made = shape.build(closure.missing(goals, holdings))
     held = {
-        a: {*facts.held[a], *(Item.ver(v, x) for x, v in facts.have[a].items())} for a in holdings
+        a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
     report = dry_run.dry_run(
         made.programs,
@@ -95,25 +95,25 @@ def resume(shape, holdings):
     policy=st.sampled_from(list(RecoveryPolicy)),
 )
 @settings(max_examples=60, deadline=None)
-def test_the_rest_of_a_step_runs_wherever_it_was_stopped(until, lost, split, extra, policy):
+def test_a_step_continues_wherever_it_was_stopped(until, lost, split, extra, policy):
     whole = step(BATCH, 2, 4, split=split, extra=extra)
     after = replace(whole, lost=tuple(sorted(lost)), policy=policy)
     if not all(after.holders()):
         return
-    facts = stop(whole, min(until, whole.build().length - 0.5))
-    made, report, _ = resume(after, {a: facts[a] for a in after.live})
+    stopped = stop(whole, min(until, whole.build().length - 0.5))
+    made, report, _ = resume(after, {a: stopped[a] for a in after.live})
     assert report.ok, str(report)
     assert made.forced == 0
 
 
-def test_nothing_is_computed_twice_where_nobody_is_lost():
+def test_without_a_loss_nothing_is_computed_twice():
     whole = step(BATCH, 2, 4, split=True, extra=4)
-    facts = stop(whole, 12)
+    stopped = stop(whole, 12)
     done = sum(x.op in COMPUTE for program in whole.build().programs.values() for x in program)
-    made, _, _ = resume(whole, facts)
+    made, _, _ = resume(whole, stopped)
     rest = sum(x.op in COMPUTE for program in made.programs.values() for x in program)
-    assert rest < done <= rest + 8 * 12  # at most one task per agent and slot was done
-    begun = {i for h in facts.values() for i in h.items if i.kind is Kind.OUT}
+    assert rest < done <= rest + 8 * 12  # each agent has done at most one task per slot
+    begun = {i for h in stopped.values() for i in h.items if i.kind is Kind.OUT}
     again = {
         Item.out(1, x.hi, x.index)
         for program in made.programs.values()
@@ -133,7 +133,7 @@ def test_what_a_leaf_still_costs():
     _, left = left_of(whole, stop(whole, 5))
     assert left.is_begun
     assert left.pinned[0, 0] == name(0, 0)
-    # stage 1 has done F0 I0 F1 I1 by then, the sum of leaf 0 is still to be made
+    # stage 1 has done F0 I0 F1 I1 by then, but not the sum of leaf 0
     assert left.weight[1, 0] == 2.0
     assert left.weight[1, 7] == 6.0
     _, left = left_of(whole, stop(whole, whole.build().length - 0.5))
@@ -145,19 +145,19 @@ def test_what_a_leaf_still_costs():
 )
 def test_a_leaf_whose_sum_exists_costs_nothing(item):
     whole = step(BATCH, 1, 2)
-    facts = stop(whole, 0)
+    stopped = stop(whole, 0)
     agent = whole.live[0]
-    facts[agent] = replace(facts[agent], items=frozenset({item}))
-    _, left = left_of(whole, facts)
+    stopped[agent] = replace(stopped[agent], items=frozenset({item}))
+    _, left = left_of(whole, stopped)
     assert left.weight[0, 0] == 0.0
     assert left.weight[1, 0] == 6.0
 
 
 def test_a_leaf_in_an_unfinished_chunk_costs_nothing():
     whole = step(BATCH, 1, 2)
-    facts = stop(whole, 0)
+    stopped = stop(whole, 0)
     agent = whole.live[0]
     folded = Item.folded(1, (0, 1), 0, 3)
-    facts[agent] = replace(facts[agent], items=frozenset({folded}))
-    _, left = left_of(whole, facts)
+    stopped[agent] = replace(stopped[agent], items=frozenset({folded}))
+    _, left = left_of(whole, stopped)
     assert [left.weight[0, x] for x in range(5)] == [0.0, 0.0, 0.0, 6.0, 6.0]
