@@ -2,5 +2,6 @@
 
 Not here: which tasks there are.
 
-Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``, ``dry_run``.
+Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``, and
+``dry_run``.
 """
