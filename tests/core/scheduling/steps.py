@@ -1,4 +1,4 @@
-"""The shape of a step, with names that the planning tests share."""
+"""Shapes of steps, with agent names that the scheduling tests share."""
 
 from __future__ import annotations
 

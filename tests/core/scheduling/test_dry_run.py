@@ -1,4 +1,4 @@
-"""The dry run names what is wrong with a set of programs."""
+"""The dry run reports what is wrong with a set of programs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_good_pair_passes():
     assert report.boundaries == {A: 1, B: 1}
 
 
-def test_latency_is_waited_for():
+def test_messages_take_their_latency():
     report = run(
         "F[0:1] m0; SEND (out[1]) >b",
         "RECV (out[1]) <a; F[1:2] m0",
@@ -47,30 +47,30 @@ def test_latency_is_waited_for():
     assert report.length == 2.5
 
 
-def test_a_message_that_nobody_sends_is_a_deadlock():
+def test_a_message_that_no_agent_sends_is_a_deadlock():
     report = run("F[0:1] m0", "RECV (out[1]) <a; F[1:2] m0")
     assert report.deadlock == {B: Blocked(0, parse("RECV (out[1]) <a")[0], out(0))}
     assert str(report) == "b is stuck at #0 RECV (out[1]) <a lacks out[1]"
 
 
-def test_two_that_wait_for_each_other_are_both_named():
+def test_agents_that_wait_for_each_other_are_both_reported():
     first = "RECV (ingrad[1]) <b; F[0:1] m0; SEND (out[1]) >b"
     report = run(first, "RECV (out[1]) <a; F[1:2] m0; B[1:2] m0; SEND (ingrad[1]) >a")
     assert set(report.deadlock) == {A, B}
 
 
-def test_an_input_that_is_used_without_being_received_is_found():
+def test_use_of_an_input_before_its_receipt_is_found():
     report = run("F[0:1] m0; SEND (out[1]) >b", "F[1:2] m0; RECV (out[1]) <a")
     assert report.deadlock[B].item == out(0)
 
 
-def test_what_is_sent_and_never_taken_is_named():
+def test_messages_that_are_never_received_are_reported():
     report = run("F[0:1] m0; SEND (out[1]) >b; SEND (out[1]) >c", "F[0:1] m0")
     assert report.unmatched == (Message(out(0), A, B), Message(out(0), A, AgentId("c")))
     assert "a sends out[1] to b, which never receives it" in str(report)
 
 
-def test_messages_of_a_pair_must_come_in_order():
+def test_messages_between_two_agents_must_be_received_in_order():
     report = run(
         "F[0:1] m0; F[0:1] m1; SEND (out[1]) >b; SEND (out[1] m1) >b",
         "RECV (out[1] m1) <a; F[1:2] m1; RECV (out[1]) <a; F[1:2] m0",
@@ -89,7 +89,7 @@ def test_a_copy_after_the_update_lacks_the_old_version():
     assert report.deadlock[A].item == Item.ver(0, 0)
 
 
-def test_a_received_boundary_is_gone_once_it_was_used():
+def test_a_received_boundary_is_gone_after_its_use():
     report = run(
         "F[0:1] m0; SEND (out[1]) >b",
         "RECV (out[1]) <a; F[1:2] m0; SEND (out[1]) >a",
@@ -98,8 +98,7 @@ def test_a_received_boundary_is_gone_once_it_was_used():
 
 
 @pytest.mark.parametrize("op", ["F", "B", "RECV", "FOLD", "REDUCE", "VOTE", "COMMIT", "UPDATE"])
-def test_a_program_that_misses_one_instruction_fails(op):
-    """Whatever is left out of a real step, somebody notices."""
+def test_a_program_that_lacks_an_instruction_fails(op):
     shape = step(BatchShape(4, 1, 2), 2, 2)
     programs = dict(shape.build().programs)
     for agent, program in programs.items():
@@ -108,7 +107,7 @@ def test_a_program_that_misses_one_instruction_fails(op):
             continue
         broken = {**programs, agent: program[:found] + program[found + 1 :]}
         report = shape.dry_run(broken)
-        if op == "UPDATE":  # of a replica: nobody needs its new version within the step
+        if op == "UPDATE":  # of a replica: no agent needs its new version within the step
             assert report.ok
         else:
             assert not report.ok, (agent, program[found])

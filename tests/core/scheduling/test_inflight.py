@@ -1,4 +1,4 @@
-"""What memory allows to keep in flight, and which ways of making programs are tried."""
+"""How many activations memory allows in flight, and which variants are tried."""
 
 from __future__ import annotations
 
@@ -51,22 +51,22 @@ def tried(memory_bytes, *, is_degraded, layers=(LAYER,) * 4, costs=COSTS, of=Non
     return [(x.split, x.caps[A], x.caps[B]) for x in found]
 
 
-def test_a_whole_grid_keeps_what_1f1b_keeps_unless_memory_is_known():
+def test_a_full_grid_keeps_the_cap_of_1f1b_unless_memory_is_known():
     assert tried(0, is_degraded=False) == [(False, 2, 1), (True, 2, 1)]
     assert tried(10_000, is_degraded=False) == [(False, 2, 1), (True, 10, 9)]
 
 
-def test_costs_that_nobody_measured_split_no_whole_grid():
+def test_a_full_grid_without_measured_costs_is_not_split():
     found = tried(0, is_degraded=False, layers=(), costs=Costs.even(4))
     assert found == [(False, 2, 1)]
 
 
-def test_with_empty_seats_both_ways_get_more_in_flight():
+def test_with_empty_seats_both_variants_get_more_in_flight():
     assert tried(0, is_degraded=True) == [(False, 10, 9), (True, 10, 9)]
     assert tried(10_000, is_degraded=True, layers=()) == [(False, 10, 9), (True, 10, 9)]
 
 
-def test_a_layer_that_cannot_be_split_rules_the_split_out():
+def test_one_layer_that_cannot_be_split_excludes_the_split():
     layers = (LAYER, replace(LAYER, can_split=False), LAYER, LAYER)
     costs = Costs.measured(layers)
     assert tried(0, is_degraded=True, layers=layers, costs=costs) == [(False, 10, 9)]
@@ -77,20 +77,20 @@ def test_a_layer_that_cannot_be_split_rules_the_split_out():
     ("memory_bytes", "more"),
     [(1, 0), (1500, 0), (1750, 0), (1874, 0), (1875, 1), (2000, 2), (2500, 6), (2750, 8)],
 )
-def test_memory_bounds_what_is_in_flight(memory_bytes, more):
-    """Two layers of 100 bytes six times over, 0.8 of the memory, 100 bytes for each in flight."""
+def test_memory_limits_activations_in_flight(memory_bytes, more):
+    """0.8 of memory holds two layers of 6 x 100 bytes, and 100 bytes per activation in flight."""
     found = tried(memory_bytes, is_degraded=True)
     assert [caps for _, caps, _ in found] == [2 + more] * 2
     assert found[0][2] == 1 + min(8, max(0, int((0.8 * memory_bytes - 1200) // 100) - 1))
 
 
-def test_copies_take_room_too():
+def test_copies_take_memory_too():
     alone = tried(2400, is_degraded=True)
     both = tried(2400, is_degraded=True, of=plan(wants=((0, 4), (0, 4))))
     assert alone[0][1] > both[0][1] == 2
 
 
-def test_of_a_large_fleet_one_way_is_tried():
+def test_a_large_fleet_tries_one_variant():
     many = tuple(AgentId(f"a{i}") for i in range(66))
     grid = tuple((many[i], many[i + 1]) for i in range(0, 66, 2))
     large = replace(

@@ -1,4 +1,4 @@
-"""Programs of normal and of degraded steps pass the dry run, fused and split, and round-trip."""
+"""Programs of full and degraded grids pass the dry run, fused and split, and round-trip."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_every_program_set_passes_the_dry_run(
     data=st.data(),
 )
 @settings(max_examples=60, deadline=None)
-def test_degraded_steps_pass_too_and_keep_the_cap(
+def test_degraded_steps_pass_the_dry_run_and_keep_the_cap(
     pipelines, stages, per_pipeline, split, extra, policy, mode, data
 ):
     seats = [(d, s) for d in range(pipelines) for s in range(stages)]
@@ -82,7 +82,7 @@ def test_degraded_steps_pass_too_and_keep_the_cap(
                 assert report.activations[agent] <= stages - s + extra + reserved, (d, s)
 
 
-def test_all_grids_of_the_acceptance_list_pass():
+def test_all_small_grids_pass_the_dry_run():
     for pipelines in range(1, 5):
         for stages in range(1, 9):
             for split in (False, True):
@@ -93,7 +93,7 @@ def test_all_grids_of_the_acceptance_list_pass():
 
 @pytest.mark.parametrize("stages", range(1, 9))
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 5, 8, 16])
-def test_bubbles_of_a_fused_step_are_those_of_1f1b(stages, microbatches):
+def test_a_fused_step_has_the_bubbles_of_1f1b(stages, microbatches):
     shape = step(BatchShape(2 * microbatches, 1, 2), 2, stages)
     made = shape.build()
     report = shape.dry_run(made.programs)
@@ -103,8 +103,8 @@ def test_bubbles_of_a_fused_step_are_those_of_1f1b(stages, microbatches):
 
 @pytest.mark.parametrize("periodic", [True, False])
 def test_validation_and_checkpoints_run_or_are_skipped(periodic):
-    extras = Periodic(evals=3, validate_every=2, saves=True, save_every=3)
-    shape = step(BatchShape(8, 2, 2), 2, 4, lost=((1, 2),), split=True, periodic=extras)
+    both = Periodic(evals=3, validate_every=2, saves=True, save_every=3)
+    shape = step(BatchShape(8, 2, 2), 2, 4, lost=((1, 2),), split=True, periodic=both)
     programs = shape.build().programs
     report = shape.dry_run(programs, periodic=periodic)
     assert report.ok, str(report)
@@ -112,9 +112,9 @@ def test_validation_and_checkpoints_run_or_are_skipped(periodic):
         assert parse(to_text(program)) == program
 
 
-def test_records_of_files_are_sent_after_all_work_of_the_step():
-    extras = Periodic(saves=True, save_every=3)
-    shape = step(BatchShape(8, 2, 2), 2, 2, periodic=extras)
+def test_records_of_files_are_sent_after_all_other_tasks_of_the_step():
+    checkpoints = Periodic(saves=True, save_every=3)
+    shape = step(BatchShape(8, 2, 2), 2, 2, periodic=checkpoints)
     text = to_text(shape.build().programs[shape.live[1]])
     lines = text.splitlines()
     saved = [i for i, x in enumerate(lines) if x.startswith("SEND (file")]

@@ -1,4 +1,4 @@
-"""The list scheduler's own rules: priorities, caps, the reserved slot, the net below it."""
+"""The rules of the list scheduler: priorities, caps, the reserved slot, forced releases."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_backward_comes_before_forward_and_weight_last():
     assert program == tuple(t.instruction for t in (f0, i0, f1, w0))
 
 
-def test_the_cap_holds_forwards_back():
+def test_the_cap_delays_forwards():
     forwards = [task(A, Op.F, 0, m) for m in range(4)]
     backwards = [task(A, Op.B, 0, m) for m in range(4)]
     graph = TaskGraph((A,), {f: () for f in forwards})
@@ -48,7 +48,7 @@ def test_the_cap_holds_forwards_back():
     assert ops == "FFFFBBBB"
 
 
-def test_forward_results_that_are_held_already_count():
+def test_activations_that_exist_already_count():
     backwards = [task(A, Op.B, 0, m) for m in range(2)]
     forward, last = task(A, Op.F, 0, 2), task(A, Op.B, 0, 2)
     graph = TaskGraph((A,), {b: () for b in backwards} | {forward: (), last: (forward,)})
@@ -57,8 +57,8 @@ def test_forward_results_that_are_held_already_count():
     assert made.forced == 0
 
 
-def test_agents_of_two_stages_do_not_lock_each_other():
-    """Each runs both stages for the other's micro-batches; the caps are as small as can be."""
+def test_agents_of_two_stages_do_not_deadlock():
+    """Each agent runs both stages for the other's micro-batches, with the smallest caps."""
     graph = TaskGraph((A, B))
     for m in range(4):
         first, second = (A, B) if m % 2 else (B, A)
@@ -71,7 +71,7 @@ def test_agents_of_two_stages_do_not_lock_each_other():
     assert build(graph, caps={A: 1, B: 1}).forced == 0
 
 
-def test_an_impossible_cap_is_overstepped_and_counted():
+def test_releases_beyond_an_impossible_cap_are_counted():
     f0, f1 = task(A, Op.F, 0, 0), task(A, Op.F, 1, 0)
     b1, b0 = task(A, Op.B, 1, 0), task(A, Op.B, 0, 0)
     graph = TaskGraph((A,), {f0: (), f1: (f0,), b1: (f1,), b0: (f0, b1)})
@@ -80,14 +80,14 @@ def test_an_impossible_cap_is_overstepped_and_counted():
     assert len(made.programs[A]) == 4
 
 
-def test_a_forward_whose_result_nobody_needs_takes_no_slot():
-    """Only its output is wanted again, after a loss."""
+def test_a_forward_without_a_backward_takes_no_slot():
+    """After a loss, only its output is needed."""
     forwards = [task(A, Op.F, 0, m) for m in range(3)]
     graph = TaskGraph((A,), {f: () for f in forwards})
     assert build(graph, caps={A: 1}).forced == 0
 
 
-def test_a_cyclic_graph_is_refused():
+def test_a_cyclic_graph_is_rejected():
     first, second = task(A, Op.B, 0, 0), task(A, Op.B, 0, 1)
     graph = TaskGraph((A,), {first: (second,), second: (first,)})
     with pytest.raises(ValueError, match="2 tasks of the graph can never run: it is cyclic"):
@@ -95,7 +95,7 @@ def test_a_cyclic_graph_is_refused():
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.5])
-def test_what_is_held_is_sent_first_and_soonest_needed_first(latency):
+def test_existing_items_are_sent_first_in_order_of_need(latency):
     late, soon = Item.out(0, 1, 1), Item.out(0, 1, 0)
     ways = {m: Transfer(item, B, A, None) for m, item in ((1, late), (0, soon))}
     first, second = task(A, Op.F, 1, 0), task(A, Op.F, 1, 1)
@@ -106,7 +106,7 @@ def test_what_is_held_is_sent_first_and_soonest_needed_first(latency):
     assert made.length == 2 + latency
 
 
-def test_whoever_waits_for_a_message_first_takes_those_before_it():
+def test_an_agent_receives_earlier_messages_before_the_one_that_it_needs():
     made_by = [task(B, Op.F, 0, m) for m in range(2)]
     ways = [Transfer(Item.out(0, 1, m), B, A, t) for m, t in enumerate(made_by)]
     late, soon = task(A, Op.F, 1, 0), task(A, Op.F, 1, 1)
@@ -120,13 +120,13 @@ def test_equal_graphs_give_equal_programs():
     assert shape.build() == shape.build()
 
 
-def test_caps_are_those_of_the_seats():
+def test_caps_follow_the_seats():
     seats = ((name(0, 0), None, name(0, 2)),)
     assert schedule.caps(seats) == {name(0, 0): 3, name(0, 2): 1}
     assert schedule.caps(seats, 8) == {name(0, 0): 11, name(0, 2): 9}
 
 
-def test_measured_costs_are_those_of_the_layers():
+def test_measured_costs_add_up_over_layers():
     profile = [
         LayerCost(1.0, 2.0, 0, 0, input_gradient_s=1.25, weight_gradient_s=1.5, can_split=True),
         LayerCost(3.0, 4.0, 0, 0, input_gradient_s=2.25, weight_gradient_s=2.5, can_split=True),
@@ -140,7 +140,7 @@ def test_measured_costs_are_those_of_the_layers():
     assert not Costs.measured([profile[0], replace(profile[1], can_split=False)]).can_split
 
 
-def test_unequal_stages_are_levelled_by_their_cost():
+def test_unequal_stages_are_balanced_by_cost():
     costs = Costs((1.0, 3.0), (2.0, 6.0), (1.0, 3.0), (1.0, 3.0))
     shape = step(BatchShape(32, 1, 2), 2, 2, lost=((1, 0),), costs=costs)
     work = shape.work()
@@ -150,7 +150,7 @@ def test_unequal_stages_are_levelled_by_their_cost():
     assert max(load.values()) - min(load.values()) <= 9.0
 
 
-def test_a_task_is_found_by_name_as_well():
+def test_an_equal_task_that_is_another_object_is_found():
     graph = TaskGraph((A,), {task(A, Op.B, 0, 0): (task(A, Op.F, 0, 0),), task(A, Op.F, 0, 0): ()})
     assert [x.op for x in build(graph).programs[A]] == [Op.F, Op.B]
     way = Transfer(Item.out(0, 1, 0), A, B, task(A, Op.F, 0, 0))
@@ -158,7 +158,7 @@ def test_a_task_is_found_by_name_as_well():
     assert [x.op for x in build(graph).programs[B]] == [Op.RECV, Op.F]
 
 
-def test_waiting_for_what_is_no_task_is_refused():
+def test_waiting_for_an_unknown_task_is_rejected():
     graph = TaskGraph((A,), {task(A, Op.B, 0, 0): (task(A, Op.F, 0, 0),)})
     with pytest.raises(ValueError, match=r"a waits for F\[0:1\] m0, which is not a task"):
         build(graph)

@@ -1,4 +1,4 @@
-"""The work map: own leaves stay, orphans go where the policy says, loads are level."""
+"""The work map: own leaves stay, orphans go where the policy says, loads are balanced."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def assigned(policy, lost, *, batch=BATCH, pipelines=2, stages=4, mode=Redundanc
 
 
 def moved(work, *, batch=BATCH, pipelines=2):
-    """(stage, leaf) -> agent where it is not the seat's own."""
+    """(stage, leaf) -> agent, where the agent is not the one in the seat."""
     return {
         (s, leaf): a
         for (s, leaf), a in work.items()
@@ -34,7 +34,7 @@ def moved(work, *, batch=BATCH, pipelines=2):
 
 
 @pytest.mark.parametrize("policy", list(RecoveryPolicy))
-def test_without_a_loss_everyone_keeps_its_own(policy):
+def test_without_a_loss_all_agents_keep_their_leaves(policy):
     assert not moved(assigned(policy, ()))
 
 
@@ -51,19 +51,19 @@ def test_shadow_falls_back_to_any_holder_when_the_shadow_is_lost_too():
     assert takers <= {name(0, 2), name(0, 1)}
 
 
-def test_peers_share_among_the_same_stage_of_other_pipelines():
+def test_peers_shares_among_the_same_stage_of_other_pipelines():
     batch = BatchShape(48, 2, 4)
     work = assigned(PEERS, ((1, 2),), batch=batch, pipelines=3)
     takers = Counter(moved(work, batch=batch, pipelines=3).values())
     assert takers == {name(0, 2): 4, name(2, 2): 4}
 
 
-def test_peers_fall_back_to_a_replica_when_no_peer_is_left():
+def test_peers_falls_back_to_a_replica_when_no_peer_is_left():
     work = moved(assigned(PEERS, ((0, 2), (1, 2))))
     assert set(work.values()) == {name(0, 1), name(1, 1)}
 
 
-def test_diffuse_levels_the_load_over_everyone():
+def test_diffuse_balances_the_load_over_all_agents():
     batch = BatchShape(128, 2, 4)
     work = assigned(DIFFUSE, ((1, 3),), batch=batch, pipelines=4, stages=8)
     loads = Counter(work.values())
@@ -71,7 +71,7 @@ def test_diffuse_levels_the_load_over_everyone():
     assert min(loads.values()) >= max(loads.values()) - 1
 
 
-def test_without_replicas_only_the_same_stage_can_help():
+def test_without_replicas_only_agents_of_the_same_stage_can_help():
     work = assigned(DIFFUSE, ((1, 2),), mode=RedundancyMode.NONE)
     assert set(moved(work).values()) == {name(0, 2)}
 
@@ -85,7 +85,7 @@ def test_without_replicas_only_the_same_stage_can_help():
     data=st.data(),
 )
 @settings(max_examples=80, deadline=None)
-def test_every_leaf_goes_to_a_holder_and_survivors_work_on(
+def test_every_leaf_goes_to_a_holder_and_survivors_keep_their_leaves(
     pipelines, stages, leaves, size, policy, data
 ):
     batch = BatchShape(leaves * size, size, 4)
@@ -132,8 +132,8 @@ def test_pinned_leaves_do_not_move():
     assert {key: work[key] for key in pinned} == pinned
 
 
-def test_work_that_is_left_counts_not_leaves():
-    """Pipeline 0 has done nearly all, so it takes what pipeline 1 lost."""
+def test_remaining_time_is_balanced_not_number_of_leaves():
+    """Pipeline 0 has less left to do, so it takes what pipeline 1 has lost."""
     shape = step(BATCH, 2, 2, ((1, 0),))
     weight = {(s, x): (0.0 if x < 8 else 6.0) for s in range(2) for x in range(16)}
     work = workmap.assign(
@@ -159,7 +159,7 @@ def test_other_load_is_taken_into_account():
     assert name(0, 2) not in moved(work).values()
 
 
-def test_pipelines_may_get_unequal_numbers_of_leaves():
+def test_pipelines_may_have_unequal_numbers_of_leaves():
     batch = BatchShape(7, 1, 2)
     counts = Counter(workmap.pipeline_of(x, leaves=7, pipelines=3) for x in range(batch.leaves))
     assert sorted(counts.values()) == [2, 2, 3]
@@ -167,7 +167,7 @@ def test_pipelines_may_get_unequal_numbers_of_leaves():
     assert not moved(work, batch=batch, pipelines=3)
 
 
-def test_a_stage_without_holder_is_refused():
+def test_a_stage_without_a_holder_is_rejected():
     with pytest.raises(ValueError, match="stage 1 has no live holder: restore it"):
         workmap.assign(
             batch=BATCH, seats=step(BATCH, 1, 2).seats, holders=[[AgentId("a")], []], policy=DIFFUSE
