@@ -1,4 +1,4 @@
-"""When nodes are broken, and whose."""
+"""When faults are injected, and where."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bamboo_core.controller.view import Slot
 
 
 class Machines:
-    """Notes what is done to nodes."""
+    """Records the faults."""
 
     def __init__(self) -> None:
         self.done: list[tuple[str, str]] = []
@@ -56,7 +56,9 @@ def test_the_whole_schedule(snapshot: Snapshot) -> None:
 @pytest.mark.parametrize(
     ("pipelines", "stages", "count"), [(2, 4, 3), (3, 8, 3), (2, 3, 2), (1, 4, 1), (2, 1, 0)]
 )
-def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, count: int) -> None:
+def test_small_grids_get_the_faults_that_they_tolerate(
+    pipelines: int, stages: int, count: int
+) -> None:
     faults = schedule(pipelines=pipelines, stages=stages)
     assert len(faults) == count
     hit = [slot for fault in faults for slot in fault.slots]
@@ -66,7 +68,7 @@ def test_small_grids_get_what_they_can_bear(pipelines: int, stages: int, count: 
 
 @pytest.mark.parametrize(("pipelines", "stages"), [(2, 4), (2, 5), (3, 4), (4, 8), (2, 2), (2, 3)])
 def test_a_copy_of_every_stage_stays(pipelines: int, stages: int) -> None:
-    """Home and shadow of a stage: one of them must live in some pipeline."""
+    """Of the agents that hold a stage, at least one survives."""
     faults = schedule(pipelines=pipelines, stages=stages)
     hit = {slot for fault in faults for slot in fault.slots}
     for stage in range(stages):
@@ -74,20 +76,20 @@ def test_a_copy_of_every_stage_stays(pipelines: int, stages: int) -> None:
         assert holders - hit
 
 
-def test_nothing_is_broken_while_it_recovers(snapshot: Snapshot) -> None:
+def test_no_fault_is_injected_during_a_recovery(snapshot: Snapshot) -> None:
     chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
     chaos.watch(at(snapshot, 80, "Recovering"))
     assert not chaos.hits
 
 
-def test_a_step_lies_between_two_blows(snapshot: Snapshot) -> None:
+def test_a_step_is_committed_between_two_faults(snapshot: Snapshot) -> None:
     chaos = Chaos(Machines(), schedule(pipelines=2, stages=4), lambda: 0.0)
     for _ in range(3):
         chaos.watch(at(snapshot, 79))
     assert len(chaos.hits) == 1
 
 
-def test_neighbours_fall_together_or_not_at_all(snapshot: Snapshot) -> None:
+def test_neighbours_are_lost_together_or_not_at_all(snapshot: Snapshot) -> None:
     machines = Machines()
     neighbours = ScheduledFault(0.1, Fault.NEIGHBOURS, (Slot(0, 1), Slot(0, 2)))
     chaos = Chaos(machines, [neighbours], lambda: 7.0)

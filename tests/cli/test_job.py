@@ -42,7 +42,7 @@ def test_a_node_without_labels_has_no_zone() -> None:
     assert ready_by_zone([{"metadata": {"name": "a"}}]) == {"": (0, 1)}
 
 
-def test_the_newest_pod_holds_the_seat() -> None:
+def test_the_newest_pod_has_the_seat() -> None:
     pods = [
         make_pod("gpt-p0-s1-i2", "a", "Failed"),
         make_pod("gpt-p0-s1-i7", "b"),
@@ -55,11 +55,11 @@ def test_the_newest_pod_holds_the_seat() -> None:
     assert found[Slot(1, 0)].zone == ""
 
 
-def test_who_is_about_to_be_replaced_holds_the_seat_until_then() -> None:
+def test_a_running_pod_has_the_seat_until_it_is_replaced() -> None:
     pods = [make_pod("gpt-p0-s1-i7", "a"), make_pod("gpt-p0-s1-i8", phase="Pending")]
     assert seats("gpt", pods, {})[Slot(0, 1)].pod == "gpt-p0-s1-i7"
 
 
-def test_a_pod_on_its_way_out_is_terminating() -> None:
+def test_a_deleted_pod_is_terminating() -> None:
     pod = make_pod("gpt-p0-s0-i0", "a", deletionTimestamp="2026-01-01T00:00:00Z")
     assert seats("gpt", [pod], {})[Slot(0, 0)].phase == "Terminating"

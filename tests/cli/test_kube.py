@@ -1,4 +1,4 @@
-"""The door to the API server, against a small server that answers like one."""
+"""The client of the API server, against a small fake server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB_PATH = "/apis/bamboo.dev/v1alpha1/namespaces/team/bamboojobs/gpt"
 
 
 class Server(ThreadingHTTPServer):
-    """Answers GET from a table; everything else is 404 in the API's words."""
+    """Answers GET from a table; everything else is 404, as from the API server."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -90,7 +90,7 @@ def kubeconfig(server: Server, tmp_path: Path) -> Path:
     return write_kubeconfig(tmp_path / "config", server.server_address[1])
 
 
-def test_look_puts_everything_together(kubeconfig: Path) -> None:
+def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
     kube = Kube(kubeconfig)
     snapshot = look(kube, kube.namespace, "gpt")
     assert snapshot.job.step == 20
@@ -99,9 +99,7 @@ def test_look_puts_everything_together(kubeconfig: Path) -> None:
     assert snapshot.news == ["08:00:01 First: a", "08:00:02 Second: b"]
 
 
-def test_events_of_one_second_come_in_the_order_in_which_they_happened(
-    kubeconfig: Path, server: Server
-) -> None:
+def test_events_within_one_second_are_in_order(kubeconfig: Path, server: Server) -> None:
     def told(reason: str, last: str, first: str | None) -> dict[str, str | None]:
         return {"reason": reason, "lastTimestamp": last, "eventTime": first}
 
@@ -117,7 +115,7 @@ def test_a_missing_job_is_named(kubeconfig: Path) -> None:
         Kube(kubeconfig).job("team", "other")
 
 
-def test_an_empty_name_is_none(kubeconfig: Path, server: Server) -> None:
+def test_an_empty_name_is_refused(kubeconfig: Path, server: Server) -> None:
     server.answers[JOB_PATH.removesuffix("gpt")] = (200, {"kind": "BambooJobList", "items": []})
     with pytest.raises(ClusterError, match='"team/" is not NAMESPACE/JOB; give both names'):
         Kube(kubeconfig).job("team", "")
@@ -131,7 +129,7 @@ def test_a_refusal_is_quoted(kubeconfig: Path, server: Server) -> None:
         Kube(kubeconfig).nodes()
 
 
-def test_an_answer_that_is_no_status_is_told_by_number(kubeconfig: Path, server: Server) -> None:
+def test_an_error_without_a_status_object_shows_its_code(kubeconfig: Path, server: Server) -> None:
     server.answers["/api/v1/nodes"] = (500, "oops")
     with pytest.raises(ClusterError, match="500"):
         Kube(kubeconfig).nodes()
@@ -169,7 +167,7 @@ contexts: [{name: h, context: {cluster: h, user: h}}]
         (None, "IsADirectoryError"),
     ],
 )
-def test_a_broken_kubeconfig_is_told_in_one_sentence(
+def test_a_malformed_kubeconfig_is_reported(
     tmp_path: Path, content: bytes | None, words: str
 ) -> None:
     path = tmp_path
@@ -183,7 +181,7 @@ def test_a_broken_kubeconfig_is_told_in_one_sentence(
 
 
 @pytest.mark.parametrize("answer", ["a web page", [1]])
-def test_a_server_that_is_no_api_server(kubeconfig: Path, server: Server, answer: Any) -> None:
+def test_a_server_that_is_not_an_api_server(kubeconfig: Path, server: Server, answer: Any) -> None:
     server.answers["/api/v1/nodes"] = (200, answer)
     with pytest.raises(ClusterError, match="not a Kubernetes API server; check the address"):
         Kube(kubeconfig).nodes()
@@ -208,7 +206,7 @@ def test_follow_gives_up(kubeconfig: Path) -> None:
         list(followed)
 
 
-def test_follow_says_what_the_job_waits_for(
+def test_follow_reports_what_the_job_waits_for(
     kubeconfig: Path, server: Server, manifest: dict[str, Any]
 ) -> None:
     waits = {"type": "CapacityAvailable", "status": "False", "message": "5 agents wait for a node"}
@@ -228,7 +226,7 @@ def test_status_command(kubeconfig: Path) -> None:
     assert "TrainingStep" in result.output
 
 
-def test_mistakes_are_one_sentence(
+def test_errors_are_one_sentence(
     kubeconfig: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["bamboo", "status", "other", "--kubeconfig", str(kubeconfig)]

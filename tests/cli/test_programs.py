@@ -1,4 +1,4 @@
-"""Running kubectl and helm: what comes back, and what is said when they fail."""
+"""Running kubectl and helm: their output and their failures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bamboo_cli.programs import Programs
 
 
 def make(tmp_path: Path, script: str) -> Programs:
-    """Programs whose kubectl and helm are the given line of shell."""
+    """kubectl and helm are a line of shell."""
     path = tmp_path / "kubectl"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""The quick start's parts that need no cluster; tests/e2e runs it whole."""
+"""The parts of the quick start that need no cluster; tests/e2e runs all of it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KIND = "kind: BambooJob\napiVersion: bamboo.dev/v1alpha1"
 
 
 class FakeCluster:
-    """Remembers that it was stopped."""
+    """Records that it was stopped."""
 
     def __init__(self, directory: Path) -> None:
         self.directory, self.kubeconfig, self.is_down = directory, directory / "kubeconfig", False
@@ -74,7 +74,7 @@ def test_everything_is_removed(cluster: FakeCluster, console: Console, tmp_path:
     assert list(timeline.phases) == ["start the cluster", "install the operator", "clean up"]
 
 
-def test_the_nodes_announced_are_those_that_are_made(
+def test_the_message_matches_the_nodes(
     console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: dict[str, Any] = {}
@@ -92,7 +92,7 @@ def test_the_nodes_announced_are_those_that_are_made(
     ("keep", "error"),
     [(True, KeyboardInterrupt()), (False, KeyboardInterrupt()), (False, CommandError("x"))],
 )
-def test_whatever_ends_it(
+def test_everything_is_removed_after_an_error(
     cluster: FakeCluster, console: Console, tmp_path: Path, *, keep: bool, error: BaseException
 ) -> None:
     with (
@@ -110,7 +110,7 @@ def printed(console: Console) -> str:
     return console.file.getvalue()
 
 
-def test_a_cluster_whose_operator_does_not_start_is_kept_too(
+def test_a_cluster_whose_operator_does_not_start_can_be_kept(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -127,7 +127,7 @@ def test_a_cluster_whose_operator_does_not_start_is_kept_too(
     assert "  kubectl get pods --all-namespaces\nTo remove it:\n" in printed(console)
 
 
-def test_a_cluster_whose_programs_cannot_be_had_is_stopped(
+def test_a_cluster_without_programs_is_stopped(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -290,7 +290,7 @@ def test_a_job_that_the_operator_would_refuse_starts_nothing(
     assert str(refused.value).startswith(f"{path}: spec")
 
 
-def test_null_is_like_nothing(tmp_path: Path) -> None:
+def test_null_is_like_a_missing_field(tmp_path: Path) -> None:
     manifest = quickstart.read_manifest(quickstart._EXAMPLE)
     manifest["spec"] |= {"checkpoint": None, "placement": None}
     manifest["spec"]["pipelines"]["min"] = None
@@ -315,7 +315,7 @@ def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
         ({"checkpoint": None}, "spec.checkpoint is missing.*Set it, or give --no-losses"),
     ],
 )
-def test_a_job_that_could_not_show_that_losses_change_nothing(
+def test_a_job_that_cannot_show_that_losses_change_nothing(
     change: dict[str, Any], words: str
 ) -> None:
     path = quickstart._EXAMPLE
@@ -327,7 +327,7 @@ def test_a_job_that_could_not_show_that_losses_change_nothing(
 
 
 class Scripted:
-    """In place of a session: the job is seen at these steps, and completes. Events: none."""
+    """A session whose job is seen at these steps and completes, without events."""
 
     steps: Sequence[int] = ()
 
@@ -380,10 +380,10 @@ def test_a_picture_that_cannot_be_written(
         quickstart.run_quickstart(replace(options, picture=tmp_path), console)
 
 
-def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
+def test_a_job_that_takes_too_long_leaves_a_kept_cluster(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session is real but for the API server and kubectl."""
+    """The session is real, except for the API server and kubectl."""
 
     class Api:
         namespace = "default"
@@ -406,7 +406,7 @@ def test_a_job_that_takes_too_long_leaves_a_kept_cluster_to_look_at(
     assert "  bamboo status quickstart --namespace default\n" in printed(console)
 
 
-def test_time_counts_towards_the_phase_that_was_seen_before(manifest: dict[str, Any]) -> None:
+def test_time_counts_towards_the_phase_seen_before(manifest: dict[str, Any]) -> None:
     job = read_job(manifest)
     clock = [0.0]
     timeline = Timeline(now=lambda: clock[0])

@@ -1,4 +1,4 @@
-"""What people see, as text."""
+"""The screen and the plain display, as text."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_screen_shows_the_latest_news(snapshot: Snapshot) -> None:
     assert "news 23" not in shown
 
 
-def test_a_wide_grid_is_summed_up(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
+def test_a_wide_grid_is_summarised(snapshot: Snapshot, manifest: dict[str, Any]) -> None:
     manifest["spec"]["pipelines"] = {"count": 64, "stages": 16}
     wide = Snapshot(job=read_job(manifest), seats=snapshot.seats)
     assert "64 pipelines x 16 stages: 1 Failed, 1 Running, 1022 without a pod" in text_of(
@@ -73,7 +73,7 @@ def test_plain_line(snapshot: Snapshot) -> None:
     )
 
 
-def test_plain_display_says_only_what_is_new(snapshot: Snapshot) -> None:
+def test_the_plain_display_prints_only_changes(snapshot: Snapshot) -> None:
     clock = [0.0]
     out = StringIO()
     display = PlainDisplay(Console(file=out, width=200), every_s=5, now=lambda: clock[0])

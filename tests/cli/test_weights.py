@@ -27,7 +27,7 @@ def test_hashes_in_layer_order(job: Job) -> None:
 
 
 @pytest.mark.parametrize("step", [None, 40])
-def test_the_last_step_is_asked_for(job: Job, step: int | None) -> None:
+def test_the_checkpoint_of_the_last_step_is_required(job: Job, step: int | None) -> None:
     with pytest.raises(CommandError, match="gpt has no checkpoint of step 80; its newest is of"):
         final_hashes(replace(job, checkpoint_step=step))
 

@@ -30,8 +30,8 @@ class RecordedCluster(local_cluster.LocalCluster):
 
     @contextmanager
     def user(self) -> Iterator[User]:
-        """Someone with a namespace that is gone afterwards. AssertionError in the end if an agent
-        in it has answered otherwise than the core's state machines do."""
+        """A user with a temporary namespace. AssertionError at the end if an agent in it has
+        answered differently from the core's state machines."""
         name = f"e2e-{uuid.uuid4().hex[:6]}"
         self.programs.kubectl("create", "namespace", name)
         yield User(self.programs, name, self.records / name)
@@ -58,21 +58,21 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedCluster]
 
 @pytest.fixture
 def user(local: RecordedCluster) -> Iterator[User]:
-    """A user of the test's own."""
+    """A user for one test."""
     with local.user() as user:
         yield user
 
 
 @pytest.fixture(scope="module")
 def guest(local: RecordedCluster) -> Iterator[User]:
-    """A user whose jobs all tests of the module share."""
+    """A user shared by the tests of a module."""
     with local.user() as user:
         yield user
 
 
 @pytest.fixture(scope="session")
 def spec(local: RecordedCluster) -> dict[str, Any]:
-    """Of a job that something happens to."""
+    """The spec of a job that loses agents."""
     return {
         "training": {"steps": STEPS, "validateEvery": 50},
         "pipelines": {"count": 2, "stages": 2},
@@ -83,7 +83,7 @@ def spec(local: RecordedCluster) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def calm(local: RecordedCluster, spec: dict[str, Any]) -> Iterator[Job]:
-    """The same job without anything, whose bits the others must have."""
+    """The same job, undisturbed; the others must end with its bits."""
     with local.user() as user:
         user.apply(tiny_job("calm", **spec))
         job = user.until_ended("calm")

@@ -19,7 +19,7 @@ Object = dict[str, Any]
 _POLL_S = 0.1
 
 STEPS = 120
-"""Of a job that something happens to: enough for it to come before the end."""
+"""Enough steps for everything to happen before the end."""
 
 _TINY: Object = {
     "apiVersion": "bamboo.dev/v1alpha1",
@@ -58,7 +58,7 @@ _TINY: Object = {
 
 
 def tiny_job(name: str, **spec: Any) -> Object:
-    """A job of a few seconds on two agents; ``spec`` is merged into its spec, deeply."""
+    """A job of a few seconds on two agents; ``spec`` is merged recursively."""
     job = copy.deepcopy(_TINY)
     job["metadata"]["name"] = name
     merge(job["spec"], spec)
@@ -66,7 +66,7 @@ def tiny_job(name: str, **spec: Any) -> Object:
 
 
 def merge(into: Object, other: Object) -> None:
-    """Put ``other`` into ``into``; objects are merged, everything else is replaced."""
+    """Merge objects recursively; replace everything else."""
     for key, value in other.items():
         if isinstance(value, dict) and isinstance(into.get(key), dict):
             merge(into[key], value)
@@ -76,14 +76,14 @@ def merge(into: Object, other: Object) -> None:
 
 @dataclass(frozen=True)
 class User:
-    """Someone with kubectl and a namespace. records: folder of its agents' event logs."""
+    """A user with kubectl and a namespace. records: folder of the agents' event logs."""
 
     programs: Programs
     namespace: str
     records: Path
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
-        """What kubectl prints. ProgramError with its last line if it fails."""
+        """The output of kubectl. ProgramError if it fails."""
         return self.programs.kubectl(*arguments, "--namespace", self.namespace, **options)
 
     def apply(self, manifest: Object) -> str:
@@ -106,7 +106,7 @@ class User:
         return self.records / job.name / job.uid
 
     def news(self, job: Job) -> str:
-        """What the operator has told of it, for a test that fails."""
+        """The job's events, for the message of a failed test."""
         selector = f"--field-selector=involvedObject.uid={job.uid}"
         return self.kubectl("get", "events", selector, "--sort-by=.metadata.creationTimestamp")
 
@@ -116,7 +116,7 @@ class User:
         return found
 
     def until(self, name: str, holds: Callable[[Job], bool], *, timeout_s: float = 60.0) -> Job:
-        """Look at the job until it is so; AssertionError with its conditions if it never is."""
+        """Poll the job until the condition holds; AssertionError after timeout_s."""
         seen: list[Job] = []
 
         def look() -> bool:
@@ -134,7 +134,7 @@ class User:
 def eventually(
     holds: Callable[[], bool], *, timeout_s: float, explain: Callable[[], str] = lambda: ""
 ) -> None:
-    """Poll until it holds; AssertionError after timeout_s."""
+    """Poll until the condition holds; AssertionError after timeout_s."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {explain()}"

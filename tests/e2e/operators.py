@@ -1,4 +1,4 @@
-"""The operator as an administrator meets it: its pods, its metrics, how to stop and to kill it."""
+"""The operator as an administrator sees it: its pods and metrics; stop it and kill it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Operator:
         return self.local.programs.kubectl(*arguments, "--namespace", SYSTEM_NAMESPACE)
 
     def pods(self) -> list[dict[str, Any]]:
-        """Its pods, those that are going away included."""
+        """Its pods, including terminating ones."""
         found: list[dict[str, Any]] = json.loads(self.kubectl("get", "pods", "-o", "json"))["items"]
         return found
 
@@ -37,17 +37,17 @@ class Operator:
         self.kubectl("scale", "deployment", "--all", f"--replicas={replicas}")
 
     def restarts(self) -> int:
-        """How often its containers have been started again."""
+        """How often its containers have restarted."""
         statuses = [pod["status"].get("containerStatuses", []) for pod in self.pods()]
         return sum(status["restartCount"] for found in statuses for status in found)
 
     def is_ready(self) -> bool:
-        """Whether one pod of it runs and is ready."""
+        """Whether exactly one container runs, and is ready."""
         statuses = [pod["status"].get("containerStatuses", []) for pod in self.pods()]
         return [status["ready"] for found in statuses for status in found] == [True]
 
     def kill(self) -> None:
-        """SIGKILL; returns when its successor is ready."""
+        """SIGKILL; return when its replacement is ready."""
         (pod,), before = self.pods(), self.restarts()
         self.local.cluster.kill_pod(SYSTEM_NAMESPACE, pod["metadata"]["name"])
         eventually(
@@ -56,7 +56,7 @@ class Operator:
         )  # fmt: skip
 
     def figures(self, namespace: str, job: str) -> list[Sample]:
-        """What it tells of a job when it is scraped."""
+        """Its metrics of a job."""
         (pod,) = self.pods()
         url = f"http://{pod['status']['podIP']}:{_METRICS_PORT}/metrics"
         with urllib.request.urlopen(url, timeout=10) as answer:

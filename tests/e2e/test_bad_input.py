@@ -1,4 +1,4 @@
-"""Wrong jobs: refused with field, value and remedy, or ended with the essential line."""
+"""Invalid jobs: refused with field, value and remedy, or failed with the essential line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_refused_when_applied(user: User, spec: dict[str, Any], message: str) ->
     assert message in str(refused.value)
 
 
-def test_what_the_schema_cannot_see_is_told_within_two_seconds(user: User) -> None:
+def test_errors_beyond_the_schema_are_reported_within_two_seconds(user: User) -> None:
     job = tiny_job("sly", worker={"podTemplate": {"spec": {"hostNetwork": True}}})
     user.apply(job)
     start = time.monotonic()
@@ -62,7 +62,7 @@ BROKEN: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def broken(guest: User) -> User:
-    """Someone whose jobs all fail but one, all at the same time."""
+    """A user whose jobs run at the same time; all but one fail."""
     for name, spec in BROKEN.items():
         guest.apply(tiny_job(name, **spec))
     guest.apply(tiny_job("fine"))
@@ -95,7 +95,7 @@ def test_the_traceback_is_in_the_agents_log(broken: User) -> None:
     assert any("Traceback" in log and "width 33" in log for log in logs)
 
 
-def test_the_operator_and_a_good_job_outlive_them_all(broken: User) -> None:
+def test_the_operator_and_a_valid_job_are_not_affected(broken: User) -> None:
     assert broken.until_ended("fine").ended == "Complete"
     pods = broken.programs.kubectl("get", "pods", "--namespace", "bamboo-system", "--no-headers")
     assert all(line.split()[3] == "0" for line in pods.splitlines())

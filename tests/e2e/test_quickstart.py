@@ -1,4 +1,4 @@
-"""`scripts/quickstart` and `bamboo quickstart` as a user runs them: to the end, or to Ctrl-C."""
+"""`scripts/quickstart` and `bamboo quickstart` as a user runs them."""
 
 from __future__ import annotations
 

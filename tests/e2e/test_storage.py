@@ -1,4 +1,4 @@
-"""A folder of checkpoints that cannot be written: what a user is told, and when."""
+"""A checkpoint folder that cannot be written: what the user sees, and when."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def checkpointed(job: Job) -> ConditionLine:
     return line
 
 
-def test_a_job_that_could_never_save_does_not_train(user: User, tmp_path: Path) -> None:
+def test_a_job_that_cannot_save_does_not_train(user: User, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     uri = f"file://{tmp_path}/file"
     user.apply(tiny_job("doomed", checkpoint={"uri": uri}))
@@ -31,9 +31,7 @@ def test_a_job_that_could_never_save_does_not_train(user: User, tmp_path: Path) 
     assert "failed: Not a directory: nothing could be saved; mount a folder" in line.message
 
 
-def test_a_folder_that_breaks_in_mid_job_is_told_once_and_forgotten_when_mended(
-    user: User, tmp_path: Path
-) -> None:
+def test_a_folder_that_fails_during_the_job_is_reported_once(user: User, tmp_path: Path) -> None:
     folder, aside = tmp_path / "folder", tmp_path / "aside"
     checkpoint = {"uri": f"file://{folder}", "everySteps": 4}
     user.apply(tiny_job("hitch", training={"steps": 100000}, checkpoint=checkpoint))
@@ -48,9 +46,9 @@ def test_a_folder_that_breaks_in_mid_job_is_told_once_and_forgotten_when_mended(
     assert "failed: Not a directory; the newest complete one is step " in text
     user.until("hitch", lambda later: later.step >= job.step + 12)
     events = [e for e in user.get("events") if e["reason"] == "CheckpointBad"]
-    assert sum(event["count"] for event in events) <= 2  # one for each agent that is first to fail
+    assert sum(event["count"] for event in events) <= 2  # one for each agent that fails first
     folder.unlink()
     aside.rename(folder)
     user.until("hitch", lambda job: job.has("Checkpointed"))
-    user.kubectl("delete", "bj", "hitch")  # which trains
+    user.kubectl("delete", "bj", "hitch")  # it is training
     eventually(lambda: not user.pods("hitch"), timeout_s=30)

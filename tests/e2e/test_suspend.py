@@ -1,4 +1,4 @@
-"""Suspend and resume, also into another grid: the same bits as without."""
+"""Suspend and resume, also into another grid: the bits do not change."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def suspend(user: User, name: str, *, wanted: bool, **spec: Any) -> None:
     user.kubectl("patch", "bj", name, "--type=merge", "--patch", patch)
 
 
-def test_born_suspended_and_resumed_into_another_grid(
+def test_created_suspended_and_resumed_into_another_grid(
     user: User, spec: dict[str, Any], calm: Job
 ) -> None:
     user.apply(tiny_job("paused", suspend=True, **spec))
