@@ -37,8 +37,9 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim import arguments, results_file
 from bamboo_sim.workers import plans
-from bamboo_sim.workers.fleet import CPU, Fleet
-from bamboo_sim.workers.processes import ProcessFleet
+from bamboo_sim.workers.fleet import CPU, WorkerFleet
+from bamboo_sim.workers.in_process_fleet import InProcessFleet
+from bamboo_sim.workers.process_fleet import ProcessFleet
 
 STEPS = 3  # of a segment; the first one is not counted
 MODEL = {"layers": 4, "width": 128, "heads": 4, "context": 64, "dropout": 0.1}
@@ -68,7 +69,7 @@ def job() -> JobSpec:
 class Segments:
     """A fleet of workers that trains a few steps at a time: one plan for each segment."""
 
-    def __init__(self, fleet: Fleet | ProcessFleet, *, pipelines: int, stages: int, layers: int):
+    def __init__(self, fleet: WorkerFleet, *, pipelines: int, stages: int, layers: int):
         self._fleet, self._layers = fleet, layers
         self._job = plans.grid_of(job(), pipelines=pipelines, stages=stages)
         self._epoch, self._plan, self._done = 0, None, 0
@@ -90,16 +91,16 @@ class Segments:
             peers=getattr(self._fleet, "peers", ()),
         )
         self._plan = decision.plan
-        said = len(self._fleet.said)
+        sent = len(self._fleet.messages)
         self._fleet.install(decision)
         self._fleet.run_to_end(fence)
-        return self._seconds(said, decision.plan)
+        return self._seconds(sent, decision.plan)
 
-    def _seconds(self, said: int, plan: Plan) -> float:
+    def _seconds(self, sent: int, plan: Plan) -> float:
         last: AgentId | None = plan.pipelines[0][-1]
         spent = {
             m.commit.step: m.step_s
-            for agent, m in self._fleet.said[said:]
+            for agent, m in self._fleet.messages[sent:]
             if isinstance(m, Progress) and agent == last
         }
         counted = range(self._done - STEPS + 1, self._done)
@@ -151,7 +152,7 @@ def pairs_of(
 
 
 def executor_over_loop(count: int) -> list[tuple[float, float]]:
-    fleet = Fleet(job(), plans.names(1))
+    fleet = InProcessFleet(job(), plans.names(1))
     ours = Segments(fleet, pipelines=1, stages=1, layers=fleet.layers)
     batch, loop = BatchShape(MICROBATCHES, 1, 1), PlainLoop()
     pairs = pairs_of(count, lambda: ours.run(batch), loop.run)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_equality import assert_equal
+from tests.agent.worker.test_equality import assert_equal
 
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
@@ -18,9 +18,9 @@ from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import BadCheckpoint, Progress, Sealed
 from bamboo_sim.workers import plans, reference
-from bamboo_sim.workers.fleet import Fleet
+from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
-from bamboo_sim.workers.processes import ProcessFleet
+from bamboo_sim.workers.process_fleet import ProcessFleet
 
 BATCH = BatchShape(reference.G, 2, 4)
 FIRST = Fence(0, 1, 1)
@@ -175,18 +175,18 @@ def plan(fleet, fence, reports, *, grid, **more):
 
 def start(tmp_path, grid, *, fence=FIRST, manifest=None, save_every=1):
     job = tiny_gpt(uri=f"file://{tmp_path}", save_every=save_every, keep=9)
-    fleet = Fleet(job, plans.names(grid[0] * grid[1]))
+    fleet = InProcessFleet(job, plans.names(grid[0] * grid[1]))
     reports = fleet.stop(fence, want_manifests=True)
     return fleet, reports, plan(fleet, fence, reports, grid=grid, manifest=manifest)
 
 
 def sealed(fleet):
-    return [m.manifest for _, m in fleet.said if isinstance(m, Sealed)]
+    return [m.manifest for _, m in fleet.messages if isinstance(m, Sealed)]
 
 
 def test_suspend_and_resume_in_another_grid_changes_no_bit(tmp_path):
     first, _, before = start(tmp_path, (2, 2), save_every=0)
-    while not any(isinstance(m, Progress) for _, m in first.said):
+    while not any(isinstance(m, Progress) for _, m in first.messages):
         first.turn()
     suspend = Fence(0, 1, 2)
     plan(first, suspend, first.stop(suspend), grid=(2, 2), before=before, is_last=True)
@@ -219,7 +219,7 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_it_is_used(tmp_path):
     fleet, _, _ = start(tmp_path, (2, 1), fence=Fence(1, 1, 2), manifest=newest)
     while fleet.turn():
         pass
-    complaint = next(m for _, m in fleet.said if isinstance(m, BadCheckpoint))
+    complaint = next(m for _, m in fleet.messages if isinstance(m, BadCheckpoint))
     assert complaint.step == newest.step
     assert str(torn) in complaint.message
     assert "the checkpoint before it is used" in complaint.message
@@ -247,7 +247,7 @@ def test_files_of_a_checkpoint_that_the_scan_refuses_are_no_facts(tmp_path):
     (Path(newest.path).parent / "layer-0002.safetensors").unlink()
     assert files(Fence(0, 1, 3)) == set()  # all of them are written again
     fleet.close()
-    (complaint,) = {m.step for _, m in fleet.said if isinstance(m, BadCheckpoint)}
+    (complaint,) = {m.step for _, m in fleet.messages if isinstance(m, BadCheckpoint)}
     assert complaint == newest.step
 
 
@@ -256,7 +256,7 @@ def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, caplog):
     fleet, _, _ = start(tmp_path / "blocked", (1, 2))
     fleet.run_to_end(FIRST)
     fleet.close()
-    complaints = [m for _, m in fleet.said if isinstance(m, BadCheckpoint)]
+    complaints = [m for _, m in fleet.messages if isinstance(m, BadCheckpoint)]
     assert {m.step for m in complaints} == {1, 2, 3}
     assert all("training goes on" in m.message for m in complaints)
     (cause,) = {m.cause for m in complaints}

@@ -13,9 +13,9 @@ from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import AgentReport, LayerCost
 from bamboo_sim.workers import plans, reference
-from bamboo_sim.workers.fleet import Fleet
+from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
-from bamboo_sim.workers.processes import ProcessFleet
+from bamboo_sim.workers.process_fleet import ProcessFleet
 
 expected = functools.lru_cache(reference.train)
 
@@ -34,7 +34,7 @@ def assert_equal(history, state, *, leaf_size, chunks):
 
 
 def run_fleet(job, *, pipelines, stages, batch, costs=()):
-    fleet = Fleet(job, plans.names(pipelines * stages))
+    fleet = InProcessFleet(job, plans.names(pipelines * stages))
     first = Fence(0, 1, 1)
     decision = plans.decide(
         plans.grid_of(job, pipelines=pipelines, stages=stages),

@@ -22,7 +22,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Failure
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.jobs import tiny_gpt
-from bamboo_sim.workers.processes import ProcessFleet
+from bamboo_sim.workers.process_fleet import ProcessFleet
 
 CPU = torch.device("cpu")
 AGENT = AgentId("a")
@@ -351,8 +351,8 @@ def test_a_worker_says_why_it_ends_and_ends_with_the_users_exit_code():
     bad = replace(tiny_gpt(), model=FactorySpec("bamboo_agent.models.gpt:build", {"width": 5}))
     fleet = ProcessFleet(bad, plans.names(1))
     try:
-        fleet.wait(lambda: bool(fleet.said))
-        ((_, failure),) = fleet.said
+        fleet.wait(lambda: bool(fleet.messages))
+        ((_, failure),) = fleet.messages
         assert isinstance(failure, Failure)
         assert failure.reason == Reason.USER_CODE_FAILED
         assert failure.message == (

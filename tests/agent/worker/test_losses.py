@@ -20,7 +20,7 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_sim.protocol.fleet.replay import divergence
 from bamboo_sim.workers import plans, reference
-from bamboo_sim.workers.fleet import Fleet
+from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
 
 BATCH = BatchShape(reference.G, 2, 4)
@@ -44,7 +44,7 @@ def plan(fleet, fence, *, grid, redundancy, before=None):
 
 def lose(grid, redundancy, *, victims, turns):
     """Kill one victim after so many turns of the whole fleet, then the next."""
-    fleet = Fleet(tiny_gpt(), plans.names(grid[0] * grid[1]))
+    fleet = InProcessFleet(tiny_gpt(), plans.names(grid[0] * grid[1]))
     current = plan(fleet, Fence(0, 1, 1), grid=grid, redundancy=redundancy)
     for epoch, (victim, count) in enumerate(zip(victims, turns, strict=True), start=2):
         for _ in range(count):
@@ -93,7 +93,7 @@ def test_logs_of_agents_replay_through_the_same_machine(tmp_path, monkeypatch):
 
 def test_a_log_that_was_changed_diverges(tmp_path, monkeypatch):
     monkeypatch.setenv(event_log.VARIABLE, str(tmp_path))
-    fleet = Fleet(tiny_gpt(steps=1), plans.names(1))
+    fleet = InProcessFleet(tiny_gpt(steps=1), plans.names(1))
     plan(fleet, Fence(0, 1, 1), grid=(1, 1), redundancy=RedundancyMode.NONE)
     fleet.run_to_end(Fence(0, 1, 1))
     fleet.close()
