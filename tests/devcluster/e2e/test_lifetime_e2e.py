@@ -96,7 +96,7 @@ async def test_up_killed_up_twice_and_down_twice(directory: Path) -> None:
     assert "ended without `down`; removing its files" in first.stderr
     assert first.stdout == f"export KUBECONFIG={directory}/kubeconfig\n"
     second = command("up", directory=directory)
-    assert "up already" in second.stderr
+    assert "already running" in second.stderr
     assert second.stdout == first.stdout
     with pytest.raises(DirectoryError, match="already running"):
         Cluster.up(directory)
