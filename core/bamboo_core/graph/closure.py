@@ -134,7 +134,7 @@ class _Closure:
         )
         self._votes: dict[AgentId, TaskId] = {}
         self._commit: TaskId | None = None
-        self._commit_known: dict[AgentId, Dependency | None] = {}
+        self._commit_sources: dict[AgentId, Dependency | None] = {}
         self._updates: dict[AgentId, list[TaskId]] = {}
         self._older: dict[AgentId, TaskId] = {}
 
@@ -221,16 +221,13 @@ class _Closure:
 
     def _committed(self, agent: AgentId) -> Dependency | None:
         """How the agent gets the commit record of the target step."""
-        if agent not in self._commit_known:
-            item = Item.commit(0)
-            made = self._commit
-            told = (
-                self._builder.deliver(item, made, agent)
-                if made
-                else self._builder.fetch(item, agent)
-            )
-            self._commit_known[agent] = told
-        return self._commit_known[agent]
+        if agent not in self._commit_sources:
+            item, builder = Item.commit(0), self._builder
+            if self._commit is None:
+                self._commit_sources[agent] = builder.fetch(item, agent)
+            else:
+                self._commit_sources[agent] = builder.deliver(item, self._commit, agent)
+        return self._commit_sources[agent]
 
     def _update(self, agent: AgentId) -> None:
         """UPDATE of every layer that the agent has.

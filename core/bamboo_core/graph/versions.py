@@ -98,7 +98,7 @@ class Versions:
 
 
 def run_around(layer: int, within: Range, belongs: Callable[[int], bool]) -> Range:
-    """The longest range around the layer for whose other layers ``belongs`` is true."""
+    """The longest range around the layer whose other layers all satisfy ``belongs``."""
     lo, hi = layer, layer + 1
     while lo > within[0] and belongs(lo - 1):
         lo -= 1
