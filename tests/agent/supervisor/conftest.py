@@ -88,7 +88,7 @@ async def start(environment: dict[str, str]) -> AsyncIterator[Start]:
     async def begin(module: str = DUMMY, **changed: str) -> Agent:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "tests.agent.supervisor.run_supervisor", module),
+            *("-m", "bamboo_sim.protocol.fleet.run_supervisor", module),
             cwd=ROOT,
             env={**os.environ, **environment, **changed},
             stderr=asyncio.subprocess.PIPE,

@@ -168,7 +168,7 @@ class LocalFleet:
         with log.open("wb") as errors:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                *("-m", "tests.agent.supervisor.run_supervisor", WORKER),
+                *("-m", "bamboo_sim.protocol.fleet.run_supervisor", WORKER),
                 cwd=ROOT,
                 env={**os.environ, **self._environment(agent, zone)},
                 stderr=errors,

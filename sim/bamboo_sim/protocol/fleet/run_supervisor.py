@@ -1,4 +1,4 @@
-"""The agent's main process with a worker module of the test's choice; it dies with the test."""
+"""The agent's main process with another worker module; it dies with its parent."""
 
 from __future__ import annotations
 
