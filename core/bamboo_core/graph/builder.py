@@ -12,6 +12,8 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction
 
+_new = tuple.__new__  # large grids have a hundred thousand transfers: this spares __new__
+
 
 @dataclass
 class GraphBuilder:
@@ -36,7 +38,7 @@ class GraphBuilder:
         self, agent: AgentId, instruction: Instruction, waits: Iterable[Dependency | None]
     ) -> TaskId:
         """Add a task with its dependencies, which must differ; None is skipped."""
-        task = TaskId(agent, instruction)
+        task = _new(TaskId, (agent, instruction))
         self.tasks[task] = tuple([w for w in waits if w is not None])
         return task
 
@@ -67,6 +69,7 @@ class GraphBuilder:
 
     def deliver(self, item: Item, producer: TaskId, agent: AgentId) -> Dependency:
         """How the agent gets the output of a task: the task itself if it runs there."""
-        if producer.agent == agent:
+        source = producer[0]
+        if source == agent:
             return producer
-        return Transfer(item, producer.agent, agent, producer)
+        return _new(Transfer, (item, source, agent, producer))

@@ -41,8 +41,9 @@ class Gradients:
         self._weight: dict[tuple[int, int], TaskId] = {}
         self._folds: dict[tuple[int, int], tuple[AgentId, int]] = {}
         self._folded: dict[tuple[int, int], TaskId] = {}
-        self._reduce: dict[tuple[int, int], TaskId] = {}
+        self._reduce: dict[int, list[tuple[Item, TaskId | None]]] = {}
         self._owners: dict[tuple[int, int], AgentId] = {}
+        self._by_stage: dict[int, list[AgentId]] = {}
         self._red: dict[tuple[AgentId, int], list[Dependency]] = {}
 
     def build(self) -> None:
@@ -80,18 +81,23 @@ class Gradients:
         """Dependencies of an agent that needs the stage's whole reduced gradient."""
         key = (agent, stage)
         if key not in self._red:
-            slices = range(self._batch.chunks)
-            waits = (self._slice(agent, stage, z) for z in slices)
+            builder = self._builder
+            waits = (
+                builder.fetch(item, agent) if task is None else builder.deliver(item, task, agent)
+                for item, task in self._slices(stage)
+            )
             self._red[key] = [w for w in waits if w is not None]
         return self._red[key]
 
-    def _slice(self, agent: AgentId, stage: int, z: int) -> Dependency | None:
-        item = Item.red(0, self._cut[stage], z)
-        if self._builder.exists(item):
-            return self._builder.fetch(item, agent)
-        if (stage, z) not in self._reduce:
-            self._make_reduce(stage, z)
-        return self._builder.deliver(item, self._reduce[stage, z], agent)
+    def _slices(self, stage: int) -> list[tuple[Item, TaskId | None]]:
+        """The slices of the stage's reduced gradient, each with the task that makes it, if any."""
+        if stage not in self._reduce:
+            items = [Item.red(0, self._cut[stage], z) for z in range(self._batch.chunks)]
+            self._reduce[stage] = [
+                (item, None if self._builder.exists(item) else self._make_reduce(stage, item.part))
+                for item in items
+            ]
+        return self._reduce[stage]
 
     # ------------------------------------------------------------ demand
 
@@ -113,12 +119,10 @@ class Gradients:
     def _collector(self, stage: int, chunk: int) -> tuple[AgentId, int]:
         """The agent that folds the chunk, and how many of its leaves are folded already."""
         cut, index = self._cut[stage], self._builder.index
-        begun = (
-            [(index.count(a, Kind.FOLDED, cut, chunk), a) for a in self._builder.computing]
-            if index.where
-            else []
-        )
-        done, first = max(begun, key=lambda x: x[0], default=(0, AgentId("")))
+        begun = index.counts(Kind.FOLDED, cut, chunk)
+        staying = sorted(a for a in begun if a not in index.short_notice)
+        first = max(staying, key=begun.__getitem__, default=AgentId(""))
+        done = begun.get(first, 0)
         short_notice, _ = index.short_notice_count(Kind.FOLDED, cut, chunk)
         if done:
             return first, max(done, short_notice)
@@ -245,16 +249,22 @@ class Gradients:
         assert isinstance(before, TaskId)
         self._folded[stage, chunk] = before
 
-    def _make_reduce(self, stage: int, z: int) -> None:
+    def _make_reduce(self, stage: int, z: int) -> TaskId:
         lo, hi = cut = self._cut[stage]
-        owners = list(dict.fromkeys(self.owner(stage, x) for x in range(self._batch.leaves)))
+        owners = self._stage_owners(stage)
         owner = owners[z % len(owners)]
         waits = []
         for c in range(self._batch.chunks):
             item = Item.chunk(0, cut, c, z)
             waits.append(self._get(item, owner, self._folded.get((stage, c))))
-        reduce = Instruction(Op.REDUCE, 0, lo, hi, z)
-        self._reduce[stage, z] = self._builder.add(owner, reduce, waits)
+        return self._builder.add(owner, Instruction(Op.REDUCE, 0, lo, hi, z), waits)
+
+    def _stage_owners(self, stage: int) -> list[AgentId]:
+        """Everyone who computes leaves of the stage, in the order of their first leaf."""
+        if stage not in self._by_stage:
+            leaves = range(self._batch.leaves)
+            self._by_stage[stage] = list(dict.fromkeys(self.owner(stage, x) for x in leaves))
+        return self._by_stage[stage]
 
 
 def _flags(stages: int, microbatches: int) -> list[list[bool]]:

@@ -13,6 +13,10 @@ _BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED})
 """A staying agent never sends these: it may be writing them, or it needs them itself."""
 
 
+_NOT_BEGUN: dict[AgentId, int] = {}
+_new = tuple.__new__  # thousands of items are read after a loss: this spares Item.__new__
+
+
 class HoldingsIndex:
     """Index over the holdings of all members. Steps are relative to the target step."""
 
@@ -29,7 +33,8 @@ class HoldingsIndex:
         self.held: dict[AgentId, set[Item]] = {}
         self.where: dict[Item, list[AgentId]] = {}  # agents that can send the item
         self.commits: dict[int, list[AgentId]] = {}  # agents that know the step's commit record
-        self._counts: dict[tuple[AgentId, Kind, int, int, int], int] = {}
+        # unfinished sum -> agent -> how much its sum contains
+        self._counts: dict[tuple[Kind, Range, int], dict[AgentId, int]] = {}
         self._slices: dict[tuple[int, int, int], set[int]] = {}
         self.is_begun = False  # something of the target step exists
         # (lo, hi, leaf) -> agent -> how much of the leaf it has done, in half micro-batches
@@ -41,7 +46,8 @@ class HoldingsIndex:
         self.sources = self._sources()
 
     def _read(self, agent: AgentId, holdings: Holdings) -> None:
-        items = {i._replace(step=i.step - self.target) for i in holdings.items}
+        target = self.target
+        items = {_new(Item, (i[0], i[1] - target, *i[2:])) for i in holdings.items}
         self.held[agent] = items
         for step in holdings.commits:
             self.commits.setdefault(step - self.target, []).append(agent)
@@ -62,8 +68,8 @@ class HoldingsIndex:
         if item.step != 0:
             return
         if item.part:
-            key = (agent, item.kind, item.lo, item.hi, item.index)
-            self._counts[key] = max(item.part, self._counts.get(key, 0))
+            counts = self._counts.setdefault((item.kind, (item.lo, item.hi), item.index), {})
+            counts[agent] = max(item.part, counts.get(agent, 0))
         if item.kind is not Kind.FOLDED and agent not in self.short_notice:
             leaf = item.index if item.part else self._batch.leaf_of(item.index)
             done = self.done.setdefault((item.lo, item.hi, leaf), {})
@@ -101,11 +107,14 @@ class HoldingsIndex:
 
     def count(self, agent: AgentId, kind: Kind, span: Range, index: int) -> int:
         """How much the agent's unfinished sum (PART of a leaf, FOLDED of a chunk) contains."""
-        return self._counts.get((agent, kind, *span, index), 0)
+        return self.counts(kind, span, index).get(agent, 0)
+
+    def counts(self, kind: Kind, span: Range, index: int) -> Mapping[AgentId, int]:
+        """The same for every agent that has begun the sum."""
+        return self._counts.get((kind, span, index), _NOT_BEGUN)
 
     def short_notice_count(self, kind: Kind, span: Range, index: int) -> tuple[int, AgentId]:
         """(count, agent) of the most complete unfinished sum of a leaver on short notice."""
-        if not self._counts:
-            return 0, AgentId("")
-        best = ((self.count(a, kind, span, index), a) for a in sorted(self.short_notice))
+        counts = self.counts(kind, span, index)
+        best = ((n, a) for a, n in counts.items() if a in self.short_notice)
         return max(best, default=(0, AgentId("")))

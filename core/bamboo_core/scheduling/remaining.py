@@ -112,6 +112,6 @@ class _Left:
         """Leaves in the most complete unfinished sum of the chunk."""
         key = (span, chunk)
         if key not in self._folds:
-            counts = (self._index.count(a, Kind.FOLDED, span, chunk) for a in self._index.held)
-            self._folds[key] = max(counts, default=0)
+            counts = self._index.counts(Kind.FOLDED, span, chunk)
+            self._folds[key] = max(counts.values(), default=0)
         return self._folds[key]
