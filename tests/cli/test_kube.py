@@ -100,12 +100,12 @@ def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
 
 
 def test_events_within_one_second_are_in_order(kubeconfig: Path, server: Server) -> None:
-    def told(reason: str, last: str, first: str | None) -> dict[str, str | None]:
+    def event(reason: str, last: str, first: str | None) -> dict[str, str | None]:
         return {"reason": reason, "lastTimestamp": last, "eventTime": first}
 
-    stopped = told("Stopped", "2026-01-01T08:00:02Z", "2026-01-01T08:00:02.100000Z")
-    planned = told("Planned", "2026-01-01T08:00:02Z", "2026-01-01T08:00:02.200000Z")
-    again = told("AgentLost", "2026-01-01T08:00:03Z", "2026-01-01T08:00:01.500000Z")
+    stopped = event("Stopped", "2026-01-01T08:00:02Z", "2026-01-01T08:00:02.100000Z")
+    planned = event("Planned", "2026-01-01T08:00:02Z", "2026-01-01T08:00:02.200000Z")
+    again = event("AgentLost", "2026-01-01T08:00:03Z", "2026-01-01T08:00:01.500000Z")
     server.answers["/api/v1/namespaces/team/events"] = (200, {"items": [again, planned, stopped]})
     assert Kube(kubeconfig).events("team", "uid") == [stopped, planned, again]
 
@@ -174,10 +174,10 @@ def test_a_malformed_kubeconfig_is_reported(
     if content is not None:
         path = tmp_path / "config"
         path.write_bytes(content)
-    with pytest.raises(ClusterError, match=f"is not a usable kubeconfig .{words}") as told:
+    with pytest.raises(ClusterError, match=f"is not a usable kubeconfig .{words}") as refused:
         Kube(path)
-    assert str(told.value).startswith(str(path))
-    assert "\n" not in str(told.value)
+    assert str(refused.value).startswith(str(path))
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("answer", ["a web page", [1]])

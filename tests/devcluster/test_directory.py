@@ -130,15 +130,15 @@ def test_a_daemon_that_cannot_be_found_keeps_its_files(tmp_path, text, monkeypat
     with lock:
         (tmp_path / "c/lock").write_text(text, encoding="latin-1")
         before = sorted((tmp_path / "c").iterdir())
-        with pytest.raises(DirectoryError) as told:
+        with pytest.raises(DirectoryError) as refused:
             stop_cluster(tmp_path / "c")
         assert sorted((tmp_path / "c").iterdir()) == before
     where = f"{tmp_path}/c/lock"
-    assert str(told.value).startswith(f"A process holds {where}, and the process id in it, '")
-    assert str(told.value).endswith(
+    assert str(refused.value).startswith(f"A process holds {where}, and the process id in it, '")
+    assert str(refused.value).endswith(
         f"; stop the process that `fuser {where}` shows, then try again."
     )
-    assert not stop_cluster(tmp_path / "c"), "nobody holds it any more, whatever it reads"
+    assert not stop_cluster(tmp_path / "c"), "the lock is free, whatever the file contains"
 
 
 def test_a_daemon_of_another_user_keeps_its_files(tmp_path, monkeypatch) -> None:
@@ -293,9 +293,9 @@ def test_a_directory_that_cannot_be_read_or_locked(
         for act in acts:
             with monkeypatch.context() as patched:
                 patched.setattr(Path, name, fail)
-                with pytest.raises(DirectoryError) as told:
+                with pytest.raises(DirectoryError) as refused:
                     act()
-            assert str(told.value) == (
+            assert str(refused.value) == (
                 f"Cannot use {tmp_path}/c: Read-only file system; choose another --dir."
             )
 

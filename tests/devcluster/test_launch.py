@@ -72,7 +72,7 @@ async def test_all_members_are_killed_and_frozen(tmp_path: Path, isolation: Isol
     await until(lambda: "T" not in {state_of(pid) for pid in members})
     process.kill()
     await process.exit_code
-    assert await asyncio.to_thread(os.read, reader, 1) == b"", "nobody holds the pipe any more"
+    assert await asyncio.to_thread(os.read, reader, 1) == b"", "every writer of the pipe has ended"
     os.close(reader)
 
 

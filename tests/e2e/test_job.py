@@ -32,9 +32,9 @@ def test_from_apply_to_delete(user: User) -> None:
     assert (job.step, job.lost, job.attempt) == (10, 0, 0)
     assert job.validation_loss is not None
 
-    told = user.kubectl("describe", "bj", "tiny")
-    assert re.search(r"Reason:\s+StepsReached", told)
-    assert "Events:" in told
+    described = user.kubectl("describe", "bj", "tiny")
+    assert re.search(r"Reason:\s+StepsReached", described)
+    assert "Events:" in described
     assert user.kubectl("explain", "bamboojob.spec.pipelines").count("stages")
 
     first, second = user.pods("tiny")

@@ -80,10 +80,10 @@ async def test_a_volume_that_cannot_be_created_is_reported_and_retried(bench) ->
         container={"volumeMounts": [{"name": "c", "mountPath": "/c"}]},
     )  # fmt: skip
 
-    def told(events):
+    def reported(events):
         return any(e["reason"] == "FailedMount" and "late" in e["message"] for e in events["items"])
 
-    await wait_for(bench.api, bench.path("events"), told)
+    await wait_for(bench.api, bench.path("events"), reported)
     await bench.create("configmaps", "late", data={"k": "v"})
     await bench.wait_phase("Succeeded")
 
@@ -94,10 +94,10 @@ async def test_an_unsupported_volume_is_named(bench) -> None:
     await bench.create("persistentvolumeclaims", "x", spec=claim)
     await bench.run_pod("print(1)", volumes=volumes, nodeName="node-1")
 
-    def told(events):
+    def reported(events):
         return any("cannot mount persistentVolumeClaim" in e["message"] for e in events["items"])
 
-    await wait_for(bench.api, bench.path("events"), told)
+    await wait_for(bench.api, bench.path("events"), reported)
 
 
 async def test_a_container_is_isolated(bench) -> None:
