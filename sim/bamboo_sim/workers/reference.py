@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -17,7 +19,8 @@ from bamboo_agent.datasets import text
 from bamboo_agent.models import gpt
 
 STEPS, G, SIZE, SEED, CLIP = 3, 24, 2, 7, 0.5
-LIMITS = {"context": 16, "limit_bytes": 1600}
+LIMITS: dict[str, Any] = {"context": 16, "limit_bytes": 1600}
+Tensors = Sequence[torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Outcome:
     state: dict[str, torch.Tensor]
 
 
-def seed(*words) -> None:
+def seed(*words: object) -> None:
     text = "/".join(map(str, words))
     digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
@@ -50,41 +53,43 @@ class Loop:
             for layer in self.layers
         ]
 
-    def batch(self, dataset, indices):
+    def batch(self, dataset: Any, indices: Iterable[int]) -> tuple[torch.Tensor, torch.Tensor]:
         pairs = [dataset[i] for i in indices]
         return torch.stack([x for x, _ in pairs]), torch.stack([y for _, y in pairs])
 
-    def loss(self, x, target, step, m):
+    def loss(self, pair: tuple[torch.Tensor, torch.Tensor], step: int, m: int) -> torch.Tensor:
+        x, target = pair
         for i, layer in enumerate(self.layers):
             seed("forward", SEED, step, m, i)
             x = layer(x)
         return self.model.loss(x, target)
 
-    def micro_batch(self, step, m):
+    def micro_batch(self, step: int, m: int) -> tuple[float, Tensors]:
         """Mean loss, and gradients of all layers."""
         indices = sample_indices(
             seed=SEED, step=step, microbatch=m, microbatches=G, size=SIZE,
             samples=len(self.training),
         )  # fmt: skip
-        loss = self.loss(*self.batch(self.training, indices), step, m)
+        loss = self.loss(self.batch(self.training, indices), step, m)
         parameters = [p for layer in self.layers for p in layer.parameters()]
         return float(loss.detach()), torch.autograd.grad(loss / G, parameters)
 
-    def evaluate(self, step):
+    def evaluate(self, step: int) -> float:
         total, count = 0.0, len(self.validation) // SIZE
         for layer in self.layers:
             layer.eval()
         with torch.no_grad():
             for m in range(count):
                 indices = range(m * SIZE, (m + 1) * SIZE)
-                total += float(self.loss(*self.batch(self.validation, indices), step, m))
+                total += float(self.loss(self.batch(self.validation, indices), step, m))
         for layer in self.layers:
             layer.train()
         return total / count
 
-    def gradient(self, step, leaf_size, chunks):
+    def gradient(self, step: int, leaf_size: int, chunks: int) -> tuple[list[float], Tensors]:
         """The step's losses and its canonical sum."""
-        losses, leaves = [], []
+        losses: list[float] = []
+        leaves: list[list[torch.Tensor]] = []
         for m in range(G):
             loss, gradients = self.micro_batch(step, m)
             losses.append(loss)
@@ -103,7 +108,7 @@ class Loop:
             pieces = [[a + b for a, b in zip(x, y, strict=True)] for x, y in pairs]
         return losses, pieces[0]
 
-    def update(self, gradient):
+    def update(self, gradient: Tensors) -> float:
         """Clip by the norm over the layers, in order; one optimizer each."""
         rest, norms, split = list(gradient), [], []
         for layer in self.layers:
@@ -120,7 +125,7 @@ class Loop:
             optimizer.step()
         return norm
 
-    def state(self):
+    def state(self) -> dict[str, torch.Tensor]:
         found = {}
         for i, (layer, optimizer) in enumerate(zip(self.layers, self.optimizers, strict=True)):
             for name, parameter in layer.named_parameters():

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ComputePlan
 from bamboo_core.arbiter.state import Holding
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
+from bamboo_core.protocol.messages import AgentReport
 
 if TYPE_CHECKING:
     from bamboo_sim.protocol.exploration.history import History
@@ -60,7 +63,9 @@ def _check_lost(wanted: ComputePlan, layer: int, newest: int) -> None:
             raise Violation(f"layer {layer} is called lost, but {agent} holds it")
 
 
-def _has_gradient(reports: dict, batch: BatchShape, layer: int, step: int) -> bool:
+def _has_gradient(
+    reports: Mapping[AgentId, AgentReport], batch: BatchShape, layer: int, step: int
+) -> bool:
     slices = {
         i.part
         for r in reports.values()

@@ -58,8 +58,8 @@ class ExhaustiveRecord:
                 if isinstance(n, int):
                     row[key] = row.get(key, 0) + n
             row["core_s"] = round(row.get("core_s", 0.0) + entry["core_s"], 1)
-        for row, entry in found.items():
-            entry["of"] = sum(each == row for each in self.rows.values())
+        for name, row in found.items():
+            row["of"] = sum(each == name for each in self.rows.values())
         return dict(sorted(found.items()))
 
     def figures(self) -> dict[str, Any]:
@@ -68,8 +68,8 @@ class ExhaustiveRecord:
         return {
             "units": len(self.rows),
             "units_done": sum(name in self.units for name in self.rows),
-            "cases": _total(entries, "cases"),
-            "histories": _total(entries, "distinct"),
+            "cases": int(_total(entries, "cases")),
+            "histories": int(_total(entries, "distinct")),
             "violations": sum(len(e["violations"]) for e in entries),
             "kill_points": len(self.kills()),
             "core_min": round(_total(entries, "core_s") / 60, 1),
@@ -118,4 +118,4 @@ def resume(units: Iterable[Unit], seed: int) -> ExhaustiveRecord:
 
 
 def _total(entries: Iterable[Entry], key: str) -> float:
-    return sum(e[key] for e in entries)
+    return sum(float(e[key]) for e in entries)

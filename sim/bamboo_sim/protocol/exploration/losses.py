@@ -17,7 +17,7 @@ from bamboo_sim.protocol.exploration.branching import (
 )
 from bamboo_sim.protocol.exploration.history import History, advance
 from bamboo_sim.protocol.world.faults import Fault, island
-from bamboo_sim.protocol.world.network import OPERATOR
+from bamboo_sim.protocol.world.network import OPERATOR, Link
 from bamboo_sim.protocol.world.world import World
 
 
@@ -120,7 +120,7 @@ def freezes(base: History, part: Part = WHOLE) -> Histories:
         yield found
 
 
-def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple:
+def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple[Link, ...]:
     """Links between some agents, or to the operator, by one of six patterns."""
     a, b = rng.choice(names), rng.choice(names)
     if kind == 0:

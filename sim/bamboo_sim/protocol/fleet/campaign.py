@@ -95,7 +95,8 @@ class Campaign:
         step = await self.steady_step()
         victims = {self._holder(point): point for point in points}
         ran = {
-            agent: await self._instructions(agent, point, step) for agent, point in victims.items()
+            agent: await self._instructions_of(agent, point, step)
+            for agent, point in victims.items()
         }
         for agent in victims:
             await self._add_newcomer(fleet.pods[agent].zone)
@@ -132,7 +133,7 @@ class Campaign:
             await self.steady_step()
         assert fleet.plan().coordinator == self._holder(point), fleet.record()
 
-    async def _ran(self, agent: AgentId, point: Point, step: int) -> dict[str, str]:
+    async def _instructions_of(self, agent: AgentId, point: Point, step: int) -> dict[str, str]:
         """All that the agent ran in ``step``, by name; it is known when the step has ended there,
         a little later than the commit."""
         fleet = self.fleet

@@ -69,7 +69,11 @@ def _patch(owner: Any, name: str, new: Any) -> Callable[[ExitStack], None]:
 
 
 def _both(*plants: Callable[[ExitStack], None]) -> Callable[[ExitStack], None]:
-    return lambda stack: [plant(stack) for plant in plants]
+    def plant_all(stack: ExitStack) -> None:
+        for plant in plants:
+            plant(stack)
+
+    return plant_all
 
 
 PLANTS: tuple[Planted, ...] = (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from math import inf
 from string import ascii_lowercase
+from typing import Any
 
 from bamboo_core.api.spec import (
     Adjacency,
@@ -23,7 +24,7 @@ from bamboo_core.api.spec import (
 from bamboo_core.arbiter.events import ArbiterJob, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.protocol.messages import CommitRecord, LayerCost
 from bamboo_sim.protocol.world.symbolic import Symbol, reference
 
 
@@ -117,9 +118,7 @@ class Job:
         timing = Timing(join_grace_s=0.0, catch_up_above_bytes=catch_up_above_bytes)
         return ArbiterJob("explore/job", "uid", spec, "{}", timing)
 
-    def expected(
-        self, batch: BatchShape, salts: tuple[int, ...]
-    ) -> tuple[list[list[Symbol]], list]:
+    def expected(self, batch: BatchShape, salts: tuple[int, ...]) -> Reference:
         """Versions and commit records of the undisturbed run."""
         key = (self.num_layers, batch, self.steps, salts)
         if key not in _REFERENCES:
@@ -144,4 +143,5 @@ def regridded(job: Job, pipelines: int, stages: int) -> Job:
     )
 
 
-_REFERENCES: dict[tuple, tuple] = {}
+Reference = tuple[list[list[Symbol]], list[CommitRecord]]
+_REFERENCES: dict[tuple[Any, ...], Reference] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
@@ -99,12 +99,12 @@ class Operators:
 
     def answer(self, wanted: ComputePlan) -> Results:
         """The planner's: one part or two."""
-        results: Any = PLANS.answer(wanted)
+        results = PLANS.answer(wanted)
         for result in results:
             if isinstance(result, PlannerFault):
                 raise Violation(result.message)
         if isinstance(results[0], Decision):
             self.batch = results[0].plan.batch
             self._plans = (*self._plans, results[0].plan)
-            self.seats.made(*results)
+            self.seats.made(*cast(Any, results))
         return results
