@@ -1,1 +1,1 @@
-"""The agent: supervisor without torch, worker with torch."""
+"""The agent: a supervisor process without torch and a worker process with torch."""

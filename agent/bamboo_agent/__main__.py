@@ -1,6 +1,6 @@
 """``bamboo-agent``: the main process of an agent's pod.
 
-Exit codes: 0 released, 2 user or configuration, 3 fenced, 143 drained, others failure.
+Exit codes: see bamboo_core.protocol.exit_codes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def _serve(config: Config) -> int:
 
 
 def _ignore_signals() -> None:
-    """From here on nothing changes the exit code: a pod that ends by itself may be deleted, too."""
+    """Keep the exit code even if the pod is deleted while the process exits by itself."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """("host", port) of "host:port" or "[v6]:port". ValueError if it is none."""
+    """("host", port) of "host:port" or "[v6]:port". ValueError if malformed."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not (colon and host and port.isdecimal() and 0 < int(port) < 65536):

@@ -1,4 +1,4 @@
-"""Logs as one JSON object a line on standard error, with the job, the agent and its fence."""
+"""Logs: one JSON object per line on standard error, with job, agent and fence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bamboo_core.model.ids import Fence
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats records; ``extra={"fields": {...}}`` adds members."""
+    """Formats records. ``extra={"fields": {...}}`` adds members."""
 
     def __init__(self, *, job: str, agent: str, fence: Callable[[], Fence]) -> None:
         super().__init__()

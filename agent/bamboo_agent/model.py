@@ -1,8 +1,8 @@
-"""What a user's factories give: a model as an ordered list of layers, and data sets.
+"""What users provide: a model as an ordered list of layers, and data sets.
 
 ``spec.model.factory`` names a function that returns a :class:`Model`; ``spec.data.factory`` one
-that returns a map-style data set of ``(input, target)`` pairs. Both are called in every worker with
-``args`` as keyword arguments and must give the same thing everywhere (the fingerprint checks it).
+that returns a map-style data set of ``(input, target)`` pairs. Every worker calls both with
+``args`` as keyword arguments. They must return the same everywhere; the fingerprint checks this.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ Value = torch.Tensor | tuple[torch.Tensor, ...]
 class Model:
     """An ordered list of layers and a loss.
 
-    layers: functions that build one layer each; random numbers they draw for the initial weights
-    depend on (seed, layer) only, so any agent can build any layer. The first layer is called with
-    the micro-batch's input, each other one with its predecessor's output (tuples as several
-    arguments); it must not depend on anything but its arguments, parameters, buffers and torch's
-    random state. loss: (last output, target) -> mean over the micro-batch, a scalar tensor.
+    The first layer is called with the micro-batch's input, every other layer with the output of the
+    layer before it (a tuple becomes several arguments). A layer may depend only on its arguments,
+    parameters, buffers and torch's random state.
     """
 
+    # each builds one layer; the generators are seeded by (seed, layer), so any agent can build any
     layers: Sequence[Callable[[], nn.Module]]
+    # (last output, target) -> mean over the micro-batch, a scalar tensor
     loss: Callable[[Any, Any], torch.Tensor]
 
 
@@ -53,7 +53,7 @@ class Dataset(Protocol):
 
 
 class FactoryError(Exception):
-    """A user's factory is missing, has failed, or has returned the wrong thing."""
+    """A user's factory is missing, raises, or returns the wrong type."""
 
 
 def load_factory(name: str) -> Callable[..., Any]:
@@ -67,12 +67,12 @@ def load_factory(name: str) -> Callable[..., Any]:
     except AttributeError as error:
         raise FactoryError(f"module {module_name!r} has no {attribute!r}") from error
     if not callable(found):
-        raise FactoryError(f"{name!r} is no function")
+        raise FactoryError(f"{name!r} is not a function")
     return found  # type: ignore[no-any-return]
 
 
 def _import(name: str) -> ModuleType:
-    """It runs the user's code, which may raise anything, or want to end the process."""
+    """Runs the user's code, which may raise anything or call sys.exit."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -83,7 +83,7 @@ def _import(name: str) -> ModuleType:
 
 
 def call_factory(spec: FactorySpec) -> Any:
-    """What the factory returns. FactoryError carries the essential line of what it raised."""
+    """What the factory returns. FactoryError if it raises."""
     factory = load_factory(spec.factory)
     try:
         return factory(**spec.args)
@@ -92,7 +92,7 @@ def call_factory(spec: FactorySpec) -> Any:
 
 
 def build_model(spec: FactorySpec) -> Model:
-    """The user's model. FactoryError if it is none or has no layers."""
+    """The user's model. FactoryError if it is not a model or has no layers."""
     model = call_factory(spec)
     if not (hasattr(model, "layers") and callable(getattr(model, "loss", None))):
         kind = type(model).__name__
@@ -106,11 +106,11 @@ def build_model(spec: FactorySpec) -> Model:
 
 
 def code_hash(*factories: str) -> str:
-    """Hash of the users' code: equal code, equal hash.
+    """Hash of the user's code.
 
-    Of a factory's top-level package all ``*.py`` files count, wherever it is installed, if they are
-    at most 500 and 4 MiB together. Of a larger package, a single module, torch (whose version is
-    in the fingerprint) and Bamboo itself, the factory's own module counts.
+    It covers all ``*.py`` files of a factory's top-level package, up to 500 files and 4 MiB. It
+    covers only the factory's own module if the package is larger, if there is no package, and for
+    torch (whose version is in the fingerprint) and Bamboo itself.
     """
     digest = hashlib.sha256()
     for name in sorted(set(factories)):
@@ -123,7 +123,7 @@ def code_hash(*factories: str) -> str:
 
 
 def _package_sources(module: ModuleType) -> dict[str, bytes]:
-    """Path -> content of the package's files; empty if they do not count."""
+    """Path -> content of the package's files; empty if only the module counts."""
     top = module.__name__.partition(".")[0]
     if top in _KNOWN_BY_VERSION:
         return {}
@@ -131,7 +131,7 @@ def _package_sources(module: ModuleType) -> dict[str, bytes]:
     left = _MOST_BYTES
     for folder in getattr(sys.modules.get(top), "__path__", ()):
         for path in Path(folder).rglob("*.py"):
-            if not path.is_file():  # an editor's lock is a link to nowhere
+            if not path.is_file():  # an editor's lock file is a dangling link
                 continue
             found[path.relative_to(folder).as_posix()] = source = path.read_bytes()
             left -= len(source)

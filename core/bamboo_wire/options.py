@@ -1,8 +1,8 @@
 """gRPC channel arguments on which both ends of a session must agree.
 
-The agent pings so that a connection whose other end has vanished without a word is noticed within
-15 s (the kernel then also gives up unacknowledged data); the operator must allow such pings, since
-a server's default is to hang up on a client that pings more often than every 5 minutes.
+The agent pings, so it notices within 15 s that the other end has vanished. The operator must allow
+this: by default a server closes the connection of a client that pings more often than every 5
+minutes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 MAX_MESSAGE_BYTES: Final = 64 << 20
-"""Directives and reports of large jobs take a few MB."""
+"""Directives and reports of large jobs have a few MB."""
 
 _COMMON: Final = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
@@ -26,7 +26,7 @@ AGENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
 )
-"""For the channel of an agent's session; each session has a channel of its own."""
+"""For an agent's channel. Each session has its own."""
 
 OPERATOR_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     *_COMMON,

@@ -1,1 +1,1 @@
-"""Between the processes and threads of one agent: a pipe, shared memory, wake-ups. No torch."""
+"""Between an agent's processes and threads: pipe, shared memory, mailbox. No torch."""

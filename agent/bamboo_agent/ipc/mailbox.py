@@ -1,4 +1,4 @@
-"""A descriptor that is readable while a queue filled by other threads is not empty."""
+"""A queue between threads with a descriptor for selectors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _T = TypeVar("_T")
 
 
 class Mailbox(Generic[_T]):
-    """A queue for one reader that sleeps in a selector, and any number of writers."""
+    """One reader, any number of writers. Readable for a selector while it is not empty."""
 
     def __init__(self) -> None:
         self._items: deque[_T] = deque()
@@ -20,11 +20,10 @@ class Mailbox(Generic[_T]):
         self._closed = False
 
     def fileno(self) -> int:
-        """The descriptor."""
         return self._descriptor
 
     def put(self, item: _T) -> None:
-        """Add an item; the reader wakes up. After :meth:`close` it is dropped."""
+        """Add an item and wake the reader. Dropped after :meth:`close`."""
         with self._lock:
             if self._closed:
                 return
@@ -33,7 +32,7 @@ class Mailbox(Generic[_T]):
                 os.eventfd_write(self._descriptor, 1)
 
     def take_all(self) -> list[_T]:
-        """Everything in it, oldest first."""
+        """All items, oldest first."""
         if not self._items:
             return []
         with self._lock:
@@ -43,7 +42,6 @@ class Mailbox(Generic[_T]):
         return taken
 
     def close(self) -> None:
-        """Free the descriptor."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -1,7 +1,7 @@
-"""A page of memory that supervisor and worker share, for what must be seen without a system call.
+"""The worker's progress in memory that it shares with the supervisor.
 
-The worker writes how far it is, the supervisor reads it several times per heartbeat; it tells a
-worker that computes from one that hangs.
+The worker writes it without a system call. The supervisor reads it several times per heartbeat, so
+it can tell a busy worker from a stuck one.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import os
 
 
 class SharedProgress:
-    """64-bit words, written by the worker only, so that no lock is needed."""
+    """64-bit words. Only the worker writes, so no lock is needed."""
 
     def __init__(self, fd: int) -> None:
-        """Map the page behind ``fd``, which stays open and is closed by :meth:`close`."""
+        """Map the memory of ``fd`` and take ownership of it."""
         self.fd = fd
         self._map = mmap.mmap(fd, mmap.PAGESIZE)
         self._words = memoryview(self._map).cast("q")
 
     @classmethod
     def create(cls) -> SharedProgress:
-        """A new page, all zero, whose descriptor a child may inherit."""
+        """New memory, all zero, with a descriptor that a child may inherit."""
         fd = os.memfd_create("bamboo-progress")
         os.ftruncate(fd, mmap.PAGESIZE)
         return cls(fd)
 
     @property
     def progress(self) -> int:
-        """Instructions that the worker has finished."""
+        """Instructions finished."""
         return self._words[0]
 
     @progress.setter
@@ -37,7 +37,7 @@ class SharedProgress:
 
     @property
     def step(self) -> int:
-        """The step in which the worker is."""
+        """The current step."""
         return self._words[1]
 
     @step.setter
@@ -46,7 +46,7 @@ class SharedProgress:
 
     @property
     def longest_s(self) -> float:
-        """Seconds of the longest instruction so far."""
+        """The longest instruction so far, in seconds."""
         return self._words[2] / 1e9
 
     @longest_s.setter
@@ -54,7 +54,6 @@ class SharedProgress:
         self._words[2] = round(value * 1e9)
 
     def close(self) -> None:
-        """Unmap the page and close its descriptor."""
         self._words.release()
         self._map.close()
         os.close(self.fd)

@@ -1,1 +1,1 @@
-"""The supervisor's process: session, liveness, notices, the worker's life. It imports no torch."""
+"""The supervisor process: session, liveness, notices, worker process. It imports no torch."""

@@ -1,4 +1,4 @@
-"""The supervisor's configuration, from the environment that the operator gave the pod."""
+"""The supervisor's configuration. The operator sets it in the pod's environment."""
 
 from __future__ import annotations
 
@@ -18,33 +18,27 @@ NOTICE_SOURCES = ("gce", "ec2")
 
 
 class ConfigError(Exception):
-    """A variable is missing or wrong; the text is one sentence that names it."""
+    """A variable is missing or wrong. The text is one sentence that names it."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """What an agent's supervisor must know before it can ask the operator.
-
-    address_file: holds a newer operator_address, if there is one. operator_name: name in the
-    operator's certificate, where it is not the host of operator_address. machine: node UID + boot
-    ID, as far as they are known. grace_s: seconds between SIGTERM and SIGKILL. health_port: 0 for
-    any free one.
-    """
+    """What the supervisor must know before it can connect to the operator."""
 
     operator_address: str
-    address_file: Path | None
-    operator_name: str
+    address_file: Path | None  # holds a newer operator_address, if it exists
+    operator_name: str  # in the operator's certificate; empty: the host of operator_address
     job: str
     agent: str
     pod_uid: str
     pod_ip: str
     node: str
     zone: str
-    machine: str
+    machine: str  # node UID + boot ID, as far as known
     token_file: Path
     ca_file: Path
-    grace_s: float
-    health_port: int
+    grace_s: float  # between SIGTERM and SIGKILL
+    health_port: int  # 0: any free port
     notice_sources: tuple[str, ...]
     log_level: str
     termination_file: Path
@@ -142,7 +136,7 @@ def _number(
 def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     value = env.get(name, allowed[0]) or allowed[0]
     if value not in allowed:
-        raise ConfigError(f"{name}: {value!r} is none of {', '.join(allowed)}.")
+        raise ConfigError(f"{name}: {value!r} is not one of {', '.join(allowed)}.")
     return value
 
 
@@ -150,7 +144,7 @@ def _names(env: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> tuple
     names = tuple(n.strip() for n in env.get(name, "").split(",") if n.strip())
     for one in names:
         if one not in allowed:
-            raise ConfigError(f"{name}: {one!r} is none of {', '.join(allowed)}.")
+            raise ConfigError(f"{name}: {one!r} is not one of {', '.join(allowed)}.")
     return names
 
 

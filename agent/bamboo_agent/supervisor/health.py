@@ -1,6 +1,6 @@
-"""The agent's small HTTP server: /healthz, /readyz and /metrics.
+"""The agent's HTTP server: /healthz, /readyz and /metrics.
 
-Metrics are live diagnostics only: whatever must outlive the pod goes to the operator.
+These metrics end with the pod. What must outlive it goes to the operator.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ _READ_S = 5.0
 
 
 class Metrics:
-    """What one agent exports; every series carries job_namespace, training_job and agent."""
+    """One agent's metrics. Every series has the labels job_namespace, training_job and agent."""
 
     def __init__(self, *, job: str, agent: str) -> None:
         self.registry = CollectorRegistry()
         namespace, _, name = job.partition("/")
         self._labels = {"job_namespace": namespace, "training_job": name, "agent": agent}
-        self.connected = self._gauge("session_connected", "1 while a session stands")
-        self.worker_ready = self._gauge("worker_ready", "1 once the worker can be given work")
-        self.peers = self._gauge("peers_connected", "supervisors with a proven liveness socket")
-        self.epoch = self._gauge("epoch", "number of the newest plan adopted")
-        self.step = self._gauge("step", "optimizer step in which the worker is")
+        self.connected = self._gauge("session_connected", "1 while the session is open")
+        self.worker_ready = self._gauge("worker_ready", "1 once the worker is ready")
+        self.peers = self._gauge("peers_connected", "peers with a liveness connection")
+        self.epoch = self._gauge("epoch", "epoch of the newest adopted plan")
+        self.step = self._gauge("step", "the worker's current optimizer step")
         self.instructions = self._gauge("instructions_finished", "since the worker's start")
-        self.compute = self._counter("compute_seconds", "computing time of committed steps")
+        self.compute = self._counter("compute_seconds", "computing time in committed steps")
         self.sent = self._counter("sent_bytes", "bytes sent to other agents in committed steps")
         self.redone = self._counter("tasks_redone", "tasks computed again after a loss")
         self.suspicions = Counter(
@@ -40,7 +40,7 @@ class Metrics:
         )
 
     def sent_to_operator(self, message: AgentMessage) -> None:
-        """Count what the agent says."""
+        """Count a message that the agent sends."""
         if isinstance(message, Progress):
             self.compute.inc(max(0.0, message.busy_s))
             self.sent.inc(message.sent_bytes)
@@ -60,7 +60,7 @@ class Metrics:
 
 
 class HealthServer:
-    """Serves on one address. ``is_ready``: whether the agent can be given work."""
+    """``is_ready``: whether the worker is ready."""
 
     def __init__(self, metrics: Metrics, *, is_ready: Callable[[], bool]) -> None:
         self._metrics = metrics
@@ -68,13 +68,12 @@ class HealthServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port. OSError if it is taken."""
+        """Listen and return the port. OSError if it is in use."""
         self._server = await asyncio.start_server(self._serve, host, port)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -94,7 +93,7 @@ class HealthServer:
     def _answer(self, line: list[str]) -> tuple[str, str, bytes]:
         text = "text/plain; charset=utf-8"
         if len(line) != 3 or line[0] != "GET":
-            return "405 Method Not Allowed", text, b"only GET is served here\n"
+            return "405 Method Not Allowed", text, b"only GET is supported\n"
         match line[1].partition("?")[0]:
             case "/healthz":
                 return "200 OK", text, b"ok\n"

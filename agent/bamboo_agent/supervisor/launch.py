@@ -2,9 +2,9 @@
 
     python -m bamboo_agent.supervisor.launch PARENT_PID MODULE [ARGUMENT ...]
 
-The kernel kills this process when its parent dies, however the parent dies. Done here and not
-between fork and exec, where a process with threads may not run Python. Where processors are scarce,
-the parent goes first: its heartbeats are what tells others that this agent lives.
+The kernel kills this process when its parent dies, for whatever reason. This is not done between
+fork and exec, where a process with threads must not run Python. The process also lowers its own
+priority: the parent's heartbeats must not be delayed, since they show that this agent is alive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def die_with(parent: int) -> None:
     if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     if os.getppid() != parent:
-        raise SystemExit(f"process {parent}, which started this one, has already ended")
+        raise SystemExit(f"the parent process {parent} has already ended")
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
     die_with(int(parent))
     os.nice(_NICENESS)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the parent decides how this process ends
+        signal.signal(number, signal.SIG_IGN)  # the parent handles them
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -1,14 +1,14 @@
-"""Liveness sockets between supervisors: a closed one says at once that a process is gone.
+"""Liveness sockets between supervisors: one that closes shows at once that a process has died.
 
-One TCP connection per pair; the agent of the smaller name dials. Both prove that they know the
-key which the plan gave them, over the other's nonce; afterwards each sends a byte per heartbeat.
+There is one TCP connection per pair. The agent with the smaller name dials. Each side proves with
+the other's nonce that it knows its key from the plan. Then both send one byte per heartbeat.
 
     dialer:   hello NAME NONCE
     acceptor: proof NONCE MAC(acceptor's key)
     dialer:   proof MAC(dialer's key)
 
-An acceptor whose plan does not name the dialer yet keeps it waiting: directives do not arrive
-everywhere at once.
+If the acceptor's plan does not name the dialer yet, the dialer waits: directives do not arrive
+everywhere at the same time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from bamboo_core.protocol.messages import Peer
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 5.0
-"""Seconds after which a connection that has proved nothing is closed."""
+"""Deadline for the handshake, in seconds."""
 REDIAL_S = 0.2
 _MAX_LINE = 1024
 _BEAT = b"."
 
 
 class Liveness:
-    """The sockets of one supervisor. Tells ``on_heard`` and ``on_closed`` about peers."""
+    """The liveness sockets of one supervisor. Calls ``on_heard`` and ``on_closed`` with peers."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Liveness:
 
     @property
     def connected(self) -> frozenset[AgentId]:
-        """Peers with whom a proven connection stands."""
+        """Peers with an authenticated connection."""
         return frozenset(self._links)
 
     async def start(self, sock: socket.socket) -> None:
@@ -65,7 +65,7 @@ class Liveness:
         self._server = await loop.create_server(lambda: Link(self, None), sock=sock)
 
     def watch(self, peers: tuple[Peer, ...], key: bytes) -> None:
-        """Hold connections to exactly these peers; those that stand already stay."""
+        """Keep connections to exactly these peers. Existing ones stay open."""
         self.key = key
         self._peers = {p.agent: p for p in peers if p.agent != self.agent}
         for agent in [a for a in self._links if a not in self._peers]:
@@ -78,12 +78,11 @@ class Liveness:
             self._dial(agent)
 
     def beat(self) -> None:
-        """Send a sign of life to everybody."""
+        """Send a heartbeat to all peers."""
         for link in self._links.values():
             link.beat()
 
     async def close(self) -> None:
-        """Close all sockets."""
         for task in self._dialers.values():
             task.cancel()
         for link in (*self._links.values(), *self._waiting):
@@ -97,15 +96,15 @@ class Liveness:
     # ------------------------------------------------------------ called by links
 
     def peer(self, agent: AgentId) -> Peer | None:
-        """The peer of that name in the plan."""
+        """The peer, if the plan has it."""
         return self._peers.get(agent)
 
     def unproven(self, link: Link) -> None:
-        """A connection has come that has proved nothing yet."""
+        """A connection has been made and is not authenticated yet."""
         self._waiting.add(link)
 
     def proven(self, link: Link, agent: AgentId) -> None:
-        """The connection belongs to that peer; an older one of his is superseded."""
+        """The connection is that peer's. It replaces an older one."""
         self._waiting.discard(link)
         old = self._links.get(agent)
         self._links[agent] = link
@@ -114,7 +113,7 @@ class Liveness:
         self.on_heard(agent)
 
     def lost(self, link: Link, agent: AgentId | None) -> None:
-        """A connection has ended that we did not close ourselves."""
+        """A connection has ended."""
         self._waiting.discard(link)
         if agent is not None and self._links.get(agent) is link:
             del self._links[agent]
@@ -152,7 +151,7 @@ class Liveness:
 
 
 class Link(asyncio.Protocol):
-    """One connection. ``dialed``: whom we called; None if we were called."""
+    """One connection. ``dialed``: the peer that we dialed; None if it dialed us."""
 
     def __init__(self, owner: Liveness, dialed: AgentId | None) -> None:
         loop = asyncio.get_running_loop()
@@ -169,7 +168,6 @@ class Link(asyncio.Protocol):
         self._deadline = loop.call_later(HANDSHAKE_S, self.close)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin the handshake."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._owner.unproven(self)
@@ -177,7 +175,7 @@ class Link(asyncio.Protocol):
             self._say("hello", self._owner.agent, self._nonce)
 
     def data_received(self, data: bytes) -> None:
-        """Heartbeats, or a line of the handshake."""
+        """Heartbeats, or lines of the handshake."""
         if self._is_proven:
             assert self._other is not None
             self._owner.on_heard(self._other)
@@ -191,19 +189,18 @@ class Link(asyncio.Protocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the owner, unless we have closed it ourselves."""
+        """Notify the owner, unless we closed the connection."""
         self._settle(False)
         if not self._is_closed:
             self._is_closed = True
             self._owner.lost(self, self._other if self._is_proven else None)
 
     def beat(self) -> None:
-        """Send a sign of life."""
         if self._transport is not None:
             self._transport.write(_BEAT)
 
     def close(self) -> None:
-        """Close the connection; the owner is not told."""
+        """Close the connection without notifying the owner."""
         self._is_closed = True
         self._owner.lost(self, None)
         self._settle(False)
@@ -211,7 +208,7 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def resume(self) -> None:
-        """The plan has changed: answer a caller that it now names."""
+        """The plan has changed: answer a dialer that it now names."""
         if self._dialed is None and self._other is not None and not self._is_proven:
             self._answer()
 
@@ -231,7 +228,7 @@ class Link(asyncio.Protocol):
                 if self._check("dial", mac):
                     self._prove()
             case _:
-                log.warning("a liveness connection says what is not in the protocol")
+                log.warning("a liveness connection violates the protocol")
                 self.close()
 
     def _answer(self) -> None:
@@ -240,7 +237,7 @@ class Link(asyncio.Protocol):
             self._say("proof", self._nonce, self._mac("accept", self._owner.key))
 
     def _check(self, role: str, mac: str) -> bool:
-        """Whether the other end knows its key; if not, the connection ends."""
+        """Whether the peer knows its key. Otherwise close the connection."""
         peer = self._owner.peer(self._other) if self._other is not None else None
         if peer and peer.key and hmac.compare_digest(mac, self._mac(role, peer.key)):
             return True

@@ -1,7 +1,8 @@
-"""Where the news comes from that this agent's node will go away: cloud metadata servers.
+"""Notices from cloud metadata servers that the node will be preempted.
 
-SIGTERM is handled by the supervisor itself; these sources are faster where they exist. A notice is
-told once. A metadata server that does not answer is no fault: not every pod may reach it.
+The supervisor also handles SIGTERM; a metadata server is faster, where there is one. Each source
+announces one notice. A metadata server that does not answer is not an error: not every pod can
+reach it.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _MAX_REPLY = 64 << 10
 
 
 class Reply(NamedTuple):
-    """Status and body of an HTTP answer."""
+    """An HTTP response."""
 
     status: int
     body: str
 
 
 async def request(method: str, url: str, *, headers: dict[str, str], timeout_s: float) -> Reply:
-    """One HTTP/1.0 request. OSError or TimeoutError if there is no answer."""
+    """One HTTP/1.0 request. OSError or TimeoutError if there is no response."""
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
     lines = [f"{method} {target} HTTP/1.0", f"Host: {parts.netloc}"]
@@ -52,21 +53,21 @@ def _parse(data: bytes) -> Reply:
     head, _, body = data.decode("utf-8", "replace").partition("\r\n\r\n")
     words = head.split(None, 2)
     if len(words) < 2 or not words[1].isdecimal():
-        raise OSError(f"not an HTTP answer: {head[:60]!r}")
+        raise OSError(f"not an HTTP response: {head[:60]!r}")
     return Reply(int(words[1]), body)
 
 
 class NoticeSource(ABC):
-    """Asks until there is news. ``pause_s``: seconds between questions."""
+    """Polls for a notice."""
 
-    pause_s: float = 2.0
+    pause_s: float = 2.0  # between requests
 
     @abstractmethod
     async def ask(self) -> Departing | None:
-        """One question: the notice, or None. OSError or TimeoutError if there is no answer."""
+        """One request: the notice, or None. OSError or TimeoutError if there is no response."""
 
     async def watch(self, announce: Callable[[Departing], None]) -> None:
-        """Ask again and again; announce the first notice and end."""
+        """Poll, announce the first notice and return."""
         is_silent = False
         while True:
             try:
@@ -75,7 +76,7 @@ class NoticeSource(ABC):
             except (OSError, TimeoutError) as error:
                 notice = None
                 if not is_silent:
-                    log.info("%s: no answer: %s", type(self).__name__, error)
+                    log.info("%s: no response: %s", type(self).__name__, error)
                 is_silent = True
             if notice is not None:
                 announce(notice)
@@ -84,9 +85,9 @@ class NoticeSource(ABC):
 
 
 class GoogleMetadata(NoticeSource):
-    """Compute Engine: ``instance/preempted`` turns TRUE about 30 s before the end.
+    """Compute Engine: ``instance/preempted`` becomes TRUE about 30 s before the VM stops.
 
-    The question waits at the server until the value changes, so that news takes milliseconds.
+    The request waits at the server until the value changes, so a notice takes milliseconds.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class GoogleMetadata(NoticeSource):
         self._is_first = True
 
     async def ask(self) -> Departing | None:
-        """The present value first (it may be TRUE already), then each change."""
+        """The current value first (it may be TRUE already), then each change."""
         wait = "" if self._is_first else f"?wait_for_change=true&timeout_sec={self._wait_s}"
         reply = await request(
             "GET",
@@ -114,7 +115,7 @@ class GoogleMetadata(NoticeSource):
 
 
 class Ec2Metadata(NoticeSource):
-    """EC2, IMDSv2: ``spot/instance-action`` is there 2 minutes before the end."""
+    """EC2, IMDSv2: ``spot/instance-action`` appears 2 minutes before the instance stops."""
 
     def __init__(
         self,
@@ -129,7 +130,7 @@ class Ec2Metadata(NoticeSource):
         self.pause_s = pause_s
 
     async def ask(self) -> Departing | None:
-        """The action and its time, if one is planned. A token that has expired is renewed."""
+        """The planned action and its time, if any. An expired token is renewed."""
         if not self._token:
             self._token = await self._new_token()
         reply = await request(
@@ -152,11 +153,11 @@ class Ec2Metadata(NoticeSource):
             timeout_s=2.0,
         )
         if reply.status != 200:
-            raise OSError(f"the metadata server gives no token (status {reply.status})")
+            raise OSError(f"the metadata server returns no token (status {reply.status})")
         return reply.body.strip()
 
     def _notice(self, body: str) -> Departing:
-        """Whatever the text says, the instance goes; a time that cannot be read counts as 0."""
+        """Any action ends the instance. An unreadable time counts as 0 seconds."""
         action, lead_s = "interrupt", 0.0
         try:
             plan = json.loads(body)
@@ -169,4 +170,4 @@ class Ec2Metadata(NoticeSource):
 
 
 SOURCES: dict[str, Callable[[], NoticeSource]] = {"gce": GoogleMetadata, "ec2": Ec2Metadata}
-"""By the name that the configuration uses."""
+"""By their names in the configuration."""

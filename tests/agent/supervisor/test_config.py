@@ -92,8 +92,8 @@ def test_a_variable_that_is_missing(env: dict[str, str], name: str) -> None:
         ("BAMBOO_GRACE_S", "nan", "'nan' is not a number from 0 to 3600"),
         ("BAMBOO_HEALTH_PORT", "70000", "'70000' is not a number from 0 to 65535"),
         ("BAMBOO_HEALTH_PORT", "1.5", "'1.5' is not a number from 0 to 65535"),
-        ("BAMBOO_NOTICE_SOURCES", "gce,azure", "'azure' is none of gce, ec2"),
-        ("BAMBOO_LOG_LEVEL", "loud", "'loud' is none of info, debug, warning, error"),
+        ("BAMBOO_NOTICE_SOURCES", "gce,azure", "'azure' is not one of gce, ec2"),
+        ("BAMBOO_LOG_LEVEL", "loud", "'loud' is not one of info, debug, warning, error"),
     ],
 )
 def test_a_variable_that_is_wrong(env: dict[str, str], name: str, value: str, words: str) -> None:

@@ -81,7 +81,7 @@ def test_a_length_that_is_absurd() -> None:
     raw, theirs = socket.socketpair()
     raw.send((MAX_MESSAGE_BYTES + 1).to_bytes(4, "big"))
     pipe = Pipe(theirs)
-    with pytest.raises(PipeClosedError, match="not our protocol"):
+    with pytest.raises(PipeClosedError, match="not the pipe"):
         pipe.receive()
     with pytest.raises(ValueError, match="at most"):
         pipe.send(bytes(MAX_MESSAGE_BYTES + 1))

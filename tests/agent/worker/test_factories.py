@@ -119,7 +119,7 @@ def job(model="fine", data="pairs", **changes):
         ("returns_none", "returned a NoneType without layers and loss; return a Model"),
         ("has_no_layers", "layers must be a non-empty list"),
         ("absent", "module 'users_code' has no 'absent'"),
-        ("number", "'users_code:number' is no function"),
+        ("number", "'users_code:number' is not a function"),
         ("layer_raises", "layer 1: RuntimeError: no weights"),
         ("layer_is_none", "layer 1 is a NoneType, not an nn.Module"),
         ("shapes_differ", "layer 1, Linear: RuntimeError: "),
