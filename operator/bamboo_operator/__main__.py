@@ -1,4 +1,4 @@
-"""``bamboo-operator``: read the environment, run until told to stop."""
+"""``bamboo-operator``: reads the environment and runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bamboo_operator.config import Config, ConfigError, from_env
 log = logging.getLogger(__name__)
 
 _RECURSION_LIMIT = 11_000
-"""The API server takes JSON of 10000 levels: one such job must not make lists unreadable."""
+"""The API server accepts JSON 10000 levels deep. One such job must not make lists unreadable."""
 
 
 def main() -> None:
-    """Exit codes: 0 stopped, 1 a part has failed, 2 the configuration is wrong."""
+    """Exit codes: 0 stopped, 1 a part failed, 2 the configuration is wrong."""
     try:
         config = from_env(os.environ)
     except ConfigError as error:

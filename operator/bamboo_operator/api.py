@@ -22,7 +22,7 @@ ARBITER_MANAGER = "bamboo-operator-arbiter"
 
 
 class ApiError(Exception):
-    """The API server refused, or could not be reached (code 0)."""
+    """The API server refused a request, or could not be reached (code 0)."""
 
     def __init__(self, code: int, reason: str, message: str) -> None:
         super().__init__(f"{code} {reason}: {message}")
@@ -37,12 +37,12 @@ class ApiError(Exception):
 
     @property
     def is_absence(self) -> bool:
-        """The object that it is about, or its namespace, is not there (any more)."""
+        """The object or its namespace does not exist."""
         return self.code == 404
 
     @property
     def is_refusal(self) -> bool:
-        """The request itself is at fault; sending it again cannot help."""
+        """The request itself is wrong; a retry cannot help."""
         return self.code in (400, 403, 404, 405, 413, 422)
 
 
@@ -50,52 +50,47 @@ class Api(Protocol):
     """What the operator does with the API server. All may raise ApiError."""
 
     async def get(self, path: str) -> Object | None:
-        """The object; None if there is none."""
+        """The object; None if it does not exist."""
 
     async def list(self, path: str, *, labels: str = "") -> list[Object]:
         """All objects of a collection that carry the labels."""
 
     async def create(self, path: str, body: Object) -> Object:
-        """POST to a collection; a refusal if a field is unknown (people write podTemplate)."""
+        """POST to a collection. An unknown field is a refusal: users write podTemplate."""
 
     async def replace(self, path: str, body: Object) -> Object:
-        """PUT; a conflict if resourceVersion in it is not the newest."""
+        """PUT. A conflict if its resourceVersion is not the newest."""
 
     async def apply(self, path: str, body: Object, *, manager: str) -> Object:
-        """Server-side apply, taking over fields that others own."""
+        """Server-side apply with force: fields of other managers are taken over."""
 
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
-        """Delete with background propagation; False if there is no such object (of that UID)."""
+        """Delete with background propagation. False: no such object, or it has another UID."""
 
 
 def jobs(namespace: str = "") -> str:
-    """Collection of BambooJobs, of all namespaces if none is given."""
+    """Collection of BambooJobs; of all namespaces if none is given."""
     within = f"/namespaces/{namespace}" if namespace else ""
     return f"/apis/{API_VERSION}{within}/{PLURAL}"
 
 
 def job(namespace: str, name: str) -> str:
-    """One BambooJob."""
     return f"{jobs(namespace)}/{name}"
 
 
 def job_status(namespace: str, name: str) -> str:
-    """Its status subresource."""
     return f"{job(namespace, name)}/status"
 
 
 def pods(namespace: str) -> str:
-    """Collection of pods."""
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
 def pod(namespace: str, name: str) -> str:
-    """One pod."""
     return f"{pods(namespace)}/{name}"
 
 
 def nodes() -> str:
-    """Collection of nodes."""
     return "/api/v1/nodes"
 
 
@@ -105,12 +100,10 @@ def secret(namespace: str, name: str = "") -> str:
 
 
 def config_map(namespace: str, name: str) -> str:
-    """One config map."""
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
 def events(namespace: str) -> str:
-    """Collection of events."""
     return f"/api/v1/namespaces/{namespace}/events"
 
 
@@ -121,5 +114,4 @@ def lease(namespace: str, name: str = "") -> str:
 
 
 def token_reviews() -> str:
-    """Where tokens are reviewed."""
     return "/apis/authentication.k8s.io/v1/tokenreviews"

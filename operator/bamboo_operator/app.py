@@ -1,6 +1,6 @@
-"""Composition: which parts there are, in which order they start and end.
+"""Composition: the operator's parts, and the order in which they start and end.
 
-Any part that ends by itself ends the process; Kubernetes starts it again.
+If any part ends by itself, the process ends, and Kubernetes restarts it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _FLUSH_S = 2.0
 
 
 class App:
-    """The operator of one process, from taking the lease to giving it back."""
+    """One operator process, from acquiring the lease to releasing it."""
 
     def __init__(self, config: Config, kube: Api) -> None:
         self._config, self._kube = config, kube
@@ -54,7 +54,7 @@ class App:
         self._tasks: list[asyncio.Task[Any]] = []
 
     async def run(self) -> int:
-        """Lead until told to stop (0), or until a part has failed (1)."""
+        """Lead until stopped. Returns the exit code: 0 stopped, 1 a part failed."""
         config = self._config
         health = HealthServer(self.pulse, host=config.http_host, port=config.health_port)
         health.start()
@@ -144,9 +144,9 @@ class App:
         informers: list[asyncio.Task[Any]],
         recorder: Recorder,
     ) -> int:
-        """Readiness off, agents told, reconciles ended between calls, streams drained, kopf ended.
+        """Not ready; agents reconnect elsewhere; reconciles, streams and kopf end, in this order.
 
-        gRPC comes before kopf, whose end would cancel gRPC's own tasks.
+        gRPC ends before kopf, whose end would cancel gRPC's own tasks.
         """
         self.pulse.is_ready = self.pulse.is_leader = False
         service.is_draining = True
@@ -172,7 +172,7 @@ class App:
             try:
                 await kube.delete(api.pod(job.namespace, agent))
             except ApiError as error:
-                # Reconcile deletes it as well.
+                # The next reconcile deletes it.
                 log.warning("a pod was not deleted", extra={"error": str(error)})
             wake(job)
 
@@ -203,7 +203,7 @@ class App:
         )
 
     async def _resync(self) -> None:
-        """A lost event costs seconds, not for ever."""
+        """Queue all jobs from time to time, so that a lost event only costs seconds."""
         while True:
             self.metrics.queue_depth.set(len(self._queue))
             try:
@@ -230,17 +230,19 @@ class App:
         return task
 
     async def _first_of(self, *tasks: asyncio.Task[Any]) -> bool:
-        """Wait for an end; True if it was not the one that was asked for."""
+        """Wait until one of the tasks ends. True: the stop was not requested."""
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if task.get_name() != "stop" and not task.cancelled() and task.exception():
                 log.error(
-                    "a part has failed", exc_info=task.exception(), extra={"part": task.get_name()}
+                    "a part of the operator failed",
+                    exc_info=task.exception(),
+                    extra={"part": task.get_name()},
                 )
         return not self.stop.is_set()
 
     def _catch_signals(self) -> None:
-        """Ours, after kopf has installed its own."""
+        """Install our handlers, after kopf has installed its own."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)

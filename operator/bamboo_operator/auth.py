@@ -1,7 +1,7 @@
-"""Who is at the other end of a stream: token review, then the pod and the job that it stands for.
+"""Authentication of agents: token review, then a look at the pod and the job behind it.
 
-An agent can speak for its own pod only: the token is bound to the pod's UID, the pod must be
-controlled by a BambooJob. Fails closed.
+An agent can speak only for its own pod: the token is bound to the pod's UID, and a BambooJob must
+control the pod. Fails closed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ _MAX_TOKEN = 16 << 10
 
 
 class UnauthenticatedError(Exception):
-    """The stream is refused; the text goes to the agent's log."""
+    """The stream is refused. The agent logs the text."""
 
 
 @dataclass(frozen=True)
 class Peer:
-    """What the API server says about an agent, whatever it says of itself.
-
-    expires_at: end of its token, seconds since 1970.
-    """
+    """An agent as the API server knows it, whatever the agent itself reports."""
 
     namespace: str
     pod: str
@@ -39,7 +36,7 @@ class Peer:
     node: str
     zone: str
     machine: str
-    expires_at: float
+    expires_at: float  # end of its token, in seconds since 1970
 
 
 async def authenticate(kube: Api, token: str) -> Peer:
@@ -69,7 +66,7 @@ def _bound_pod(status: Object) -> tuple[str, str, str]:
     user = status.get("user") or {}
     username = str(user.get("username", ""))
     if not username.startswith(_PREFIX):
-        raise UnauthenticatedError("the token is no service account's")
+        raise UnauthenticatedError("the token does not belong to a service account")
     extra = user.get("extra") or {}
     name, uid = _only(extra.get(_POD_NAME)), _only(extra.get(_POD_UID))
     if not (name and uid):
@@ -109,7 +106,7 @@ def _group(owner: Object) -> str:
 
 
 def _expiry(token: str) -> float:
-    """``exp`` of a token that has been reviewed: its signature is known to be good."""
+    """``exp`` of a reviewed token, whose signature is valid."""
     payload = token.split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
     return float(claims["exp"])

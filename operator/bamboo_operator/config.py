@@ -7,40 +7,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SERVER_NAME = "bamboo-operator"
-"""Name in the operator's certificate; agents check it whatever address they were given."""
+"""Name in the operator's certificate. Agents check it, whatever address they connect to."""
 
 AUDIENCE = "bamboo-operator"
-"""For whom the agents' tokens are issued."""
+"""Audience of the agents' tokens."""
 
 LEVELS = ("debug", "info", "warning", "error")
 
 
 class ConfigError(Exception):
-    """A variable is missing or wrong; the text is one sentence that names it and the remedy."""
+    """A variable is missing or wrong. The text names it and the remedy."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """listen: where agents are served; advertise: where agents find that, as host:port;
-    http_host: for health and metrics; namespaces: those that are watched, empty for all;
-    event_logs: absolute folder below which agents record their events, empty for no records."""
+    """The configuration of one process."""
 
     namespace: str
     identity: str
-    listen: str
-    advertise: str
-    http_host: str
+    listen: str  # host:port where the operator serves agents
+    advertise: str  # host:port where agents connect
+    http_host: str  # for health and metrics
     health_port: int
     metrics_port: int
-    namespaces: tuple[str, ...]
+    namespaces: tuple[str, ...]  # to watch; empty: all
     log_level: str
     workers: int
     resync_s: float
-    event_logs: str
+    event_logs: str  # absolute folder for the agents' event logs; empty: no event logs
 
 
 def from_env(env: Mapping[str, str]) -> Config:
-    """Read the configuration. ConfigError names the first variable that is wrong."""
+    """ConfigError names the first wrong variable."""
     port = _number(env, "BAMBOO_GRPC_PORT", 9443, 65535)
     health_port = _number(env, "BAMBOO_HEALTH_PORT", 8081, 65535)
     metrics_port = _number(env, "BAMBOO_METRICS_PORT", 8080, 65535)
@@ -78,7 +76,7 @@ def _advertise(env: Mapping[str, str], port: int) -> str:
         return _join(host, port)
     host, colon, digits = address.rpartition(":")
     if not (host and colon and digits.isdecimal() and 0 < int(digits) < 65536):
-        raise ConfigError(f"BAMBOO_ADVERTISE_ADDRESS {address!r} is not host:port; set it so.")
+        raise ConfigError(f"BAMBOO_ADVERTISE_ADDRESS {address!r} is not host:port.")
     return address
 
 
@@ -91,7 +89,7 @@ def _number(env: Mapping[str, str], name: str, default: int, most: int) -> int:
     if not text:
         return default
     if not text.isdecimal() or not 0 < int(text) <= most:
-        raise ConfigError(f"{name} {text!r} is not a number from 1 to {most}; set it so.")
+        raise ConfigError(f"{name} {text!r} is not a number from 1 to {most}.")
     return int(text)
 
 
@@ -105,5 +103,7 @@ def _folder(env: Mapping[str, str], name: str) -> str:
 def _level(env: Mapping[str, str]) -> str:
     level = env.get("BAMBOO_LOG_LEVEL") or "info"
     if level not in LEVELS:
-        raise ConfigError(f"BAMBOO_LOG_LEVEL {level!r} is none of {', '.join(LEVELS)}; set one.")
+        raise ConfigError(
+            f"BAMBOO_LOG_LEVEL {level!r} is not one of {', '.join(LEVELS)}; use one of them."
+        )
     return level

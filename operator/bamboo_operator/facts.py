@@ -1,8 +1,9 @@
-"""The arbiter's durable facts in ``status.arbiter``: read at start, written before they count.
+"""The arbiter's durable facts in ``status.arbiter``: read at the start, written before they count.
 
-Compare and swap: a leader's first write replaces exactly the facts that it began from, every later
-one its own. Where others stand nothing is written: the job has to be led anew, from them. Terms
-would not do: each leader raises that of the facts that it has read, so two may have the same.
+Compare and swap: a leader's first write replaces exactly the facts that it began from, and each
+later write replaces its own. If it finds other facts it writes nothing, and the job must be led
+again from those. Comparing terms is not enough: each leader raises the term that it has read, so
+two leaders may have the same one.
 """
 
 from __future__ import annotations
@@ -22,42 +23,43 @@ _WRITER = "writer"
 
 @dataclass(frozen=True)
 class Line:
-    """One leader's facts of one job. began: those that it read first; writer: marks its own."""
+    """One leader's facts of one job."""
 
-    began: Durable
+    began: Durable  # the facts that it read first
+    # Marks the facts that it wrote.
     writer: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
 
 
 class NotWrittenError(Exception):
-    """The API server could not be reached or refused; try again."""
+    """The API server refused the write or could not be reached; try again."""
 
 
 class OvertakenError(Exception):
-    """Facts stand there that ours do not continue: never try again, begin anew from those."""
+    """Another leader has written. Never try again; begin again from its facts."""
 
 
 class JobGoneError(Exception):
-    """Nobody needs the facts any more."""
+    """The job was deleted."""
 
 
 def read(body: Object) -> Durable:
-    """Of a BambooJob. ValueError if it is unreadable."""
+    """The facts of a BambooJob. ValueError if they are unreadable."""
     return codec.from_json((body.get("status") or {}).get("arbiter") or {})
 
 
 async def write(kube: Api, job: JobView, durable: Durable, line: Line) -> None:
-    """Make the facts durable. Errors: the three above."""
+    """Make the facts durable. Raises NotWrittenError, OvertakenError or JobGoneError."""
     for _ in range(_TRIES):
         try:
             if await _try(kube, job, durable, line):
                 return
         except ApiError as error:
             raise NotWrittenError(str(error)) from error
-    raise NotWrittenError("the job changes all the time")
+    raise NotWrittenError("the job changes too often")
 
 
 async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
-    """False: the job has changed meanwhile, perhaps in another part only."""
+    """False: the job has changed meanwhile, perhaps only in another part."""
     body = await kube.get(api.job(job.namespace, job.name))
     if body is None or body["metadata"]["uid"] != job.uid:
         raise JobGoneError("the job is gone")
@@ -89,7 +91,7 @@ async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
 def _compare(body: Object, durable: Durable, line: Line) -> None:
     found = (body.get("status") or {}).get("arbiter") or {}
     if not found or found.get(_WRITER) == line.writer:
-        return  # no leader erases facts: if somebody has, ours are still the newest
+        return  # no leader erases facts; if they are erased, ours are still the newest
     try:
         stored = read(body)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""kopf as an informer: the only module that imports it.
+"""kopf as an informer. This is the only module that imports it.
 
 Every event of a BambooJob, of an agent's pod or of a node becomes a key in the queue; truth comes
 from a LIST later. kopf writes nothing: no finalizer, no annotation.
@@ -27,7 +27,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 class _Endless:
-    """Pauses between retries, for ever: a finite list would make an API outage fatal."""
+    """Endless pauses between retries: a finite list would make an API outage fatal."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((0.5, 1.0, 2.0, 5.0), itertools.repeat(10.0))
@@ -36,7 +36,7 @@ class _Endless:
 def registry(
     *, add: Callable[[JobKey], None], nodes_changed: Callable[[], None], seen: Callable[[str], None]
 ) -> kopf.OperatorRegistry:
-    """Handlers that only tell what may have changed. ``seen``: resource of an event."""
+    """Handlers that only report what may have changed. seen: called with an event's resource."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]
@@ -62,9 +62,9 @@ def registry(
 
 
 def _login(**kwargs: Any) -> Any:
-    """The pod's service account, whose token is read again now and then, or KUBECONFIG.
+    """The pod's service account, whose token is read again every few minutes, or KUBECONFIG.
 
-    kopf's own reading of the service account insists on a DNS name for the API server.
+    kopf itself reads the service account only if the API server has a DNS name.
     """
     host, port = (
         os.environ.get("KUBERNETES_SERVICE_HOST"),
@@ -82,7 +82,7 @@ def _login(**kwargs: Any) -> Any:
 
 
 def settings() -> kopf.OperatorSettings:
-    """As research on kopf found them; see docs/adr."""
+    """See docs/adr for the reasons."""
     s = kopf.OperatorSettings()
     s.peering.standalone = True
     s.posting.enabled = False
@@ -104,14 +104,14 @@ def settings() -> kopf.OperatorSettings:
 async def start(
     handlers: kopf.OperatorRegistry, namespaces: Sequence[str]
 ) -> Sequence[asyncio.Task[Any]]:
-    """kopf's root tasks; their owner cancels them, and must end the process if one ends."""
+    """kopf's root tasks. The caller cancels them, and ends the process if one of them ends."""
     tasks: Sequence[asyncio.Task[Any]] = await kopf.spawn_tasks(
         registry=handlers,
         settings=settings(),
         standalone=True,
         namespaces=list(namespaces),
         clusterwide=not namespaces,
-        # Signals are ours; a flag that is never set keeps kopf's hands off them at exit.
+        # We handle signals. A flag that is never set keeps kopf from handling them at exit.
         stop_flag=asyncio.Event(),
     )
     return tasks

@@ -1,6 +1,6 @@
 """Health over HTTP, and the event loop's lag.
 
-Served from a thread, so that a blocked loop is told instead of hidden.
+Served from a thread, so that probes report a blocked loop.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 MAX_LAG_S = 10.0
-"""The loop has been blocked for so long: restart us."""
+"""After the loop was blocked for so long, the process should be restarted."""
 MAX_SILENCE_S = 60.0
-"""A leader reconciles at least so often."""
+"""A leader lists all jobs at least so often."""
 
 _PERIOD_S = 0.5
 
@@ -30,11 +30,11 @@ class Pulse:
         self.is_ready = False
 
     def worked(self) -> None:
-        """The resync has come round."""
+        """A resync is done."""
         self._worked_at = self._clock()
 
     def problems(self) -> list[str]:
-        """Why the process should be restarted; empty if it should not."""
+        """Why the process should be restarted; empty: it should not."""
         now, found = self._clock(), []
         if now - self._beat_at > MAX_LAG_S:
             found.append(f"the event loop has been blocked for {now - self._beat_at:.0f} s")
@@ -43,7 +43,7 @@ class Pulse:
         return found
 
     async def beat(self, report: Callable[[float], None]) -> None:
-        """Measure the loop's lag for ever."""
+        """Measure the loop's lag until cancelled."""
         while True:
             began = self._clock()
             await asyncio.sleep(_PERIOD_S)
@@ -61,15 +61,12 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Begin to answer."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -78,7 +75,6 @@ class HealthServer:
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            """Answer a probe."""
             if self.path == "/livez":
                 self._answer(pulse.problems())
             elif self.path == "/readyz":
@@ -95,6 +91,6 @@ def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Probes are not worth a line each."""
+            """Probes are not logged."""
 
     return Handler

@@ -1,7 +1,7 @@
-"""The Kubernetes API through the official asyncio client: the only module that imports it.
+"""The Kubernetes API through the official asyncio client. This is the only module that imports it.
 
-Raw JSON in and out: the client's models cost half a millisecond a pod on the event loop. Fails fast
-(three tries, under two seconds); whoever calls has a queue that tries again.
+Raw JSON in and out: the client's models cost half a millisecond for each pod on the event loop.
+Fails fast (three tries, under two seconds); callers have a queue that tries again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _PAGE = 500
 _APPLY = "application/apply-patch+yaml"
 
 Observer = Callable[[str, str, int, float], None]
-"""LastReported of every request: verb, resource, code, seconds."""
+"""Called after every request with verb, resource, code and seconds."""
 
 
 async def connect() -> Kube:
-    """In a pod by its service account, else by KUBECONFIG."""
+    """In a pod with its service account, otherwise with KUBECONFIG."""
     configuration = client.Configuration()
     if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
         config.load_incluster_config(client_configuration=configuration)
@@ -48,15 +48,13 @@ class Kube:
         self._observe: Observer = lambda verb, resource, code, seconds: None
 
     def observe_with(self, observer: Observer) -> None:
-        """Tell it of every request from now on."""
+        """Call the observer after every request from now on."""
         self._observe = observer
 
     async def close(self) -> None:
-        """Give connections back."""
         await self._client.close()
 
     async def get(self, path: str) -> Object | None:
-        """See Api."""
         try:
             return await self._request("GET", path)
         except ApiError as error:
@@ -65,7 +63,7 @@ class Kube:
             raise
 
     async def list(self, path: str, *, labels: str = "") -> list[Object]:
-        """See Api. Pages of 500, so that no answer is huge."""
+        """Reads pages of 500, so that no answer is huge."""
         query: dict[str, str] = {"limit": str(_PAGE)}
         if labels:
             query["labelSelector"] = labels
@@ -79,20 +77,16 @@ class Kube:
             query["continue"] = more
 
     async def create(self, path: str, body: Object) -> Object:
-        """See Api."""
         return await self._request("POST", path, query={"fieldValidation": "Strict"}, body=body)
 
     async def replace(self, path: str, body: Object) -> Object:
-        """See Api."""
         return await self._request("PUT", path, body=body)
 
     async def apply(self, path: str, body: Object, *, manager: str) -> Object:
-        """See Api."""
         query = {"fieldManager": manager, "force": "true"}
         return await self._request("PATCH", path, query=query, body=body, content_type=_APPLY)
 
     async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
-        """See Api."""
         body: Object = {"kind": "DeleteOptions", "propagationPolicy": "Background"}
         if uid:
             body["preconditions"] = {"uid": uid}
@@ -121,7 +115,7 @@ class Kube:
             self._observe(verb, _resource(path), code, time.monotonic() - began)
             if 200 <= code < 300:
                 return _parsed(text)
-            # A POST whose answer was lost may have worked: only the caller can tell.
+            # A POST whose answer was lost may have worked; only the caller can find out.
             again = code in (0, 429, 500, 502, 503, 504) and (verb != "POST" or code == 429)
             if not again or attempt == _TRIES - 1:
                 raise _error(code, text)
@@ -155,7 +149,7 @@ def _resource(path: str) -> str:
 
 
 def _parsed(text: str) -> Object:
-    """ApiError if it is no object: something between us and the API server has answered."""
+    """ApiError if it is not an object, so that something in between has answered."""
     try:
         parsed = json.loads(text)
     except ValueError:

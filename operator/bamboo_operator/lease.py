@@ -1,8 +1,9 @@
-"""One leader at a time, by one Lease: the only writer of status, the only one who directs agents.
+"""Leader election by one Lease. Only the leader writes status and directs agents.
 
-Expiry is judged by what we have seen change on our own clock, never by instants in the object.
-Every acquisition raises ``leaseTransitions``, which is the leader's term. Elections shipped with
-kopf and with the client are not used: the first freezes equal peers, the second cannot create.
+A Lease expires when it has not changed for long enough on our own clock; instants in the object are
+not compared. Every acquisition raises ``leaseTransitions``, which is the leader's term. The
+elections of kopf and of the client are not used: with equal priorities the first stops both
+operators, and the second cannot create a Lease.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ log = logging.getLogger(__name__)
 
 
 class LeaseLostError(Exception):
-    """We may lead no longer; the process must end."""
+    """This process must not lead any longer; it must end."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds. A leader that could not renew for give_up_s stops before others may begin."""
+    """Seconds. A leader that cannot renew for give_up_s stops before another may begin."""
 
     lease_s: float = 15.0
     renew_s: float = 2.0
@@ -55,7 +56,7 @@ class Elector:
         self._renewed_at = -math.inf
 
     async def acquire(self) -> int:
-        """Wait until we lead; the term, higher than all before."""
+        """Wait until this process leads. Returns its term, higher than all terms before."""
         while True:
             try:
                 began_at = self._clock()
@@ -68,16 +69,15 @@ class Elector:
 
     @property
     def is_leading(self) -> bool:
-        """Whether nobody else can lead yet; false after this process has been asleep."""
+        """True while no other operator can lead. False after this process was frozen for long."""
         return self._clock() - self._renewed_at < self._pace.give_up_s
 
     @property
     def term(self) -> int:
-        """Of our leadership."""
         return int(self._lease["spec"]["leaseTransitions"])
 
     async def hold(self) -> None:
-        """Renew for ever; LeaseLostError when another has it or the API server stays away."""
+        """Renew until cancelled. LeaseLostError: the lease is taken, or cannot be renewed."""
         while True:
             await asyncio.sleep(self._pace.renew_s)
             began_at = self._clock()
@@ -95,7 +95,7 @@ class Elector:
                 raise LeaseLostError("the lease could not be renewed in time")
 
     async def release(self) -> None:
-        """Let another take over at once; best effort."""
+        """Let another operator take over at once; best effort."""
         spec = self._lease["spec"] | {"holderIdentity": "", "leaseDurationSeconds": 1}
         try:
             await self._kube.replace(self._path, self._lease | {"spec": spec})
@@ -140,7 +140,7 @@ class Elector:
         return age_s > float(spec.get("leaseDurationSeconds") or self._pace.lease_s)
 
     async def _is_still_ours(self) -> bool:
-        """A conflict may be our own write whose answer was lost."""
+        """The conflict may come from our own write whose answer was lost."""
         try:
             found = await self._kube.get(self._path)
         except ApiError:

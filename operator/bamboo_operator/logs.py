@@ -1,4 +1,4 @@
-"""Logs as JSON, one line an event: constant message, the rest in fields."""
+"""Logs as JSON, one line for each record: a constant message, the rest in fields."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _PLAIN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 
 class JsonFormatter(logging.Formatter):
-    """Everything that was given as ``extra`` becomes a field."""
+    """Everything in ``extra`` becomes a field."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -29,7 +28,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def configure(level: str) -> None:
-    """Everything to stderr; kopf speaks up only when something is wrong (it logs whole bodies)."""
+    """Log to stderr. Of kopf only warnings: it logs whole bodies."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,6 +1,6 @@
 """The objects that the operator writes, as plain dicts: pods, config map, events.
 
-Names of environment variables are those that bamboo_agent.supervisor.config reads.
+bamboo_agent.supervisor.config reads the environment variables.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _HEALTH_PORT = 8080
 def pod(
     spec: JobSpec, job: JobView, action: CreatePod, *, operator_address: str, event_logs: str = ""
 ) -> Object:
-    """An agent's pod: the user's template, with what belongs to the operator on top.
+    """An agent's pod: the user's template, overridden by what belongs to the operator.
 
-    event_logs: absolute folder below which agents record their events; empty for no records.
+    event_logs: absolute folder for the agents' event logs; empty: no event logs.
     """
     template = copy.deepcopy(spec.worker.pod_template)
     meta, body = template.get("metadata") or {}, template.get("spec") or {}
@@ -73,7 +73,7 @@ def pod(
 
 
 def labels(job: JobView) -> dict[str, str]:
-    """By which the job's pods are found; ownership is checked by UID."""
+    """Labels of the job's pods. They select pods; ownership is checked by UID."""
     return {
         JOB_LABEL: job.name,
         "app.kubernetes.io/name": "bamboo-agent",
@@ -91,7 +91,7 @@ def _slot_labels(action: CreatePod) -> dict[str, str]:
 
 
 def owner(job: JobView, *, controls: bool = True) -> Object:
-    """What makes the garbage collector remove the object with the job, operator or not."""
+    """Makes the garbage collector delete the object with the job, even without the operator."""
     found = {
         "apiVersion": api.API_VERSION,
         "kind": "BambooJob",
@@ -152,7 +152,7 @@ def _identity_env(
 
 
 def _recording_env(job: JobView, event_logs: str) -> list[Object]:
-    """A folder of its own for each job, also for one that is made again under the same name."""
+    """Each job has its own folder, even if it is created again under the same name."""
     if not event_logs:
         return []
     folder = f"{event_logs}/{job.namespace}/{job.name}/{job.uid}"
@@ -172,10 +172,10 @@ def _identity_volume() -> Object:
 def ca_config_map(
     namespace: str, bundle: str, address: str, *, owners: Iterable[JobView]
 ) -> Object:
-    """What agents trust and where they find us, in the namespace of their job.
+    """The CA bundle and the operator's address, for agents in this namespace.
 
-    The address may change with the operator's pod; the node keeps the mounted file up to date.
-    owners: jobs; once all of them are gone, the garbage collector removes the config map.
+    The address may change with the operator's pod; the kubelet keeps the mounted file up to date.
+    owners: jobs; the garbage collector deletes the config map when all of them are gone.
     """
     return {
         "apiVersion": "v1",

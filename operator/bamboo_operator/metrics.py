@@ -1,6 +1,6 @@
-"""Prometheus metrics. Series about jobs are made at scrape time and vanish with the job.
+"""Prometheus metrics. Series about jobs are made at scrape time and end with the job.
 
-Labels job_namespace, training_job survive every scraper; no label has unbounded values.
+No scraper overwrites the labels job_namespace and training_job. No label has unbounded values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _JOB = ["job_namespace", "training_job"]
 
 @dataclass(frozen=True)
 class JobFigures:
-    """What is exported of a job: its newest status, committed samples and redone tasks."""
+    """What the metrics show of a job."""
 
     job: JobView
     status: JobStatus
@@ -81,7 +81,7 @@ class Metrics:
         info.labels(metadata.version("bamboo-train"), platform.python_version()).set(1)
 
     def observe_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
-        """A request to the API server has ended."""
+        """Count a request to the API server."""
         del seconds
         self.api_requests.labels(verb, resource, str(code)).inc()
 
@@ -91,11 +91,10 @@ class _JobCollector(Collector):
         self._jobs = jobs
 
     def describe(self) -> list[Metric]:
-        """Nothing up front: the registry must not call collect for it."""
+        """Nothing: otherwise the registry would call collect at registration."""
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """The jobs as they are now."""
         figures = list(self._jobs())
         total = GaugeMetricFamily("bamboo_jobs", "BambooJobs by phase", labels=["phase"])
         for phase in JobPhase:

@@ -1,4 +1,4 @@
-"""The cluster's nodes, listed at most once for many jobs."""
+"""The cluster's nodes. One LIST serves many jobs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_AGE_S = 10.0
 
 
 class Nodes:
-    """A list that is fetched again when an event has said that it changed, or when it is old."""
+    """A list of all nodes, fetched again after a change or when it is old."""
 
     def __init__(self, kube: Api, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._clock = kube, clock
@@ -26,11 +26,10 @@ class Nodes:
         self._lock = asyncio.Lock()
 
     def changed(self) -> None:
-        """What is known may be wrong."""
+        """A node has changed; the list may be wrong."""
         self._fetched_at = None
 
     async def list(self) -> list[Object]:
-        """All nodes."""
         async with self._lock:
             if self._fetched_at is None or self._clock() - self._fetched_at > MAX_AGE_S:
                 began = self._clock()
@@ -45,7 +44,7 @@ class Nodes:
             return self._nodes
 
     async def views(self, spec: JobSpec) -> tuple[NodeView, ...]:
-        """All nodes as a job sees them; jobs whose agents ask for the same see the same."""
+        """All nodes as a job sees them. Jobs with the same requests share the views."""
         await self.list()
         key = json.dumps(spec.worker.asks, sort_keys=True)
         if key not in self._views:

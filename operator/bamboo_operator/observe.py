@@ -1,7 +1,7 @@
-"""Objects of the Kubernetes API to the views of the core; the only place that knows both.
+"""Converts objects of the Kubernetes API to the core's views. Only this module knows both.
 
-Reads nothing by itself. A field that is missing or strange is treated as absent: what the API
-server sends must never stop the operator.
+It makes no requests. A malformed field is treated as absent: nothing that the API server sends may
+stop the operator.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEPARTURE_TAINTS = frozenset(
         "node.cloudprovider.kubernetes.io/shutdown",
     }
 )
-"""With these a cloud or an autoscaler says that the node is about to go."""
+"""Taints by which a cloud or an autoscaler announces that the node is about to go."""
 
 _SPOT_LABELS = (
     ("cloud.google.com/gke-spot", "true"),
@@ -46,7 +46,7 @@ _DEEPEST = 100
 
 
 def timestamp(text: str | None) -> float | None:
-    """Seconds since 1970 of an RFC 3339 instant."""
+    """Seconds since 1970 from RFC 3339."""
     if not text:
         return None
     return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
@@ -66,13 +66,13 @@ def job_view(body: Object) -> JobView:
 
 
 def is_owned(pod: Object, uid: str) -> bool:
-    """Whether the job of that UID controls the pod; names may recur, UIDs do not."""
+    """True if the job with that UID controls the pod. Names may recur, UIDs do not."""
     owners = pod["metadata"].get("ownerReferences") or []
     return any(owner.get("uid") == uid and owner.get("controller") for owner in owners)
 
 
 def is_agent(pod: Object, job: str) -> bool:
-    """Whether a BambooJob of that name controls or controlled the pod."""
+    """True if a BambooJob of that name controls the pod, or did before it was deleted."""
     owners = pod["metadata"].get("ownerReferences") or []
     return any(
         o.get("kind") == "BambooJob" and o.get("name") == job and o.get("controller")
@@ -81,7 +81,7 @@ def is_agent(pod: Object, job: str) -> bool:
 
 
 def pod_views(pods: Iterable[Object], job: JobView) -> tuple[PodView, ...]:
-    """The job's agents, in the order of their names."""
+    """The job's agents, sorted by name."""
     views = (_pod_view(pod, job.name) for pod in pods if is_owned(pod, job.uid))
     return tuple(sorted((v for v in views if v is not None), key=lambda view: view.name))
 
@@ -122,7 +122,7 @@ def _agent_state(status: Object) -> Object:
 
 
 def job_spec(body: Object) -> JobSpec | list[Problem]:
-    """What a BambooJob asks for, or what is wrong with it."""
+    """The spec of a BambooJob, or what is wrong with it."""
     depth = _depth(body.get("spec"))
     if depth > _DEEPEST:
         text = f"is nested {depth} levels deep; at most {_DEEPEST} are supported: flatten the args"
@@ -166,7 +166,7 @@ def _node_view(node: Object, spec: JobSpec) -> NodeView:
 
 
 def machine(node: Object) -> str:
-    """Node UID + boot ID: never the name, which comes back with another machine."""
+    """Node UID and boot ID. A name may come back with another machine."""
     boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")
     return f"{node['metadata']['uid']}/{boot_id}"
 

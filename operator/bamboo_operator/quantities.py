@@ -19,9 +19,9 @@ _SUFFIXES = {
 
 
 def parse(text: str | int | float) -> Fraction:
-    """The number. ValueError if the text is no quantity.
+    """ValueError if the text is not a quantity.
 
-    Beyond 1e99 it is cut, as Kubernetes cuts it far below: 1e999999999 would take hours.
+    Exponents are limited to 99, far above the limit of Kubernetes: 1e999999999 would take hours.
     """
     words = str(text)
     if exponent := _EXPONENT.fullmatch(words):
@@ -30,5 +30,5 @@ def parse(text: str | int | float) -> Fraction:
     digits = words.rstrip("numkKMGTPEi")
     suffix = words[len(digits) :]
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{words!r} is no quantity")
+        raise ValueError(f"{words!r} is not a quantity")
     return Fraction(digits) * _SUFFIXES[suffix]

@@ -1,7 +1,7 @@
-"""One reconcile: LIST, observe, decide (pure), write status, act.
+"""One reconcile: list, observe, decide (pure), write status, act.
 
-Status comes before actions: the numbers given to new pods are durable before the pods exist. Every
-action can be repeated; what fails is tried again by the queue.
+Status comes before actions, so the numbers of new pods are durable before the pods exist. Every
+action can be repeated; the queue retries after a failure.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from bamboo_operator.trust import Trust
 log = logging.getLogger(__name__)
 
 REFUSED_PAUSE_S = 10.0
-"""Pods that the API server rejects are tried again after so long."""
+"""Pause after the API server has rejected a pod."""
 
 PROGRESS_S = 5.0
-"""Status that differs in progress only is written at most so often."""
+"""Least time between two writes of a status that differs only in progress."""
 WRITES_PER_S = 20.0
-"""And with many jobs so much less often that no more than these are written."""
+"""Such writes of all jobs together."""
 
 
 @dataclass
 class _Known:
-    """What we remember of a job between reconciles, beside its status."""
+    """What is remembered about a job between reconciles, beside its status."""
 
     memory: Memory
     rejected: str = ""
@@ -49,7 +49,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class Ports:
-    """again: asks for another reconcile in so many seconds."""
+    """How the reconciler reaches the rest of the operator."""
 
     kube: Api
     jobs: Jobs
@@ -57,13 +57,13 @@ class Ports:
     trust: Trust
     on_forced: Callable[[], None]
     operator_address: str
-    again: Callable[[JobView, float], None]
+    again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
     event_logs: str = ""
     clock: Callable[[], float] = time.time
 
 
 class Reconciler:
-    """Brings jobs nearer to what they shall be; one call for one job at a time."""
+    """Drives jobs toward the desired state. One call at a time for each job."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
@@ -73,7 +73,7 @@ class Reconciler:
         self.figures: dict[str, JobFigures] = {}
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
-        """Seconds until it must be called again even if nothing happens; None: no need."""
+        """Returns the seconds until the next call is due even if nothing happens; None: never."""
         body = await self._kube.get(api.job(namespace, name))
         await self._forget_others(namespace, name, body)
         if body is None:
@@ -93,7 +93,7 @@ class Reconciler:
         return await self._lead(job, spec, body, known)
 
     async def note_fault(self, namespace: str, name: str, error: Exception) -> None:
-        """Say in the job's status that we cannot get on with it; best effort."""
+        """Show an error in the job's status; best effort."""
         try:
             body = await self._kube.get(api.job(namespace, name))
             if body is None:
@@ -103,8 +103,12 @@ class Reconciler:
             fault = lifecycle.stalled(memory.conditions, text, now=self._ports.clock())
             await self._write_conditions(job, body, fault)
         except Exception as late:
-            if not (isinstance(late, ApiError) and late.is_absence):  # else: deleted meanwhile
-                log.exception("the fault cannot be noted", extra={"job": f"{namespace}/{name}"})
+            if not (
+                isinstance(late, ApiError) and late.is_absence
+            ):  # else the job was deleted meanwhile
+                log.exception(
+                    "the error cannot be shown in the status", extra={"job": f"{namespace}/{name}"}
+                )
             return
         if (known := self._known.get(job.uid)) is not None:
             known.memory = replace(known.memory, conditions=fault)
@@ -138,7 +142,7 @@ class Reconciler:
     async def _actor(
         self, job: JobView, spec: JobSpec, body: Object, memory: Memory
     ) -> JobActor | None:
-        """None: the job has ended and all its agents are gone or about to go."""
+        """None: the job has ended, and its agents are gone or about to go."""
         actor = self._ports.jobs.find(job.uid)
         if actor is not None and not actor.is_overtaken:
             return actor
@@ -149,7 +153,7 @@ class Reconciler:
         return self._ports.jobs.lead(job, spec, facts.read(body), reported)
 
     async def _forget_others(self, namespace: str, name: str, body: Object | None) -> None:
-        """Of jobs of that name only the one that exists counts."""
+        """Forget earlier jobs of this name."""
         gone = self._uids.pop((namespace, name), set())
         if body is not None:
             uid = body["metadata"]["uid"]
@@ -162,7 +166,7 @@ class Reconciler:
             self.figures.pop(old, None)
 
     async def _sweep(self, namespace: str, name: str) -> None:
-        """The garbage collector removes a deleted job's pods without us; we are quicker."""
+        """Delete the pods of a deleted job, since the garbage collector is slower."""
         labels = f"{observe.JOB_LABEL}={name}"
         for pod in await self._kube.list(api.pods(namespace), labels=labels):
             meta = pod["metadata"]
@@ -174,7 +178,7 @@ class Reconciler:
     async def _write(
         self, job: JobView, spec: JobSpec, body: Object, known: _Known, decided: Step, now: float
     ) -> list[float]:
-        """Write if something has changed; if only progress has, not too often."""
+        """Write the status if it has changed, but progress alone not too often."""
         status = decided.status
         if known.rejected:
             status = _with_rejection(status, known.rejected, now)
@@ -234,7 +238,7 @@ class Reconciler:
                     await self._kube.delete(path, uid=job.uid)
 
     async def _create(self, job: JobView, spec: JobSpec, known: _Known, action: CreatePod) -> bool:
-        """False: the API server will have none of them, so the rest need not be tried."""
+        """False: the API server rejects the pod, so it would reject the rest, too."""
         ports = self._ports
         pod = manifests.pod(
             spec, job, action, operator_address=ports.operator_address, event_logs=ports.event_logs
@@ -265,7 +269,7 @@ class Reconciler:
 
 
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:
-    """The API server does not look into args; we do."""
+    """Changes of args, which the API server does not check."""
     known = (body.get("status") or {}).get("identity")
     if not known or known == statuses.identity(spec):
         return []
@@ -277,7 +281,7 @@ def _changes(spec: JobSpec, body: Object) -> list[Problem]:
 
 
 def _with_rejection(status: JobStatus, message: str, now: float) -> JobStatus:
-    remedy = "create the job again with another spec.worker, or lift what forbids them"
+    remedy = "create the job again with another spec.worker, or remove what forbids them"
     problem = Problem("pods", f"the API server rejects them: {message}: {remedy}")
     before = status.conditions
     conditions = lifecycle.refuse([problem], before, now=now, reason=Reason.POD_REJECTED)

@@ -1,6 +1,6 @@
-"""The gRPC service that agents talk to: one stream each, authenticated, bound to its pod.
+"""The gRPC service for agents. Each agent has one stream, authenticated and bound to its pod.
 
-Serves any number of jobs; what an agent says goes to its own job's actor only.
+It serves any number of jobs. An agent's messages reach only the actor of its own job.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     async def _serve(self, requests: AsyncIterator[Any], context: Any) -> None:
         if self.is_draining:
             raise RefusedError(
-                grpc.StatusCode.UNAVAILABLE, "the operator is leaving; come back soon"
+                grpc.StatusCode.UNAVAILABLE, "the operator is shutting down; try again soon"
             )
         peer = await self._identify(context)
         self._leader_of(peer)
-        # An agent waits for this before it says anything.
+        # An agent waits for this before it sends anything.
         await context.send_initial_metadata(())
         hello = await self._hello(requests, peer)
-        actor = self._leader_of(peer)  # whoever led before the Hello may have been replaced
+        actor = self._leader_of(peer)  # the actor may have been replaced before the Hello came
         session = actor.connect(hello)
         try:
             await self._converse(requests, context, actor, session, peer)
@@ -86,7 +86,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         actor = self._jobs.find(peer.job_uid)
         if actor is None:
             raise RefusedError(
-                grpc.StatusCode.UNAVAILABLE, "the job is not led yet; come back soon"
+                grpc.StatusCode.UNAVAILABLE, "no operator leads the job yet; try again soon"
             )
         return actor
 
@@ -106,14 +106,16 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             async with asyncio.timeout(_HELLO_S):
                 message = _decoded(await anext(requests))
         except (TimeoutError, StopAsyncIteration) as error:
-            raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello has come") from error
+            raise RefusedError(
+                grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello came in time"
+            ) from error
         if not isinstance(message, Hello):
             text = f"the first message must be Hello, not {type(message).__name__}"
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
         if message.agent != peer.pod or message.pod_uid != peer.pod_uid:
-            text = f"the token is that of pod {peer.pod}, not of {message.agent}"
+            text = f"the token belongs to pod {peer.pod}, not to {message.agent}"
             raise RefusedError(grpc.StatusCode.PERMISSION_DENIED, text)
-        # Where it runs is what the API server says, whatever the agent believes.
+        # The API server decides where it runs, whatever the agent reports.
         return replace(
             message,
             node=peer.node or message.node,
@@ -149,7 +151,7 @@ async def _read(requests: AsyncIterator[Any], actor: JobActor, session: sessions
     async for request in requests:
         message = _decoded(request)
         if isinstance(message, Hello):
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello has been said already")
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello was already sent")
         actor.receive(session, message)
 
 
@@ -173,7 +175,7 @@ def _token(context: Any) -> str:
 
 
 def make_server(service: AgentService, identity: ServerIdentity, listen: str) -> tuple[Any, int]:
-    """A server that is not started yet, and its port (0 in ``listen``: any free one).
+    """A server, not started yet, and its port. Port 0 in ``listen`` means any free one.
 
     OSError if the address is taken.
     """

@@ -1,4 +1,4 @@
-"""Open streams of one job's agents: where a message to an agent is put."""
+"""Open streams of one job's agents."""
 
 from __future__ import annotations
 
@@ -9,42 +9,41 @@ from bamboo_core.protocol.messages import OperatorMessage
 
 
 class Session:
-    """One stream. ``outgoing`` holds what is to be written; None ends it."""
+    """One stream. ``outgoing`` holds the messages to write; None ends the stream."""
 
     def __init__(self, agent: AgentId) -> None:
         self.agent = agent
         self.outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
 
     def send(self, message: OperatorMessage) -> None:
-        """Queue a message."""
         self.outgoing.put_nowait(message)
 
     def close(self) -> None:
-        """End the stream once everything has been written."""
+        """End the stream after everything queued is written."""
         self.outgoing.put_nowait(None)
 
 
 class Sessions:
-    """agent -> its newest stream."""
+    """The newest stream of each agent."""
 
     def __init__(self) -> None:
         self._open: dict[AgentId, Session] = {}
 
     def open(self, agent: AgentId) -> Session:
-        """A new stream; an older one of the same agent is ended."""
+        """A new stream. An older one of the same agent ends."""
         self.close(agent)
         session = self._open[agent] = Session(agent)
         return session
 
     def discard(self, session: Session) -> bool:
-        """The stream has ended; False if a newer one has taken its place."""
+        """The stream has ended. False: a newer one had replaced it."""
         if self._open.get(session.agent) is not session:
             return False
         del self._open[session.agent]
         return True
 
     def send(self, agent: AgentId, message: OperatorMessage) -> None:
-        """To an agent that is connected; dropped if it is not."""
+        """Send to an agent; dropped if it is not connected."""
         session = self._open.get(agent)
         if session is not None:
             session.send(message)
@@ -56,7 +55,6 @@ class Sessions:
             session.close()
 
     def all(self) -> list[Session]:
-        """Every open stream."""
         return list(self._open.values())
 
     def __len__(self) -> int:

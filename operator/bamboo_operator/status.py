@@ -1,7 +1,7 @@
-"""The job's status as it stands in the API, to and from the core's types.
+"""Converts the job's status between the API and the core's types.
 
-Two writers, each with its own fields: the reconciler (everything here) and the arbiter
-(``status.arbiter``), so that neither can undo the other.
+There are two writers, each with its own fields: the reconciler (everything here) and the arbiter
+(``status.arbiter``). So neither can undo the other's writes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LARGE = 1e9
 
 
 def identity(spec: JobSpec) -> str:
-    """Hash of what may never change."""
+    """Hash of the part of the spec that may never change."""
     return hashlib.sha256(specs.identity(spec).encode()).hexdigest()[:32]
 
 
 def read_memory(body: Object) -> Memory:
-    """What an earlier operator knew."""
+    """What an earlier operator remembered."""
     status = body.get("status") or {}
     conditions = tuple(_condition(c) for c in status.get("conditions") or [])
     terminal, reason, message = _terminal(conditions)
@@ -55,7 +55,7 @@ def read_memory(body: Object) -> Memory:
 
 
 def read_progress(body: Object) -> LastReported:
-    """What users have been told, good enough until an agent tells more."""
+    """What users see now. It holds until agents report more."""
     status = body.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
     loss, validation = progress.get("loss"), progress.get("validationLoss")
@@ -90,7 +90,7 @@ def _terminal(conditions: Iterable[Condition]) -> tuple[Outcome | None, str, str
 
 
 def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> Object:
-    """The status of an accepted job, without what hangs on time (see :func:`with_times`)."""
+    """The status of an accepted job, without the instants of :func:`with_times`."""
     found: Object = {
         "observedGeneration": job.generation,
         "phase": status.phase,
@@ -118,7 +118,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
 
 
 def conditions(values: Iterable[Condition], generation: int) -> list[Object]:
-    """As Kubernetes has them."""
+    """Conditions in the format of Kubernetes."""
     return [
         {
             "type": c.type,
@@ -155,7 +155,7 @@ def _progress(status: JobStatus) -> Object:
 
 
 def _number(value: float, digits: int) -> str:
-    """In few characters, whatever it is: a loss may explode."""
+    """Short even if the number is huge: a loss may explode."""
     return f"{value:.{digits}f}" if abs(value) < _LARGE else f"{value:.{digits}e}"
 
 
@@ -199,7 +199,7 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
 
 
 def _settled(job: JobView, memory: Memory) -> str:
-    """Ended pods beyond those that are kept are about to be deleted; a finished job counts none."""
+    """The newest ended pods; older ones are about to be deleted. A finished job needs none."""
     if memory.terminal is not None:
         return ""
     names = sorted(memory.settled)[-_MAX_SETTLED:]
@@ -207,7 +207,7 @@ def _settled(job: JobView, memory: Memory) -> str:
 
 
 def with_times(new: Object, old: Object, now: float) -> Object:
-    """Add the instants that follow from what has changed since the old status."""
+    """Add the instants of what has changed since the old status."""
     out = dict(new)
     progress, before = dict(new["progress"]), old.get("progress") or {}
     same = {k: v for k, v in before.items() if k != "reportTime"} == progress
@@ -223,12 +223,12 @@ def with_times(new: Object, old: Object, now: float) -> Object:
 
 
 def differ_in_progress_only(a: Object, b: Object) -> bool:
-    """Whether a write can wait: nothing but numbers that grow by themselves has changed."""
+    """True: only numbers that grow by themselves have changed, so a write can wait."""
 
     def core(value: Object) -> Object:
         kept = {k: v for k, v in value.items() if k not in ("progress", "arbiter")}
         kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
-        # "step 17 of 100" stands in the message of Running.
+        # The message of Running contains "step 17 of 100".
         kept["conditions"] = [
             {k: v for k, v in c.items() if k != "message" or c["type"] != ConditionType.RUNNING}
             for c in value.get("conditions") or []

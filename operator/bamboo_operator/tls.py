@@ -1,6 +1,6 @@
-"""The operator's own certificate authority, kept in a Secret, and its server certificate.
+"""The operator's certificate authority, kept in a Secret, and its server certificate.
 
-The server's key never leaves the process: a new one is made at every start.
+The server's key never leaves the process; every start makes a new one.
 """
 
 from __future__ import annotations
@@ -35,20 +35,19 @@ class Authority:
 
     @property
     def bundle(self) -> str:
-        """What agents trust."""
         return self.certificate.decode()
 
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What the gRPC server shows, in PEM."""
+    """The gRPC server's certificate chain and key, in PEM."""
 
     chain: bytes
     key: bytes
 
 
 async def load_authority(kube: Api, namespace: str) -> Authority:
-    """From the Secret; made if there is none, or if it would not outlive a server certificate."""
+    """From the Secret. A new one if there is none, or if it would end before the server's."""
     found = await kube.get(api.secret(namespace, SECRET))
     if found is not None and (authority := _from_secret(found)) is not None:
         return authority
@@ -156,7 +155,7 @@ def _to_secret(namespace: str, authority: Authority) -> Object:
 
 
 def _from_secret(secret: Object) -> Authority | None:
-    """None if it is unreadable or ends too soon: then a new one is made."""
+    """None if it is unreadable or ends too soon."""
     data = secret.get("data") or {}
     try:
         authority = Authority(base64.b64decode(data["tls.crt"]), base64.b64decode(data["tls.key"]))

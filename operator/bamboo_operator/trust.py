@@ -1,6 +1,7 @@
-"""The CA bundle, and our address, in every namespace where agents run.
+"""The CA bundle and the operator's address, in every namespace where agents run.
 
-Jobs own the config map together, so that it goes with the last of them, operator or not.
+The jobs own the config map together, so it is deleted with the last of them, even without the
+operator.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from bamboo_operator import api, manifests
 from bamboo_operator.api import Api
 
 AGAIN_S = 60.0
-"""Somebody may have deleted it."""
+"""Publish again after so long, in case the config map was deleted."""
 MAX_OWNERS = 32
-"""With more jobs in a namespace, the others take over as soon as one of these has gone."""
+"""Owners of a config map. Further jobs in the namespace become owners when one of these is gone."""
 
 
 class Trust:
-    """Publishes the bundle, but not for every pod."""
+    """Publishes the bundle once for many pods."""
 
     def __init__(
         self, kube: Api, bundle: str, address: str, clock: Callable[[], float] = time.monotonic
@@ -31,7 +32,7 @@ class Trust:
         self._owners: defaultdict[str, dict[str, JobView]] = defaultdict(dict)
 
     async def publish(self, job: JobView) -> None:
-        """See to it that the config map is there for the job's agents."""
+        """Ensure that the config map exists for the job's agents."""
         owners = self._owners[job.namespace]
         if job.uid not in owners and len(owners) < MAX_OWNERS:
             owners[job.uid] = job
@@ -48,7 +49,7 @@ class Trust:
         self._published[job.namespace] = began
 
     def forget(self, namespace: str, uids: Iterable[str]) -> None:
-        """These jobs are gone; the next one that needs the config map takes their place."""
+        """These jobs are gone. The next job that needs the config map becomes an owner."""
         owners = self._owners[namespace]
         for uid in uids:
             if owners.pop(uid, None) is not None:

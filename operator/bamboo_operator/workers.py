@@ -1,6 +1,6 @@
-"""The workers that take keys from the queue and reconcile: one of the operator's supervisors.
+"""Workers take keys from the queue and reconcile.
 
-An error of one job is logged, shown in its status and tried again later; it stops nothing else.
+An error of one job is logged, shown in its status and retried later. It stops nothing else.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 _FIRST_S = 0.5
 _LONGEST_S = 30.0
-_WORTH_TELLING = 3
-"""An API server that fails once is nobody's business; one that goes on refusing is the user's."""
+_ERRORS_SHOWN = 3
+"""Consecutive API errors before the job's status shows them."""
 
 
 class Workers:
-    """Any number of ``work`` may run at once."""
+    """Any number of ``work`` coroutines may run at once."""
 
     def __init__(self, queue: WorkQueue[JobKey], reconciler: Reconciler, metrics: Metrics) -> None:
         self._queue, self._reconciler, self._metrics = queue, reconciler, metrics
@@ -36,7 +36,7 @@ class Workers:
         self._idle.set()
 
     async def work(self) -> None:
-        """Reconcile for ever."""
+        """Reconcile until cancelled."""
         while True:
             key = await self._queue.get()
             if self._is_closing:
@@ -52,7 +52,7 @@ class Workers:
                     self._idle.set()
 
     async def close(self, timeout_s: float) -> None:
-        """Begin nothing new; wait for what is under way, but not for long."""
+        """Begin no reconcile; wait for running ones, for at most ``timeout_s``."""
         self._is_closing = True
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
@@ -75,7 +75,7 @@ class Workers:
     async def _failed(self, key: JobKey, error: Exception) -> None:
         if isinstance(error, ApiError) and self._is_outrun(key, error):
             if error.is_absence:
-                self._failures[key] = 1  # a job that is there after all: then it is an error
+                self._failures[key] = 1  # if the job exists after all, it is an error
             self._metrics.reconciles.labels("retry").inc()
             self._queue.add(key)
             return
@@ -85,12 +85,12 @@ class Workers:
         self._queue.add_after(key, pause_s)
         if isinstance(error, ApiError):
             log.warning("a reconcile failed", extra={"job": "/".join(key), "error": str(error)})
-            if count >= _WORTH_TELLING:
+            if count >= _ERRORS_SHOWN:
                 await self._reconciler.note_fault(*key, error)
             return
         log.error("a reconcile failed", exc_info=error, extra={"job": "/".join(key)})
         await self._reconciler.note_fault(*key, error)
 
     def _is_outrun(self, key: JobKey, error: ApiError) -> bool:
-        """The job was changed or deleted while we worked on it: another look tells."""
+        """The job was changed or deleted during the reconcile; the next one will show."""
         return error.is_conflict or (error.is_absence and key not in self._failures)

@@ -1,6 +1,6 @@
-"""A queue of keys that are to be looked at: each at most once, never by two workers, or later.
+"""A queue of keys to process, now or later. No key is queued twice or given to two workers.
 
-`Schedule` is the bookkeeping, without clock; `WorkQueue` waits.
+`Schedule` keeps the books without a clock; `WorkQueue` waits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 
 class Schedule(Generic[K]):
-    """Keys that are ready (in order of arrival), in work, or due later (earliest time wins)."""
+    """Keys are ready (in order of arrival), in work, or due later (the earliest time wins)."""
 
     def __init__(self) -> None:
         self._ready: deque[K] = deque()
@@ -26,7 +26,7 @@ class Schedule(Generic[K]):
         self._numbers = itertools.count()
 
     def add(self, key: K) -> None:
-        """Now; while the key is in work: once more afterwards."""
+        """Make a key ready. While it is in work, it becomes ready once more afterwards."""
         self._due.pop(key, None)
         if key not in self._dirty:
             self._dirty.add(key)
@@ -34,14 +34,14 @@ class Schedule(Generic[K]):
                 self._ready.append(key)
 
     def add_at(self, key: K, at: float) -> None:
-        """At a time, unless it comes up earlier."""
+        """Make a key ready at a time, unless it becomes ready earlier."""
         if key in self._dirty or self._due.get(key, at + 1) <= at:
             return
         self._due[key] = at
         heapq.heappush(self._heap, (at, next(self._numbers), key))
 
     def take(self, now: float) -> K | None:
-        """The next key, which is in work then; None if none is ready."""
+        """The next key, which is then in work. None: no key is ready."""
         while self._heap and self._heap[0][0] <= now:
             at, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == at:
@@ -54,13 +54,13 @@ class Schedule(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The work on it has ended."""
+        """The work on a key has ended."""
         self._working.discard(key)
         if key in self._dirty:
             self._ready.append(key)
 
     def next_at(self) -> float | None:
-        """When a delayed key comes up."""
+        """When the next delayed key becomes ready; None: there are no delayed keys."""
         while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None
@@ -70,24 +70,23 @@ class Schedule(Generic[K]):
 
 
 class WorkQueue(Generic[K]):
-    """The same, with waiting. Times are the event loop's."""
+    """A Schedule to wait for. Times are the event loop's."""
 
     def __init__(self) -> None:
         self._schedule: Schedule[K] = Schedule()
         self._changed = asyncio.Event()
 
     def add(self, key: K) -> None:
-        """See Schedule."""
         self._schedule.add(key)
         self._changed.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
-        """In so many seconds, unless it comes up earlier."""
+        """Make a key ready after a delay, unless it becomes ready earlier."""
         self._schedule.add_at(key, asyncio.get_running_loop().time() + delay_s)
         self._changed.set()
 
     async def get(self) -> K:
-        """Wait for a key; give it back with done."""
+        """Wait for a key. Call ``done`` after the work."""
         loop = asyncio.get_running_loop()
         while True:
             key = self._schedule.take(loop.time())
@@ -103,7 +102,6 @@ class WorkQueue(Generic[K]):
                 continue
 
     def done(self, key: K) -> None:
-        """See Schedule."""
         self._schedule.done(key)
         if len(self._schedule):
             self._changed.set()

@@ -48,7 +48,7 @@ def test_what_the_chart_sets() -> None:
         ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "8080"}, "BAMBOO_METRICS_PORT 8080 .* must differ"),
         ({"POD_IP": "x", "BAMBOO_WORKERS": "many"}, "BAMBOO_WORKERS 'many'"),
         ({"POD_IP": "x", "BAMBOO_AGENT_EVENT_LOGS": "logs"}, "'logs' is not an absolute path"),
-        ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is none of debug, info"),
+        ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is not one of debug, info"),
     ],
 )
 def test_mistakes_are_one_sentence(env: dict[str, str], words: str) -> None:

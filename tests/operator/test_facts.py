@@ -105,7 +105,7 @@ async def test_other_parts_may_change_at_any_time(kube: MemoryApi) -> None:
 
 async def test_a_job_that_changes_all_the_time_is_tried_again_later(kube: MemoryApi) -> None:
     before_apply(kube, lambda: change(kube, "status", phase="Running"), times=5)
-    with pytest.raises(NotWrittenError, match="changes all the time"):
+    with pytest.raises(NotWrittenError, match="changes too often"):
         await facts.write(kube, JOB, NEW, Line(OLD))
     assert stored(kube) == OLD
     await facts.write(kube, JOB, NEW, Line(OLD))

@@ -67,7 +67,7 @@ async def test_a_token_that_is_not_known(served: World) -> None:
     ("changes", "words"),
     [
         ({"audiences": ["other"]}, "not meant for bamboo-operator"),
-        ({"user": {"username": "admin"}}, "no service account's"),
+        ({"user": {"username": "admin"}}, "does not belong to a service account"),
         ({"user": {"username": "system:serviceaccount:ns:x", "extra": {}}}, "not bound to a pod"),
     ],
 )
@@ -145,7 +145,7 @@ async def test_an_agent_speaks_for_its_own_pod_only(served: World) -> None:
     await agent.hello(agent=NAMES[1])
     code, text = await refused(agent)
     assert code is grpc.StatusCode.PERMISSION_DENIED
-    assert text == f"the token is that of pod {NAMES[0]}, not of {NAMES[1]}"
+    assert text == f"the token belongs to pod {NAMES[0]}, not to {NAMES[1]}"
 
 
 async def test_hello_comes_first_and_once(served: World) -> None:
@@ -162,7 +162,7 @@ async def test_hello_comes_first_and_once(served: World) -> None:
     await again.hello()
     await again.hello()
     code, text = await refused(again)
-    assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "Hello has been said already")
+    assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "Hello was already sent")
 
 
 async def test_nonsense_ends_the_stream_and_nothing_else(served: World) -> None:
