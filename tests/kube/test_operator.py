@@ -173,7 +173,7 @@ async def test_a_bad_spec_is_told_within_two_seconds(operator: Running) -> None:
     await until(refused, timeout_s=2.0)
     found = await operator.condition("Accepted")
     assert found["reason"] == "SpecInvalid"
-    assert "spec.model.args: 'not a name' is no Python identifier" in found["message"]
+    assert "spec.model.args: 'not a name' is not a Python identifier" in found["message"]
 
 
 async def test_a_grid_that_the_nodes_cannot_hold_is_told(operator: Running) -> None:

@@ -124,10 +124,10 @@ CASES = [
         'factory "AdamW" must be module:class, for example torch.optim:AdamW',
     ),
     Case(
-        "spec.training.globalBatchSize is no multiple",
+        "spec.training.globalBatchSize is not a multiple",
         {"training": {"microBatchSize": 4}},
         {"training": {"microBatchSize": 3}},
-        "spec.training.globalBatchSize 32 is no multiple of microBatchSize 3: choose a multiple",
+        "spec.training.globalBatchSize 32 is not a multiple of microBatchSize 3: choose a multiple",
     ),
     Case(
         "spec.pipelines.min is more than count",

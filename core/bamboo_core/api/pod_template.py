@@ -1,7 +1,7 @@
-"""What ``worker.podTemplate`` may say: the API server does not look into it, so we do.
+"""Checks ``worker.podTemplate``, which the API server does not check.
 
-A user who may create BambooJobs but no pods must not gain the node through us; and some fields
-belong to the operator.
+A user who may create BambooJobs but no pods must not get access to the node by a BambooJob. Some
+fields belong to the operator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from bamboo_core.api.records import Problem
 
 AGENT_CONTAINER = "agent"
-"""Name of the container that runs the agent; a template may add to it and put others beside it."""
+"""Name of the agent's container. A template may extend it and add other containers."""
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
 _HOST = ("hostNetwork", "hostPID", "hostIPC")
@@ -21,7 +21,7 @@ _SHOWN = 80
 
 
 def problems(template: dict[str, Any], *, path: str) -> list[Problem]:
-    """What is wrong with a pod template; empty if nothing."""
+    """The problems of a pod template."""
     found = [
         Problem(f"{path}.{key}", "is not supported; only metadata and spec are")
         for key in template
@@ -31,7 +31,7 @@ def problems(template: dict[str, Any], *, path: str) -> list[Problem]:
     if found:
         return found
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
-    found = _no_texts(metadata, ("labels", "annotations"), f"{path}.metadata")
+    found = _no_strings(metadata, ("labels", "annotations"), f"{path}.metadata")
     return found + _spec_problems(spec, f"{path}.spec")
 
 
@@ -46,7 +46,7 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
         for key in _HOST
         if spec.get(key)
     ]
-    found += _no_texts(spec, ("nodeSelector",), path)
+    found += _no_strings(spec, ("nodeSelector",), path)
     found += _no_objects(spec, ("securityContext", "affinity"), path)
     for key in _LISTS:
         found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
@@ -70,7 +70,7 @@ def _name_problems(entry: dict[str, Any], path: str) -> list[Problem]:
     name = entry.get("name")
     if not name:
         return [Problem(f"{path}.name", "is required; set it")]
-    return [] if isinstance(name, str) else [_wrong(f"{path}.name", name, "a text")]
+    return [] if isinstance(name, str) else [_wrong(f"{path}.name", name, "a string")]
 
 
 def _container_problems(container: dict[str, Any], path: str) -> list[Problem]:
@@ -98,11 +98,11 @@ def _no_objects(given: dict[str, Any], keys: Iterable[str], path: str) -> list[P
     ]
 
 
-def _no_texts(given: dict[str, Any], keys: Iterable[str], path: str) -> list[Problem]:
-    """Labels and their like: objects whose values are texts."""
+def _no_strings(given: dict[str, Any], keys: Iterable[str], path: str) -> list[Problem]:
+    """For objects whose values are strings, such as labels."""
     found = _no_objects(given, keys, path)
     return found or [
-        _wrong(f"{path}.{key}.{name}", value, "a text (in quotes)")
+        _wrong(f"{path}.{key}.{name}", value, "a string (in quotes)")
         for key in keys
         for name, value in given.get(key, {}).items()
         if not isinstance(value, str)

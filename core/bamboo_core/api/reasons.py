@@ -1,6 +1,6 @@
-"""The words that users see in status and events: phases, conditions, reasons.
+"""The words of the status: phases, conditions, reasons.
 
-They are constants of the API: docs tables are tested against these enums.
+They are part of the API. The reference page is generated from the strings below the members.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ _USERS = (Reason.USER_CODE_FAILED, Reason.DATA_TOO_SMALL, Reason.CHECKPOINT_FAIL
 
 
 def user_reason(text: str) -> Reason:
-    """Why a job ends for which trying again cannot help, from the word with which an agent's text
-    begins (it may be any text)."""
+    """The reason of a failure that a retry cannot mend: the word at the start of an agent's text.
+    USER_CODE_FAILED if that is not a reason."""
     said = text.partition(":")[0]
     return next((reason for reason in _USERS if said == reason), Reason.USER_CODE_FAILED)

@@ -1,7 +1,7 @@
-"""Frozen dataclasses to JSON and back, by their type hints, with the field names of Kubernetes.
+"""Converts frozen dataclasses to JSON and back by their type hints, with Kubernetes field names.
 
 ``global_batch_size`` is written ``globalBatchSize``; a duration ``grace_period_s`` is written
-``gracePeriodSeconds``. Used for the job's spec and for what is kept in status.
+``gracePeriodSeconds``. For the job's spec and for facts in its status.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = {"ttl_s": "ttlSecondsAfterFinished"}
 
 
 class Problem(NamedTuple):
-    """Something wrong in a manifest: which field, and what is wrong, with value and remedy."""
+    """A mistake in a manifest: the field, and what is wrong, with value and remedy."""
 
     field: str
     message: str
@@ -54,7 +54,7 @@ def encode(value: Any) -> Any:
 
 
 def _wrap(field: dataclasses.Field[Any], item: Any) -> Any:
-    """A field with ``under`` in its metadata stands alone in an object, which may grow later."""
+    """A field with ``under`` in its metadata is wrapped in an object, which may grow later."""
     under = field.metadata.get("under")
     return {under: encode(item)} if under else encode(item)
 
@@ -103,7 +103,7 @@ def _decode_record(kind: Any, value: Any, path: str, problems: list[Problem]) ->
 
 @functools.cache
 def _hints(kind: Any) -> dict[str, Any]:
-    """Reading them compiles their text: once for each class is enough."""
+    """Cached, since reading type hints compiles their text."""
     return typing.get_type_hints(kind)
 
 

@@ -1,7 +1,7 @@
-"""The job's specification as frozen types: what a BambooJob says, with every default filled in.
+"""The job's spec as frozen types: a BambooJob with every default filled in.
 
 `from_manifest` reads a manifest (after the API server's own validation) and returns either a
-JobSpec or the list of its problems; `to_json`/`from_json` carry the frozen spec to the agents.
+JobSpec or a list of problems; `to_json` and `from_json` carry the frozen spec to the agents.
 Both use the field names of the custom resource.
 """
 
@@ -22,16 +22,15 @@ Json = Any
 
 
 class Numerics(StrEnum):
-    """How gradients are summed: in leaves so small that lost work can be spread,
-    or each pipeline's share as one.
-    """
+    """How gradients are summed: in leaves small enough to spread lost work, or each pipeline's
+    share as a whole."""
 
     CANONICAL = "Canonical"
     FAST = "Fast"
 
 
 class RedundancyMode(StrEnum):
-    """Which copies of a stage are kept beside its home."""
+    """Which copies of a stage are kept besides the owner's."""
 
     NONE = "None"
     REPLICA = "Replica"
@@ -46,7 +45,7 @@ class RecoveryPolicy(StrEnum):
 
 
 class Adjacency(StrEnum):
-    """Placement of ring neighbours: never in one zone, or all together."""
+    """Placement of ring neighbours: never in one zone, or together where possible."""
 
     ALTERNATE = "Alternate"
     CLUSTER = "Cluster"
@@ -54,7 +53,7 @@ class Adjacency(StrEnum):
 
 @dataclass(frozen=True)
 class FactorySpec:
-    """``factory`` = "module:function"; called with ``args`` as keyword arguments."""
+    """``factory`` is "module:function", called with ``args`` as keyword arguments."""
 
     factory: str
     args: dict[str, Json] = field(default_factory=dict)
@@ -62,7 +61,7 @@ class FactorySpec:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """``factory`` gives the training set; ``validation`` the validation set, if any."""
+    """``factory`` returns the training set, ``validation`` the validation set, if any."""
 
     factory: str
     args: dict[str, Json] = field(default_factory=dict)
@@ -71,14 +70,14 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class TrainingSpec:
-    """steps: number of optimizer updates; batch sizes in samples; clip_norm 0: no clipping."""
+    """Batch sizes are in samples."""
 
     steps: int
     global_batch_size: int
     micro_batch_size: int
     optimizer: FactorySpec
-    clip_norm: float = 0.0
-    validate_every: int = 0
+    clip_norm: float = 0.0  # 0: no clipping
+    validate_every: int = 0  # steps; 0: never
 
     @property
     def microbatches(self) -> int:
@@ -88,12 +87,12 @@ class TrainingSpec:
 
 @dataclass(frozen=True)
 class PipelinesSpec:
-    """count: D wanted; min, max: bounds of D; stages: P."""
+    """The grid."""
 
-    count: int
-    stages: int
-    min: int = 1
-    max: int = 1
+    count: int  # D wanted
+    stages: int  # P
+    min: int = 1  # with fewer pipelines the job waits
+    max: int = 1  # count may rise to this
 
     def __post_init__(self) -> None:
         if self.max < self.count:
@@ -102,7 +101,7 @@ class PipelinesSpec:
 
 @dataclass(frozen=True)
 class PlacementSpec:
-    """zones: those that may be used, in order of preference; empty: all."""
+    """zones: usable ones in order of preference; empty: all."""
 
     adjacency: Adjacency = Adjacency.ALTERNATE
     zones: tuple[str, ...] = ()
@@ -110,11 +109,11 @@ class PlacementSpec:
 
 @dataclass(frozen=True)
 class CheckpointSpec:
-    """uri: where; every_steps 0: only at the end and on suspend; keep: how many stay."""
+    """Where and when checkpoints are written."""
 
     uri: str
-    every_steps: int = 0
-    keep: int = 2
+    every_steps: int = 0  # 0: only at the end and on suspend
+    keep: int = 2  # number of complete ones
 
 
 @dataclass(frozen=True)
@@ -129,19 +128,19 @@ class WorkerSpec:
 
     @property
     def asks(self) -> dict[str, Json]:
-        """What one agent asks of a node, as the scheduler counts it: resource -> quantity."""
+        """Resource -> quantity that one agent needs of a node, as the scheduler counts."""
         limits, requests = self.resources.get("limits"), self.resources.get("requests")
         return (limits or {}) | (requests or {})
 
 
 @dataclass(frozen=True)
 class RunPolicy:
-    """Seconds; 0: none. backoff_limit: failures of the user's code (not losses) that are borne."""
+    """Limits in seconds; 0: none."""
 
     ttl_s: int | None = None
     active_deadline_s: int = 0
     pending_deadline_s: int = 0
-    backoff_limit: int = 3
+    backoff_limit: int = 3  # failures tolerated; losses do not count
 
 
 @dataclass(frozen=True)
@@ -164,10 +163,10 @@ class JobSpec:
 
 
 def from_manifest(manifest: Json) -> JobSpec | list[Problem]:
-    """The spec of a BambooJob, or what is wrong with it (never an empty list).
+    """The spec of a BambooJob, or its problems (never an empty list).
 
-    Checks what the API server's schema and CEL rules cannot see; a manifest that has not passed
-    them is refused as well, with less friendly words.
+    It checks what the API server's schema and CEL rules cannot see. A manifest that violates those
+    is refused as well, with less friendly messages.
     """
     spec = manifest.get("spec")
     if spec is None:
@@ -179,7 +178,7 @@ def from_manifest(manifest: Json) -> JobSpec | list[Problem]:
 
 
 def to_json(spec: JobSpec) -> str:
-    """Canonical text: equal specs have equal texts."""
+    """Canonical: equal specs give equal texts."""
     return json.dumps(records.encode(spec), sort_keys=True, separators=(",", ":"))
 
 
@@ -192,7 +191,7 @@ def from_json(text: str) -> JobSpec:
 
 
 def identity(spec: JobSpec) -> str:
-    """Text of the part that decides the result's bits: it must never change in a job's life."""
+    """Text of the part that decides the bits of the result. It never changes in a job's life."""
     training = spec.training
     return json.dumps(
         {
@@ -208,7 +207,7 @@ def identity(spec: JobSpec) -> str:
 
 
 def batch_shape(spec: JobSpec) -> canonical.BatchShape:
-    """L and C for a job that starts; they belong to it for ever. ValueError if G < pipelines.max"""
+    """L and C for a new job, which keeps them for ever. ValueError if G < pipelines.max."""
     g, pipelines = spec.training.microbatches, spec.pipelines
     if spec.numerics is Numerics.FAST:
         return canonical.choose_fast(
@@ -260,7 +259,7 @@ def _batch_problems(spec: JobSpec) -> list[Problem]:
     training = spec.training
     if training.global_batch_size % training.micro_batch_size:
         text = (
-            f"{training.global_batch_size} is no multiple of microBatchSize"
+            f"{training.global_batch_size} is not a multiple of microBatchSize"
             f" {training.micro_batch_size}; choose a multiple"
         )
         return [Problem("spec.training.globalBatchSize", text)]
@@ -281,7 +280,7 @@ def _args_problems(spec: JobSpec) -> list[Problem]:
     if spec.data.validation is not None:
         factories["spec.data.validation.args"] = spec.data.validation.args
     return [
-        Problem(path, f"{key!r} is no Python identifier; args are passed as keyword arguments")
+        Problem(path, f"{key!r} is not a Python identifier; args are passed as keyword arguments")
         for path, args in factories.items()
         for key in args
         if not key.isidentifier()

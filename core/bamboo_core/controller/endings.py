@@ -12,7 +12,7 @@ from bamboo_core.controller.view import JobView, Memory, PodView, TrainingView
 from bamboo_core.protocol.exit_codes import ExitCode
 
 KEPT = 16
-"""Ended pods that are kept for their logs while the job goes on."""
+"""Number of ended pods that are kept for their logs while the job goes on."""
 
 _SIGKILLED, _SIGTERMED = 137, 143
 _LONGEST_PAUSE_S = 60.0
@@ -20,14 +20,14 @@ _LONGEST_PAUSE_S = 60.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How an agent's pod ended, as far as the job's limits care."""
+    """How an agent's pod ended, with regard to the job's limits."""
 
     failure: bool
     user_error: bool
 
 
 def judge(pod: PodView) -> Ended:
-    """Losses of nodes and preemptions are nobody's fault; a container's own end may be."""
+    """Lost nodes and preemptions are no failures. The end of a container by itself may be one."""
     code = pod.exit_code
     if code is None or code in (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED):
         return Ended(failure=False, user_error=False)
@@ -39,7 +39,7 @@ def judge(pod: PodView) -> Ended:
 def settle(
     pods: Iterable[PodView], training: TrainingView, memory: Memory, *, now: float
 ) -> Memory:
-    """Count the pods that have ended since the last call, each once."""
+    """Count each pod that has ended since the last call."""
     ended = {pod.name: pod for pod in pods if pod.has_ended}
     fresh = [pod for name, pod in sorted(ended.items()) if name not in memory.settled]
     settled = (memory.settled & ended.keys()) | ended.keys()
@@ -53,7 +53,7 @@ def settle(
             pause_s = min(_LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 6))
             memory = replace(memory, failures=failures, not_before=now + pause_s)
         if verdict.user_error:
-            memory = _fail(memory, user_reason(pod.trouble), _last_words(pod), now)
+            memory = _fail(memory, user_reason(pod.trouble), _last_message(pod), now)
     return memory
 
 
@@ -66,12 +66,12 @@ def conclude(
     now: float,
     pods: Iterable[PodView] = (),
 ) -> Memory:
-    """Take over the arbiter's outcome, check limits and deadlines, keep the clocks.
+    """Adopt the arbiter's outcome, check limits and deadlines, keep the clocks.
 
-    pods: from which the last words of agents that failed are quoted.
+    pods: sources of the last messages of failed agents.
     """
     if training.outcome is Outcome.FAILED and memory.terminal in (None, Outcome.FAILED):
-        # Also after our own verdict: the arbiter has the essential line of the traceback.
+        # Even after our own verdict: the arbiter has the important line of the traceback.
         at = memory.finished_at or now
         reason = training.reason or Reason.USER_CODE_FAILED
         return _fail(replace(memory, terminal=None), reason, training.message, at)
@@ -99,7 +99,7 @@ def conclude(
 def _keep_clocks(
     spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView, now: float
 ) -> Memory:
-    """The clock of deadlines starts anew when a suspended job is resumed."""
+    """Deadlines count from the start, or from the last time that the job was resumed."""
     if spec.suspend:
         return replace(memory, started_at=None, trained=False)
     started_at = now if memory.started_at is None else memory.started_at
@@ -131,7 +131,7 @@ def _check_deadlines(
 def deadlines(
     spec: JobSpec, training: TrainingView, memory: Memory, *, job: JobView
 ) -> Iterable[float]:
-    """Instants at which a limit may be reached."""
+    """Instants of the deadlines that may be reached."""
     if memory.terminal is not None or memory.started_at is None:
         return
     if spec.run_policy.active_deadline_s:
@@ -153,11 +153,11 @@ def _last_failure(pods: Iterable[PodView]) -> str:
     if not failed:
         return "see the logs of the ended pods"
     last = max(failed, key=lambda pod: (pod.incarnation, pod.name))
-    return f"the last: {_last_words(last)}"
+    return f"the last: {_last_message(last)}"
 
 
-def _last_words(pod: PodView) -> str:
+def _last_message(pod: PodView) -> str:
     words = pod.trouble or "see its log"
-    if pod.exit_reason not in ("", "Error"):  # OOMKilled leaves no words of its own
+    if pod.exit_reason not in ("", "Error"):  # an OOMKilled container leaves no message
         words = f"{pod.exit_reason}: {words}"
     return f"agent {pod.name} ended with exit code {pod.exit_code}: {words}"

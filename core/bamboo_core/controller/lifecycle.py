@@ -1,4 +1,4 @@
-"""Conditions and phase of a job: what a user reads about it, computed from the same view.
+"""Conditions and phase of a job, as users see them, computed from the same view.
 
 Every condition answers one question and is written each time. Terminal conditions stay.
 """
@@ -48,7 +48,7 @@ _MAX_COUNTS = 8
 
 @dataclass(frozen=True)
 class ZoneCount:
-    """Agents in one zone."""
+    """Numbers of agents in one zone."""
 
     zone: str
     wanted: int = 0
@@ -59,10 +59,7 @@ class ZoneCount:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What goes into the BambooJob's status, but for the arbiter's own part.
-
-    copies: (live copies, layers that have so many), fewest first; nothing while not training.
-    """
+    """The BambooJob's status without the arbiter's part."""
 
     phase: JobPhase
     conditions: tuple[Condition, ...]
@@ -80,14 +77,13 @@ class JobStatus:
     checkpoint_step: int = -1
     checkpoint_path: str = ""
     checkpoint_error: str = ""
+    # (number of live copies, layers that have as many), fewest first; empty while not training.
     copies: tuple[tuple[int, str], ...] = ()
     losses: Losses = Losses()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)
 class _Seen:
-    """Everything that the conditions depend on."""
-
     spec: JobSpec
     view: ClusterView
     training: TrainingView
@@ -99,12 +95,12 @@ class _Seen:
 
     @property
     def unplaced(self) -> list[PodView]:
-        """Pods that wait for a node."""
+        """Live pods without a node."""
         return [pod for pod in self.alive if not pod.node]
 
     @property
     def is_resting(self) -> bool:
-        """Nothing is wanted of it."""
+        """The job is suspended or has ended."""
         return self.spec.suspend or self.memory.terminal is not None
 
     @property
@@ -151,7 +147,7 @@ def describe(
 def refuse(
     problems: Iterable[Problem], before: Iterable[Condition], *, now: float, reason: Reason
 ) -> tuple[Condition, ...]:
-    """Conditions of a job whose spec cannot be used; the others stay as they were."""
+    """Conditions of a job with an unusable spec. The other conditions stay as they were."""
     text = "; ".join(str(problem) for problem in problems)
     refused = Condition(Type.ACCEPTED, False, reason, text)
     kept = [c for c in before if c.type != Type.ACCEPTED and c.reason != Reason.RECONCILE_ERROR]
@@ -161,9 +157,9 @@ def refuse(
 
 
 def stalled(before: Iterable[Condition], error: str, *, now: float) -> tuple[Condition, ...]:
-    """Conditions of a job that the operator cannot get on with, perhaps from the beginning."""
+    """Conditions of a job that the operator cannot reconcile, perhaps from the beginning."""
     before = tuple(before)
-    text = f"the operator cannot get on: {error}"
+    text = f"the operator cannot reconcile the job: {error}"
     fault = Condition(Type.STALLED, True, Reason.RECONCILE_ERROR, text)
     kept = [c for c in before if c.type != Type.STALLED]
     if not kept:
@@ -175,7 +171,7 @@ def stalled(before: Iterable[Condition], error: str, *, now: float) -> tuple[Con
 def dated(
     conditions: Iterable[Condition], before: Iterable[Condition], now: float
 ) -> tuple[Condition, ...]:
-    """With the instant of their last transition: when the status, not the reason, changed."""
+    """With the instant of the last transition, which is a change of status, not of reason."""
     old = {condition.type: condition for condition in before}
 
     def since(condition: Condition) -> float:
@@ -271,14 +267,14 @@ def _running(seen: _Seen) -> Condition:
 
 
 def _waiting_for_containers(seen: _Seen) -> str:
-    """Pods that have a node but no container: only their events say what they wait for, such as
-    an image that is being pulled, or a volume's secret that does not exist."""
+    """Pods with a node but without a running container. Only their events show the cause, such as
+    an image that is being pulled, or a missing secret of a volume."""
     waiting = sorted(pod.name for pod in seen.alive if pod.node and pod.waiting)
     if not waiting:
         return ""
     return (
         f"; {len(waiting)} have a node but no running container yet: kubectl describe pod"
-        f" {waiting[0]} says what it waits for"
+        f" {waiting[0]} shows the cause"
     )
 
 
@@ -287,42 +283,42 @@ def _degraded(seen: _Seen) -> Condition:
     if seen.memory.terminal is not None:
         return Condition(kind, False, Reason.FINISHED, "the job has ended")
     if not _is_training(seen) or not training.copies:
-        text = "no plan is in force, so there is nothing yet that could be protected"
+        text = "no plan is in force, so there is nothing to protect yet"
         return Condition(kind, None, Reason.NO_PLAN, text)
     if min(training.copies) < 2 <= _promised_copies(seen.spec):
         (_, thin), *_ = _layers_by_copies(training.copies)
         text = f"a loss would cost a restore: only one live copy of layers {thin}"
         return Condition(kind, True, Reason.LAYERS_UNPROTECTED, text)
     if training.pipelines < wanted.count:
-        text = f"{training.pipelines} of {wanted.count} pipelines train"
+        text = f"{training.pipelines} of {wanted.count} pipelines are training"
         return Condition(kind, True, Reason.FEWER_PIPELINES, text)
     if len(training.members) < seen.wanted:
         text = f"{len(training.members)} agents do the work of {seen.wanted}"
         return Condition(kind, True, Reason.FEWER_AGENTS, text)
     if min(training.copies) < 2:
         return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
-    text = f"every seat is taken, every layer has at least {min(training.copies)} live copies"
+    text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"
     return Condition(kind, False, Reason.FULLY_PROTECTED, text)
 
 
 def _unprotected(spec: JobSpec) -> str:
-    """Of a job that promises no second copy of anything."""
+    """Message for a job whose spec keeps one copy of each layer."""
     mode = "" if spec.pipelines.stages == 1 else ", or redundancy.mode Replica,"
     source = "the start" if spec.checkpoint is None else "the newest checkpoint"
     return (
-        "every seat is taken, but each layer has one live copy only: a loss costs a restore from"
+        "every seat is taken, but each layer has only one live copy: a loss costs a restore from"
         f" {source}; spec.pipelines.count 2{mode} would keep a second one"
     )
 
 
 def _promised_copies(spec: JobSpec) -> int:
-    """Live copies of every layer when every seat is taken."""
+    """Live copies of each layer when every seat is taken."""
     replicas = spec.redundancy is RedundancyMode.REPLICA and spec.pipelines.stages > 1
     return spec.pipelines.count * (2 if replicas else 1)
 
 
 def _layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
-    """Fewest copies first; of those that have most, beyond a few numbers, nothing is said."""
+    """Fewest copies first. Only the lowest few numbers are listed."""
     counts = sorted(set(copies))[:_MAX_COUNTS]
     return tuple(
         (count, _runs({layer for layer, x in enumerate(copies) if x == count})) for count in counts
@@ -330,7 +326,7 @@ def _layers_by_copies(copies: Sequence[int]) -> tuple[tuple[int, str], ...]:
 
 
 def _runs(layers: Set[int]) -> str:
-    """As ``0-3, 7``."""
+    """Formatted like ``0-3, 7``."""
     starts = sorted(layer for layer in layers if layer - 1 not in layers)
     ends = sorted(layer for layer in layers if layer + 1 not in layers)
     runs = [f"{a}-{b}" if a < b else f"{a}" for a, b in zip(starts, ends, strict=True)]
@@ -344,7 +340,7 @@ def _recovering(seen: _Seen) -> Condition:
             text = training.detail or "the agents are getting a new plan"
             return Condition(kind, True, Reason.REPLANNING, text)
         if not training.planned and seen.memory.trained:
-            text = training.detail or "too few agents; the state is kept"
+            text = training.detail or "there are too few agents; they keep the state"
             return Condition(kind, True, Reason.WAITING_FOR_CAPACITY, text)
     return Condition(kind, False, Reason.IDLE, "no change of plan is under way")
 

@@ -1,9 +1,8 @@
-"""Zones for new pods: the rules of :mod:`bamboo_core.placement.zones` applied to what the operator
-sees.
+"""Zones for new pods: applies :mod:`bamboo_core.placement.zones` to what the operator sees.
 
-A job's first pods get a whole grid; later ones fill holes between neighbours that stay. Nodes
-that are not there yet may come (an autoscaler buys what pods wait for), so a lack of room never
-stops us; a zone rule that no number of nodes can satisfy does.
+A job's first pods get zones for a whole grid; later ones fill holes between neighbours that stay.
+More nodes may come, since an autoscaler buys what pods wait for. So pods are created even without
+room, but not if no number of nodes could satisfy the zone rule.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 
 
 def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
-    """Zone -> agents for which its ready nodes are big enough; the zones that may be used.
+    """Usable zone -> number of agents that fit on its ready nodes.
 
-    A node that says no zone may lie next to anything: neighbours apart cannot be put there.
+    A node without a zone label may be anywhere. It is not used if neighbours must be apart.
     """
     allowed = spec.placement.zones
     found = dict.fromkeys(allowed, 0)
@@ -36,7 +35,7 @@ def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
 
 
 def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:
-    """Pipelines for which there is room now, at most those wanted."""
+    """Number of pipelines that fit now, at most the wanted number."""
     grid = spec.pipelines
     return rules.feasible_pipelines(
         room(spec, nodes),
@@ -47,7 +46,7 @@ def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:
 
 
 def problem(spec: JobSpec, nodes: Iterable[NodeView]) -> str:
-    """Why the wanted grid does not fit now, and what would help; empty if it does."""
+    """Why the wanted grid does not fit now, and what would help; empty: it fits."""
     nodes = list(nodes)
     there, adjacency = room(spec, nodes), spec.placement.adjacency
     found = rules.explain(there, **_grid(spec), adjacency=adjacency)
@@ -75,7 +74,7 @@ def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str
 def choose(
     spec: JobSpec, nodes: Sequence[NodeView], pods: Iterable[PodView], holes: Sequence[Slot]
 ) -> dict[Slot, str]:
-    """A zone for every hole that can have one; ``pods``: those that stay."""
+    """A zone for every hole that can have one. pods: those that stay."""
     there = room(spec, nodes)
     sited = {pod.slot: pod.zone for pod in pods}
     if not sited:
@@ -91,7 +90,7 @@ def choose(
 def better_zone(
     spec: JobSpec, nodes: Sequence[NodeView], pods: Iterable[PodView], pod: PodView
 ) -> str | None:
-    """Where there is room for a pod that waits in a zone without; None: it had better wait."""
+    """A zone with room for a pod that waits in a full zone; None: it should wait there."""
     others = [other for other in pods if other is not pod]
     there, used = room(spec, nodes), Counter(other.zone for other in others)
     if there.get(pod.zone, 0) > used[pod.zone]:
@@ -101,7 +100,7 @@ def better_zone(
 
 
 def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str, str]]:
-    """Pairs of pods on neighbouring seats of a ring that lie in one zone."""
+    """Pairs of pods on neighbouring seats of a ring in the same zone."""
     if spec.pipelines.stages == 1:
         return []
     by_slot = {pod.slot: pod for pod in pods}
@@ -118,7 +117,7 @@ def _keeps_apart(spec: JobSpec) -> bool:
 
 
 def _grown(spec: JobSpec, there: Mapping[str, int]) -> dict[str, int]:
-    """The same zones with as many nodes as anybody could need."""
+    """The same zones with room for the whole grid in each."""
     seats = spec.pipelines.count * spec.pipelines.stages
     return {zone: max(agents, seats) for zone, agents in there.items()}
 
@@ -140,7 +139,8 @@ def _whole_grid(spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot]) 
 def _best_zone(
     spec: JobSpec, there: Mapping[str, int], sited: Mapping[Slot, str], hole: Slot
 ) -> str | None:
-    """Apart from its neighbours; where there is room; away from copies of the stage."""
+    """Not in a neighbour's zone if they must be apart; then with room; then with few copies of the
+    stage."""
     stages = spec.pipelines.stages
     neighbours = [Slot(hole.pipeline, (hole.stage + turn) % stages) for turn in (-1, 1)]
     next_to = {sited[slot] for slot in neighbours if slot in sited}

@@ -1,8 +1,8 @@
-"""What the operator does about a job's pods: one pure step from what is seen to what is to be done.
+"""Decides about a job's pods: one pure step from the observed to the desired state.
 
-Called by the operator's reconciler (and the simulator) whenever something may have changed; calling
-it again with the same view gives the same actions. Who computes what is the arbiter's business;
-this module only sees to it that as many agents exist as the grid has seats, in the right zones.
+The operator's reconciler and the simulator call it whenever something may have changed. Another
+call with the same view gives the same actions. The arbiter decides which agent computes what; this
+module only ensures that there are as many agents as seats in the grid, in the right zones.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from bamboo_core.controller.view import (
 )
 
 UNREACHABLE_GRACE_S = 10.0
-"""A deleted pod on a node that does not answer is gone for us after so long."""
+"""A deleted pod on a node that does not answer is force-deleted after so long."""
 STUCK_GRACE_S = 60.0
-"""And on any node so long after its own grace period."""
+"""On any other node, so long after its own grace period."""
 MOVE_AFTER_S = 20.0
-"""A pod that waits so long in a zone without room is sent to one that has some."""
+"""A pod that waits so long in a zone without room moves to a zone with room."""
 FAREWELL_S = 30.0
-"""Agents of a complete job leave by themselves; after so long they are deleted."""
+"""Agents of a complete job leave by themselves. After so long their pods are deleted."""
 FAILED_FAREWELL_S = 10.0
 """The same for a failed job."""
 
 
 @dataclass(frozen=True)
 class CreatePod:
-    """A new agent. zone empty: anywhere."""
+    """A new agent. An empty zone means anywhere."""
 
     name: str
     slot: Slot
@@ -49,7 +49,7 @@ class CreatePod:
 
 @dataclass(frozen=True)
 class DeletePod:
-    """force: without grace and without a word from the node."""
+    """force: without a grace period, and without waiting for the node."""
 
     name: str
     uid: str
@@ -59,7 +59,7 @@ class DeletePod:
 
 @dataclass(frozen=True)
 class DeleteJob:
-    """The job has been finished for as long as it was to be kept."""
+    """The finished job has been kept for long enough."""
 
 
 Action = CreatePod | DeletePod | DeleteJob
@@ -67,11 +67,11 @@ Action = CreatePod | DeletePod | DeleteJob
 
 @dataclass(frozen=True)
 class Step:
-    """actions in order; memory for the next call; wake_at: call again then, whatever happens."""
+    """A decision."""
 
-    actions: tuple[Action, ...]
-    memory: Memory
-    wake_at: float | None
+    actions: tuple[Action, ...]  # in order
+    memory: Memory  # for the next call
+    wake_at: float | None  # call again then, whatever happens
     status: JobStatus
 
 
@@ -105,7 +105,7 @@ def step(
 
 
 def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
-    """One action for each pod: the first, which is the sternest."""
+    """One action for each pod: the first one, which is the most drastic."""
     found: dict[str, Action] = {}
     for action in actions:
         found.setdefault("" if isinstance(action, DeleteJob) else action.name, action)
@@ -113,15 +113,15 @@ def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def _force_delete(view: ClusterView, now: float) -> Iterable[Action]:
-    """Pods that nobody can report on any more."""
+    """Pods whose node cannot report on them any more."""
     nodes = {node.name: node for node in view.nodes}
     for pod in view.pods:
-        at = _burial_at(pod, nodes)
+        at = _force_delete_at(pod, nodes)
         if at is not None and at <= now:
             yield DeletePod(pod.name, pod.uid, force=True, reason=f"node {pod.node} is gone")
 
 
-def _burial_at(pod: PodView, nodes: dict[str, NodeView]) -> float | None:
+def _force_delete_at(pod: PodView, nodes: dict[str, NodeView]) -> float | None:
     if pod.has_ended or not pod.node:
         return None
     if pod.node not in nodes:
@@ -146,12 +146,12 @@ def _after_the_end(
 
 
 def _farewell_s(memory: Memory) -> float:
-    """Agents leave by themselves; a pod that is deleted takes its log with it."""
+    """Agents leave by themselves. A deleted pod would lose its log."""
     return FAREWELL_S if memory.terminal is Outcome.COMPLETE else FAILED_FAREWELL_S
 
 
 def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
-    """A suspended job keeps its agents until the arbiter has seen the state to safety."""
+    """A suspended job keeps its agents until the state is in a checkpoint."""
     if training.planned and training.outcome is not Outcome.SUSPENDED:
         return
     for pod in view.pods:
@@ -162,12 +162,13 @@ def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in view.pods:
         if pod.is_alive and pod.agent in training.dismissed:
-            yield DeletePod(pod.name, pod.uid, force=False, reason="the plan has left it out")
+            yield DeletePod(pod.name, pod.uid, force=False, reason="the arbiter does not need it")
 
 
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
-    """More agents than seats: those go that no plan needs, first those beyond the grid. Not while
-    agents are stopped: who has a part is not known then, nor, to a new operator, who will leave."""
+    """If there are more agents than seats, delete agents without a part in the plan, first those
+    outside the grid. Not while agents are stopped: then it is unknown which agents take part, and a
+    new operator does not know yet which ones will leave."""
     if training.recovering:
         return
     staying = _staying(view, training)
@@ -191,9 +192,10 @@ def _fill(
     job: JobView,
     now: float,
 ) -> tuple[list[Action], Memory]:
-    """New agents for empty seats; each round gets a number of its own, so names never recur.
+    """New agents for empty seats. Each round has its own number, so names never recur.
 
-    A replacement may have to leave, too, before the one that it is for: two pods a seat at most.
+    A replacement may have to leave before the agent that it replaces. So there are at most two pods
+    for a seat.
     """
     staying = _staying(view, training)
     taken = {pod.slot for pod in staying}
@@ -218,7 +220,7 @@ def _fill(
 def _moved(
     spec: JobSpec, view: ClusterView, training: TrainingView, now: float
 ) -> Iterable[Action]:
-    """One at a time: where the next one goes depends on where this one has gone."""
+    """Move one pod at a time: the zone for the next one depends on where this one goes."""
     staying = _staying(view, training)
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
@@ -231,15 +233,15 @@ def _moved(
 
 
 def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
-    """Pods that hold their seats. Who will go away works on, and another is made for its seat now:
-    with a notice that is long enough it takes over before the seat is empty."""
+    """Pods that keep their seats. Draining agents keep working, but their replacements are created
+    now: with enough notice they take over before the seats are empty."""
     leaving = {node.name for node in view.nodes if node.departing}
     gone = training.dismissed | training.departing
     return [p for p in view.pods if p.is_alive and p.agent not in gone and p.node not in leaving]
 
 
 def _with_notices(view: ClusterView, training: TrainingView) -> tuple[NodeView, ...]:
-    """The nodes, with what agents were told about theirs by the cloud: no taint says it."""
+    """The nodes, with the notices that agents got from the cloud without a taint on the node."""
     leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
     return tuple(
         replace(node, departing=True) if node.name in leaving else node for node in view.nodes
@@ -252,7 +254,7 @@ def _seats(spec: JobSpec) -> list[Slot]:
 
 
 def _tidy(view: ClusterView, memory: Memory) -> Iterable[Action]:
-    """Ended pods stay for their logs, but not all of them."""
+    """Ended pods are kept for their logs, but only the newest."""
     ended = [pod for pod in view.pods if pod.has_ended and pod.name in memory.settled]
     ended.sort(key=lambda pod: (pod.incarnation, pod.slot))
     for pod in ended[: max(0, len(ended) - endings.KEPT)]:
@@ -275,7 +277,7 @@ def _wake_times(
         if spec.run_policy.ttl_s is not None:
             times.append(memory.finished_at + spec.run_policy.ttl_s)
     nodes = {node.name: node for node in view.nodes}
-    burials = (_burial_at(pod, nodes) for pod in view.pods)
-    times += [memory.not_before, *(at for at in burials if at is not None)]
+    force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
+    times += [memory.not_before, *(at for at in force_deletes if at is not None)]
     times += [pod.created_at + MOVE_AFTER_S for pod in view.pods if not pod.node]
     return [at for at in times if at > now]

@@ -1,6 +1,6 @@
-"""What the operator sees of a job, frozen: nodes, pods, and what the arbiter knows.
+"""What the operator sees of a job, frozen: nodes, pods, and the arbiter's status.
 
-Made by the operator's observe module (and by the simulator); read by reconcile and lifecycle.
+The operator's observe module and the simulator make it; reconcile and lifecycle read it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bamboo_core.model.ids import AgentId
 class Slot(NamedTuple):
     """A place in the job's set of pods: stage ``stage`` of pipeline ``pipeline`` at creation.
 
-    It decides name and zone only; who computes which stage is the plan's business.
+    It determines only name and zone. The plan decides which agent computes which stage.
     """
 
     pipeline: int
@@ -29,12 +29,12 @@ _POD_NAME = re.compile(r"p(\d+)-s(\d+)-i(\d+)")
 
 
 def pod_name(job: str, slot: Slot, incarnation: int) -> str:
-    """Name of an agent and of its pod, unique for the life of the job."""
+    """Name of an agent and its pod, unique within the life of the job."""
     return f"{job}-p{slot.pipeline}-s{slot.stage}-i{incarnation}"
 
 
 def parse_pod_name(job: str, name: str) -> tuple[Slot, int] | None:
-    """Inverse of :func:`pod_name`; None if the name is no agent's of this job."""
+    """Inverse of :func:`pod_name`; None if the name does not belong to an agent of this job."""
     match = _POD_NAME.fullmatch(name.removeprefix(job + "-"))
     if match is None or not name.startswith(job + "-"):
         return None
@@ -43,21 +43,20 @@ def parse_pod_name(job: str, name: str) -> tuple[Slot, int] | None:
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node. ``machine``: node UID + boot ID; ``agents``: how many of the job's fit on it;
-    ``departing``: its cloud has said that it is about to go."""
+    """A node."""
 
     name: str
-    machine: str
+    machine: str  # node UID and boot ID
     zone: str
     ready: bool = True
     schedulable: bool = True
     spot: bool = False
-    departing: bool = False
-    agents: int = 1
+    departing: bool = False  # its cloud has announced that it is about to go
+    agents: int = 1  # how many of the job's agents fit on it
 
 
 class PodPhase(StrEnum):
-    """As Kubernetes says."""
+    """The phases of Kubernetes."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -68,11 +67,7 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True)
 class PodView:
-    """An agent's pod. Instants in seconds since 1970.
-
-    zone: where it was sent; exit_code: of its container, once it has ended; waiting: why its
-    container cannot start (``ImagePullBackOff``); trouble: message that goes with it.
-    """
+    """An agent's pod. Instants are in seconds since 1970."""
 
     name: str
     uid: str
@@ -80,34 +75,34 @@ class PodView:
     incarnation: int
     phase: PodPhase
     created_at: float
-    zone: str = ""
+    zone: str = ""  # where it must run
     node: str = ""
     started_at: float | None = None
     deleting_at: float | None = None
-    exit_code: int | None = None
+    exit_code: int | None = None  # of its container, once it has ended
     exit_reason: str = ""
-    waiting: str = ""
-    trouble: str = ""
+    waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
+    trouble: str = ""  # the message of the end or of the wait
 
     @property
     def agent(self) -> AgentId:
-        """Agents are named like their pods."""
+        """An agent has the name of its pod."""
         return AgentId(self.name)
 
     @property
     def has_ended(self) -> bool:
-        """No container of it runs any more."""
+        """None of its containers runs any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
 
     @property
     def is_alive(self) -> bool:
-        """It runs or may come to run."""
+        """It runs or may still start."""
         return not self.has_ended and self.deleting_at is None
 
 
 @dataclass(frozen=True)
 class ClusterView:
-    """Nodes of the cluster, pods of the job (owned by it, by UID)."""
+    """Nodes of the cluster, and pods that the job owns by UID."""
 
     nodes: tuple[NodeView, ...] = ()
     pods: tuple[PodView, ...] = ()
@@ -115,7 +110,7 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class JobView:
-    """The BambooJob beside its spec."""
+    """A BambooJob without its spec."""
 
     namespace: str
     name: str
@@ -127,39 +122,31 @@ class JobView:
 
 @dataclass(frozen=True)
 class Losses:
-    """Agents lost since the job began; noticed: announced ones among them."""
+    """Agents lost since the job began."""
 
     total: int = 0
-    noticed: int = 0
+    noticed: int = 0  # with a notice
 
 
 @dataclass(frozen=True)
 class TrainingView:
-    """What the arbiter knows of the training.
-
-    planned: a plan is in force; recovering: agents are stopped or being rewired, with ``detail``;
-    dismissed: agents that the plan has left out for ever; departing: those that have said that they
-    will go away; copies: for each layer, how many live
-    agents hold it by plan; committed: newest committed step, -1 for none, with its loss, if that
-    is known; checkpoint_step: -1 for none; checkpoint_error: why no newer one can be written, with
-    the agent.
-    """
+    """What the arbiter knows of the training."""
 
     epoch: int = 0
     attempt: int = 0
-    planned: bool = False
-    recovering: bool = False
+    planned: bool = False  # a plan is in force
+    recovering: bool = False  # agents are stopped or get a new plan; ``detail`` says why
     detail: str = ""
     pipelines: int = 0
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
-    dismissed: frozenset[AgentId] = frozenset()
-    departing: frozenset[AgentId] = frozenset()
-    copies: tuple[int, ...] = ()
+    dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
+    departing: frozenset[AgentId] = frozenset()  # have announced that they will leave
+    copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
-    checkpoint_step: int = -1
+    checkpoint_step: int = -1  # of the newest complete one; -1: none
     checkpoint_path: str = ""
-    checkpoint_error: str = ""
+    checkpoint_error: str = ""  # why no newer one can be written, with the agent
     losses: Losses = Losses()
     outcome: Outcome | None = None
     reason: str = ""
@@ -168,34 +155,28 @@ class TrainingView:
 
 @dataclass(frozen=True)
 class Condition:
-    """As Kubernetes means it; status None: unknown; since: last transition, seconds since 1970."""
+    """A condition in the sense of Kubernetes."""
 
     type: str
-    status: bool | None
+    status: bool | None  # None: unknown
     reason: str
     message: str = ""
-    since: float = 0.0
+    since: float = 0.0  # last transition, in seconds since 1970
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What reconcile must remember from call to call; kept in status, so a restart loses nothing.
+    """What reconcile remembers from call to call. Status keeps it across restarts."""
 
-    incarnation: highest number ever given to a pod; failures: ends of user code that count towards
-    the limit; settled: ended pods that have been counted and still exist; terminal: outcome, once
-    the job has ended, with its reason and message; started_at/finished_at: seconds since 1970;
-    trained: a plan has been in force since it was started.
-    """
-
-    incarnation: int = -1
-    failures: int = 0
+    incarnation: int = -1  # highest number ever given to a pod
+    failures: int = 0  # failed agents that count towards the limit
     losses: Losses = Losses()
-    settled: frozenset[str] = frozenset()
-    terminal: Outcome | None = None
-    started_at: float | None = None
+    settled: frozenset[str] = frozenset()  # ended pods that were counted and still exist
+    terminal: Outcome | None = None  # once the job has ended, with reason and message
+    started_at: float | None = None  # seconds since 1970
     finished_at: float | None = None
     reason: str = ""
     message: str = ""
-    trained: bool = False
-    not_before: float = 0.0
+    trained: bool = False  # a plan was in force since the job was started
+    not_before: float = 0.0  # no new pods before this instant
     conditions: tuple[Condition, ...] = field(default=())

@@ -70,7 +70,7 @@ def test_a_wrong_type_is_told_with_value_and_remedy() -> None:
     (problem,) = problems({"spec": {"nodeSelector": "x"}}, path="t")
     assert problem.message == "is 'x'; it must be an object, or be left out"
     (problem,) = problems({"metadata": {"labels": {"version": 1}}}, path="t")
-    assert problem.message == "is 1; it must be a text (in quotes), or be left out"
+    assert problem.message == "is 1; it must be a string (in quotes), or be left out"
     (problem,) = problems({"metadata": {"labels": "x" * 5000}}, path="t")
     assert problem.message.endswith("...; it must be an object, or be left out")
     assert len(problem.message) < 150

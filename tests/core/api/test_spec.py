@@ -116,7 +116,7 @@ def test_a_missing_field_is_named() -> None:
         (
             {"data": {"factory": "d:b", "validation": {"factory": "d:b", "args": {"1": 1}}}},
             "spec.data.validation.args",
-            "no Python identifier",
+            "not a Python identifier",
         ),
         (
             {"pipelines": {"count": 64, "stages": 1}},
@@ -143,7 +143,7 @@ def test_a_batch_that_does_not_divide() -> None:
     training = manifest()["spec"]["training"] | {"globalBatchSize": 63}
     (found,) = problems(training=training)
     assert str(found) == (
-        "spec.training.globalBatchSize: 63 is no multiple of microBatchSize 2; choose a multiple"
+        "spec.training.globalBatchSize: 63 is not a multiple of microBatchSize 2; choose a multiple"
     )
 
 

@@ -176,11 +176,11 @@ def test_degraded() -> None:
     kind = ConditionType.DEGRADED
     whole = condition(status(*PODS, training=TRAINING), kind)
     assert (whole.status, whole.reason) == (False, Reason.FULLY_PROTECTED)
-    assert whole.message == "every seat is taken, every layer has at least 2 live copies"
+    assert whole.message == "every seat is taken, and each layer has at least 2 live copies"
     alone = replace(TRAINING, members=frozenset({AgentId("x")}))
     assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
     fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
-    assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines train")
+    assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines are training")
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_a_container_that_does_not_come_up() -> None:
     found = condition(status(stuck, pod(0, 1, zone="b")), ConditionType.RUNNING)
     assert found.message == (
         "0 of 2 agents are connected; 1 have a node but no running container yet: kubectl describe"
-        " pod job-p0-s0-i0 says what it waits for"
+        " pod job-p0-s0-i0 shows the cause"
     )
 
 
@@ -338,7 +338,7 @@ def test_a_fault_of_the_operator_is_told() -> None:
     found = lifecycle.stalled(before, "boom", now=60.0)
     stalled = next(c for c in found if c.type == ConditionType.STALLED)
     assert (stalled.status, stalled.reason) == (True, Reason.RECONCILE_ERROR)
-    assert stalled.message == "the operator cannot get on: boom"
+    assert stalled.message == "the operator cannot reconcile the job: boom"
 
 
 def test_zones_are_counted() -> None:
