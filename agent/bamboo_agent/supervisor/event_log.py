@@ -1,8 +1,8 @@
-"""A log of everything that a supervisor's state machine was told and answered, to be replayed.
+"""A log of all events and effects of a supervisor's state machine, for replay.
 
-Off unless ``BAMBOO_EVENT_LOG`` names a folder (the worker's log lies in it, too). One JSON object a
-line: first the identity and the timing, then for each event its time, the event,
-and the effects. Messages stand in it as base64 of their proto bytes.
+Written if ``BAMBOO_EVENT_LOG`` names a folder, which also gets the worker's log. One JSON object
+per line: first identity and timing, then the time, event and effects of each call. Messages are
+base64 of their proto bytes.
 """
 
 from __future__ import annotations
@@ -26,20 +26,19 @@ class EventLog:
     """Writes one file, named after the agent."""
 
     def __init__(self, folder: Path, supervisor: core.Supervisor) -> None:
-        """Begin the file. OSError if it cannot be written."""
+        """Create the file. OSError if that fails."""
         self.path = folder / "supervisors" / f"{supervisor.identity.agent}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
         self._write({"identity": _agent(supervisor.identity), "timing": _plain(supervisor.timing)})
 
     def record(self, event: core.Event, now: float, effects: Iterable[core.Effect]) -> None:
-        """Note one call of ``Supervisor.handle``. Ticks that do nothing are left out."""
+        """Log one call of ``Supervisor.handle``. Ticks without effects are left out."""
         answers = [_plain(effect) for effect in effects]
         if answers or not isinstance(event, core.Tick):
             self._write({"now": now, "event": _plain(event), "effects": answers})
 
     def close(self) -> None:
-        """End the file."""
         self._file.close()
 
     def _write(self, line: Json) -> None:
@@ -47,9 +46,9 @@ class EventLog:
 
 
 def divergences(path: Path) -> list[str]:
-    """Replay a file through a fresh Supervisor; one sentence for each answer that differs.
+    """Replay a file through a new Supervisor. One sentence for each line with other effects.
 
-    A last line that was cut short by the process's death is ignored.
+    An incomplete last line is ignored: the process has died.
     """
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     first, *rest = (json.loads(line) for line in lines if line.endswith("\n"))

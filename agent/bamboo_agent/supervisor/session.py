@@ -1,6 +1,6 @@
-"""The session with the operator: one stream at a time, opened again whenever it ends.
+"""The session with the operator: one stream at a time, reopened whenever it ends.
 
-Token and CA bundle are read from their files at every opening, since both rotate.
+Each stream reads the token and the CA bundle again, since both rotate.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from bamboo_wire.options import AGENT_OPTIONS
 log = logging.getLogger(__name__)
 
 CONNECT_S = 5.0
-"""Seconds for connection, TLS handshake and the stream's opening."""
+"""Deadline for connection, TLS handshake and opening the stream, in seconds."""
 
 Sink = Callable[[SessionOpened | SessionClosed | FromOperator], None]
 
 
 class Backoff:
-    """Pauses that double from ``first_s`` to ``most_s``, each shortened by up to a half at random,
-    so that the agents of a job do not come back all at once."""
+    """Exponential backoff from ``first_s`` to ``most_s``, with jitter so that the agents of a job
+    do not reconnect all at once."""
 
     def __init__(self, first_s: float = 0.1, most_s: float = 3.0) -> None:
         self._first_s = first_s
@@ -41,17 +41,16 @@ class Backoff:
         self._next_s = first_s
 
     def reset(self) -> None:
-        """Begin anew with the shortest pause."""
         self._next_s = self._first_s
 
     def next_s(self) -> float:
-        """Seconds to wait now."""
+        """The next pause, in seconds."""
         pause, self._next_s = self._next_s, min(2 * self._next_s, self._most_s)
         return pause * random.uniform(0.5, 1.0)
 
 
 class Session:
-    """Delivers SessionOpened, FromOperator... and SessionClosed to ``sink``, again and again."""
+    """Each stream gives ``sink`` SessionOpened, then FromOperator events, then SessionClosed."""
 
     def __init__(self, config: Config, sink: Sink) -> None:
         self._config = config
@@ -64,22 +63,23 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether a stream stands."""
         return self._outgoing is not None
 
     def send(self, message: AgentMessage) -> None:
-        """Queue a message for the stream that stands; without one it is dropped."""
+        """Queue a message for the open stream. Dropped if there is none."""
         if self._outgoing is not None:
             self._outgoing.put_nowait(message)
 
     def close(self, after_s: float) -> None:
-        """End the stream and open the next one after ``after_s`` seconds."""
+        """End the stream and reconnect after ``after_s`` seconds."""
         if self._closing is not None and not self._closing.done():
             self._closing.set_result(after_s)
 
     async def flush(self, timeout_s: float) -> None:
-        """Wait until the operator has read all that was sent and has ended the stream, but not for
-        long. (A stream that is cancelled takes with it what is sent and not read yet.)"""
+        """Wait until the operator has read everything and has ended the stream, or for the timeout.
+
+        Cancelling the stream would drop messages that the operator has not read yet.
+        """
         if self._outgoing is not None:
             try:
                 async with asyncio.timeout(timeout_s):
@@ -87,21 +87,21 @@ class Session:
                     await self._call.done_writing()
                     await self._call.code()
             except TimeoutError:
-                log.warning("the operator has not taken all messages after %.1f s", timeout_s)
+                log.warning("the operator has not read all messages within %.1f s", timeout_s)
 
     async def run(self) -> None:
         """Keep a session open until cancelled."""
         while True:
             after_s = None
             try:
-                after_s = await self._once()
+                after_s = await self._run_once()
                 self._last_problem = ""
             except (OSError, grpc.aio.AioRpcError, WireError, TimeoutError) as error:
-                self._complain(self._describe(error))
+                self._log_problem(self._describe(error))
             await asyncio.sleep(self._backoff.next_s() if after_s is None else after_s)
 
-    async def _once(self) -> float | None:
-        """One session; the pause after it if somebody chose one."""
+    async def _run_once(self) -> float | None:
+        """One stream. Returns the pause after it if :meth:`close` has set one."""
         credentials = grpc.ssl_channel_credentials(self._config.ca_file.read_bytes())
         metadata = (("authorization", f"Bearer {_token(self._config.token_file)}"),)
         options = list(AGENT_OPTIONS)
@@ -152,8 +152,8 @@ class Session:
             await call.write(encode.agent_message(message))
             outgoing.task_done()
 
-    def _complain(self, problem: str) -> None:
-        """Say what is wrong once, not at every attempt."""
+    def _log_problem(self, problem: str) -> None:
+        """Log each problem once, not at every attempt."""
         if problem != self._last_problem:
             log.warning("no session with the operator: %s", problem)
         self._last_problem = problem
@@ -161,24 +161,26 @@ class Session:
     def _describe(self, error: Exception) -> str:
         config = self._config
         if isinstance(error, WireError):
-            return f"it does not speak our protocol ({error}); are both of the same version?"
+            return (
+                f"its message is malformed ({error}); do operator and agent have the same version?"
+            )
         if isinstance(error, TimeoutError):
             return f"{config.operator_address} did not answer within {CONNECT_S:g} s"
         if not isinstance(error, grpc.aio.AioRpcError):
             return str(error)
         details = error.details() or ""
         if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-            return f"it refuses the token in {config.token_file}: {details}"
+            return f"it rejects the token in {config.token_file}: {details}"
         if "CERTIFICATE_VERIFY_FAILED" in details or "Hostname Verification" in details:
             return (
-                f"the certificate of {config.operator_address} is not vouched for by"
-                f" {config.ca_file} (BAMBOO_CA_FILE) or names another host: {details}"
+                f"the certificate of {config.operator_address} is not signed by"
+                f" {config.ca_file} (BAMBOO_CA_FILE) or is for another host: {details}"
             )
         return f"{config.operator_address}: {error.code().name}: {details}"
 
 
 def _newest_address(config: Config) -> str:
-    """The operator's address; a file tells where its next pod is, where there is no Service."""
+    """The operator's address. Without a Service, a file has the address of its newest pod."""
     if config.address_file is None:
         return config.operator_address
     try:

@@ -1,8 +1,7 @@
-"""The supervisor: feeds what happens to bamboo_core.protocol.supervisor and performs what it
-answers.
+"""The supervisor's shell: feeds events to the state machine and performs its effects.
 
-A small process without torch, since a training process stalls for seconds and, when it dies, takes
-0.1 s per GiB to look dead.
+It is a small process without torch: a training process may stall for seconds, and when it dies the
+kernel needs 0.1 s per GiB before its sockets close.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ WORKER_MODULE = "bamboo_agent.worker.main"
 
 @dataclass
 class _Sockets:
-    """Bound before the Hello, which tells their addresses."""
+    """Bound before the Hello, which carries their addresses."""
 
     data: socket.socket
     liveness: socket.socket
@@ -57,33 +56,35 @@ class _Sockets:
 
 
 class SupervisorShell:
-    """One agent. :meth:`run` returns its exit code."""
+    """One agent's supervisor process."""
 
     def __init__(self, config: Config) -> None:
-        """Bind the sockets. OSError if the pod's address is not ours."""
+        """Bind the sockets. OSError if the pod's address is not local."""
         self._config = config
         self._sockets = _Sockets.bind(config.pod_ip)
         self.supervisor = core.Supervisor(_identity(config, self._sockets))
         self._agent = self.supervisor.identity.agent
         self._metrics = Metrics(job=config.job, agent=config.agent)
-        self._session = Session(config, self._happened)
+        self._session = Session(config, self._handle)
         self._liveness = Liveness(
             self._agent,
-            on_heard=lambda agent: self._happened(core.PeerHeard(agent)),
-            on_closed=lambda agent: self._happened(core.PeerClosed(agent)),
+            on_heard=lambda agent: self._handle(core.PeerHeard(agent)),
+            on_closed=lambda agent: self._handle(core.PeerClosed(agent)),
         )
-        self._worker = WorkerProcess(on_message=self._worker_says, on_exit=self._worker_ended)
+        self._worker = WorkerProcess(
+            on_message=self._on_worker_message, on_exit=self._on_worker_exit
+        )
         self._event_log = (
             None if config.event_log is None else EventLog(config.event_log, self.supervisor)
         )
-        self._verdict: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
+        self._exit_decision: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
         self._progress = core.Progressed(0, 0)
         self._early_exit: core.WorkerExited | None = None
-        self._is_awaited = False
+        self._is_worker_expected = False
         self._is_ready = False
 
     async def run(self) -> int:
-        """Serve until the member says Exit."""
+        """Serve until the state machine exits. Returns the exit code."""
         health = HealthServer(self._metrics, is_ready=lambda: self._is_ready)
         self._catch_signals()
         await health.start(self._config.pod_ip, self._config.health_port)
@@ -91,17 +92,17 @@ class SupervisorShell:
             module=WORKER_MODULE, agent=self._agent, data_socket=self._sockets.data
         )
         await self._liveness.start(self._sockets.liveness)
-        tasks = [asyncio.create_task(work) for work in self._endless()]
+        tasks = [asyncio.create_task(work) for work in self._services()]
         for task in tasks:
-            task.add_done_callback(self._must_not_fail)
-        verdict = await self._verdict
-        await self._finish(verdict, tasks)
+            task.add_done_callback(self._on_task_done)
+        decision = await self._exit_decision
+        await self._finish(decision, tasks)
         await health.close()
-        return verdict.code
+        return decision.code
 
-    async def _finish(self, verdict: core.Exit, tasks: list[asyncio.Task[None]]) -> None:
-        log.info("exit %d: %s", verdict.code, verdict.reason)
-        self._write_termination(verdict)
+    async def _finish(self, decision: core.Exit, tasks: list[asyncio.Task[None]]) -> None:
+        log.info("exit %d: %s", decision.code, decision.reason)
+        self._write_termination(decision)
         await self._session.flush(FLUSH_S)
         for task in tasks:
             task.cancel()
@@ -113,7 +114,7 @@ class SupervisorShell:
 
     # ------------------------------------------------------------ events
 
-    def _happened(self, event: core.Event) -> None:
+    def _handle(self, event: core.Event) -> None:
         now = asyncio.get_running_loop().time()
         effects = self.supervisor.handle(event, now)
         if self._event_log is not None:
@@ -121,18 +122,18 @@ class SupervisorShell:
         for effect in effects:
             self._perform(effect)
 
-    def _worker_says(self, message: AgentMessage) -> None:
+    def _on_worker_message(self, message: AgentMessage) -> None:
         if isinstance(message, Ready):
             self._is_ready = True
             log.info("ready: %d layers, %d samples", message.layers, message.training_samples)
-        self._happened(core.FromWorker(message))
+        self._handle(core.FromWorker(message))
 
-    def _worker_ended(self, code: int, text: str) -> None:
-        """The member hears of it once it has asked for the worker."""
+    def _on_worker_exit(self, code: int, text: str) -> None:
+        """Held back until the state machine has asked for the worker."""
         self._is_ready = False
         exited = core.WorkerExited(code, text)
-        if self._is_awaited:
-            self._happened(exited)
+        if self._is_worker_expected:
+            self._handle(exited)
         else:
             self._early_exit = exited
 
@@ -140,36 +141,36 @@ class SupervisorShell:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             event = core.Departing(self._config.grace_s, number.name)
-            loop.add_signal_handler(number, self._happened, event)
+            loop.add_signal_handler(number, self._handle, event)
 
-    def _endless(self) -> list[Coroutine[None, None, None]]:
+    def _services(self) -> list[Coroutine[None, None, None]]:
         sources = [SOURCES[name]() for name in self._config.notice_sources]
-        return [self._session.run(), self._tick(), *(s.watch(self._happened) for s in sources)]
+        return [self._session.run(), self._tick(), *(s.watch(self._handle) for s in sources)]
 
-    def _must_not_fail(self, task: asyncio.Task[None]) -> None:
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the supervisor is broken", exc_info=error)
-            self._decide(core.Exit(int(ExitCode.FAILED), f"supervisor: {error!r}"))
+            log.error("the supervisor has failed", exc_info=error)
+            self._exit(core.Exit(int(ExitCode.FAILED), f"supervisor: {error!r}"))
 
     async def _tick(self) -> None:
         beat_at = 0.0
         while True:
-            self._look_at_progress()
-            self._happened(core.Tick())
-            self._measure()
+            self._poll_progress()
+            self._handle(core.Tick())
+            self._update_metrics()
             if (now := asyncio.get_running_loop().time()) >= beat_at:
                 beat_at = now + BEAT_S
                 self._liveness.beat()
             await asyncio.sleep(TICK_S)
 
-    def _look_at_progress(self) -> None:
+    def _poll_progress(self) -> None:
         shared = self._worker.shared_progress
         progress = core.Progressed(shared.progress, shared.step, shared.longest_s)
         if progress != self._progress:
             self._progress = progress
-            self._happened(progress)
+            self._handle(progress)
 
-    def _measure(self) -> None:
+    def _update_metrics(self) -> None:
         metrics = self._metrics
         metrics.connected.set(self._session.is_open)
         metrics.worker_ready.set(self._is_ready)
@@ -189,45 +190,45 @@ class SupervisorShell:
                 log.info("closing the session: %s", reason)
                 self._session.close(after_s)
             case core.SpawnWorker(welcome):
-                self._employ(welcome)
+                self._set_up_worker(welcome)
             case core.ToWorker(message):
-                self._note(message)
+                self._log_order(message)
                 self._worker.send(message)
             case core.KillWorker(reason):
                 self._worker.kill(reason)
             case core.ConnectLiveness(peers, key):
                 self._liveness.watch(peers, key)
             case core.Exit():
-                self._decide(effect)
+                self._exit(effect)
 
-    def _note(self, message: Stop | Directive | Continuation) -> None:
-        """What an agent is told, in its log: rare, and what people look for."""
+    def _log_order(self, message: Stop | Directive | Continuation) -> None:
+        """Orders are rare, and useful in the log."""
         match message:
             case Stop():
                 log.info("stopped by %s", message.fence)
             case Directive():
                 log.info("plan %s from step %d", message.fence, message.target)
             case Continuation():
-                log.info("programs of plan %s after its first step", message.fence)
+                log.info("continuation of plan %s", message.fence)
 
-    def _employ(self, welcome: Welcome) -> None:
-        """The worker has been started long ago, so that it could import torch meanwhile."""
-        self._is_awaited = True
+    def _set_up_worker(self, welcome: Welcome) -> None:
+        """The process is already running, so that torch is imported by now."""
+        self._is_worker_expected = True
         log.info("admitted to %s; the worker builds model and data", welcome.job)
         self._worker.send(welcome)
         if self._early_exit is not None:
-            asyncio.get_running_loop().call_soon(self._happened, self._early_exit)
+            asyncio.get_running_loop().call_soon(self._handle, self._early_exit)
 
-    def _decide(self, verdict: core.Exit) -> None:
-        if not self._verdict.done():
-            self._verdict.set_result(verdict)
+    def _exit(self, decision: core.Exit) -> None:
+        if not self._exit_decision.done():
+            self._exit_decision.set_result(decision)
 
-    def _write_termination(self, verdict: core.Exit) -> None:
-        """Kubernetes shows this file's text as the container's termination message."""
+    def _write_termination(self, decision: core.Exit) -> None:
+        """Kubernetes shows this file as the container's termination message."""
         path = self._config.termination_file
         if path.exists():
             with contextlib.suppress(OSError):
-                path.write_text(verdict.reason[:4096], encoding="utf-8")
+                path.write_text(decision.reason[:4096], encoding="utf-8")
 
 
 def _identity(config: Config, sockets: _Sockets) -> Hello:

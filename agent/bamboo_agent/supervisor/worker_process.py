@@ -1,7 +1,7 @@
-"""The worker's process as the supervisor sees it: started, spoken with, watched, killed.
+"""The worker's process as the supervisor sees it.
 
-Its standard output is ours; its standard error passes through us, so that the line which says why
-it ended can be told to the operator.
+It inherits standard output. Its standard error passes through the supervisor, which reports the
+last line to the operator if the worker fails.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _KEPT = 8192
 
 
 class WorkerProcess:
-    """One worker. ``on_exit`` gets the exit code (128 + n after signal n) and the last line."""
+    """``on_exit`` gets the exit code (128 + n after signal n) and the last error line."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process, once it is started."""
+        """None before :meth:`start`."""
         return None if self._process is None else self._process.pid
 
     async def start(self, *, module: str, agent: AgentId, data_socket: socket.socket) -> None:
-        """Start ``python -m module``; takes ``data_socket`` (bound, listening) with it."""
+        """Start ``python -m module`` and hand over ``data_socket`` (bound, listening)."""
         fds = (self._theirs.fileno(), data_socket.fileno(), self.shared_progress.fd)
         arguments = zip(("--fd", "--data-fd", "--progress-fd"), fds, strict=True)
         self._stderr, errors = os.pipe()
@@ -78,11 +78,11 @@ class WorkerProcess:
         self._watcher = asyncio.create_task(self._watch(self._process))
 
     def send(self, message: OperatorMessage) -> None:
-        """Hand a message over; what the worker does not read at once waits here."""
+        """Send a message. What the worker does not read at once is queued."""
         try:
             self._pipe.send(encode.operator_message(message).SerializeToString())
         except PipeClosedError:
-            return  # its exit is seen elsewhere
+            return  # its exit is reported by _watch
         if self._pipe.wants_write:
             asyncio.get_running_loop().add_writer(self._pipe.fileno(), self._flush)
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         self._end()
 
     async def close(self) -> None:
-        """End the process, wait for it, and free what belongs to it."""
+        """Kill the process, wait for it, and free its resources."""
         self._end()
         if self._watcher is not None:
             await self._watcher
@@ -116,7 +116,7 @@ class WorkerProcess:
             self._stop_reading()
         except WireError as error:
             self._stop_reading()
-            self.kill(f"it says what is not in the protocol: {error}")
+            self.kill(f"its message is malformed: {error}")
 
     def _flush(self) -> None:
         try:
@@ -141,7 +141,7 @@ class WorkerProcess:
         if self._stderr >= 0:
             self._pass_on()
         if self._is_reading:
-            self._read()  # what it said before it ended
+            self._read()  # what it sent before it exited
         self._on_exit(*self._verdict(code))
 
     def _verdict(self, code: int) -> tuple[int, str]:
@@ -152,10 +152,10 @@ class WorkerProcess:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
-        return 128 - code, line or f"the worker was ended by {name}"
+        return 128 - code, line or f"the worker was killed by {name}"
 
     def _pass_on(self) -> None:
-        """Copy to our standard error; keep the end of it. Others may hold it open for long."""
+        """Copy to our standard error and keep the end. A child of the worker may keep it open."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._stderr, 1 << 16):
                 sys.stderr.buffer.write(data)
@@ -172,6 +172,6 @@ class WorkerProcess:
 
 
 def _essential_line(text: str) -> str:
-    """The last line that is not indented: of a traceback, the one that names the error."""
+    """The last line that is not indented: in a traceback, the error."""
     lines = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
     return lines[-1].strip()[:_MAX_LINE] if lines else ""

@@ -1,1 +1,1 @@
-"""The worker's process: feeds the executor and performs its effects. Not: tensors."""
+"""The worker process: feeds the executor and performs its effects. Not here: tensors."""

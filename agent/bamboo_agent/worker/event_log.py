@@ -1,7 +1,7 @@
-"""A log of everything that reaches a worker's executor, and of what it answers.
+"""A log of all events and effects of a worker's executor, for replay (trace validation).
 
-One JSON object a line, in order, so that tests can replay a real run through the same state machine
-(trace validation); "at" is time.monotonic(). Off unless ``BAMBOO_EVENT_LOG`` names a folder.
+Written if ``BAMBOO_EVENT_LOG`` names a folder. One JSON object per line, in order. "at" is
+time.monotonic().
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ VARIABLE = "BAMBOO_EVENT_LOG"
 
 
 def describe(effect: Effect) -> str:
-    """One effect as one line, exact enough to compare two runs."""
+    """One effect as one line, precise enough to compare two runs."""
     if isinstance(effect, Run):
         return f"run {effect.instruction}"
     if isinstance(effect, Transmit):
@@ -47,7 +47,7 @@ def describe(effect: Effect) -> str:
 
 
 class LoggedExecutor:
-    """The executor's events; each call is written to ``file`` before its effects are returned."""
+    """Logs each call of the executor's events before it returns the effects."""
 
     def __init__(self, executor: Executor, file: TextIO | None) -> None:
         self._executor, self._file = executor, file
@@ -86,7 +86,6 @@ class LoggedExecutor:
         return self._log({"unsaved": sorted(steps)}, self._executor.unsaved(steps))
 
     def close(self) -> None:
-        """End the log."""
         if self._file is not None:
             self._file.close()
 
@@ -108,7 +107,7 @@ def _record(commit: CommitRecord | None) -> dict[str, Any] | None:
 
 
 def open_log(agent: AgentId, layers: int) -> TextIO | None:
-    """The agent's log file in the folder that the environment names; None if it names none."""
+    """The agent's log file in the configured folder; None if logging is off."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return None

@@ -1,9 +1,9 @@
-"""torch._dynamo, loaded when something is compiled, and not because an optimizer mentions it.
+"""Imports torch._dynamo when something is compiled, not when an optimizer mentions it.
 
-Every torch optimizer imports it for two markers: this function shall not be compiled, here a graph
-ends. While nothing is compiled both say nothing, but the import of hundreds of modules is much of
-an agent's start. A placeholder answers the markers; whatever else is asked of it, and the import
-of any submodule, loads the module, which takes its place.
+Every torch optimizer imports it for two markers: do not compile this function, and break the graph
+here. They have no effect while nothing is compiled, but importing hundreds of modules is a large
+part of an agent's start-up. A placeholder implements the markers. Any other attribute, or the
+import of a submodule, replaces it with the real module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NAME = "torch._dynamo"
 
 
 class _Placeholder(ModuleType):
-    """In sys.modules until the module itself is there. Who keeps it gets the module's names."""
+    """Stands in sys.modules until the module is imported. Then it forwards attributes to it."""
 
     @staticmethod
     def graph_break(*_: Any, **__: Any) -> None:
@@ -34,7 +34,7 @@ class _Placeholder(ModuleType):
     def disable(
         function: Any = None, *arguments: Any, wrapping: bool = True, **options: Any
     ) -> Any:
-        """Torch's own marker (not ``wrapping``) is of no use yet; anybody else's counts."""
+        """Torch's own marker (``wrapping=False``) has no effect yet. Other uses do."""
         if function is not None and not wrapping:
             return function
         return _load().disable(function, *arguments, wrapping=wrapping, **options)
@@ -55,12 +55,12 @@ class _Submodules(MetaPathFinder):
         if not is_ours or not isinstance(sys.modules.get(_NAME), _Placeholder):
             return None
         _load()
-        found = sys.modules.pop(fullname, None)  # if it stayed, it would be run once more
+        found = sys.modules.pop(fullname, None)  # otherwise it would be executed again
         return None if found is None else ModuleSpec(fullname, _Found(found))
 
 
 class _Found(Loader):
-    """Hands over a submodule that the package has imported itself."""
+    """Returns a submodule that the package has already imported."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module, self._spec = module, module.__spec__
@@ -74,7 +74,7 @@ class _Found(Loader):
 
 
 def _load() -> ModuleType:
-    """The module. If it cannot be imported, whoever wants it next gets the same error."""
+    """The module. If the import fails, the next use raises the same error."""
     placeholder = sys.modules.get(_NAME)
     if not isinstance(placeholder, _Placeholder):
         return importlib.import_module(_NAME)
@@ -87,12 +87,12 @@ def _load() -> ModuleType:
 
 
 def defer_import() -> None:
-    """Call before the first optimizer is made. Does nothing where the module is there already."""
+    """Call before creating the first optimizer. No-op if the module is already imported."""
     spec = importlib.util.find_spec(_NAME) if _NAME not in sys.modules else None
     if spec is None:
         return
     module = importlib.util.module_from_spec(spec)
     module.__class__ = _Placeholder
     sys.modules[_NAME] = module
-    torch._dynamo = module  # the import system does that only after a load
+    torch._dynamo = module  # the import system does this only after an import
     sys.meta_path.insert(0, _Submodules())

@@ -1,9 +1,9 @@
-"""The worker process: reads the operator's messages from its supervisor, trains, reports.
+"""The worker process: receives the operator's messages from its supervisor, trains, reports.
 
     python -m bamboo_agent.worker.main --agent NAME --fd N --data-fd N --progress-fd N
 
-It imports torch before it is needed, so that a standby joins in milliseconds. It ends with the exit
-codes of bamboo_core.protocol.supervisor; why it ends has been said to the supervisor before.
+It imports torch before it is needed, so that a standby agent joins in milliseconds. Before it
+exits, it sends the supervisor the reason. Exit codes: bamboo_core.protocol.exit_codes.
 """
 
 from __future__ import annotations
@@ -80,14 +80,14 @@ def serve(
     listening: socket.socket,
     shared_progress: SharedProgress,
 ) -> int:
-    """Be the worker until the supervisor closes the pipe or training fails; the exit code."""
+    """Run until the supervisor closes the pipe or training fails. Returns the exit code."""
     make_deterministic()
     defer_import()
     process = _Process(agent, Pipe(control), listening, shared_progress)
     try:
         process.run()
     except PipeClosedError:
-        return ExitCode.FENCED  # nobody is left to work for
+        return ExitCode.FENCED  # the supervisor is gone
     except (FactoryError, DataTooSmallError) as error:
         too_small = isinstance(error, DataTooSmallError)
         reason = Reason.DATA_TOO_SMALL if too_small else Reason.USER_CODE_FAILED
@@ -96,38 +96,38 @@ def serve(
         return process.fail(Reason.CHECKPOINT_FAILED, error, ExitCode.USER)
     except DivergenceError as error:
         return process.fail("ReplicaDiffers", error, ExitCode.FAILED)
-    except Exception as error:  # the worker ends with its first broken instruction
+    except Exception as error:  # the first failed instruction ends the worker
         return process.fail("TaskFailed", error, ExitCode.FAILED)
 
 
 def make_deterministic() -> None:
-    """Settings without which equal inputs need not give equal bits."""
+    """Make equal inputs give equal bits."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(int(os.environ.get(THREADS_VARIABLE, "1")))
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    # filling fresh memory costs a pass and changes nothing that is read
+    # filling new memory takes time and changes nothing that is read
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def device_kind(device: torch.device) -> str:
-    """Kind of device in the fingerprint: equal kinds, equal bits."""
+    """Kind of device for the fingerprint: equal kinds give equal bits."""
     if device.type == "cuda":
         return f"cuda:{torch.cuda.get_device_name(device)}"
     return f"cpu:{torch.backends.cpu.get_cpu_capability()}"
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes of the device that nobody uses; 0 on a CPU, where the planner bounds nothing."""
+    """Free bytes on the device; 0 on a CPU, where memory does not limit the planner."""
     return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
 
 
 def build_setup(
     agent: AgentId, spec: JobSpec, device: torch.device
 ) -> tuple[TrainingSetup, Profile]:
-    """Model, data and optimizer as the spec names them. FactoryError, DataTooSmallError."""
+    """Model, data and optimizer of the spec. FactoryError, DataTooSmallError."""
     model = build_model(spec.model)
     data = Data(spec, device)
     make = optimizer_factory(spec.training.optimizer)
@@ -148,8 +148,8 @@ def build_setup(
 
 
 def _try_data(data: Data) -> tuple[Any, Any]:
-    """The first micro-batch. What fails now fails on every agent, so it is the user's; a sample
-    that cannot be read in the middle of the training may be the fault of this node alone."""
+    """The first micro-batch. An error here is the user's, since it occurs on every agent. A sample
+    that cannot be read later may be a fault of this node."""
     try:
         if data.validation_samples:
             data.validation(0)
@@ -159,10 +159,10 @@ def _try_data(data: Data) -> tuple[Any, Any]:
 
 
 def essential_line(error: Exception, *, is_users: bool) -> str:
-    """What the operator is told of an error. A user's error is told by us, in words that stand
-    alone; of any other one the kind belongs to it (``KeyError: 'x'``)."""
-    said = str(error) if is_users else f"{type(error).__name__}: {error}"
-    return next(iter(said.strip().splitlines()), type(error).__name__)
+    """The line about an error that the operator gets. A user's error has a complete sentence; any
+    other one needs its type (``KeyError: 'x'``)."""
+    text = str(error) if is_users else f"{type(error).__name__}: {error}"
+    return next(iter(text.strip().splitlines()), type(error).__name__)
 
 
 def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
@@ -184,7 +184,7 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
 
 
 class _Process:
-    """The loop around the pipe, the worker and its descriptors."""
+    """The event loop over the pipe and the worker's descriptors."""
 
     def __init__(
         self, agent: AgentId, pipe: Pipe, listening: socket.socket, shared_progress: SharedProgress
@@ -196,7 +196,7 @@ class _Process:
         self._selector.register(pipe, selectors.EVENT_READ)
 
     def run(self) -> NoReturn:
-        """Serve for ever; PipeClosedError when the supervisor has gone."""
+        """Serve until PipeClosedError: the supervisor is gone."""
         while True:
             for data in self._pipe.receive():
                 self._handle(decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data)))
@@ -207,12 +207,12 @@ class _Process:
                 self._wait(_LEAVING_POLL_S if self._worker.is_leaving else None)
 
     def fail(self, reason: str, error: Exception, code: ExitCode) -> int:
-        """Say why the worker ends: the traceback to the log, the essential line to the operator."""
+        """Log the traceback, send the essential line to the operator, return the exit code."""
         traceback.print_exception(error)
         is_users = code is ExitCode.USER
         line = essential_line(error, is_users=is_users)
         try:
-            self._say(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
+            self._send(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
             self._flush_all()
         except PipeClosedError:
             return int(code)
@@ -249,7 +249,7 @@ class _Process:
         elif isinstance(message, Continuation):
             self._worker.proceed(message)
 
-    def _say(self, message: AgentMessage) -> None:
+    def _send(self, message: AgentMessage) -> None:
         self._pipe.send(encode.agent_message(message).SerializeToString())
 
     def _set_up(self, welcome: Welcome) -> None:
@@ -267,13 +267,13 @@ class _Process:
             spec=spec,
             transport=transport,
             checkpoints=checkpoints,
-            say=self._say,
+            send=self._send,
         )
         for source in worker.sources:
             self._selector.register(source, selectors.EVENT_READ)
         self._worker = worker
         storage_error = "" if checkpoints is None else _try_storage(self._agent, checkpoints)
-        self._say(
+        self._send(
             Ready(
                 fingerprint=fingerprint(spec, setup),
                 layers=len(profile.sizes),

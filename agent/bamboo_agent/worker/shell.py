@@ -1,7 +1,7 @@
-"""The worker's shell: feeds the executor with events and performs its effects, one turn at a time.
+"""The worker's shell: feeds events to the executor and performs its effects, one turn at a time.
 
-It owns the payloads; it decides nothing. Nothing here blocks but the running instruction: messages
-of the operator, arrivals and finished files are looked at between two instructions.
+It owns the payloads and makes no decisions. Only the running instruction blocks. Operator messages,
+arrived frames and finished files are handled between two instructions.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ log = logging.getLogger(__name__)
 
 
 class TaskError(Exception):
-    """An instruction has failed: the worker must end. The text names it."""
+    """An instruction has failed. The text names it. The worker must exit."""
 
 
 class Worker:
-    """One agent's training state and control logic.
+    """One agent's training.
 
-    say: passes a message on to the operator. checkpoints: None if the job keeps none.
+    send: sends a message to the operator. checkpoints: None if the job keeps none.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class Worker:
         spec: JobSpec,
         transport: Transport,
         checkpoints: Checkpoints | None,
-        say: Callable[[AgentMessage], None],
+        send: Callable[[AgentMessage], None],
     ) -> None:
         self.executor = Executor(setup.agent, len(setup.sizes))
         self.backend = Backend(setup, self._read_layer, self.executor.commits)
         self.saver = None if checkpoints is None else Saver(checkpoints, setup.agent)
         self._events = LoggedExecutor(self.executor, open_log(setup.agent, len(setup.sizes)))
-        self._spec, self._transport, self._say = spec, transport, say
+        self._spec, self._transport, self._send = spec, transport, send
         self._agent, self._device = setup.agent, setup.device
         self._checkpoints = checkpoints
         self._pending: Instruction | None = None
@@ -87,12 +87,11 @@ class Worker:
     # ------------------------------------------------------------ events
 
     def stop(self, stop: Stop) -> None:
-        """STOP: adopt the fence, report as soon as the running instruction has ended."""
+        """Adopt the fence and report as soon as the running instruction has ended."""
         self._wants_manifests = stop.want_manifests
         self._perform(self._events.stop(stop))
 
     def install(self, directive: Directive) -> None:
-        """A plan's programs."""
         peers = {peer.agent: peer for peer in directive.peers}
         self._transport.introduce(fence=directive.fence, key=directive.key, peers=peers)
         if directive.fence == self.executor.fence:
@@ -101,7 +100,7 @@ class Worker:
         self._perform(self._events.install(directive))
 
     def proceed(self, continuation: Continuation) -> None:
-        """The rest of the plan's programs."""
+        """The programs after the plan's first step."""
         directive = self.executor.directive
         if directive is not None and self.executor.takes(continuation):
             peers = {peer.agent: peer for peer in continuation.peers}
@@ -109,7 +108,7 @@ class Worker:
         self._perform(self._events.proceed(continuation))
 
     def turn(self) -> bool:
-        """Look at what has come, then run at most one instruction. False: nothing to do."""
+        """Handle all events, then run at most one instruction. False: there was nothing to do."""
         events = self._transport.poll()
         for event in events:
             if isinstance(event, Arrived):
@@ -121,7 +120,7 @@ class Worker:
             self._saved(item, record, attempt)
         if self._is_leaving and self._transport.is_idle:
             self._is_leaving = False
-            self._say(Left())
+            self._send(Left())
         if self._pending is None:
             return bool(events or saved)
         self._run(self._pending)
@@ -129,16 +128,16 @@ class Worker:
 
     @property
     def sources(self) -> list[Transport | Saver]:
-        """What has a descriptor that wakes the worker up."""
+        """What can wake the worker through its descriptor."""
         return [self._transport] if self.saver is None else [self._transport, self.saver]
 
     @property
     def is_leaving(self) -> bool:
-        """EXIT has run, and what was sent before it is still on its way out."""
+        """EXIT has run, and frames are still being sent."""
         return self._is_leaving
 
     def close(self) -> None:
-        """Finish the files that are being written; close all connections."""
+        """Finish writing files and close all connections."""
         if self.saver is not None:
             self.saver.close()
         self._transport.close()
@@ -153,7 +152,7 @@ class Worker:
 
     def _broken(self, event: Broken) -> None:
         if event.fence == self.executor.fence:
-            self._say(Suspicion(event.peer, Cause.CHANNEL_BROKEN, event.fence))
+            self._send(Suspicion(event.peer, Cause.CHANNEL_BROKEN, event.fence))
 
     def _saved(self, item: Item, record: FileRecord, attempt: int) -> None:
         if attempt == self.executor.fence.attempt:
@@ -172,9 +171,9 @@ class Worker:
                 for item in effect.items:
                     self.backend.drop(item)
             elif isinstance(effect, StepEnded):
-                self._say(self._meter.end_step(effect.commit))
+                self._send(self._meter.end_step(effect.commit))
             else:
-                self._tell(effect)
+                self._send_to_operator(effect)
 
     def _transmit(self, effect: Transmit) -> None:
         item = effect.item
@@ -194,18 +193,18 @@ class Worker:
         self._meter.sent_bytes += frame.num_bytes
         self._transport.send(effect.peer, frame)
 
-    def _tell(self, effect: SendOperator) -> None:
+    def _send_to_operator(self, effect: SendOperator) -> None:
         message: AgentMessage = effect.message
         if isinstance(message, Left):
-            self._is_leaving = True  # said when everything sent has left
+            self._is_leaving = True  # sent when all frames have left
             return
         if isinstance(message, AgentReport):
             self._transport.adopt(message.fence)
             if self._wants_manifests:
                 manifests = self._scan()
-                items = frozenset(self.executor.held)  # without files that the scan has missed
+                items = frozenset(self.executor.held)  # without files that the scan has not found
                 message = replace(message, manifests=manifests, items=items)
-        self._say(message)
+        self._send(message)
 
     def _scan(self) -> tuple[Manifest, ...]:
         if self._checkpoints is None:
@@ -213,7 +212,7 @@ class Worker:
         good, bad = self._checkpoints.scan()
         for error in bad:
             text = f"{error}; this checkpoint is not used"
-            self._say(BadCheckpoint(error.attempt, error.step, text))
+            self._send(BadCheckpoint(error.attempt, error.step, text))
         attempt = self.executor.fence.attempt
         torn = {error.step for error in bad if error.attempt == attempt}
         if torn:
@@ -257,10 +256,10 @@ class Worker:
         return self._checkpoints.read_layer(manifest, layer)
 
     def _refuse(self, error: CheckpointError) -> None:
-        """A checkpoint that cannot be read: say so and wait for another plan."""
+        """A checkpoint cannot be read: report it and wait for another plan."""
         assert self._manifest is not None
         text = f"{error}; the checkpoint before it is used"
-        self._say(BadCheckpoint(self._manifest.attempt, self._manifest.step, text))
+        self._send(BadCheckpoint(self._manifest.attempt, self._manifest.step, text))
         self._perform(self._events.abandon())
 
     def _save(self, instruction: Instruction) -> None:
@@ -277,24 +276,24 @@ class Worker:
         records = [self.backend.store[Item.file(step, x)] for x in layers]
         failed = [record.error for record in records if record.error]
         if failed or self._checkpoints is None:
-            self._say_failed(attempt, step, failed[0] if failed else "the job keeps none")
+            self._report_unsaved(attempt, step, failed[0] if failed else "the job keeps none")
             return
         try:
             manifest = self._checkpoints.seal(self._header(attempt, step), records)
         except CheckpointError as error:
             log.error("the manifest of step %d is not written: %s", step, error)
-            self._say_failed(attempt, step, f"agent {self._agent}: {error.cause}")
+            self._report_unsaved(attempt, step, f"agent {self._agent}: {error.cause}")
             return
-        self._say(Sealed(manifest))
+        self._send(Sealed(manifest))
         assert self._spec.checkpoint is not None
         try:
             self._checkpoints.prune(keep=self._spec.checkpoint.keep, newest=manifest)
         except CheckpointError as error:
             log.warning("an old checkpoint stays: %s", error)
 
-    def _say_failed(self, attempt: int, step: int, why: str) -> None:
+    def _report_unsaved(self, attempt: int, step: int, why: str) -> None:
         text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"
-        self._say(BadCheckpoint(attempt, step, text, cause=why))
+        self._send(BadCheckpoint(attempt, step, text, cause=why))
 
     def _header(self, attempt: int, step: int) -> Header:
         directive = self.executor.directive
@@ -303,7 +302,7 @@ class Worker:
 
 
 class _Meter:
-    """What Progress says about a step: times, traffic, tasks done again."""
+    """The figures of Progress: times, traffic, tasks computed again."""
 
     def __init__(self) -> None:
         self.sent_bytes = 0
@@ -313,7 +312,7 @@ class _Meter:
         self._redone = 0
 
     def add(self, instruction: Instruction, elapsed_s: float) -> None:
-        """An instruction has been performed."""
+        """Count a completed instruction."""
         op, step, lo, hi, index = instruction[:5]
         if op not in COMPUTE:
             return
@@ -323,7 +322,7 @@ class _Meter:
         self._done.add(task)
 
     def end_step(self, commit: CommitRecord) -> Progress:
-        """The step's figures; the next step begins."""
+        """The figures of the step that ends. The next one begins."""
         now = time.perf_counter()
         progress = Progress(
             commit,

@@ -42,7 +42,7 @@ class InProcessFleet(WorkerFleet):
             spec=self.job,
             transport=self.hub.join(agent),
             checkpoints=checkpoints,
-            say=lambda message: self.messages.append((agent, message)),
+            send=lambda message: self.messages.append((agent, message)),
         )
 
     def agents(self) -> Collection[AgentId]:

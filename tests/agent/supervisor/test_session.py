@@ -106,9 +106,9 @@ async def test_a_refused_token_is_explained_and_tried_again(
 ) -> None:
     operator.token = "another"
     agent = await start()
-    await until(lambda: "it refuses the token" in agent.log)
+    await until(lambda: "it rejects the token" in agent.log)
     assert str(tmp_path / "token") in agent.log
-    assert agent.log.count("it refuses the token") == 1
+    assert agent.log.count("it rejects the token") == 1
     operator.token = "token"
     await operator.stream()
 
@@ -118,7 +118,7 @@ async def test_an_authority_that_is_not_the_operators_is_explained(
 ) -> None:
     (tmp_path / "ca.pem").write_bytes(Authority("another CA").bundle)
     agent = await start()
-    await until(lambda: "is not vouched for by" in agent.log)
+    await until(lambda: "is not signed by" in agent.log)
     assert "BAMBOO_CA_FILE" in agent.log
     assert not operator.streams
 
@@ -127,7 +127,7 @@ async def test_a_name_that_the_certificate_does_not_carry(
     operator: FakeOperator, start: Start
 ) -> None:
     agent = await start(BAMBOO_OPERATOR_NAME="elsewhere")
-    await until(lambda: "names another host" in agent.log)
+    await until(lambda: "is for another host" in agent.log)
     assert not operator.streams
 
 
@@ -300,7 +300,7 @@ async def test_an_overdue_worker_is_killed(operator: FakeOperator, start: Start)
     stream.say(Stop(Fence(0, 1, 1)))
     assert await agent.exit_code() == 1
     assert "no report in time after STOP" in agent.log
-    assert stream.of(Failure)[0].message == "the worker was ended by SIGKILL"
+    assert stream.of(Failure)[0].message == "the worker was killed by SIGKILL"
 
 
 async def test_killed_workers_and_supervisors(operator: FakeOperator, start: Start) -> None:
