@@ -64,16 +64,16 @@ def _vote_needs(vote: Instruction, batch: BatchShape) -> Iterator[Item]:
         yield from versions(*held, vote.step)
 
 
-def versions(lo: int, hi: int, step: int) -> Iterator[Item]:
+@lru_cache(maxsize=256)
+def versions(lo: int, hi: int, step: int) -> tuple[Item, ...]:
     """VER items of layers lo..hi-1."""
-    for layer in range(lo, hi):
-        yield Item.ver(step, layer)
+    return tuple(Item.ver(step, layer) for layer in range(lo, hi))
 
 
-def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> Iterator[Item]:
+@lru_cache(maxsize=256)
+def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> tuple[Item, ...]:
     """All slices of the reduced gradient of one range of the cut."""
-    for z in range(batch.chunks):
-        yield Item.red(step, cut, z)
+    return tuple(Item.red(step, cut, z) for z in range(batch.chunks))
 
 
 def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:

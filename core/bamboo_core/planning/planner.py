@@ -8,6 +8,7 @@ the later steps, while agents already run the first part.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
@@ -133,13 +134,14 @@ class _Planning:
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
+        counts = Counter(x[0] for program in resume.values() for x in program)
         return Decision(
             plan,
             self._directives(plan, resume),
             min(self._committed, self._steps - 1),
-            tasks=sum(x.op in COMPUTE for p in resume.values() for x in p),
-            copies=sum(x.op is Op.RECV and _is_version(x.item) for p in resume.values() for x in p),
-            loads=sum(x.op in (Op.LOAD, Op.INIT) for p in resume.values() for x in p),
+            tasks=sum(counts[op] for op in COMPUTE),
+            copies=sum(_copies(program) for program in resume.values()),
+            loads=counts[Op.LOAD] + counts[Op.INIT],
         )
 
     def proceed(self, decision: Decision) -> Continuations:
@@ -535,8 +537,10 @@ def _live(seats: tuple[Pipeline, ...]) -> tuple[AgentId, ...]:
     return tuple(sorted({a for p in seats for a in p if a is not None}))
 
 
-def _is_version(item: Item | None) -> bool:
-    return item is not None and item.kind is Kind.VER
+def _copies(program: Program) -> int:
+    """How many layers it receives."""
+    recv, ver = Op.RECV, Kind.VER
+    return sum([x[0] is recv and x[5] is not None and x[5][0] is ver for x in program])
 
 
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:
