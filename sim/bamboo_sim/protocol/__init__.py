@@ -1,1 +1,1 @@
-"""Explores the protocol: production state machines under a scheduler that chooses every event."""
+"""Model checking of the protocol: the production state machines under a controlled scheduler."""

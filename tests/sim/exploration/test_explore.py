@@ -135,7 +135,7 @@ def test_a_history_replays_and_shrinks():
         assert found is not None
         assert violation(history) == found
         assert len(shrink(history).script) <= len(history.script)
-        assert "stands still" in explain(history)
+        assert "deadlock" in explain(history)
     assert violation(history) is None
 
 

@@ -68,7 +68,7 @@ def test_two_agents_do_not_take_one_seat(begun):
     late = replace(decision.directives["a00"])
     plan = replace(decision.plan, pipelines=swapped)
     seats.made(replace(decision, plan=plan, directives={"a00": late}))
-    with pytest.raises(Violation, match="a00 and a01 both sit on"):
+    with pytest.raises(Violation, match="a00 and a01 both have seat"):
         seats.installed("a00", late)
 
 
@@ -76,7 +76,7 @@ def test_nobody_follows_what_is_not_planned_or_not_durable(begun):
     durable, decision = begun
     directive = decision.directives["a00"]
     seats = follow(durable, decision)
-    with pytest.raises(Violation, match="that nobody has planned"):
+    with pytest.raises(Violation, match="that was not planned"):
         seats.installed("a00", replace(directive))
     with pytest.raises(Violation, match="not the durable one"):
         follow(Durable(), decision).installed("a00", directive)

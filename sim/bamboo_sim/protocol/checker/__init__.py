@@ -1,1 +1,1 @@
-"""What must hold in every history. Not: how histories are chosen."""
+"""The invariants of every history. How histories are chosen belongs to exploration."""

@@ -1,8 +1,7 @@
-"""Whether a restore was right: of some layer no usable version is left, neither live nor in a file.
+"""Whether a restore was justified: some layer has no usable version, neither live nor in a file.
 
-Judged by what the agents of the world really hold at that moment, not by what they have reported.
-A file counts once the operator has been told of it. Whoever begins at the needed version loses
-nothing, whatever the attempt is called.
+The check looks at what the agents hold at that moment, not at their reports. A file counts once it
+has been reported to the operator. An attempt that starts at the needed version loses nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_restore(world: World, before: Durable, text: str) -> None:
-    """A Violation if the restore is not justified; before: the facts until then."""
+    """Raise a Violation if the restore is not justified. before: the durable facts until then."""
     why = text.partition("; attempt ")[0]
     if why == "the job is resumed":
         if before.outcome is not Outcome.SUSPENDED:
@@ -33,21 +32,21 @@ def check_restore(world: World, before: Durable, text: str) -> None:
 
 
 def _check_lost(world: World, before: Durable, text: str) -> None:
-    """Nothing is repeated that could have been kept; or some layer is lost with those who are dead,
-    cut off, or going away; or somebody who lives was taken for dead."""
+    """A restore is justified in three cases: no step is repeated; a layer is lost with agents that
+    are dead, cut off or leaving; or a live agent was suspected by mistake."""
     nodes = _in_reach(world, before)
     start = world.arbiter.durable.forks[-1].step
     if start >= min(_needed(nodes, before)) or _lost_layers(world, before, nodes):
         return
     staying = {a: n for a, n in nodes.items() if a not in world.noticed}
     if not world.is_misled and staying and not _lost_layers(world, before, staying):
-        raise Violation(f"restored, but no layer is lost: {text}; {_told(nodes, world, before)}")
+        raise Violation(f"restored, but no layer is lost: {text}; {_state(nodes, world, before)}")
     world.has_given_up = True
 
 
 def _check_deadline(world: World, before: Durable) -> None:
-    """The only restore that may lose what still lives: where the operator cannot reach it, or where
-    it will go away (once given up, agents on notice are not asked again)."""
+    """The only restore that may drop live state: the operator cannot reach it, or its agents are on
+    notice (once suspected, they are not asked again)."""
     near = [a for a in before.voters if a in _in_reach(world, before) and a not in world.noticed]
     if near and not world.is_misled:
         raise Violation(f"restored since no voter has reported, but {near} can be reached")
@@ -55,7 +54,7 @@ def _check_deadline(world: World, before: Durable) -> None:
 
 
 def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
-    """Agents that live, that the operator hears, and that are not of an older attempt."""
+    """Live agents of the present attempt that the operator can reach."""
     return {
         name: node
         for name, node in sorted(world.nodes.items())
@@ -66,7 +65,7 @@ def _in_reach(world: World, before: Durable) -> dict[AgentId, Node]:
 
 
 def _lost_layers(world: World, before: Durable, nodes: dict[AgentId, Node]) -> list[int]:
-    """Layers without a usable holder, if there is no file of exactly the needed version."""
+    """Layers without a usable holder, unless a file has exactly the needed version."""
     return min((_lost_at(world, before, nodes, v) for v in _needed(nodes, before)), key=len)
 
 
@@ -78,8 +77,8 @@ def _lost_at(world: World, before: Durable, nodes: dict[AgentId, Node], version:
 
 
 def _needed(nodes: dict[AgentId, Node], before: Durable) -> tuple[int, ...]:
-    """The versions to go on with: that after the newest commit that anybody knows; if the plan has
-    begun with a later one, that, or one step less is made again."""
+    """The versions from which training may continue: the one after the newest known commit; or, if
+    the plan has started from a later one, that one or the one before it."""
     base = before.manifest.step if before.manifest is not None else 0
     newest = max((k for n in nodes.values() for k in n.executor.commits), default=-1)
     needed = max(base, newest + 1)
@@ -99,7 +98,7 @@ def _has_file(world: World, before: Durable, needed: int) -> bool:
 
 
 def _usable(node: Node, nodes: dict[AgentId, Node], before: Durable, needed: int) -> list[int]:
-    """Layers of which it holds a version that reduced gradients can bring up to the needed one."""
+    """Layers that the agent holds and that reduced gradients can bring up to the needed version."""
     return [
         layer
         for layer, version in node.executor.versions.items()
@@ -121,6 +120,6 @@ def _can_update(nodes: dict[AgentId, Node], before: Durable, layer: int, step: i
     return is_known and len(slices) == before.batch.chunks
 
 
-def _told(nodes: dict[AgentId, Node], world: World, before: Durable) -> str:
+def _state(nodes: dict[AgentId, Node], world: World, before: Durable) -> str:
     held = ", ".join(f"{a} {dict(n.executor.versions)}" for a, n in nodes.items())
     return f"needed is version {_needed(nodes, before)}; held: {held}; sealed: {[*world.sealed]}"

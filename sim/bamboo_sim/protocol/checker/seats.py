@@ -1,4 +1,4 @@
-"""One holder per coordinate and epoch: what is remembered of plans and of those who follow them."""
+"""Checks that each coordinate has one agent per fence, and that agents follow durable plans."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from bamboo_sim.protocol.checker.verdict import Violation
 
 
 class Seats:
-    """Of every fence: the planner's decisions with their continuations, the facts of the plan that
-    became durable, and the agent that took each coordinate by a directive."""
+    """For each fence: the planner's decisions with their continuations, the facts of the durable
+    plan, and the agent that took each coordinate."""
 
     def __init__(self) -> None:
         self._made: dict[Fence, tuple[Decision, ...]] = {}
@@ -30,14 +30,14 @@ class Seats:
         return new
 
     def made(self, decision: Decision, rest: Continuations | None = None) -> None:
-        """The planner has answered; of a fence it may do so again, if somebody was lost."""
+        """Record an answer of the planner. It may answer again for a fence after a loss."""
         fence = decision.plan.fence
         self._made[fence] = (*self._made.get(fence, ()), decision)
         if rest is not None:
             self._continued[hash_of(decision.plan)] = rest
 
     def written(self, durable: Durable) -> None:
-        """Facts are durable. A Violation: they name another plan than before under its fence."""
+        """Record durable facts. A Violation if another plan had the same fence."""
         if not durable.members or durable.plan.attempt != durable.attempt:
             return  # the job is over, or restored and not yet planned
         agents = [a for pipeline in durable.pipelines for a in pipeline if a is not None]
@@ -49,27 +49,27 @@ class Seats:
             raise Violation(f"two plans of {durable.plan}: {before} and {facts}")
 
     def installed(self, agent: AgentId, directive: Directive) -> None:
-        """An agent follows it. A Violation: another one has its seat, or its plan is no fact."""
+        """An agent installs a directive: its plan must be durable, and its seat free."""
         fence = directive.fence
         of = [d.plan for d in self._made[fence] if d.directives.get(agent) is directive]
         if not of:
-            raise Violation(f"{agent} follows a directive of {fence} that nobody has planned")
+            raise Violation(f"{agent} follows a directive of {fence} that was not planned")
         if self._facts.get(fence) != facts_of(as_durable(of[0])):
             raise Violation(f"{agent} follows a plan of {fence} that is not the durable one")
         seat = of[0].seats.get(agent)
         if seat is not None and self._taken.setdefault((fence, seat), agent) != agent:
             other = self._taken[fence, seat]
-            raise Violation(f"{agent} and {other} both sit on {seat} in {fence}")
+            raise Violation(f"{agent} and {other} both have seat {seat} in {fence}")
 
     def proceeded(self, agent: AgentId, directive: Directive, rest: Continuation) -> None:
-        """An agent goes on with it. A Violation: it belongs to another plan than the directive."""
+        """An agent takes a continuation. A Violation if it belongs to another plan."""
         planned = self._continued.get(directive.plan_hash)
         if planned is None or planned.directives.get(agent) != rest:
             raise Violation(f"{agent} goes on in {directive.fence} with programs of another plan")
 
 
 def facts_of(durable: Durable) -> tuple[Any, ...]:
-    """What tells plans of one fence apart."""
+    """The facts that distinguish plans of one fence."""
     return (
         durable.members,
         durable.voters,
@@ -81,7 +81,7 @@ def facts_of(durable: Durable) -> tuple[Any, ...]:
 
 
 def as_durable(plan: Any) -> Durable:
-    """The facts that it becomes."""
+    """The durable facts of a plan."""
     return Durable(
         members=plan.members,
         voters=plan.live,

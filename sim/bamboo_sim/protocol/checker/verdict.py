@@ -1,4 +1,4 @@
-"""What a history must not do, and what it must have done when nothing happens any more."""
+"""The invariants of a history while it runs, and its verdict once no event is left."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 
 class Violation(Exception):  # noqa: N818 - a finding, not a fault of the explorer
-    """The protocol has broken its promise. history: in which, if that was on the way to a fault."""
+    """A broken invariant of the protocol."""
 
-    history: History | None = None
+    history: History | None = None  # set if it was found before the next fault was injected
 
 
 def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
-    """No layer is called lost of which an agent that reported holds a usable version."""
+    """No layer may be declared lost while a reporting agent holds a usable version of it."""
     if not world.losses:
-        raise Violation(f"layers {fatal.layers} are lost though nobody died")
-    # a leaver on short notice does not vote, so the commit that it waits for may leave it behind
+        raise Violation(f"layers {fatal.layers} are declared lost, but no agent died")
+    # an agent on short notice does not vote, so a commit may not wait for it
     lasting = wanted.request.reports.keys() - wanted.request.short_notice
     is_known = wanted.request.has_voter
     for agent in sorted(lasting) if is_known and not world.has_cuts else ():
@@ -43,16 +43,16 @@ def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
             node.worker.settled & set(fatal.layers) & node.executor.versions.keys() if node else ()
         )
         if kept:
-            raise Violation(f"layers {sorted(kept)} are called lost, but {agent} keeps them")
-    # where no voter reports, nobody knows how many steps are repeated: a new attempt
+            raise Violation(f"layers {sorted(kept)} are declared lost, but {agent} keeps them")
+    # without a voter's report, the number of repeated steps is unknown: a new attempt
     if is_known and any(m.step == fatal.committed + 1 for m in wanted.request.manifests):
-        raise Violation(f"layers {fatal.layers} are called lost, but a file has what is needed")
+        raise Violation(f"layers {fatal.layers} are declared lost, but a file has them")
     for layer in fatal.layers:
         _check_lost(wanted, layer, fatal.committed)
 
 
 def _check_lost(wanted: ComputePlan, layer: int, newest: int) -> None:
-    """No reported version of the layer can be brought up to the newest commit."""
+    """No reported version of the layer may be usable for the newest commit."""
     reports, batch = wanted.request.reports, wanted.request.batch
     for agent, report in reports.items():
         version = report.versions.get(layer)
@@ -60,7 +60,7 @@ def _check_lost(wanted: ComputePlan, layer: int, newest: int) -> None:
             continue
         steps = range(version, newest + 1)
         if all(_has_gradient(reports, batch, layer, step) for step in steps):
-            raise Violation(f"layer {layer} is called lost, but {agent} holds it")
+            raise Violation(f"layer {layer} is declared lost, but {agent} holds it")
 
 
 def _has_gradient(
@@ -77,9 +77,9 @@ def _has_gradient(
 
 
 def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
-    """Versions and records, with the salt of the attempt in which each step was done for good.
+    """Versions and commit records, salted by the attempt whose result of each step counts.
 
-    attempt: as that one had them (None: the newest).
+    attempt: the expectation as of that attempt (None: the newest).
     """
     job, operators = world.job, world.operators
     salts = [0] * job.steps
@@ -93,23 +93,26 @@ def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
 
 
 def check_commit(world: World, node: Node, record: Any) -> None:
-    """It is the right one, and a superseded plan commits at most once more."""
+    """The commit record is right, and a superseded plan commits at most once more."""
     fence, durable = node.executor.fence, world.operators.durable
     if fence.attempt != durable.attempt or record.step >= world.job.steps:
         return
     world.newest = max(world.newest, (fence.attempt, record.step))
     if record.loss != _expected(world)[1][record.step].loss:
-        raise Violation(f"{node.name} commits something else as step {record.step}")
+        raise Violation(f"{node.name} commits a wrong result of step {record.step}")
     decided = durable.plan
     if fence < decided and fence.attempt == decided.attempt:
         world.orphans[fence] += 1
         if world.orphans[fence] > 1:
-            raise Violation(f"plan {fence} goes on committing after {decided}")
+            raise Violation(f"plan {fence} keeps committing after {decided}")
 
 
 def check_plan(world: World, before: Durable) -> None:
-    """Within an attempt nothing is done again but the newest step, if only the dead knew that it
-    was committed; and where no voter is left, what leavers and learners do not know of."""
+    """Within an attempt, committed steps are not repeated.
+
+    Exceptions: the newest step, if all agents that knew its commit are dead; and, if no voter is
+    left, steps that leaving agents and learners do not know.
+    """
     facts = world.operators.durable
     attempt, newest = world.newest
     if facts.plan == before.plan or not facts.plan.attempt == facts.attempt == attempt:
@@ -119,14 +122,14 @@ def check_plan(world: World, before: Durable) -> None:
     states = [n for n in world.nodes.values() if n.executor.versions]
     if not states or not world.nodes.keys().isdisjoint(before.voters):
         raise Violation(
-            f"plan {facts.plan} goes back to step {facts.target} without a word: step {newest} of"
-            " its attempt is committed"
+            f"plan {facts.plan} silently goes back to step {facts.target}: step {newest} of its"
+            " attempt is committed"
         )
     world.newest = (attempt, facts.target - 1)
 
 
 def judge(world: World) -> str:
-    """The outcome once nothing happens any more."""
+    """The outcome of a history without further events. A Violation if it must not end so."""
     _check_stops(world)
     ended = world.operators.arbiter.durable
     if ended.outcome is not None:
@@ -139,15 +142,17 @@ def judge(world: World) -> str:
         if world.has_given_up:
             return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
-    if _is_too_few(world) or _is_somebody_asked_again(world):
+    if _is_too_few(world) or _waits_for_suspects(world):
         return "waiting"
     status = world.operators.arbiter.status()
-    raise Violation(f"stands still: {status.phase} {status.detail}; {_standing(world)}")
+    raise Violation(f"deadlock: {status.phase} {status.detail}; {_positions(world)}")
 
 
 def _check_stops(world: World) -> None:
-    """Nobody stops without a cause: each loss or change may cost its own plan and one more. Where
-    healthy agents count as lost they are asked again, ever more rarely."""
+    """Training stops only for a cause: each fault may cost two plans.
+
+    Not checked where live agents were suspected by mistake: they are asked again, with back-off.
+    """
     epochs = world.arbiter.fence.epoch
     if not world.is_misled and epochs > 2 * world.causes + 3:
         raise Violation(f"{epochs} epochs after {world.causes} faults")
@@ -161,12 +166,12 @@ def _check_files(world: World) -> None:
 
 
 def _is_too_few(world: World) -> bool:
-    """Whether the agents that the operator reaches cannot make a plan, by its own rules."""
+    """Whether the operator reaches too few agents for a plan, by its own rules."""
     operators = world.operators
     deaf = world.noticed | world.network.frozen
     usable = [a for a in world.nodes if world.network.reaches(a) and a not in deaf]
     alive = len(usable)
-    if world.has_expelled:  # and is not asked again, but replaced
+    if world.has_expelled:  # expelled agents are replaced, not asked again
         alive = min(alive, len(operators.arbiter.status().members))
     stages, durable = operators.stages, operators.durable
     is_new = durable.plan.attempt != durable.attempt or not durable.pipelines
@@ -176,14 +181,14 @@ def _is_too_few(world: World) -> bool:
     return alive < stages if is_new else 2 * alive < stages
 
 
-def _is_somebody_asked_again(world: World) -> bool:
-    """Whether the job waits to ask those again whom it gave up by mistake; ever more rarely."""
+def _waits_for_suspects(world: World) -> bool:
+    """Whether the job waits, with back-off, to ask agents again that it suspected by mistake."""
     state = world.arbiter.state
     is_given_up = any(s.is_connected for s in state.membership.suspected.values())
     return world.is_misled and isinstance(state.phase, Holding) and is_given_up
 
 
-def _standing(world: World) -> str:
+def _positions(world: World) -> str:
     return "; ".join(
         f"{a} {n.executor.fence} step {n.executor.step} at {n.executor.current}"
         for a, n in sorted(world.nodes.items())
@@ -191,7 +196,7 @@ def _standing(world: World) -> str:
 
 
 def _check_weights(world: World) -> None:
-    """Every live agent holds the layers that the last plan wants of it, with the right bits."""
+    """Every live agent holds the layers that the last plan assigns to it, with the right bits."""
     plan, steps = world.operators.plan, world.job.steps
     assert plan is not None
     right = _expected(world)[0][steps]

@@ -1,4 +1,4 @@
-"""How histories are made: one run is walked along, copies of the world branch off at its events."""
+"""Makes histories: replays a run without faults, and branches off at its events."""
 
 from __future__ import annotations
 
@@ -15,27 +15,26 @@ Histories = Iterator[tuple[History, World]]
 
 
 class Part(NamedTuple):
-    """Every ``stride``-th event of a run, from ``phase`` on; turn: where a family begins with what
-    it alternates between."""
+    """A sample of the events of a run."""
 
-    stride: int = 1
-    phase: int = 0
-    turn: int = 0
+    stride: int = 1  # every stride-th event
+    phase: int = 0  # from this event on
+    turn: int = 0  # at which of its alternatives a family starts
 
 
 WHOLE = Part()
 
 
 def parts(stride: int, seed: int) -> Iterator[Part]:
-    """Together they are the whole run, each goes all along it; the seed says which is first."""
+    """Disjoint parts that together cover the run. The seed chooses the first one."""
     for i in range(stride):
         yield Part(stride, (seed + i) % stride, (seed + i) // stride)
 
 
 def prefixes(history: History, part: Part = WHOLE, *, begun: bool = True) -> Histories:
-    """The undisturbed run, stopped at the events of the part.
+    """The run without faults, stopped at each event of the part.
 
-    begun: only from the first plan on.
+    begun: only after the first plan.
     """
     world, event = World(history.job, history.seed, history.policy), 0
     while True:
@@ -47,14 +46,14 @@ def prefixes(history: History, part: Part = WHOLE, *, begun: bool = True) -> His
 
 
 def snapshot(at: tuple[History, World]) -> tuple[History, World]:
-    """A copy, since a world that is judged has come to its end."""
+    """A copy, because running a world to its verdict consumes it."""
     history, world = at
-    assert not world.outcome, f"{history} has been judged: it cannot go on"
+    assert not world.outcome, f"{history} has been judged: it cannot continue"
     return history, world.copy()
 
 
 def inject(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, World]:
-    """A copy that meets a fault ``gap`` events later."""
+    """A copy with a fault injected ``gap`` events later."""
     history, world = snapshot(at)
     if history.script and history.script[-1][1] == ():
         waited = history.script[-1][0]
@@ -68,7 +67,7 @@ def inject(at: tuple[History, World], gap: int, fault: Fault) -> tuple[History, 
 
 
 def run_on(at: tuple[History, World], events: int) -> bool:
-    """Some events more; False if the end came first. A Violation names the history."""
+    """Run more events; False if the history ended first. A Violation names the history."""
     try:
         return advance(at[1], events)
     except Violation as found:

@@ -1,7 +1,8 @@
-"""All of it: every single kill on every small grid; on three every pair, at one event and with the
-second during the recovery from the first; the other families whole.
+"""Exhaustive exploration of small grids.
 
-The work is cut into units, a process each; an event of the undisturbed run belongs to one unit.
+Every single kill on every small grid; on three grids every pair of kills, at one event and with the
+second during the recovery from the first; all other families as a whole. The work is divided into
+units for a pool of processes. Each event of the run without faults belongs to one unit.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _EVERY = {
     "every second": (*PAIRS, replace(PAIRS[2], spares=1)),
 }
 _WEIGHT = {"every pair": 3, "every second": 10}
-_ENDLESS = {"fuzz": 5000}  # families without an end: how many histories of each job
+_UNLIMITED = {"fuzz": 5000}  # histories per job of families without an end
 
 
 @dataclass(frozen=True)
 class Unit:
-    """``part`` of ``parts``: which events of the undisturbed run."""
+    """A family on a job, at the events of one of ``parts`` parts of the run."""
 
     family: str
     job: Job
@@ -48,19 +49,19 @@ class Unit:
 
     @property
     def row(self) -> str:
-        """Units whose histories are counted together."""
+        """The name under which its histories are counted."""
         return f"{self.family} {self.job}"
 
     @property
     def weight(self) -> float:
-        """Roughly how long it takes."""
+        """A rough measure of its duration."""
         job = self.job
         work = (job.pipelines * job.stages * job.microbatches) ** 2
         return work * _WEIGHT.get(self.family, 1) / self.parts
 
 
 def units(seed: int, only: str = "") -> list[Unit]:
-    """Everything, shortest first, so that a run that is ended early has whole rows."""
+    """All units, shortest first, so that an interrupted run has complete rows."""
     out = []
     for family, jobs in _EVERY.items():
         for job in jobs:
@@ -71,8 +72,8 @@ def units(seed: int, only: str = "") -> list[Unit]:
 
 
 def fates(world: World, name: AgentId) -> list[int]:
-    """Those that differ: what is under way is delivered, or lost, or each message in turn is lost
-    with what follows it in its stream."""
+    """The distinct fates of a victim's messages in flight: all delivered, all lost, or one lost
+    with the later ones of its stream."""
     network = world.network
     under_way = sum(m[0] == name for m in network.messages)
     tails = [3 + i for i in range(under_way) if len(network.tail(name, i)) < under_way]
@@ -80,7 +81,7 @@ def fates(world: World, name: AgentId) -> list[int]:
 
 
 def every_single(unit: Unit) -> Histories:
-    """Every event x every agent that lives x every fate."""
+    """Every event x every live agent x every fate."""
     for at in _events(unit, begun=False):
         for name in sorted(at[1].nodes):
             for fate in fates(at[1], name):
@@ -88,7 +89,7 @@ def every_single(unit: Unit) -> Histories:
 
 
 def every_pair(unit: Unit) -> Histories:
-    """Every event x two that live x every fate of both; replaced and not."""
+    """Every event x every pair of live agents x every fate of both; with and without new agents."""
     for at in _events(unit, begun=True):
         for a, b in combinations(sorted(at[1].nodes), 2):
             for x, y in product(fates(at[1], a), fates(at[1], b)):
@@ -98,9 +99,10 @@ def every_pair(unit: Unit) -> Histories:
 
 
 def every_second(unit: Unit) -> Histories:
-    """Every event x every agent, and then every event until training goes on x every agent that is
-    left: the second death during the recovery from the first; replaced, and perhaps the first one
-    by somebody who was ready."""
+    """Every event x every agent, then every event of the recovery x every agent that is left.
+
+    New agents replace both; a spare, if there is one, replaces the first at once.
+    """
     for at in _events(unit, begun=True):
         for a in sorted(at[1].nodes):
             ready = at
@@ -111,12 +113,12 @@ def every_second(unit: Unit) -> Histories:
                 first = history.then(gap, ()), world
                 for n, b in enumerate(sorted(world.nodes)):
                     yield replaced(inject(first, 0, ("kill", b, (gap + n) % 2)), 2)
-                if _goes_on(world, at[1]) or not run_on((history, world), 1):
+                if _has_recovered(world, at[1]) or not run_on((history, world), 1):
                     break
 
 
-def _goes_on(world: World, before: World) -> bool:
-    """A step is committed under a newer plan than before."""
+def _has_recovered(world: World, before: World) -> bool:
+    """Whether a step was committed under a newer plan than before."""
     return world.operators.durable.plan > before.operators.durable.plan and (
         world.newest > before.newest
     )
@@ -135,18 +137,18 @@ def _branches(unit: Unit) -> Histories:
     if unit.family == "every second":
         return every_second(unit)
     found = FAMILIES[unit.family](History(unit.job, unit.seed))
-    return islice(found, _ENDLESS.get(unit.family))
+    return islice(found, _UNLIMITED.get(unit.family))
 
 
 def run(unit: Unit) -> tuple[Unit, Tally]:
-    """Judge all of its histories."""
+    """Run all histories of a unit."""
     tally = Tally()
     tally.run(_branches(unit), History(unit.job, unit.seed), until=inf)
     return unit, tally
 
 
 def run_all(todo: list[Unit], processes: int) -> Iterator[tuple[Unit, Tally]]:
-    """Results as they come, with a line about each."""
+    """Yield results as they come, and print a line for each."""
     began, done = time(), 0
     with multiprocessing.get_context("spawn").Pool(processes, maxtasksperchild=8) as pool:
         for unit, tally in pool.imap_unordered(run, todo):

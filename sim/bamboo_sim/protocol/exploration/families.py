@@ -1,4 +1,4 @@
-"""All families of histories by name, and the one that mixes everything."""
+"""All families of histories by name, and the one that mixes all faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bamboo_sim.protocol.world.world import World
 
 
 def fuzz(base: History, part: Part = WHOLE) -> Histories:
-    """One to six faults of any kind at random moments."""
+    """One to six random faults at random moments."""
     rng = random.Random(base.seed * 7919 + part.phase + part.turn)
     job = base.job
     for _ in range(10**9):

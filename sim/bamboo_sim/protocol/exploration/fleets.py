@@ -1,4 +1,4 @@
-"""Families of histories in which agents come and go on purpose, and the grid changes."""
+"""Families of histories with planned changes: agents join and leave, and the grid changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bamboo_sim.protocol.exploration.history import History
 
 
 def changes(base: History, part: Part = WHOLE) -> Histories:
-    """Joins, drains with long and short notice, replaced or not, other grids; with a kill."""
+    """Joins, long and short notice with and without a new agent, other grids; with a kill."""
     job = base.job
     spare = job.agents[-1]
     for n, at in enumerate(prefixes(base, part), part.turn):
@@ -45,8 +45,8 @@ def changes(base: History, part: Part = WHOLE) -> Histories:
 
 
 def surplus(base: History, part: Part = WHOLE) -> Histories:
-    """More agents than the zone rule can seat, some lost, while the goal goes up and down; some or
-    all are on nodes that are to be replaced."""
+    """More agents than the zone rule can seat; some are killed, some or all nodes are drained, and
+    the number of pipelines changes."""
     rng, job = random.Random(base.seed + part.phase), base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         found = at
@@ -67,7 +67,7 @@ def surplus(base: History, part: Part = WHOLE) -> Histories:
 
 
 def replacements(base: History, part: Part = WHOLE) -> Histories:
-    """Agents hand over to newcomers while the operator restarts; nobody dies."""
+    """Agents hand over to new agents while the operator restarts; no kills."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
     for n, at in enumerate(prefixes(base, part), part.turn):
         found = at
@@ -82,14 +82,14 @@ def replacements(base: History, part: Part = WHOLE) -> Histories:
 
 
 def short_notices(base: History, part: Part = WHOLE) -> Histories:
-    """Short notice: what an agent holds is taken over by a newcomer; nobody dies."""
+    """A new agent takes over from an agent on short notice; no kills."""
     for n, at in enumerate(prefixes(base, part), part.turn):
         found = inject(at, 0, ("start", base.job.agents[-1]))
         yield inject(found, n % 4, ("notice", base.job.at_start[n % 2], 1.0))
 
 
 def new_owners(base: History, part: Part = WHOLE) -> Histories:
-    """A newcomer gets its copies; then everybody dies who had been there before."""
+    """A new agent gets its copies; then all agents that were there before die."""
     rng = random.Random(base.seed)
     for at in prefixes(base, part):
         first, *others = base.job.at_start
@@ -100,7 +100,7 @@ def new_owners(base: History, part: Part = WHOLE) -> Histories:
 
 
 def handovers(base: History, part: Part = WHOLE) -> Histories:
-    """An agent hands over to a newcomer, which dies."""
+    """An agent hands over to a new agent, which dies."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         newcomer = base.job.agents[-1]
@@ -110,7 +110,7 @@ def handovers(base: History, part: Part = WHOLE) -> Histories:
 
 
 def learners(base: History, part: Part = WHOLE) -> Histories:
-    """A newcomer gets its copies while the others train; it, a source or the operator dies."""
+    """A new agent catches up while the others train; it, a source or the operator dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(set(at[1].nodes) & set(base.job.at_start))
@@ -119,7 +119,7 @@ def learners(base: History, part: Part = WHOLE) -> Histories:
             found = inject(found, rng.randrange(30), ("start", name))
         yield snapshot(found)
         newcomer, others = rng.choice(spares), [a for a in names if a != names[n % len(names)]]
-        blows = (
+        faults = (
             ("kill", newcomer, n % 3),
             ("kill", rng.choice(others), n % 3),
             ("restart operator", bool(n % 2)),
@@ -129,13 +129,13 @@ def learners(base: History, part: Part = WHOLE) -> Histories:
             ("cut", (newcomer, rng.choice(others))),
             ("duplicate",),
         )
-        for blow in (blows[n % len(blows)], rng.choice(blows[:3])):
-            found = inject(found, rng.randrange(110), blow)
+        for fault in (faults[n % len(faults)], rng.choice(faults[:3])):
+            found = inject(found, rng.randrange(110), fault)
             yield snapshot(found)
 
 
 def regrids(base: History, part: Part = WHOLE) -> Histories:
-    """Another number of stages, and so another cut, while agents live; then a second blow."""
+    """Another number of stages, and so another cut, while agents live; then another fault."""
     rng, job = random.Random(base.seed), base.job
     agents = len(job.at_start)
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2, 3) if d * p <= agents]

@@ -1,4 +1,4 @@
-"""A history as data: a job, a seed and faults at given events. It replays, shrinks and prints."""
+"""A history as data: job, seed, and faults at given events. It can be replayed and shrunk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ from bamboo_sim.protocol.world.world import World
 
 @dataclass(frozen=True)
 class History:
-    """``script``: (events since the fault before, fault)."""
-
     job: Job
     seed: int
-    policy: str = "random"
-    script: tuple[tuple[int, Fault], ...] = ()
+    policy: str = "random"  # how the scheduler chooses the next event
+    script: tuple[tuple[int, Fault], ...] = ()  # (events since the previous fault, fault)
 
     def __str__(self) -> str:
         lines = [f"{self.job} seed {self.seed} {self.policy}"]
@@ -31,7 +29,7 @@ class History:
 
 
 def apply(world: World, fault: Fault) -> None:
-    """Do it; what follows is random, but the same whenever it is replayed."""
+    """Inject a fault, and reseed the scheduler, so that a replay makes the same choices."""
     world.rng.seed(crc32(repr((world.events, fault)).encode()))
     world.burst = 0.8
     world.causes += 1
@@ -39,12 +37,12 @@ def apply(world: World, fault: Fault) -> None:
 
 
 def advance(world: World, events: int) -> bool:
-    """Run on; False if the end came first."""
+    """Run some events; False if the history ended first."""
     return all(world.step() for _ in range(events))
 
 
 def replay(history: History) -> World:
-    """The world at the end of the history, judged; a Violation if there is one."""
+    """The world at the end of the history. Raises a Violation if an invariant is broken."""
     world = World(history.job, history.seed, history.policy)
     for gap, fault in history.script:
         advance(world, gap)
@@ -54,7 +52,7 @@ def replay(history: History) -> World:
 
 
 def violation(history: History) -> str | None:
-    """What goes wrong in it, if anything."""
+    """The text of the history's violation, or None."""
     try:
         replay(history)
     except Violation as found:
@@ -63,7 +61,7 @@ def violation(history: History) -> str | None:
 
 
 def shrink(history: History) -> History:
-    """A shorter history that goes wrong, too: fewer faults, earlier ones, a simpler order."""
+    """A shorter history that fails, too: fewer faults, earlier faults, a simpler order."""
     best = history
     for _ in range(8):
         shorter = next((h for h in _shorter(best) if violation(h) is not None), None)
@@ -86,7 +84,7 @@ def _shorter(history: History) -> list[History]:
 
 
 def grid_of(world: World) -> str:
-    """Every agent's program, with a mark where it stands."""
+    """Every agent's program, with a mark at its position."""
     lines = []
     for name, node in sorted(world.nodes.items()):
         executor = node.executor
@@ -97,7 +95,7 @@ def grid_of(world: World) -> str:
 
 
 def explain(history: History) -> str:
-    """The shortest failing history, what goes wrong, and the grid in which it does."""
+    """The shrunk history, its violation, and the agents' programs at that moment."""
     short = shrink(history)
     world = World(short.job, short.seed, short.policy)
     text = ""

@@ -1,4 +1,4 @@
-"""Families of histories in which agents, operators or links are lost."""
+"""Families of histories in which agents, operators or links fail."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from bamboo_sim.protocol.world.world import World
 
 
 def singles(base: History, part: Part = WHOLE) -> Histories:
-    """Every event x every agent that lives; the fate of what it had sent rotates."""
+    """Every event x every live agent; the fate of the messages it sent rotates."""
     for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
         for i, name in enumerate(sorted(at[1].nodes)):
             yield inject(at, 0, ("kill", name, (n + i) % 3))
 
 
 def pairs(base: History, part: Part = WHOLE) -> Histories:
-    """Two at once; replaced or not."""
+    """Two kills at once, with and without new agents."""
     for n, at in enumerate(prefixes(base, part), part.turn):
         for a, b in combinations(sorted(at[1].nodes), 2):
             first = inject(at, 0, ("kill", a, n % 3))
@@ -38,14 +38,14 @@ def pairs(base: History, part: Part = WHOLE) -> Histories:
 
 
 def replaced(at: tuple[History, World], count: int) -> tuple[History, World]:
-    """New agents come: enough to decide what is lost for good, not only that too few are left."""
+    """Start new agents, so that the job can continue or must restore, instead of waiting."""
     for i in range(count):
         at = inject(at, 0, ("start", AgentId(f"b{i:02d}")))
     return at
 
 
 def seconds(base: History, part: Part = WHOLE) -> Histories:
-    """A second one during the recovery from the first, at every third of its events."""
+    """A second kill at every third event of the recovery from the first."""
     for n, at in enumerate(prefixes(base, part), part.turn):
         for i, a in enumerate(sorted(at[1].nodes)):
             history, world = inject(at, 0, ("kill", a, (n + i) % 3))
@@ -59,7 +59,7 @@ def seconds(base: History, part: Part = WHOLE) -> Histories:
 
 
 def bulks(base: History, part: Part = WHOLE) -> Histories:
-    """A pipeline, a stage, half of the agents: at once, or over a while."""
+    """Kill a pipeline, a stage, or half of the agents, at once or one after the other."""
     names, p = base.job.at_start, base.job.stages
     groups = [names[i : i + p] for i in range(0, len(names), p)]
     groups += [names[s::p] for s in range(p)] + [names[::2], names[1::2]]
@@ -72,7 +72,7 @@ def bulks(base: History, part: Part = WHOLE) -> Histories:
 
 
 def operators(base: History, part: Part = WHOLE) -> Histories:
-    """The operator dies, alone or with an agent, once or twice; or a second one appears."""
+    """The operator dies, alone or with an agent, once or twice; or a second one starts."""
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
         crash: Fault = ("restart operator", bool(n % 2))
@@ -86,7 +86,7 @@ def operators(base: History, part: Part = WHOLE) -> Histories:
 
 
 def zones(base: History, part: Part = WHOLE) -> Histories:
-    """A zone dies, at once or over a while; it comes back, or others grow; perhaps a second one."""
+    """A zone dies, at once or slowly; new agents start there or elsewhere; one more may die."""
     rng, job = random.Random(base.seed + part.phase), base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         zone, late, found = f"z{n % job.zones}", n // job.zones % 2, at
@@ -104,7 +104,7 @@ def zones(base: History, part: Part = WHOLE) -> Histories:
 
 
 def freezes(base: History, part: Part = WHOLE) -> Histories:
-    """An agent stands still and goes on, soon or when it has been given up; perhaps one dies."""
+    """An agent freezes, and thaws before or after it is suspected; another may die."""
     rng = random.Random(base.seed + part.phase)
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
@@ -121,7 +121,7 @@ def freezes(base: History, part: Part = WHOLE) -> Histories:
 
 
 def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple[Link, ...]:
-    """Links between some agents, or to the operator, by one of six patterns."""
+    """Links between some agents, or to the operator, in one of six patterns."""
     a, b = rng.choice(names), rng.choice(names)
     if kind == 0:
         return ((a, b),) if a != b else ((a, OPERATOR),)
@@ -139,7 +139,7 @@ def links(kind: int, names: list[AgentId], rng: random.Random) -> tuple[Link, ..
 
 
 def partitions(base: History, part: Part = WHOLE) -> Histories:
-    """Links break, one way or both, an island with or without the operator; healed or not."""
+    """Partitions, in one or both directions, with or without the operator; healed or not."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
@@ -154,7 +154,7 @@ def partitions(base: History, part: Part = WHOLE) -> Histories:
 
 
 def isolations(base: History, part: Part = WHOLE) -> Histories:
-    """A hand-over, then an island without the operator: all newcomers, or all who were there."""
+    """A hand-over, then a partition that separates the old or the new agents from the operator."""
     rng, job = random.Random(base.seed), base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         found = at
@@ -178,7 +178,7 @@ def isolations(base: History, part: Part = WHOLE) -> Histories:
 
 
 def shrinks(base: History, part: Part = WHOLE) -> Histories:
-    """Fewer pipelines are wanted; whoever stays is cut off with its plan from the operator."""
+    """The job shrinks; the remaining agents are cut off from the operator with their plan."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         found = inject(at, 0, ("scale", 1))

@@ -1,4 +1,4 @@
-"""Families of histories in which the job goes back to its files."""
+"""Families of histories in which the job restores a checkpoint."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from bamboo_sim.protocol.exploration.branching import (
 from bamboo_sim.protocol.exploration.history import History, advance
 from bamboo_sim.protocol.world.faults import Fault
 
-_LONG = 100_000  # events: until nothing happens any more
+_LONG = 100_000  # events: more than a history has
 
 
 def forks(base: History, part: Part = WHOLE) -> Histories:
-    """A restore, a new leader that looks at the files, and another restore."""
+    """A restore, a new leader that scans the files, and another restore."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         found, names = at, base.job.at_start
@@ -39,7 +39,7 @@ def forks(base: History, part: Part = WHOLE) -> Histories:
 
 
 def restores(base: History, part: Part = WHOLE) -> Histories:
-    """All holders of a layer die; sometimes a second blow during the restore."""
+    """All holders of a layer die; sometimes another fault follows during the restore."""
     job = base.job
     for n, at in enumerate(prefixes(base, part), part.turn):
         plan = at[1].arbiter.status().plan
@@ -59,18 +59,18 @@ def restores(base: History, part: Part = WHOLE) -> Histories:
             )
         elif n % 4 == 2:
             yield inject(found, 0, ("corrupt",))
-        blow: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)
-        yield inject(found, (n * 13) % 90, blow)
+        fault: Fault = ("restart operator", bool(n % 2)) if n % 2 else ("kill", "b00", n % 3)
+        yield inject(found, (n * 13) % 90, fault)
 
 
 def suspensions(base: History, part: Part = WHOLE) -> Histories:
-    """Suspended, perhaps with a loss, and resumed: too early, or later on another grid."""
+    """Suspend, sometimes with a loss, and resume: too early, or later on another grid."""
     rng, job = random.Random(base.seed), base.job
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2)]
     for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
         found = inject(at, 0, ("suspend",))
         if n % 3 == 1:
-            found = inject(found, rng.randrange(60), _blow(n // 3, sorted(found[1].nodes)))
+            found = inject(found, rng.randrange(60), _fault(n // 3, sorted(found[1].nodes)))
         if n % 4 == 3:
             found = inject(found, rng.randrange(80), ("resume", job.pipelines, job.stages))
             yield found
@@ -85,7 +85,7 @@ def suspensions(base: History, part: Part = WHOLE) -> Histories:
         yield inject(found, rng.randrange(120), ("kill", "d00", n % 3))
 
 
-def _blow(n: int, names: list[AgentId]) -> Fault:
+def _fault(n: int, names: list[AgentId]) -> Fault:
     if n % 3 == 0 or not names:
         return ("restart operator", bool(n % 2))
     return ("kill", names[n % len(names)], n % 3)

@@ -1,4 +1,4 @@
-"""What an exploration has seen: outcomes, distinct histories, coverage, violations."""
+"""Statistics of an exploration: outcomes, distinct histories, coverage, violations."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ from bamboo_sim.protocol.exploration.branching import Histories
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.world.world import World
 
-_GARBAGE = 100_000  # almost nothing of a history is cyclic, and there are many small objects
+_GARBAGE = 100_000  # histories make many small objects, almost none of them cyclic
 
 Point = tuple[str, str, str]
-"""Where an agent was killed: (instruction or what it waited for, role, phase)."""
+"""Where an agent was killed: (instruction or "wait ...", role, phase)."""
 
 
 @dataclass
 class Tally:
-    """``histories``: traces of those that ended well (not restored, not waiting)."""
-
-    histories: set[int] = field(default_factory=set)
+    histories: set[int] = field(default_factory=set)  # traces that ended as "complete"
     outcomes: Counter[str] = field(default_factory=Counter)
     points: Counter[Point] = field(default_factory=Counter)
     violations: list[tuple[History, str]] = field(default_factory=list)
@@ -31,7 +29,7 @@ class Tally:
     cpu_s: float = 0.0
 
     def run(self, branches: Histories, base: History, *, until: float) -> bool:
-        """Judge histories, which begin as base does, until the time is up. True: these are all."""
+        """Run histories until the time is over; True if these are all. base: their common start."""
         begun, before = process_time(), gc.get_threshold()
         gc.set_threshold(_GARBAGE)
         try:
@@ -45,7 +43,7 @@ class Tally:
             self.cpu_s += process_time() - begun
 
     def judge(self, history: History, world: World) -> None:
-        """Run one to its end."""
+        """Run a history to its end and count it."""
         self.cases += 1
         try:
             outcome = world.finish()
@@ -58,7 +56,7 @@ class Tally:
         self.points.update(world.points)
 
     def add(self, other: Tally) -> None:
-        """What another process has seen of the same job."""
+        """Add the counts of another process."""
         self.histories |= other.histories
         self.outcomes += other.outcomes
         self.points += other.points
@@ -68,11 +66,11 @@ class Tally:
 
     @property
     def per_second(self) -> float:
-        """Distinct histories that ended well, per second of processor time."""
+        """Distinct complete histories per second of processor time."""
         return len(self.histories) / self.cpu_s if self.cpu_s else 0.0
 
     def coverage(self) -> str:
-        """Kills by instruction and role, and by phase: how many."""
+        """A table of kills by instruction and role, and the kills by phase."""
         ops = sorted({p[0] for p in self.points})
         roles = sorted({p[1] for p in self.points})
         lines = ["kills at".ljust(12) + "".join(r.rjust(13) for r in roles)]
@@ -89,7 +87,7 @@ class Tally:
 def _guarded(
     branches: Histories, tally: Tally, history: History
 ) -> Iterator[tuple[History, World]]:
-    """A violation met on the way to a fault ends the family."""
+    """A violation before the next fault is injected ends the family."""
     try:
         for history, world in branches:
             yield history, world

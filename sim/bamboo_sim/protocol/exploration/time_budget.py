@@ -1,4 +1,4 @@
-"""Which families run on which jobs, in what share of the time."""
+"""The runs of a random exploration: family, job, and share of the time."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def runs() -> list[tuple[str, Job, float]]:
 
 
 def coarseness(family: str, job: Job) -> int:
-    """Into how many parts a run is cut, so that one fits into the time that CI has for it."""
+    """Number of parts of a run, chosen so that one part fits into the time of a CI run."""
     agents = len(job.at_start)
     per_event = {"singles": agents, "pairs": agents * agents // 2, "seconds": agents * agents * 3}
     return agents * job.microbatches * per_event.get(family, 1)
@@ -91,9 +91,9 @@ def coarseness(family: str, job: Job) -> int:
 def explore(
     seconds: float, seed: int, *, tally: Tally | None = None, only: str = ""
 ) -> tuple[Tally, list[str]]:
-    """Give every run its share of the time, part by part: which parts fit depends on the seed.
+    """Run every family for its share of the time, part by part. The seed chooses the first part.
 
-    Returns the tally and a line per run.
+    Returns the tally and a line for each run.
     """
     tally = tally or Tally()
     todo = [r for r in runs() if only in r[0]]
@@ -116,7 +116,7 @@ def explore(
 def _run_parts(
     tally: Tally, family: str, base: History, count: int, until: float
 ) -> Iterator[bool]:
-    """Part after part, until one is cut short by time."""
+    """Run part after part until the time is over. Yields whether each part is complete."""
     for part in parts(count, base.seed):
         is_whole = tally.run(FAMILIES[family](base, part), base, until=until)
         yield is_whole

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def connect(world: World, node: Node, operator: AgentId) -> None:
-    """A new session; what was under way in the old one is lost, its end included."""
+    """Open a new session. Messages in flight on the old one are lost, its end included."""
     before, node.operator = node.operator, operator
     world.network.end_session(node.name, before)
     if before != operator:
@@ -45,15 +45,15 @@ def connect(world: World, node: Node, operator: AgentId) -> None:
 
 
 def _exit(world: World, node: Node, event: Event) -> None:
-    """The supervisor ends: state is kept for the judge only if the job is over."""
+    """The supervisor exits. Its state is kept for the verdict only if the job is over."""
     if isinstance(event, Departing | Tick):
-        world.losses += 1  # nobody has asked for it
+        world.losses += 1  # not requested by the operator
     if world.arbiter.durable.outcome in (None, Outcome.SUSPENDED):
         world.kill(node.name)
 
 
 def inform(world: World, node: Node, event: Any) -> None:
-    """An event of an agent's supervisor; its effects are performed."""
+    """Pass an event to an agent's supervisor and perform the effects."""
     for effect in node.handle(event, world.now):
         match effect:
             case SendOperator(Hello() as hello):
@@ -89,7 +89,7 @@ def _instruct(world: World, node: Node, message: Any) -> None:
 
 
 def _watch(world: World, node: Node, peers: list[AgentId]) -> None:
-    """Liveness sockets; those to the dead are refused at once."""
+    """Open liveness sockets; those to dead agents are refused at once."""
     node.watched = tuple(peers)
     for peer in peers:
         if peer in world.dead:
@@ -106,7 +106,7 @@ def suspect(world: World, node: Node) -> None:
 
 
 def freeze(world: World, name: AgentId) -> None:
-    """The agent's machine stands still; nobody can tell that from a death."""
+    """Freeze the agent's machine; others cannot tell that from a death."""
     if name in world.nodes:
         world.losses += 1
         world.is_misled = True
@@ -115,14 +115,14 @@ def freeze(world: World, name: AgentId) -> None:
 
 
 def thaw(world: World, name: AgentId) -> None:
-    """It goes on; what happened meanwhile it learns now."""
+    """Continue a frozen agent, which now receives what was sent to it."""
     world.network.thaw(name)
     if name in world.nodes:
         pass_on(world, world.nodes[name])
 
 
 def pass_on(world: World, node: Node) -> None:
-    """What the worker has left to say and to do."""
+    """Pass on the worker's messages, and mark it ready if it has work."""
     worker, name = node.worker, node.name
     if worker.ended != worker.executor.ended and worker.settle():
         raise Violation(f"the plan counts as entered, but {name} lacks a layer")

@@ -1,4 +1,4 @@
-"""Copy a production state machine: its mutable containers and parts, sharing what is immutable."""
+"""Copies a production state machine: mutable parts are copied, immutable ones are shared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ATOMS: dict[type, bool] = dict.fromkeys(
 
 
 def clone(value: Any, memo: dict[int, Any] | None = None) -> Any:
-    """An independent copy; parts that are shared inside stay shared."""
+    """An independent copy. A part that occurs twice is copied once."""
     memo = {} if memo is None else memo
     kind = type(value)
     atom = _ATOMS.get(kind)

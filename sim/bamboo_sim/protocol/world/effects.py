@@ -1,4 +1,4 @@
-"""What an operator's shell does with what its arbiter asks for, and with what comes back."""
+"""The simulated operator's shell: performs the arbiter's effects and delivers the answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def serve(world: World, operator: AgentId, content: Any) -> None:
-    """Something reaches the operator: from an agent, from the API server, or the planner."""
+    """Deliver a message to an operator: from an agent, the API server or the planner."""
     if isinstance(content, Persist):
         before = world.operators.durable
         if not world.operators.persist(content):
@@ -45,10 +45,10 @@ def serve(world: World, operator: AgentId, content: Any) -> None:
 
 
 def perform(world: World, operator: AgentId, effect: Effect, before: Durable) -> None:
-    """Do what the arbiter asks for; before: its facts until then."""
+    """Perform an effect of the arbiter. before: its durable facts until then."""
     match effect:
         case Record(_, EventReason.RESTORING, text):
-            if operator == world.operators.leader:  # a deposed one cannot make it durable
+            if operator == world.operators.leader:  # a deposed leader cannot make it durable
                 check_restore(world, before, text)
         case Send(agent, message):
             node = world.nodes.get(agent)

@@ -1,4 +1,4 @@
-"""What befalls a world: losses, notices, broken links, another operator, another goal."""
+"""Faults and changes that can be injected: losses, notices, broken links, operators, specs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.world import FindLeader, World
 
 Fault = tuple[Any, ...]
-"""A name in :data:`INJECTORS` and its arguments; plain values only."""
+"""A key of :data:`INJECTORS` and its arguments, which are plain values."""
 
 
 def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
-    """An agent's death that nobody in the protocol has asked for."""
+    """Kill an agent."""
     if name in world.nodes:
         world.losses += 1
         world.points[point(world, world.nodes[name])] += 1
@@ -28,7 +28,7 @@ def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
 
 
 def point(world: World, node: Node) -> tuple[str, str, str]:
-    """Where an agent stands: (instruction that runs, or "wait ..."; role; phase)."""
+    """Where an agent is: (running instruction or "wait ...", role, phase)."""
     executor = node.executor
     task = executor.running or executor.current
     what = "nothing" if task is None else str(task.op)
@@ -54,7 +54,7 @@ def _role(world: World, name: AgentId) -> str:
 
 
 def _restart_operator(world: World, *, lossy: bool = False, split: bool = False) -> None:
-    """A new leader; lossy: some of the old one's messages never left; split: it goes on, too."""
+    """Start a new leader. lossy: some messages of the old one are lost; split: it keeps running."""
     network, operators = world.network, world.operators
     old, new = operators.leader, operators.replace_leader(split=split)
     if not split:
@@ -68,8 +68,7 @@ def _restart_operator(world: World, *, lossy: bool = False, split: bool = False)
 
 
 def _notice(world: World, name: AgentId, lead_s: float) -> None:
-    """It learns that it will go away, by a signal or otherwise: 1 s is too short for a hand-over,
-    3 s is not."""
+    """Give an agent notice, by a signal or otherwise: 1 s is too short to hand over, 3 s is not."""
     if name in world.nodes:
         world.noticed = world.noticed | {name}
         is_signal = world.rng.random() < 0.5
@@ -77,13 +76,13 @@ def _notice(world: World, name: AgentId, lead_s: float) -> None:
 
 
 def _scale(world: World, pipelines: int) -> None:
-    """The user asks for another number of pipelines."""
+    """Change the number of pipelines in the spec."""
     world.operators.goal = replace(world.operators.goal, pipelines=pipelines)
     world.to_arbiter(world.operators.leader, world.operators.goal)
 
 
 def _drain(world: World, *names: AgentId) -> None:
-    """Their nodes are about to be replaced: they may go as soon as they are not needed."""
+    """Drain nodes: their agents may leave as soon as they are not needed."""
     goal = world.operators.goal
     world.operators.goal = replace(goal, drained=goal.drained | frozenset(names))
     world.noticed |= frozenset(names)
@@ -91,7 +90,7 @@ def _drain(world: World, *names: AgentId) -> None:
 
 
 def _regrid(world: World, pipelines: int, stages: int) -> None:
-    """A new leader with a spec of another P, while agents live; D as well."""
+    """Start a new leader with a spec of other D and P, while agents live."""
     world.operators.regrid(pipelines, stages)
     _restart_operator(world)
 
@@ -102,7 +101,7 @@ def _suspend(world: World) -> None:
 
 
 def _resume(world: World, pipelines: int, stages: int) -> None:
-    """The user resumes; another P is taken if nobody and nothing is left of the run before."""
+    """Resume. Another P is used only if no agent and no message of the run before is left."""
     operators = world.operators
     operators.goal = replace(operators.goal, suspended=False)
     if not world.nodes and not world.network.messages:
@@ -112,17 +111,17 @@ def _resume(world: World, pipelines: int, stages: int) -> None:
 
 
 def _corrupt(world: World) -> None:
-    """The newest checkpoint cannot be read any more."""
+    """Corrupt the newest checkpoint."""
     whole = [mark for mark, files in world.sealed.items() if files is not None]
     if whole:
         world.sealed[max(whole)] = None
 
 
 def _cut(world: World, *links: Link) -> None:
-    """Directed links are lost. The operator's name in them is ``OPERATOR``."""
+    """Break directed links. ``OPERATOR`` stands for the operators."""
     network = world.network
     network.break_links(links)
-    world.losses += 1  # whoever is cut off may be given up
+    world.losses += 1  # agents that are cut off may count as lost
     world.has_cuts = world.is_misled = True
     world.has_expelled |= any(OPERATOR not in link for link in network.cut)
     for name in sorted(world.nodes):
@@ -134,7 +133,7 @@ def _cut(world: World, *links: Link) -> None:
 
 
 def _break_session(world: World, node: Node) -> None:
-    """Each end finds out now or later, by a closed stream or by silence only."""
+    """Each end sees a closed stream now, or only silence."""
     network = world.network
     if world.rng.random() < 0.5:
         network.messages.append((node.operator, node.name, SessionClosed()))
@@ -143,14 +142,14 @@ def _break_session(world: World, node: Node) -> None:
 
 
 def _suspect(world: World, name: AgentId) -> None:
-    """The operator hears of a loss that nobody can confirm."""
+    """Report an unconfirmed loss to the operator."""
     world.is_misled = True
     world.losses += 1
     world.network.post(WATCH, world.operators.leader, Lost(name, False, "unreachable"))
 
 
 def _heal(world: World) -> None:
-    """All links work again; broken sessions are opened anew."""
+    """Restore all links and reopen broken sessions."""
     lost = [name for name in sorted(world.nodes) if not world.network.reaches(name)]
     world.network.cut = set()
     for name in lost:
@@ -180,6 +179,6 @@ INJECTORS: dict[str, Callable[..., None]] = {
 
 
 def island(members: Iterable[AgentId], others: Iterable[AgentId]) -> tuple[Link, ...]:
-    """All links between two sides, both ways; the operator is ``OPERATOR``."""
+    """All links between two sides, in both directions; ``OPERATOR`` stands for the operators."""
     both = [(a, b) for a in members for b in others]
     return tuple(sorted({*both, *((b, a) for a, b in both)}))

@@ -1,4 +1,4 @@
-"""Small jobs for the explorer: grid, micro-batches, mode; and what their result must be."""
+"""Small jobs for the explorer, and their expected results."""
 
 from __future__ import annotations
 
@@ -30,29 +30,20 @@ from bamboo_sim.protocol.world.symbolic import Symbol, reference
 
 @dataclass(frozen=True)
 class Job:
-    """D x P agents, ``microbatches`` per pipeline, one layer a stage if ``layers`` is 0.
-
-    total: micro-batches of a step if the grid has been another one (0: D x microbatches);
-    spares: agents beyond the grid that may join; save_every 0: no checkpoints; salted: attempts
-    differ in their numerics, so that a mixture of two shows; learners: newcomers get their copies
-    while the others train; zones: over which agents are spread, ring neighbours apart (0: all
-    together); profiled: agents have measured what makes whole grids split their backward.
-    """
-
     pipelines: int
     stages: int
-    microbatches: int
+    microbatches: int  # per pipeline
     replica: bool = True
     steps: int = 3
-    layers: int = 0
-    spares: int = 0
-    save_every: int = 0
-    salted: bool = False
-    learners: bool = False
-    total: int = 0
+    layers: int = 0  # 0: one for each stage
+    spares: int = 0  # agents beyond the grid that may join
+    save_every: int = 0  # 0: no checkpoints
+    salted: bool = False  # attempts differ in their numerics, so that a mixture of two is detected
+    learners: bool = False  # new agents catch up while the others train
+    total: int = 0  # micro-batches of a step after a change of the grid; 0: D x microbatches
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
-    zones: int = 0
-    profiled: bool = False
+    zones: int = 0  # ring neighbours are in different ones; 0: all agents in one
+    profiled: bool = False  # agents report costs for which full grids split their backward
 
     def __str__(self) -> str:
         mode = "Replica" if self.replica else "None"
@@ -80,7 +71,7 @@ class Job:
         return self.agents[: self.pipelines * self.stages]
 
     def zone(self, name: AgentId) -> str:
-        """Where an agent runs: neighbours and copies of a stage apart, newcomers in turn."""
+        """The agent's zone: neighbours and copies of a stage apart, new agents in turn."""
         if not self.zones:
             return "z"
         number = int(name.lstrip(ascii_lowercase))
@@ -90,7 +81,7 @@ class Job:
 
     @property
     def costs(self) -> tuple[LayerCost, ...]:
-        """What agents have measured, if anything."""
+        """The agents' measured costs; () if not profiled."""
         cost = LayerCost(
             1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True
         )
@@ -133,7 +124,7 @@ class Job:
 
 @cache
 def regridded(job: Job, pipelines: int, stages: int) -> Job:
-    """The same job on another grid; one object each, since plans are remembered by its spec."""
+    """The same job on another grid. Cached, since plans are cached by the identity of the spec."""
     return replace(
         job,
         pipelines=pipelines,

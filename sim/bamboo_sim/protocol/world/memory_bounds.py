@@ -1,16 +1,17 @@
-"""What an agent may hold: the memory that a job's spec buys must suffice in every history.
+"""Upper bounds of what an agent may hold, which every history must respect.
 
 Undisturbed steps (no seat empty, after the target step), per agent of stage s in D pipelines:
 
 - activations: P - s, the cap of in-flight forwards;
 - boundary tensors: 2M, since an output replaces its input and a gradient its own, and M more that
-  come early from an agent that is a step ahead;
-- gradient buffers: the chunks that it collects, one leaf sum on its way into them, and the slices
-  that others sent it to reduce; where chunks cross pipelines also a chunk's leaf sums of others;
-  in the first step also the slices of one who was a step ahead of it under the plan before.
+  an agent one step ahead may send early;
+- gradient buffers: the chunks that the agent collects, one leaf sum that is being folded, and the
+  slices that others sent to it for reduction; if chunks cross pipelines, also the leaf sums of one
+  chunk from others; in the first step, also slices of an agent that was one step ahead under the
+  previous plan.
 
-In other steps activations are capped at P + 8 and one reserved; the rest is bounded only by the
-names of a step, since leaf sums of many may arrive before a slow collector folds the first.
+In other steps, activations are capped at P + 8 and one reserved. The rest is bounded only by the
+item names of a step, since many leaf sums may arrive before a slow collector folds the first.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _GROUPS = {
 
 
 def check_memory(node: Node, plan: Plan) -> None:
-    """A Violation if the agent holds more than it may; ``plan``: the newest durable one."""
+    """Raise a Violation if the agent holds too much. plan: the newest durable one."""
     executor = node.executor
     counts = [0, 0, 0, 0]
     for item in executor.held:
@@ -59,7 +60,7 @@ def check_memory(node: Node, plan: Plan) -> None:
 
 @lru_cache
 def _stages(pipelines: tuple[Pipeline, ...]) -> dict[AgentId, int] | None:
-    """Everyone's stage if no seat is empty."""
+    """Agent -> stage; None if a seat is empty."""
     found = {a: s for pipeline in pipelines for s, a in enumerate(pipeline) if a is not None}
     return found if len(found) == len(pipelines) * len(pipelines[0]) else None
 
@@ -83,13 +84,13 @@ def _check_undisturbed(node: Node, plan: Plan, stage: int, counts: list[int]) ->
 
 
 def _ahead(batch: BatchShape) -> float:
-    """Buffers that the slices of others make on any grid."""
+    """Buffers for slices of agents one step ahead, on any grid."""
     shares = {ceil(batch.chunks / d) for d in range(1, batch.chunks + 1)}
     return max(share * (batch.chunks - share) / batch.chunks for share in shares)
 
 
 def most_gradients(batch: BatchShape, pipelines: int) -> float:
-    """Buffers of one stage's size on one agent in an undisturbed step, in any order of arrival."""
+    """Most buffers of a stage's size on an agent in an undisturbed step, for any message order."""
     own = ceil(batch.chunks / pipelines)
     slices = ceil(batch.chunks / pipelines) * (batch.chunks - own) / batch.chunks
     crossing = ceil(batch.leaves / batch.chunks) if batch.chunks % pipelines else 0

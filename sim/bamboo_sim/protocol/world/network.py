@@ -1,7 +1,7 @@
-"""What is under way between agents and operators, and which links lose everything.
+"""Messages in flight between agents and operators, and broken links.
 
-A message is (from, to, content). Between agents the content is a tuple (Transmit, payload) and any
-order is possible; a session with an operator is a stream, and so are the writes of durable facts.
+A message is (from, to, content). Between agents the content is a tuple (Transmit, payload), and any
+order is possible. A session with an operator is an ordered stream; so are writes of durable facts.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from typing import Any
 from bamboo_core.model.ids import AgentId
 
 OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
-"""Ends of links that are no agents. Cut links name the operator in force ``OPERATOR``."""
+"""Endpoints that are not agents. In cut links, ``OPERATOR`` stands for the operators."""
 
 Message = tuple[AgentId, AgentId, Any]
 Link = tuple[AgentId, AgentId]
 
 
 class Network:
-    """``operators``: names of those that run; cut: directed links that are broken; frozen: agents
-    that stand still; held: messages from and to them, which wait."""
-
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self.cut: set[Link] = set()
-        self.operators: set[AgentId] = {OPERATOR}
+        self.cut: set[Link] = set()  # broken directed links
+        self.operators: set[AgentId] = {OPERATOR}  # the running ones
         self.frozen: set[AgentId] = set()
-        self.held: list[Message] = []
+        self.held: list[Message] = []  # from and to frozen agents
 
     def copy(self) -> Network:
         """An independent copy; messages are shared."""
@@ -39,23 +36,23 @@ class Network:
         return new
 
     def post(self, source: AgentId, target: AgentId, content: Any) -> None:
-        """Send; a broken link loses it."""
+        """Send a message; a broken link drops it."""
         if not self.cut or not self._is_cut(source, target):
             waits = self.frozen and (source in self.frozen or target in self.frozen)
             (self.held if waits else self.messages).append((source, target, content))
 
     def freeze(self, name: AgentId) -> None:
-        """The agent stands still, and so does all that is under way from and to it."""
+        """Freeze an agent and all messages from and to it."""
         self.frozen.add(name)
         self._part(self.held + self.messages)
 
     def thaw(self, name: AgentId) -> None:
-        """It goes on as if nothing had been."""
+        """Continue a frozen agent and its messages."""
         self.frozen.discard(name)
         self._part(self.messages + self.held)
 
     def _part(self, messages: list[Message]) -> None:
-        """Those that wait, and the others."""
+        """Split messages into held and deliverable ones."""
         self.held = [m for m in messages if not self.frozen.isdisjoint(m[:2])]
         self.messages = [m for m in messages if self.frozen.isdisjoint(m[:2])]
 
@@ -68,26 +65,26 @@ class Network:
         return tuple(ends) in self.cut
 
     def reaches(self, name: AgentId) -> bool:
-        """Whether the agent and the operators hear each other."""
+        """Whether the agent and the operators reach each other, in both directions."""
         return not self.cut or not {(name, OPERATOR), (OPERATOR, name)} & self.cut
 
     def is_whole(self, one: AgentId, other: AgentId) -> bool:
-        """Whether two agents hear each other."""
+        """Whether two agents reach each other, in both directions."""
         return not self.cut or not {(one, other), (other, one)} & self.cut
 
     def break_links(self, links: Iterable[Link]) -> None:
-        """They lose what is on them and all that follows."""
+        """Break links; messages on them are lost."""
         self.cut |= set(links)
         self._keep(lambda m: not self._is_cut(m[0], m[1]))
 
     def end_session(self, one: AgentId, other: AgentId) -> None:
-        """What is under way in it is lost."""
+        """Drop all messages between the two."""
         pair = {one, other}
         self._keep(lambda m: {m[0], m[1]} != pair)
 
     def forget(self, name: AgentId, fate: int, rng: Random) -> None:
-        """An agent has died; ``fate`` of what it had sent: 0 delivered, 1 lost, 2 half of it,
-        3 + i: number i is lost, with all that it had sent to the same one later."""
+        """Drop a dead agent's messages. fate of those that it sent: 0 delivered, 1 lost, 2 a random
+        half is lost, 3 + i: number i is lost, with all later ones to the same receiver."""
         late = {id(m) for m in self.tail(name, fate - 3)} if fate >= 3 else set[int]()
         self._keep(
             lambda m: (
@@ -99,13 +96,13 @@ class Network:
         self.thaw(name)
 
     def tail(self, name: AgentId, number: int) -> list[Message]:
-        """Message ``number`` of those under way that the agent has sent (there may be fewer), and
-        what follows it in its stream."""
+        """The agent's message ``number`` in flight, if there is one, and the later ones to the same
+        receiver."""
         sent = [m for m in self.messages if m[0] == name]
         return [m for m in sent[number:] if m[1] == sent[number][1]]
 
     def forget_operator(self, name: AgentId, *, lossy: bool, rng: Random) -> None:
-        """An operator has died; lossy: some of what it had sent never left."""
+        """Drop a dead operator's messages; lossy: also some of those that it sent."""
         self._keep(
             lambda m: (
                 m[1] != name
@@ -115,11 +112,11 @@ class Network:
         )
 
     def duplicate(self) -> None:
-        """Everything between agents that is under way comes twice."""
+        """Deliver every message between agents twice."""
         self.messages += [m for m in self.messages if type(m[2]) is tuple]
 
     def take(self, choice: int) -> Message:
-        """The message, or that of its stream which must come before it."""
+        """Remove and return the message, or the first one of its stream."""
         source, target, _ = self.messages[choice]
         if source != WATCH and (source in self.operators or target in self.operators):
             choice = next(
@@ -129,7 +126,7 @@ class Network:
 
 
 def choose(policy: str, messages: list[Message], ready: int, rng: Random) -> int:
-    """Which event comes next: a message, or (len(messages) + i) the work of agent i of ready."""
+    """The next event: the index of a message, or len(messages) + i for agent i of ready."""
     if policy == "fifo":
         return 0
     count = len(messages)

@@ -1,4 +1,4 @@
-"""The explored control plane: arbiters, the API server's durable facts, the planner's answers."""
+"""The simulated control plane: arbiters, durable facts of the API server, the planner."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ PLANS = Plans()
 
 
 class Operators:
-    """arbiters: all that run; leader: the one in force; plan: the newest durable one;
-    seats: who has which.
-
-    A deposed one may go on for a while (two operators); it cannot write.
-    """
+    """The leader, and deposed leaders that still run but cannot write."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -37,7 +33,7 @@ class Operators:
         self.goal = DesiredState(job.pipelines, expected=frozenset(job.at_start))
         self.arbiters = {OPERATOR: Arbiter(job.arbiter_job, self.durable, 1)}
         self.batch: BatchShape | None = None
-        self.plan: Plan | None = None
+        self.plan: Plan | None = None  # the newest durable one
         self._plans: tuple[Plan, ...] = ()
         self.seats = Seats()
 
@@ -51,26 +47,26 @@ class Operators:
 
     @property
     def arbiter(self) -> Arbiter:
-        """The one in force."""
+        """The leader's."""
         return self.arbiters[self.leader]
 
     @property
     def stages(self) -> int:
-        """P as the spec has it now."""
+        """P of the present spec."""
         return self._job.stages
 
     def regrid(self, pipelines: int, stages: int) -> None:
-        """Another spec for the arbiters that start from now on, another goal for all."""
+        """Change the spec for arbiters that start from now on, and the desired state for all."""
         self._job = regridded(self._job, pipelines, stages)
         self.goal = replace(self.goal, pipelines=pipelines)
 
     def start_anew(self) -> None:
-        """The same leader's arbiter, with the durable facts and the newest spec only."""
+        """Restart the leader's arbiter from the durable facts and the newest spec."""
         term = self.arbiter.fence.term
         self.arbiters[self.leader] = Arbiter(self._job.arbiter_job, self.durable, term)
 
     def replace_leader(self, *, split: bool) -> AgentId:
-        """A new one with the durable facts only; split: the old one goes on, too."""
+        """Start a new leader from the durable facts. split: the old one keeps running."""
         term = self.arbiter.fence.term + 1
         if not split:
             self.arbiters.clear()
@@ -80,25 +76,25 @@ class Operators:
         return self.leader
 
     def deposed(self) -> Iterator[AgentId]:
-        """Those that run without being in force."""
+        """Running operators that are not the leader."""
         return iter(self.arbiters.keys() - {self.leader})
 
     def persist(self, write: Persist) -> bool:
-        """Write the facts; the API server refuses those of a deposed leader."""
+        """Write the facts; False if the writer is a deposed leader."""
         if write.durable.term < self.durable.term:
             return False
         if write.durable.plan < self.durable.plan:
             raise Violation(f"plan {write.durable.plan} after {self.durable.plan}")
         self.seats.written(write.durable)
         self.durable = write.durable
-        for plan in self._plans:  # a loss or another goal while planning: one of them is directed
+        for plan in self._plans:  # the planner answered twice: one answer is in force
             is_it = plan.fence == write.durable.plan
             if is_it and facts_of(as_durable(plan)) == facts_of(write.durable):
                 self.plan, self._plans = plan, ()
         return True
 
     def answer(self, wanted: ComputePlan) -> Results:
-        """The planner's: one part or two."""
+        """The planner's answer, in one part or two."""
         results = PLANS.answer(wanted)
         for result in results:
             if isinstance(result, PlannerFault):

@@ -1,4 +1,4 @@
-"""The production planner with a memory: equal facts give equal plans, so they are computed once."""
+"""The production planner with a cache: equal facts give equal plans."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LASTING = [
     for f in fields(Plan)
     if f.name not in ("fence", "step_cut", "target", "leaving", "short_notice")
 ]
-"""What the steps after the target depend on."""
+"""Fields on which the steps after the target depend."""
 
 
 class Plans:
@@ -40,9 +40,9 @@ class Plans:
         self._specs: dict[int, JobSpec] = {}
 
     def answer(self, wanted: ComputePlan) -> Results:
-        """What ``planner.compute`` yields."""
+        """The results of ``planner.compute``."""
         request = wanted.request
-        self._specs[id(request.spec)] = request.spec  # none of these numbers is given again
+        self._specs[id(request.spec)] = request.spec  # so its id is not reused
         facts = _facts(request)
         key = hash(facts)
         known = self._known.get(key)
@@ -57,7 +57,7 @@ class Plans:
 
 
 class _Remembering(planner._Planning):
-    """Steps that nothing disturbs depend on the plan alone."""
+    """Caches undisturbed steps, which depend on the plan alone."""
 
     def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
         super().__init__(request)
@@ -74,7 +74,7 @@ class _Remembering(planner._Planning):
 
 
 def _facts(request: PlanRequest) -> tuple[Any, ...]:
-    """Everything but the fence; the spec by identity."""
+    """The cache key: all but the fence; the spec by identity."""
     reports = tuple(
         (a, tuple(sorted(r.versions.items())), r.items, r.commits, r.ended)
         for a, r in request.reports.items()

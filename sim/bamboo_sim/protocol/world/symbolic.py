@@ -1,8 +1,8 @@
 """The symbolic compute back end: a tensor is a hash of operation and inputs.
 
-Symbols are made layer by layer, so that they do not depend on the cut, the grid or who computed
-what; equal final symbols mean that exactly the same arithmetic was done, each micro-batch once.
-:func:`reference` is that arithmetic as a sequential program.
+Symbols are made layer by layer, so they depend neither on the cut, nor on the grid, nor on which
+agent computed what. Equal final symbols mean that exactly the same arithmetic was done, with each
+micro-batch once. :func:`reference` is that arithmetic as a sequential program.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VALIDATION = 114
 
 
 class SymbolError(Exception):
-    """What was computed cannot be right: votes differ, a layer has no vote."""
+    """The result cannot be right: votes differ, or a layer has no vote."""
 
 
 def symbol(*parts: int) -> Symbol:
@@ -52,11 +52,11 @@ class Symbolic:
     # ------------------------------------------------------------ items from and to others
 
     def payload(self, item: Item) -> Any:
-        """What is sent for an item."""
+        """The payload to send for an item."""
         return self.layers[item.lo] if item.kind is Kind.VER else self.store[item]
 
     def accept(self, item: Item, payload: Any) -> None:
-        """Keep what a peer has sent."""
+        """Store the payload of a peer's item."""
         if item.kind is Kind.VER:
             self.layers[item.lo] = payload
         else:
@@ -70,7 +70,7 @@ class Symbolic:
             self.store.pop(item, None)
 
     def record(self, step: int, layer: int) -> None:
-        """The file of a layer has been written: its record holds the symbol itself."""
+        """A layer's file was written: its record holds the symbol."""
         self.store[Item.file(step, layer)] = self.layers[layer]
 
     # ------------------------------------------------------------ instructions
@@ -78,7 +78,7 @@ class Symbolic:
     def run(
         self, instruction: Instruction, files: Mapping[int, Symbol] | None = None
     ) -> CommitRecord | None:
-        """Perform it (absolute steps). COMMIT returns its record; ``files``: what LOAD reads."""
+        """Run an instruction. COMMIT returns its record. files: layer -> symbol, for LOAD."""
         match instruction.op:
             case Op.INIT:
                 for layer in range(instruction.lo, instruction.hi):
@@ -215,7 +215,7 @@ class Symbolic:
 
     @staticmethod
     def _nothing(task: Instruction) -> None:
-        """SAVE and SEAL are the shell's."""
+        """The shell performs SAVE and SEAL."""
 
     _perform: dict[Op, Callable[..., None]] = {  # noqa: RUF012 - a table of methods
         Op.F: _forward,
@@ -236,17 +236,17 @@ def initial(layer: int) -> Symbol:
 
 
 def updated(weights: Symbol, gradient: Symbol, record: CommitRecord, salt: int = 0) -> Symbol:
-    """The next version; ``salt`` marks the attempt where attempts shall be told apart."""
+    """The next version. salt: distinguishes attempts in salted jobs."""
     return symbol(_UPDATE, weights, gradient, int(record.loss), salt)
 
 
 def committed(step: int, gradients: list[Symbol]) -> Symbol:
-    """What the commit record of a step stands for."""
+    """The symbol of a step's commit record."""
     return symbol(_COMMIT, step, *gradients)
 
 
 def _as_float(value: Symbol) -> float:
-    """A symbol as an exact float, since records carry floats."""
+    """The symbol as an exact float, since records carry floats."""
     return float(value & ((1 << 52) - 1))
 
 
@@ -261,7 +261,7 @@ def reference(
 ) -> tuple[list[list[Symbol]], list[CommitRecord]]:
     """Versions 0..steps of every layer, and the commit records, computed in one loop.
 
-    salts: step -> salt of the attempt in which it was done for good (default 0).
+    salts: step -> salt of the attempt whose result counts (default 0).
     """
     weights = [[initial(layer) for layer in range(layers)]]
     records = []

@@ -1,4 +1,4 @@
-"""An agent's worker as the explorer has it: the production executor over the symbolic back end."""
+"""A simulated worker: the production executor over the symbolic back end."""
 
 from __future__ import annotations
 
@@ -37,16 +37,10 @@ from bamboo_core.protocol.messages import (
 from bamboo_sim.protocol.world.symbolic import Symbolic
 
 Sealings = dict[tuple[int, int], tuple[int, ...] | None]
-"""(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is torn."""
+"""(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is corrupt."""
 
 
 class Worker:
-    """Executor, payloads, and what the shell does next.
-
-    pending: the instruction that runs; saving: files that are being written; said: messages for the
-    supervisor; sent: (peer, (Transmit, payload)); neither has left yet.
-    """
-
     def __init__(
         self,
         name: AgentId,
@@ -59,18 +53,18 @@ class Worker:
         self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
         self.executor = Executor(name, num_layers)
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1))
-        self.pending: Instruction | None = None
-        self.saving: list[tuple[Item, int, Any]] = []
-        self.said: list[Any] = []
-        self.sent: list[tuple[AgentId, Any]] = []
+        self.pending: Instruction | None = None  # the running one
+        self.saving: list[tuple[Item, int, Any]] = []  # files that are being written
+        self.said: list[Any] = []  # messages to the supervisor that have not left yet
+        self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
         self.sealed = sealed
         self.manifest: Manifest | None = None
         self.wants_manifests = False
-        self.settled: frozenset[int] = frozenset()
+        self.settled: frozenset[int] = frozenset()  # layers that it must keep
         self.ended = -1
 
     def copy(self, sealed: Sealings) -> Worker:
-        """An independent copy that sees those checkpoints."""
+        """An independent copy that uses these checkpoints."""
         new = Worker.__new__(Worker)
         new.__dict__.update(self.__dict__)
         executor = Executor.__new__(Executor)
@@ -83,11 +77,11 @@ class Worker:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it has something to do by itself."""
+        """Whether it has work that waits for no message."""
         return self.pending is not None or bool(self.saving)
 
     def ready(self) -> Ready:
-        """What it says once model and data are there."""
+        """Its first message, once model and data are loaded."""
         return Ready(
             Fingerprint(), self.num_layers, 1 << 20, validation_samples=0, costs=self.costs
         )
@@ -95,7 +89,7 @@ class Worker:
     # ------------------------------------------------------------ events
 
     def hear(self, message: Any) -> None:
-        """A message of the operator."""
+        """Handle a message of the operator."""
         executor = self.executor
         match message:
             case Stop():
@@ -111,7 +105,7 @@ class Worker:
                 self.perform(executor.proceed(message))
 
     def arrive(self, sent: Transmit, payload: Any) -> None:
-        """A peer's item."""
+        """Receive a peer's item."""
         if not self.executor.accepts(sent.item, sent.fence):
             return
         self.backend.accept(sent.item, payload)
@@ -120,7 +114,7 @@ class Worker:
         self.perform(self.executor.arrive(sent.item, sent.fence, sent.commit))
 
     def run(self) -> CommitRecord | None:
-        """The pending instruction completes."""
+        """Complete the pending instruction."""
         task = self.pending
         assert task is not None
         self.pending = None
@@ -141,7 +135,7 @@ class Worker:
         return record
 
     def _load(self, task: Instruction) -> bool:
-        """False: the checkpoint cannot be read."""
+        """False if the checkpoint cannot be read."""
         assert self.manifest is not None
         attempt, step = self.manifest.attempt, self.manifest.step
         files = self.sealed[attempt, step]
@@ -160,7 +154,7 @@ class Worker:
         self.said.append(Sealed(manifest))
 
     def save(self) -> None:
-        """A file is complete."""
+        """Complete the oldest file."""
         item, attempt, value = self.saving.pop(0)
         if attempt != self.executor.fence.attempt:
             return
@@ -168,9 +162,9 @@ class Worker:
         self.perform(self.executor.saved(item))
 
     def settle(self) -> bool:
-        """A step has ended: if it is one after the plan's target, all wanted layers must be here.
+        """Take note of an ended step. After the plan's target, all assigned layers must be here.
 
-        True: one is not.
+        True if one is missing.
         """
         executor = self.executor
         self.ended = executor.ended
@@ -178,14 +172,14 @@ class Worker:
         if directive is None or executor.ended <= directive.target:
             return False
         wanted = frozenset(layers_of(directive.wanted))
-        if self.name in directive.voters:  # learners may be behind when the others die
+        if self.name in directive.voters:  # a learner may be behind when the others die
             self.settled = wanted
         return any(executor.versions.get(x, -1) < executor.ended for x in wanted)
 
     # ------------------------------------------------------------ effects
 
     def perform(self, effects: list[Effect]) -> None:
-        """What the executor asks for."""
+        """Perform the executor's effects."""
         for effect in effects:
             if type(effect) is Run:
                 self.pending = effect.instruction
@@ -205,12 +199,12 @@ class Worker:
             manifests = self._scan()
             items = frozenset(self.executor.held)
             message = replace(message, manifests=manifests, items=items)
-        if isinstance(message, Left):  # what it holds from now on is nobody's promise
+        if isinstance(message, Left):  # nothing depends on its holdings from now on
             self.settled = frozenset()
         self.said.append(message)
 
     def _scan(self) -> tuple[Manifest, ...]:
-        """All checkpoints that can be read; of the others it is said that they cannot."""
+        """All readable checkpoints; the others are reported as bad."""
         good = []
         for (attempt, step), files in sorted(self.sealed.items()):
             if files is None:

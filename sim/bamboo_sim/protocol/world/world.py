@@ -1,7 +1,7 @@
-"""The explored world: operators, agents, network; every event is one choice.
+"""The simulated world: operators, agents and network, with one scheduling choice per event.
 
-The clock moves only when nothing else can happen, so that time-outs never race with what merely
-has not been scheduled yet; a loss is told to the arbiter by a message like any other.
+The clock moves only when no other event is possible, so time-outs never race with events that are
+merely not scheduled yet. The arbiter hears of a loss by a message like any other.
 """
 
 from __future__ import annotations
@@ -41,33 +41,33 @@ _KEEPALIVE_S = 15.0
 
 
 class FindLeader:
-    """An agent's session is over; it looks for the leader."""
+    """An agent's session has ended; it looks for the leader."""
 
 
 class World:
-    """One history as far as it has come.
-
-    policy: how the next event is chosen; burst: probability that an agent goes on with its next
-    instruction before anything else happens; ready: agents that have something to do; sealed:
-    (attempt, step) -> symbols of a checkpoint; newest: attempt and step of the last commit;
-    causes: how many faults it has met.
-    """
+    """The state of one history."""
 
     def __init__(self, job: Job, seed: int = 0, policy: str = "random") -> None:
-        self.job, self.policy = job, policy
+        self.job = job
+        self.policy = policy  # how the next event is chosen
         self.rng = random.Random(seed)
-        self.now, self.events, self.burst = 0.0, 0, 0.0
-        self.outcome, self.losses, self.causes = "", 0, 0
-        self.has_expelled = self.has_cuts = self.has_given_up = self.is_misled = False
-        self.newest = (0, -1)
-        self.trace, self.points = 0, Counter[tuple[str, str, str]]()
+        self.now, self.events = 0.0, 0
+        self.burst = 0.0  # probability that an agent runs its next instruction at once
+        self.outcome = ""
+        self.losses, self.causes = 0, 0  # agents lost, and faults injected
+        self.has_expelled = self.has_cuts = False
+        self.has_given_up = False  # the job was restored while a layer was still held
+        self.is_misled = False  # live agents may be suspected
+        self.newest = (0, -1)  # attempt and step of the newest commit
+        self.trace = 0  # hash of all choices
+        self.points = Counter[tuple[str, str, str]]()  # where agents were killed
         self.noticed: frozenset[AgentId] = frozenset()
-        self.silent: frozenset[Link] = frozenset()
-        self.nodes: dict[AgentId, Node] = {}
-        self.ready: list[AgentId] = []
+        self.silent: frozenset[Link] = frozenset()  # sessions of agents that died unseen
+        self.nodes: dict[AgentId, Node] = {}  # the live agents
+        self.ready: list[AgentId] = []  # agents that have work
         self.sealed: Sealings = {}
         self.dead: set[AgentId] = set()
-        self.orphans: Counter[Fence] = Counter()
+        self.orphans: Counter[Fence] = Counter()  # commits of superseded plans
         self.network, self.operators = Network(), Operators(job)
         self.to_arbiter(OPERATOR, self.operators.goal)
         for name in job.at_start:
@@ -87,23 +87,23 @@ class World:
 
     @property
     def arbiter(self) -> Arbiter:
-        """The one in force."""
+        """The leader's."""
         return self.operators.arbiter
 
     @property
     def is_over(self) -> bool:
-        """Whether the job is at its end, or at rest."""
+        """Whether the job has ended or is suspended."""
         return self.operators.arbiter.durable.outcome is not None
 
     @property
     def plan(self) -> Plan | None:
-        """The newest durable one."""
+        """The newest durable plan."""
         return self.operators.plan
 
-    # ------------------------------------------------------------ agents come and go
+    # ------------------------------------------------------------ agents
 
     def start(self, name: AgentId) -> None:
-        """A pod comes up and connects."""
+        """Start a pod, which connects."""
         if name in self.nodes or name in self.dead:
             return
         node = Node(name, self.job, self.sealed)
@@ -136,7 +136,7 @@ class World:
     # ------------------------------------------------------------ events
 
     def step(self) -> bool:
-        """One event; False if nothing can happen any more."""
+        """Run one event; False if no event is possible."""
         messages, ready = self.network.messages, self.ready
         if not messages and not ready:
             return self._wait()
@@ -159,7 +159,7 @@ class World:
         return True
 
     def _wait(self) -> bool:
-        """Nothing is under way: time passes until something happens, if ever."""
+        """Nothing is in flight: let time pass until something happens; False if nothing does."""
         if self.is_over:
             return False
         for number in range(_IDLE_ROUNDS):
@@ -174,14 +174,14 @@ class World:
         return self._thaw()
 
     def _thaw(self) -> bool:
-        """Nobody stands still for ever."""
+        """Thaw all frozen agents; False if there are none."""
         frozen = sorted(self.network.frozen)
         for name in frozen:
             thaw(self, name)
         return bool(frozen)
 
     def _beat(self) -> None:
-        """Supervisors hear each other and are heard; deposed operators lose their sessions."""
+        """Exchange heartbeats, and move sessions from deposed operators to the leader."""
         for name in sorted(self.nodes):
             node = self.nodes.get(name)
             if node is None or name in self.network.frozen:
@@ -196,8 +196,10 @@ class World:
         self._hear_beats()
 
     def _keep_alive(self) -> None:
-        """Who is left of a session finds that it is dead, even if it is broken in one direction and
-        the heartbeats still arrive: gRPC's keepalive, the slowest of all signs."""
+        """Close broken sessions at both ends, as gRPC's keepalive does.
+
+        This also covers a session that is broken in one direction, whose heartbeats still arrive.
+        """
         for node in self.nodes.values():
             if node.supervisor.is_open and not self.network.reaches(node.name):
                 self.network.messages.append((node.operator, node.name, SessionClosed()))
@@ -207,7 +209,7 @@ class World:
         self.silent = frozenset()
 
     def _hear_beats(self) -> None:
-        """At once: they are no events that could race with anything."""
+        """Deliver heartbeats at once: their order does not matter."""
         messages, self.network.messages = self.network.messages, []
         for source, target, content in messages:
             if isinstance(content, Received) and isinstance(content.message, Heartbeat):
@@ -216,11 +218,11 @@ class World:
                 self.network.messages.append((source, target, content))
 
     def finish(self, limit: int = 20000) -> str:
-        """Run to the end and judge: the outcome, or a Violation."""
+        """Run to the end; the outcome. A Violation if an invariant is broken."""
         end = self.events + limit
         while self.step():
             if self.events > end:
-                raise Violation("does not come to an end")
+                raise Violation("does not terminate")
         try:
             self.outcome = judge(self)
             return self.outcome
@@ -244,7 +246,7 @@ class World:
             inform(self, node, FromOperator(content) if is_told else content)
 
     def _find_leader(self, node: Node) -> None:
-        """It may find the deposed one first, if that still runs."""
+        """Connect to the leader, or sometimes first to a deposed operator that still runs."""
         operators = self.operators
         deposed = sorted(operators.deposed())
         if deposed and self.rng.random() < 0.3:
@@ -275,7 +277,7 @@ class World:
             check_memory(node, plan)
 
     def to_arbiter(self, operator: AgentId, event: Any) -> None:
-        """An event of an arbiter that runs; its effects are performed."""
+        """Pass an event to a running arbiter and perform the effects."""
         arbiter = self.operators.arbiters.get(operator)
         if arbiter is None:
             return
@@ -285,5 +287,5 @@ class World:
 
 
 def _name_of(content: Any) -> Any:
-    """What distinguishes it in a trace."""
+    """The part of a message that a trace distinguishes."""
     return content[0].item if type(content) is tuple else type(content).__name__
