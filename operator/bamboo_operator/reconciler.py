@@ -15,7 +15,6 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import lifecycle
-from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory
 from bamboo_core.job.training import ended
@@ -181,7 +180,7 @@ class Reconciler:
         """Write the status if it has changed, but progress alone not too often."""
         status = decided.status
         if known.rejected:
-            status = _with_rejection(status, known.rejected, now)
+            status = lifecycle.rejected(status, known.rejected, now=now)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
@@ -278,11 +277,3 @@ def _changes(spec: JobSpec, body: Object) -> list[Problem]:
         " or create a new BambooJob"
     )
     return [Problem("spec", text)]
-
-
-def _with_rejection(status: JobStatus, message: str, now: float) -> JobStatus:
-    remedy = "create the job again with another spec.worker, or remove what forbids them"
-    problem = Problem("pods", f"the API server rejects them: {message}: {remedy}")
-    before = status.conditions
-    conditions = lifecycle.refuse([problem], before, now=now, reason=Reason.POD_REJECTED)
-    return replace(status, conditions=conditions)

@@ -105,7 +105,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.WAITING: (),
     EventReason.RESTORING: (EventFact.ATTEMPT, EventFact.STEP, EventFact.REPEATED_STEPS),
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
-    EventReason.CHECKPOINT_BAD: (EventFact.STEP,),
+    EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
     EventReason.WORKER_FAILED: (EventFact.AGENTS,),
     EventReason.LEADERSHIP_LOST: (),
 }

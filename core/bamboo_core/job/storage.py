@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Received, Record
 from bamboo_core.model.ids import Fence
@@ -36,7 +36,8 @@ class Storage:
         if isinstance(message, Ready) and durable.plan != Fence():
             if is_news:
                 text = f"checkpoints cannot be written: {message.storage_error}"
-                record = Record(Severity.WARNING, EventReason.CHECKPOINT_BAD, text)
+                facts = {EventFact.AGENTS: agent}
+                record = Record(Severity.WARNING, EventReason.CHECKPOINT_BAD, text, facts)
             message = replace(message, storage_error="")
         is_failed_write = isinstance(message, BadCheckpoint) and message.cause != ""
         return Screened(Received(agent, message), is_failed_write and not is_news, record)

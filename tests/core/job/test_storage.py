@@ -70,9 +70,10 @@ def test_a_job_that_has_begun_takes_agents_that_cannot_save() -> None:
     view = led.leadership.view()
     assert (view.outcome, view.checkpoint_error) == (None, FULL)
     (record,) = led.records(EventReason.CHECKPOINT_BAD)
-    assert (record.severity, record.message) == (
+    assert (record.severity, record.message, record.agents) == (
         Severity.WARNING,
         f"checkpoints cannot be written: {FULL}",
+        (NAME,),
     )
 
 
