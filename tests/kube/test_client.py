@@ -42,7 +42,7 @@ async def test_create_get_list_apply_delete(kube: Kube, devcluster_namespace: st
     assert not await kube.delete(one)
 
 
-async def test_refusals_are_told_from_failures(kube: Kube, devcluster_namespace: str) -> None:
+async def test_refusals_differ_from_failures(kube: Kube, devcluster_namespace: str) -> None:
     bad = job(devcluster_namespace, training={"steps": 0})
     with pytest.raises(ApiError) as refusal:
         await kube.create(api.jobs(devcluster_namespace), bad)
@@ -51,7 +51,7 @@ async def test_refusals_are_told_from_failures(kube: Kube, devcluster_namespace:
     assert "spec.training.steps" in refusal.value.message
 
 
-async def test_a_field_that_nobody_knows_is_refused(kube: Kube, devcluster_namespace: str) -> None:
+async def test_an_unknown_field_is_refused(kube: Kube, devcluster_namespace: str) -> None:
     containers = [{"name": "agent", "image": "x", "volumeMount": [{"name": "v"}]}]
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
     with pytest.raises(
@@ -108,7 +108,7 @@ class _Answer:
         return self.text.encode()
 
 
-async def test_reads_are_tried_again_and_writes_that_may_have_worked_are_not() -> None:
+async def test_reads_are_retried_but_not_writes_that_may_have_worked() -> None:
     away = _Broken(OSError("refused"), _Answer(503, "busy"), _Answer(200, '{"ok": true}'))
     assert await Kube(away).get("/api/v1/nodes") == {"ok": True}
     for broken in (_Broken(*[OSError("refused")] * 3), _Broken(*[_Answer(503, "no json")] * 3)):

@@ -94,7 +94,7 @@ async def test_the_two_writers_do_not_touch_each_other(
     assert stored["status"]["phase"] == "Running"
 
 
-async def test_a_leader_writes_over_what_it_began_from_or_its_own_only(
+async def test_a_leader_replaces_only_its_own_facts_or_those_it_began_from(
     kube: Kube, devcluster_namespace: str
 ) -> None:
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
@@ -163,7 +163,7 @@ def shown_jobs() -> dict[str, Any]:
     return {name: yaml.safe_load(text) for name, text in found.items()}
 
 
-async def test_the_jobs_that_we_show_are_accepted_with_their_pods(
+async def test_the_examples_are_accepted_with_their_pods(
     devcluster_api: KubeApi, devcluster_namespace: str, kube: Kube
 ) -> None:
     dry = {"dryRun": "All", "fieldValidation": "Strict"}

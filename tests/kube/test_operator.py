@@ -164,7 +164,7 @@ async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> No
     assert await operator.stop() == 0
 
 
-async def test_a_bad_spec_is_told_within_two_seconds(operator: Running) -> None:
+async def test_a_bad_spec_is_reported_within_two_seconds(operator: Running) -> None:
     await operator.apply(model={"args": {"not a name": 1}})
 
     async def refused() -> bool:
@@ -176,7 +176,7 @@ async def test_a_bad_spec_is_told_within_two_seconds(operator: Running) -> None:
     assert "spec.model.args: 'not a name' is not a Python identifier" in found["message"]
 
 
-async def test_a_grid_that_the_nodes_cannot_hold_is_told(operator: Running) -> None:
+async def test_a_grid_without_enough_nodes_is_reported(operator: Running) -> None:
     """Six nodes with four GPUs each; the pods wait, since nodes may come."""
     whole_node = {"resources": {"limits": {"nvidia.com/gpu": 4}}}
     await operator.apply(pipelines={"count": 4, "stages": 2}, worker=whole_node)
@@ -194,7 +194,7 @@ async def test_a_grid_that_the_nodes_cannot_hold_is_told(operator: Running) -> N
     assert (await operator.condition("Degraded"))["status"] == "Unknown"
 
 
-async def test_agents_that_no_node_can_hold_are_told(operator: Running) -> None:
+async def test_agents_too_large_for_any_node_are_reported(operator: Running) -> None:
     await operator.apply(worker={"resources": {"limits": {"nvidia.com/gpu": 5}}})
 
     async def too_small() -> bool:
@@ -205,7 +205,7 @@ async def test_agents_that_no_node_can_hold_are_told(operator: Running) -> None:
     assert text.endswith("spec.worker.resources asks for nvidia.com/gpu 5")
 
 
-async def test_pods_that_the_api_server_rejects_are_told(operator: Running) -> None:
+async def test_rejected_pods_are_reported(operator: Running) -> None:
     template = {"spec": {"containers": [{"name": "agent", "imagePullPolicy": "Sometimes"}]}}
     await operator.apply(worker={"podTemplate": template})
 
@@ -279,7 +279,7 @@ async def bound_token(operator: Running, pod: dict[str, Any]) -> str:
     return str(answer["status"]["token"])
 
 
-async def test_a_late_write_of_the_old_leader_is_led_on_from(
+async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
     operator: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It lands between the new leader's read and its first write; nothing of it is lost."""
@@ -311,7 +311,7 @@ async def test_a_late_write_of_the_old_leader_is_led_on_from(
     await until(shown)
 
 
-async def test_a_leader_alone_acts(operator: Running, restricted: Path) -> None:
+async def test_only_a_leader_acts(operator: Running, restricted: Path) -> None:
     """A second operator waits until the first has left, then leads with a higher term."""
     client = await clients.connect()
     second = App(operator.app._config, client)

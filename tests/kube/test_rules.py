@@ -251,7 +251,7 @@ async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, ca
     assert case.words in lines
 
 
-async def test_what_is_said_of_checkpoints_while_the_job_runs(server: Server) -> None:
+async def test_changes_of_checkpoint_while_the_job_runs(server: Server) -> None:
     """Whether there is one at all; and how the folder's rule goes with the others."""
     bare, saved = await server.create({}), await server.create(_CHECKPOINT)
     for name, change, sentence in (

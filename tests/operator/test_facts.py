@@ -67,7 +67,7 @@ async def test_a_late_write_between_read_and_first_write_is_kept(kube: MemoryApi
     assert stored(kube) == replace(LATE, term=5)
 
 
-async def test_a_late_write_between_look_and_patch_is_kept(kube: MemoryApi) -> None:
+async def test_a_late_write_between_check_and_patch_is_kept(kube: MemoryApi) -> None:
     before_apply(kube, lambda: change(kube, "status", arbiter=codec.to_json(LATE)))
     with pytest.raises(OvertakenError):
         await facts.write(kube, JOB, NEW, Line(OLD))
@@ -85,7 +85,7 @@ async def test_the_old_leader_comes_too_late_even_with_a_higher_term(kube: Memor
     assert stored(kube) == NEW
 
 
-async def test_of_two_leaders_with_equal_facts_one_has_written(kube: MemoryApi) -> None:
+async def test_only_one_of_two_leaders_with_equal_facts_writes(kube: MemoryApi) -> None:
     """Equal terms, equal facts: the other one must not take them for its own."""
     await facts.write(kube, JOB, NEW, Line(OLD))
     with pytest.raises(OvertakenError):
@@ -132,7 +132,7 @@ async def test_facts_that_cannot_be_read_are_not_overwritten(kube: MemoryApi) ->
     assert kube.objects[PATH]["status"]["arbiter"] == {"cut": 3}
 
 
-async def test_facts_that_somebody_has_erased_are_written_again(kube: MemoryApi) -> None:
+async def test_erased_facts_are_written_again(kube: MemoryApi) -> None:
     line = Line(OLD)
     await facts.write(kube, JOB, NEW, line)
     change(kube, "status", arbiter={})

@@ -73,7 +73,7 @@ def inside(label: str, value: str) -> str:
     return f'job_namespace="ns",{label}="{value}",training_job="job"'
 
 
-def test_series_of_jobs_come_and_go_with_them() -> None:
+def test_series_of_a_job_end_with_it() -> None:
     status = JobStatus(
         phase=JobPhase.RUNNING,
         conditions=(

@@ -11,7 +11,7 @@ from bamboo_operator.kube import Kube
 
 
 @pytest.mark.parametrize("text", ["<html>login</html>", "", "[]", '"ok"'])
-async def test_what_a_proxy_says_is_an_error_like_any_other(
+async def test_the_answer_of_a_proxy_is_an_error_like_any_other(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(*_: Any) -> tuple[int, str]:

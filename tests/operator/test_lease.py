@@ -35,7 +35,7 @@ async def within(work: asyncio.Future[int] | asyncio.Task[int]) -> int:
     return await asyncio.wait_for(work, 10)
 
 
-async def test_the_first_leads_and_the_next_after_a_clean_end_at_once() -> None:
+async def test_a_clean_end_lets_the_next_operator_lead_at_once() -> None:
     kube, clock = MemoryApi(), Clock()
     first, second = elector(kube, "a", clock), elector(kube, "b", clock)
     assert not first.is_leading
@@ -49,7 +49,7 @@ async def test_the_first_leads_and_the_next_after_a_clean_end_at_once() -> None:
     assert kube.objects[PATH]["spec"]["holderIdentity"] == "b"
 
 
-async def test_a_leader_that_dies_is_followed_when_it_has_been_silent_by_our_clock() -> None:
+async def test_a_dead_leader_is_replaced_after_its_lease_by_our_clock() -> None:
     kube, clock = MemoryApi(), Clock()
     await elector(kube, "a", clock).acquire()
     second = elector(kube, "b", clock)
@@ -60,7 +60,7 @@ async def test_a_leader_that_dies_is_followed_when_it_has_been_silent_by_our_clo
     assert await within(waiting) == 2
 
 
-async def test_a_leader_that_renews_keeps_it() -> None:
+async def test_a_leader_that_renews_keeps_the_lease() -> None:
     kube, clock = MemoryApi(), Clock()
     first, second = elector(kube, "a", clock), elector(kube, "b", clock)
     await first.acquire()
@@ -102,7 +102,7 @@ async def test_a_leader_whose_lease_was_taken_stops() -> None:
         await asyncio.wait_for(first.hold(), 10)
 
 
-async def test_a_write_of_ours_whose_answer_was_lost_is_no_loss() -> None:
+async def test_a_renewal_whose_answer_was_lost_counts() -> None:
     kube, clock = MemoryApi(), Clock()
     first = elector(kube, "a", clock)
     await first.acquire()
@@ -113,7 +113,7 @@ async def test_a_write_of_ours_whose_answer_was_lost_is_no_loss() -> None:
     holding.cancel()
 
 
-async def test_a_process_that_was_asleep_leads_no_more() -> None:
+async def test_a_process_that_was_frozen_no_longer_leads() -> None:
     kube, clock = MemoryApi(), Clock()
     first = elector(kube, "a", clock)
     await first.acquire()
@@ -121,7 +121,7 @@ async def test_a_process_that_was_asleep_leads_no_more() -> None:
     assert not first.is_leading
 
 
-async def test_an_api_server_that_is_away_is_waited_for() -> None:
+async def test_an_unreachable_api_server_is_waited_for() -> None:
     kube, clock = MemoryApi(), Clock()
     tries = 0
 

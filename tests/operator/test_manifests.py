@@ -35,7 +35,7 @@ def test_what_belongs_to_the_operator() -> None:
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
-def test_the_token_is_for_us_alone() -> None:
+def test_the_token_is_only_for_the_operator() -> None:
     (volume,) = make()["spec"]["volumes"]
     token, bundle = volume["projected"]["sources"]
     assert token["serviceAccountToken"]["audience"] == "bamboo-operator"
@@ -69,7 +69,7 @@ def test_the_users_environment_cannot_hide_ours() -> None:
     assert (found["BAMBOO_JOB"], found["MINE"]) == ("ns/job", "1")
 
 
-def test_agents_record_their_events_if_asked() -> None:
+def test_agents_write_event_logs_if_asked() -> None:
     def folder(**asked: str) -> str | None:
         pod = manifests.pod(spec(), JOB, ACTION, operator_address="op:1", **asked)
         (container,) = pod["spec"]["containers"]

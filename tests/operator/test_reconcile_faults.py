@@ -22,7 +22,7 @@ from bamboo_operator.workqueue import WorkQueue
 from .world import AGENTS, PATH, World, failing
 
 
-async def test_one_jobs_error_is_shown_and_tried_again(world: World) -> None:
+async def test_an_error_of_one_job_is_shown_and_retried(world: World) -> None:
     """Unreadable facts are a defect that only this job has."""
     world.apply()
     await world.reconcile()
@@ -36,7 +36,7 @@ async def test_one_jobs_error_is_shown_and_tried_again(world: World) -> None:
     assert queue._schedule.next_at() is not None
 
 
-async def test_an_error_at_the_first_look_is_shown_too(
+async def test_an_error_of_the_first_reconcile_is_shown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -75,7 +75,7 @@ async def test_a_refused_job_that_meets_an_error_is_refused_again(
     assert world.condition("Accepted")["reason"] == "SpecInvalid"
 
 
-async def test_an_api_server_that_goes_on_failing_is_shown(world: World) -> None:
+async def test_repeated_api_errors_are_shown(world: World) -> None:
     world.apply()
     world.kube.fail = failing("list", "/pods", ApiError(500, "InternalError", "no etcd"))
     workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
@@ -95,14 +95,14 @@ async def test_badly_typed_pod_templates_are_refused(world: World) -> None:
     assert "podTemplate.spec.containers[0].securityContext: is 'x'" in accepted["message"]
 
 
-async def test_a_fault_that_cannot_be_noted_stops_nothing(world: World) -> None:
+async def test_an_error_that_cannot_be_shown_stops_nothing(world: World) -> None:
     world.apply()
     world.kube.fail = failing("get", "bamboojobs", ApiError(500, "InternalError", "no etcd"))
     await world.reconciler.note_fault("ns", "job", ValueError("x"))
     assert world.status == {}
 
 
-async def test_a_conflict_is_tried_again_at_once(world: World) -> None:
+async def test_a_conflict_is_retried_at_once(world: World) -> None:
     world.apply()
     world.kube.fail = failing("apply", "/status", ApiError(409, "Conflict", "changed"))
     queue: WorkQueue[tuple[str, str]] = WorkQueue()
@@ -138,9 +138,7 @@ async def test_a_job_deleted_while_its_status_is_written_is_no_error(
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
-async def test_what_is_missing_again_is_told(
-    world: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_second_404_is_an_error(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.apply()
     world.kube.fail = failing("apply", "/status", ApiError(404, "NotFound", "no such thing"))
     workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
@@ -156,7 +154,7 @@ async def written(world: World) -> None:
 
 
 @pytest.mark.parametrize("term", [4, 5, 9])
-async def test_a_late_write_of_the_old_leader_is_led_on_from(world: World, term: int) -> None:
+async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(world: World, term: int) -> None:
     """It lands between the new leader's read and its first write: a newer plan, other voters.
 
     Its arbiter may have begun anew in its process, which raises the term.

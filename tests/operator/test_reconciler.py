@@ -71,7 +71,7 @@ async def test_a_job_of_the_same_name_is_another_one(world: World) -> None:
     assert world.jobs.find("uid-2") is not None
 
 
-async def test_a_bad_spec_is_told_and_no_pods_are_made(world: World) -> None:
+async def test_a_bad_spec_is_reported_and_gets_no_pods(world: World) -> None:
     world.apply(model={"factory": "m:b", "args": {"a b": 1}})
     await world.reconcile()
     accepted = world.condition("Accepted")
@@ -128,7 +128,7 @@ async def test_pods_that_the_api_server_rejects(world: World) -> None:
     assert world.condition("Accepted")["status"] == "True"
 
 
-async def test_progress_is_written_now_and_then(world: World) -> None:
+async def test_progress_is_written_from_time_to_time(world: World) -> None:
     world.apply()
     await world.reconcile()
     await world.reconcile()
@@ -141,7 +141,7 @@ async def test_progress_is_written_now_and_then(world: World) -> None:
     assert world.status["progress"]["step"] == 0
 
 
-async def test_a_pod_on_a_node_that_is_gone_is_forced_away(world: World) -> None:
+async def test_a_pod_on_a_missing_node_is_force_deleted(world: World) -> None:
     world.apply()
     await world.reconcile()
     world.kube.objects[api.pod("ns", "job-p0-s0-i0")]["spec"]["nodeName"] = "node-z"
@@ -204,7 +204,7 @@ async def test_nodes_are_listed_once_for_many_jobs(world: World) -> None:
     assert len(await world.nodes.list()) == 3
 
 
-async def test_jobs_that_ask_for_the_same_share_the_view_of_nodes(world: World) -> None:
+async def test_jobs_with_equal_requests_share_the_node_views(world: World) -> None:
     small, big = (spec(worker=WorkerSpec("i", {"limits": {"cpu": n}})) for n in (1, 4))
     first = await world.nodes.views(small)
     assert await world.nodes.views(replace(small, seed=9)) is first
@@ -215,7 +215,7 @@ async def test_jobs_that_ask_for_the_same_share_the_view_of_nodes(world: World) 
     assert [node.zone for node in await world.nodes.views(small)] == ["b", "c"]
 
 
-async def test_trust_that_somebody_deleted_comes_back(world: World) -> None:
+async def test_a_deleted_ca_bundle_is_published_again(world: World) -> None:
     world.apply()
     await world.reconcile()
     trust = api.config_map("ns", manifests.CA_CONFIG_MAP)
@@ -225,7 +225,7 @@ async def test_trust_that_somebody_deleted_comes_back(world: World) -> None:
     assert trust in world.kube.objects
 
 
-async def test_the_jobs_of_a_namespace_own_the_trust_together(world: World) -> None:
+async def test_all_jobs_of_a_namespace_own_its_ca_bundle(world: World) -> None:
     """It must not outlive them, nor go with the first of them."""
     trust = Trust(world.kube, "bundle", "op:1", clock=lambda: world.now)
     views = [JobView("ns", f"job-{i}", f"uid-{i}", 1, 0.0) for i in range(MAX_OWNERS + 2)]
@@ -249,7 +249,7 @@ async def test_the_jobs_of_a_namespace_own_the_trust_together(world: World) -> N
     assert not trust._owners
 
 
-async def test_a_deleted_job_does_not_own_the_trust_any_more(world: World) -> None:
+async def test_a_deleted_job_no_longer_owns_the_ca_bundle(world: World) -> None:
     world.apply()
     await world.reconcile()
     path = api.config_map("ns", manifests.CA_CONFIG_MAP)

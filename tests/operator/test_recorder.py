@@ -63,7 +63,7 @@ async def test_a_repeated_event_has_the_newest_facts() -> None:
     assert (event["count"], event["metadata"]["annotations"]) == (2, {"bamboo.dev/step": "8"})
 
 
-async def test_names_are_in_the_order_of_time_since_kubectl_lists_by_name() -> None:
+async def test_names_are_in_order_of_time_since_kubectl_lists_by_name() -> None:
     kube, times = MemoryApi(), iter([100.25, 100.5, 100.75, 1.8e9])
     recorder = Recorder(kube, identity="op-1", clock=lambda: next(times))
     for reason in ("Stopped", "Planned", "Resumed", "Stopped"):
@@ -102,7 +102,7 @@ async def test_events_of_a_namespace_that_is_gone_are_dropped_silently(
     assert not caplog.records
 
 
-async def test_flush_does_not_wait_for_ever() -> None:
+async def test_flush_has_a_time_limit() -> None:
     recorder = Recorder(MemoryApi(), identity="op-1")
     recorder.record(JOB, severity="Normal", reason="Planned", message="x")
     await recorder.flush(0.01)

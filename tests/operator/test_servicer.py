@@ -86,14 +86,14 @@ async def test_a_pod_that_was_deleted_cannot_come_back(served: World) -> None:
     assert (code, text) == (grpc.StatusCode.UNAUTHENTICATED, f"pod ns/{NAMES[0]} is gone")
 
 
-async def test_a_pod_of_nobody(served: World) -> None:
+async def test_a_pod_without_a_job(served: World) -> None:
     token = served.add_pod(NAMES[0])
     del served.kube.objects[api.pod("ns", NAMES[0])]["metadata"]["ownerReferences"]
     _, text = await refused(served.agent(NAMES[0], token=token))
     assert "belongs to no BambooJob" in text
 
 
-async def test_an_api_server_that_is_away_is_not_the_agents_fault(served: World) -> None:
+async def test_an_unreachable_api_server_is_not_the_agents_fault(served: World) -> None:
     token = served.add_pod(NAMES[0])
 
     def fail(verb: str, path: str) -> None:
@@ -105,13 +105,13 @@ async def test_an_api_server_that_is_away_is_not_the_agents_fault(served: World)
     assert "cannot review tokens" in text
 
 
-async def test_a_job_that_is_not_led_yet(served: World) -> None:
+async def test_a_job_without_a_leader(served: World) -> None:
     code, _ = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
-async def test_a_job_that_is_led_anew_between_a_stream_s_begin_and_its_hello(
+async def test_a_job_whose_actor_is_replaced_before_the_hello(
     served: World, *, is_replaced: bool
 ) -> None:
     """The agent must not wait for ever on an actor that is gone."""
@@ -132,14 +132,14 @@ async def test_a_job_that_is_led_anew_between_a_stream_s_begin_and_its_hello(
     assert not old.sessions.all()
 
 
-async def test_an_operator_that_is_leaving(served: World) -> None:
+async def test_an_operator_that_shuts_down(served: World) -> None:
     served.lead()
     served.service.is_draining = True
     code, _ = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_agent_speaks_for_its_own_pod_only(served: World) -> None:
+async def test_an_agent_speaks_only_for_its_own_pod(served: World) -> None:
     served.lead()
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello(agent=NAMES[1])
@@ -253,7 +253,7 @@ async def test_from_hello_to_directive_facts_first(served: World) -> None:
         await agent.close()
 
 
-async def test_a_planner_with_a_defect_ends_the_job_not_the_operator() -> None:
+async def test_a_defect_of_the_planner_fails_the_job_not_the_operator() -> None:
     def broken(request: PlanRequest) -> Any:
         raise ZeroDivisionError("oops")
 
@@ -281,7 +281,7 @@ async def test_a_planner_with_a_defect_ends_the_job_not_the_operator() -> None:
     await served.close()
 
 
-async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
+async def test_a_defect_of_the_arbiter_restarts_it_with_a_higher_term(
     served: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = served.lead()
@@ -309,7 +309,7 @@ async def test_an_arbiter_with_a_defect_starts_anew_with_a_higher_term(
     await again.close()
 
 
-async def test_who_does_not_lead_says_nothing(served: World) -> None:
+async def test_an_operator_that_does_not_lead_sends_nothing(served: World) -> None:
     actor = served.lead()
     served.is_leading = False
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
@@ -320,7 +320,7 @@ async def test_who_does_not_lead_says_nothing(served: World) -> None:
     await agent.close()
 
 
-async def test_agents_are_told_to_come_back(served: World) -> None:
+async def test_agents_are_asked_to_reconnect(served: World) -> None:
     actor = served.lead()
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello()
@@ -330,7 +330,7 @@ async def test_agents_are_told_to_come_back(served: World) -> None:
     await agent.close()
 
 
-async def test_facts_that_cannot_be_written_hold_the_plan_back(served: World) -> None:
+async def test_a_plan_waits_until_its_facts_are_written(served: World) -> None:
     actor = served.lead()
     broken = True
 

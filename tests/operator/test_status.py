@@ -60,7 +60,7 @@ def test_the_outcome_survives_a_restart() -> None:
     assert found.finished_at == 100.0
 
 
-def test_what_was_told_of_training_survives() -> None:
+def test_progress_survives_a_restart() -> None:
     training = TrainingView(
         planned=True, progress=TrainingProgress(4, loss=2.5, validation_loss=1.25, step_s=6.4),
         losses=Losses(2, 1), checkpoint_step=3, checkpoint_path="/c",
@@ -78,7 +78,7 @@ def test_what_was_told_of_training_survives() -> None:
     assert nothing.progress == TrainingProgress()
 
 
-def test_a_loss_that_is_not_known_is_not_told() -> None:
+def test_an_unknown_loss_is_left_out() -> None:
     """As after a restore: the step counts, its loss is in no agent's memory."""
     status = describe(TrainingView(progress=TrainingProgress(4)), Memory())
     assert status["progress"] == {"step": 5, "steps": 10}
@@ -90,7 +90,7 @@ def test_a_loss_that_is_not_known_is_not_told() -> None:
     ("loss", "text"),
     [(float("nan"), "nan"), (-1e38, "-1.0000e+38"), (float("inf"), "inf"), (12.0, "12.0000")],
 )
-def test_a_loss_that_explodes_is_told_as_it_is_in_few_characters(loss: float, text: str) -> None:
+def test_a_huge_loss_is_short(loss: float, text: str) -> None:
     status = describe(
         TrainingView(progress=TrainingProgress(4, loss=loss, validation_loss=loss)), Memory()
     )
@@ -116,7 +116,7 @@ def test_times_follow_changes() -> None:
     assert later["lastCheckpoint"]["time"] == "1970-01-01T00:03:20Z"
 
 
-def test_a_step_alone_can_wait_for_its_write() -> None:
+def test_a_new_step_can_wait_for_its_write() -> None:
     at = [
         describe(TrainingView(planned=True, progress=TrainingProgress(n)), Memory()) for n in (1, 2)
     ]

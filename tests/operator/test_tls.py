@@ -13,14 +13,14 @@ from .memory_api import MemoryApi
 PATH = api.secret("sys", tls.SECRET)
 
 
-async def test_made_once_and_kept() -> None:
+async def test_the_authority_is_made_once_and_kept() -> None:
     kube = MemoryApi()
     first = await tls.load_authority(kube, "sys")
     assert await tls.load_authority(kube, "sys") == first
     assert kube.objects[PATH]["type"] == "kubernetes.io/tls"
 
 
-async def test_an_unreadable_one_is_replaced() -> None:
+async def test_an_unreadable_authority_is_replaced() -> None:
     kube = MemoryApi()
     kube.put(PATH, {"data": {"tls.crt": "eA==", "tls.key": "eA=="}})
     fresh = await tls.load_authority(kube, "sys")

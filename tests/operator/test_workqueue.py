@@ -84,7 +84,7 @@ def test_like_the_model(steps: list[tuple[object, ...]]) -> None:
         assert schedule.next_at() == min(model.due.values(), default=None)
 
 
-async def test_a_key_is_worked_on_by_one_at_a_time() -> None:
+async def test_a_key_has_one_worker_at_a_time() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert await queue.get() == "a"
@@ -96,7 +96,7 @@ async def test_a_key_is_worked_on_by_one_at_a_time() -> None:
     assert await asyncio.wait_for(second, 5) == "a"
 
 
-async def test_a_delayed_key_comes_by_itself() -> None:
+async def test_a_delayed_key_becomes_ready_by_itself() -> None:
     queue: WorkQueue[str] = WorkQueue()
     loop = asyncio.get_running_loop()
     began = loop.time()
@@ -105,7 +105,7 @@ async def test_a_delayed_key_comes_by_itself() -> None:
     assert loop.time() - began >= 0.05
 
 
-async def test_a_waiting_worker_hears_of_a_new_key() -> None:
+async def test_a_waiting_worker_gets_a_new_key() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add_after("late", 1000)
     waiting = asyncio.create_task(queue.get())

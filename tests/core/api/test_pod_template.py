@@ -66,7 +66,7 @@ def test_refused(template: dict[str, Any], field: str) -> None:
     assert [problem.field for problem in problems(template, path="t")] == [field]
 
 
-def test_a_wrong_type_is_told_with_value_and_remedy() -> None:
+def test_a_wrong_type_is_reported_with_value_and_remedy() -> None:
     (problem,) = problems({"spec": {"nodeSelector": "x"}}, path="t")
     assert problem.message == "is 'x'; it must be an object, or be left out"
     (problem,) = problems({"metadata": {"labels": {"version": 1}}}, path="t")
@@ -92,7 +92,7 @@ JUNK: tuple[Any, ...] = (None, 5, "x", [], {}, [5], [{}], {"name": None}, [{"nam
         ),
     ],
 )
-def test_what_is_accepted_can_be_made_into_a_pod(place: tuple[str, ...], value: Any) -> None:
+def test_an_accepted_template_makes_a_pod(place: tuple[str, ...], value: Any) -> None:
     """Whatever the API server thinks of it: never an error of ours."""
     template: dict[str, Any] = {place[0]: {place[1]: value}}
     if len(place) == 3:

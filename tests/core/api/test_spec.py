@@ -74,7 +74,7 @@ def test_json_round_trip(spec: JobSpec) -> None:
 
 
 @given(specs())
-def test_json_is_a_manifests_spec(spec: JobSpec) -> None:
+def test_json_is_the_spec_of_a_manifest(spec: JobSpec) -> None:
     assert from_manifest({"spec": json.loads(to_json(spec))}) == spec
 
 
@@ -133,7 +133,7 @@ def test_problems_name_field_value_and_remedy(
     assert words in found.message
 
 
-def test_no_micro_batch_of_nothing() -> None:
+def test_batch_sizes_are_at_least_one() -> None:
     training = manifest()["spec"]["training"] | {"microBatchSize": 0}
     (found,) = problems(training=training)
     assert str(found) == "spec.training.microBatchSize: is 0; it must be at least 1"
@@ -147,7 +147,7 @@ def test_a_batch_that_does_not_divide() -> None:
     )
 
 
-def test_a_clip_norm_that_is_no_number() -> None:
+def test_a_clip_norm_that_is_not_a_number() -> None:
     training = manifest()["spec"]["training"] | {"clipNorm": float("inf")}
     assert problems(training=training)[0].field == "spec.training.clipNorm"
 

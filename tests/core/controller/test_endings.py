@@ -27,7 +27,7 @@ from .builders import JOB, pod, spec
         (2, "Error", True, True),
     ],
 )
-def test_whose_fault_an_end_is(
+def test_which_ends_are_failures(
     code: int | None, reason: str, failure: bool, user_error: bool
 ) -> None:
     ended = pod(phase=PodPhase.FAILED, exit_code=code, exit_reason=reason)
@@ -67,12 +67,12 @@ def test_the_last_failure_is_quoted_when_there_are_too_many() -> None:
     )
 
 
-def test_losses_are_the_arbiters() -> None:
+def test_losses_come_from_the_arbiter() -> None:
     seen = endings.settle([], TrainingView(losses=Losses(3, 1)), Memory(), now=0.0)
     assert seen.losses == Losses(3, 1)
 
 
-def test_the_arbiter_knows_better_why_it_failed() -> None:
+def test_the_arbiters_reason_of_a_failure_takes_precedence() -> None:
     """The pod's end may be seen before the agent's last words have come."""
     ended = [pod(phase=PodPhase.FAILED, exit_code=2, trouble="boom")]
     memory = endings.settle(ended, TrainingView(), Memory(), now=1.0)
@@ -86,7 +86,7 @@ def test_the_arbiter_knows_better_why_it_failed() -> None:
     assert better.finished_at == 1.0
 
 
-def test_memory_that_did_not_suffice_is_named() -> None:
+def test_running_out_of_memory_is_named() -> None:
     ended = [pod(phase=PodPhase.FAILED, exit_code=137, exit_reason="OOMKilled")]
     over = endings.conclude(
         spec(run_policy=RunPolicy(backoff_limit=0)), TrainingView(), Memory(failures=1),
@@ -104,7 +104,7 @@ def test_memory_that_did_not_suffice_is_named() -> None:
         ("", Reason.USER_CODE_FAILED),
     ],
 )
-def test_the_pod_s_last_words_tell_the_reason(trouble: str, reason: Reason) -> None:
+def test_the_pods_last_message_gives_the_reason(trouble: str, reason: Reason) -> None:
     """Else it would change when the agent's own message comes."""
     ended = [pod(phase=PodPhase.FAILED, exit_code=2, trouble=trouble)]
     assert endings.settle(ended, TrainingView(), Memory(), now=1.0).reason == reason
@@ -128,7 +128,7 @@ def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
     assert ended.reason == Reason.ACTIVE_DEADLINE_EXCEEDED
 
 
-def test_a_job_that_never_begins_fails_with_what_it_waited_for() -> None:
+def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     policy = spec(run_policy=RunPolicy(pending_deadline_s=10))
     waiting = Memory(started_at=0.0)
     told = TrainingView(detail="3 agents are ready; 4 are needed")
@@ -140,7 +140,7 @@ def test_a_job_that_never_begins_fails_with_what_it_waited_for() -> None:
     assert later.terminal is None
 
 
-def test_a_complete_job_says_how_much_was_done() -> None:
+def test_a_complete_job_names_its_steps() -> None:
     done = endings.conclude(
         spec(), TrainingView(outcome=Outcome.COMPLETE), Memory(), job=JOB, now=7.0
     )

@@ -119,7 +119,7 @@ def test_running() -> None:
     assert (waiting.status, waiting.message) == (False, "0 of 2 agents are connected")
 
 
-def test_capacity_says_where_what_is_missing() -> None:
+def test_capacity_names_the_zones_where_nodes_are_missing() -> None:
     pods = (pod(0, 0), pod(0, 1, zone="b", node="", phase=PodPhase.PENDING))
     found = condition(status(*pods, room={"a": 1}), ConditionType.CAPACITY_AVAILABLE)
     assert (found.status, found.reason) == (False, Reason.WAITING_FOR_NODES)
@@ -128,7 +128,7 @@ def test_capacity_says_where_what_is_missing() -> None:
     assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
 
 
-def test_a_job_that_rests_wants_no_nodes() -> None:
+def test_a_resting_job_wants_no_nodes() -> None:
     leaving = pod(0, 0, node="", phase=PodPhase.PENDING)
     found = condition(status(leaving, suspend=True), ConditionType.CAPACITY_AVAILABLE)
     assert (found.status, found.message) == (True, "no agents are wanted")
@@ -180,7 +180,10 @@ def test_degraded() -> None:
     alone = replace(TRAINING, members=frozenset({AgentId("x")}))
     assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
     fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
-    assert (fewer.reason, fewer.message) == (Reason.FEWER_PIPELINES, "1 of 2 pipelines are training")
+    assert (fewer.reason, fewer.message) == (
+        Reason.FEWER_PIPELINES,
+        "1 of 2 pipelines are training",
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,7 +239,7 @@ def test_layers_without_a_second_copy(
     assert found.copies[0][0] == min(copies)
 
 
-def test_which_layers_have_how_many_copies() -> None:
+def test_layers_are_listed_by_number_of_copies() -> None:
     found = status(*PODS, training=replace(TRAINING, copies=(2, 1, 1, 3, 2, 2, 1)))
     assert found.copies == ((1, "1-2, 6"), (2, "0, 4-5"), (3, "3"))
     assert status(*PODS, training=replace(TRAINING, copies=tuple(range(99)))).copies[-1] == (7, "7")
@@ -256,7 +259,7 @@ def test_recovering() -> None:
     assert condition(resumed, kind).reason == Reason.IDLE
 
 
-def test_a_job_that_rests_wants_no_pipelines() -> None:
+def test_a_resting_job_wants_no_pipelines() -> None:
     done = status(training=TRAINING, memory=Memory(terminal=Outcome.COMPLETE), count=2)
     assert (done.pipelines, done.pipelines_wanted) == (0, 0)
     assert status(training=TrainingView(), suspend=True, count=2).pipelines_wanted == 0
@@ -283,7 +286,7 @@ def test_a_container_that_cannot_start(waiting: str, reason: Reason) -> None:
     assert found.message == f"1 agents cannot start; job-p0-s0-i0: {waiting}: there is none"
 
 
-def test_a_container_that_does_not_come_up() -> None:
+def test_a_container_that_does_not_start() -> None:
     """A volume's secret does not exist: nothing but the pod's events says so."""
     stuck = pod(phase=PodPhase.PENDING, waiting="ContainerCreating")
     found = condition(status(stuck, pod(0, 1, zone="b")), ConditionType.RUNNING)
@@ -333,7 +336,7 @@ def test_a_refused_spec_keeps_the_other_conditions() -> None:
     assert next(c for c in changed if c.type == "Running").since == 0.0
 
 
-def test_a_fault_of_the_operator_is_told() -> None:
+def test_an_error_of_the_operator_is_reported() -> None:
     before = status(*PODS).conditions
     found = lifecycle.stalled(before, "boom", now=60.0)
     stalled = next(c for c in found if c.type == ConditionType.STALLED)

@@ -73,14 +73,14 @@ def test_cluster_joins_its_neighbours() -> None:
     assert pod_zones.choose(wanted, nodes(a=9, b=9), stay, [Slot(0, 1)]) == {Slot(0, 1): "b"}
 
 
-def test_what_fits_now() -> None:
+def test_feasible_pipelines() -> None:
     wanted = spec(count=3, stages=2)
     assert pod_zones.feasible_pipelines(wanted, nodes(a=2, b=2)) == 2
     assert "add 2 agents" in pod_zones.problem(wanted, nodes(a=2, b=2))
     assert pod_zones.problem(wanted, nodes(a=3, b=3)) == ""
 
 
-def test_the_problem_says_where_the_next_node_helps_most() -> None:
+def test_the_problem_names_the_zone_where_the_next_node_helps_most() -> None:
     text = pod_zones.problem(spec(count=2, stages=2), nodes(a=3, b=0))
     assert "usable by zone: a: 3, b: 0" in text
     assert text.endswith("; the next node helps most in zone b")
@@ -114,7 +114,7 @@ def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:
         assert pod_zones.room(free, known) == {"a": 4, "": 8}
 
 
-def test_neighbours_that_share_a_zone_are_told() -> None:
+def test_neighbours_that_share_a_zone_are_reported() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="a")]
     assert ("job-p0-s0-i0", "job-p0-s1-i0") in pod_zones.shared_neighbours(spec(), pods)
     assert pod_zones.shared_neighbours(spec(stages=1), [pod(0, 0)]) == []

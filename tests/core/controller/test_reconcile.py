@@ -86,13 +86,13 @@ def test_a_hole_gets_the_next_number_apart_from_its_neighbours() -> None:
     assert new == CreatePod("job-p0-s1-i7", Slot(0, 1), 7, "c")
 
 
-def test_a_pod_that_is_told_to_go_is_replaced_at_once() -> None:
+def test_a_pod_that_is_being_deleted_is_replaced_at_once() -> None:
     leaving = pod(0, 1, zone="b", deleting_at=1015.0)
     (new,) = created(run(pod(0, 0), leaving))
     assert new.slot == Slot(0, 1)
 
 
-def test_numbers_of_pods_that_exist_are_never_given_again() -> None:
+def test_numbers_of_existing_pods_are_never_reused() -> None:
     """The status may have been lost; the pods tell."""
     pods = [pod(0, 0), pod(0, 1, 4, phase=PodPhase.FAILED, exit_code=137)]
     (new,) = created(run(*pods, memory=Memory()))
@@ -107,7 +107,7 @@ def test_a_dismissed_agent_is_deleted_and_replaced() -> None:
 
 
 @pytest.mark.parametrize("is_noticed", [True, False])
-def test_who_will_go_away_is_replaced_before_it_goes(is_noticed: bool) -> None:
+def test_a_departing_agent_is_replaced_before_it_leaves(is_noticed: bool) -> None:
     """By its own word, or as its node's taint says; it works on, and its pod stays meanwhile."""
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
     members = frozenset(p.agent for p in pods)
@@ -127,13 +127,13 @@ def test_who_will_go_away_is_replaced_before_it_goes(is_noticed: bool) -> None:
     assert run(*both, training=training, memory=first.memory, nodes_=there).actions == ()
 
 
-def test_a_departure_that_is_called_off_leaves_no_surplus() -> None:
+def test_a_cancelled_departure_leaves_no_surplus() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
     training = TrainingView(planned=True, members=frozenset(p.agent for p in pods[:2]))
     assert list(deleted(run(*pods, training=training))) == [pods[2].name]
 
 
-def test_replacements_that_will_go_away_too_are_not_replaced_without_end() -> None:
+def test_there_are_at_most_two_pods_for_a_seat() -> None:
     """A node that is about to go, and takes pods all the same."""
     there = (*nodes(a=8), replace(nodes(b=8)[0], departing=True))
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
@@ -147,14 +147,14 @@ def test_replacements_that_will_go_away_too_are_not_replaced_without_end() -> No
     assert len(pods) == 4
 
 
-def test_a_new_operator_keeps_replacements_until_agents_have_said_who_goes() -> None:
+def test_a_new_operator_keeps_replacements_until_agents_repeat_their_notices() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
     members = frozenset(p.agent for p in pods[:2])
     returning = TrainingView(planned=True, recovering=True, members=members)
     assert run(*pods, training=returning).actions == ()
 
 
-def test_the_place_of_who_will_go_away_is_not_free() -> None:
+def test_the_room_of_a_departing_agent_is_not_free() -> None:
     """No taint says it, and the node may be there for a while."""
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
     members = frozenset(p.agent for p in pods)
@@ -163,7 +163,7 @@ def test_the_place_of_who_will_go_away_is_not_free() -> None:
     assert new.zone == "c"
 
 
-def test_who_will_go_away_and_has_no_part_any_more_does_not_keep_its_place() -> None:
+def test_a_departing_agent_without_a_part_is_deleted() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
     leaver = pods[1].agent
     for seated in (pods[:1], [pods[0], pods[2]]):
@@ -176,7 +176,7 @@ def test_who_will_go_away_and_has_no_part_any_more_does_not_keep_its_place() -> 
         assert list(deleted(run(*pods, training=training))) == gone
 
 
-def test_fewer_pipelines_delete_who_has_no_part_in_the_plan() -> None:
+def test_with_fewer_pipelines_agents_without_a_part_are_deleted() -> None:
     pods = [pod(d, s, zone="ab"[s]) for d in range(2) for s in range(2)]
     kept = frozenset(AgentId(p.name) for p in pods[2:])
     result = run(*pods, training=TrainingView(planned=True, members=kept))
@@ -190,7 +190,7 @@ def test_members_are_never_surplus() -> None:
     assert run(*pods, training=TrainingView(planned=True, members=everyone)).actions == ()
 
 
-def test_a_pod_on_a_node_that_is_gone_is_buried_and_replaced() -> None:
+def test_a_pod_on_a_missing_node_is_force_deleted_and_replaced() -> None:
     lost = pod(0, 1, zone="z")
     result = run(pod(0, 0), lost)
     assert deleted(result)[lost.name].force
@@ -198,7 +198,7 @@ def test_a_pod_on_a_node_that_is_gone_is_buried_and_replaced() -> None:
     assert run(pod(0, 0)).actions
 
 
-def test_a_deleted_pod_on_a_silent_node_is_forced_after_a_while() -> None:
+def test_a_deleted_pod_on_a_silent_node_is_force_deleted_soon() -> None:
     silent = (*nodes(a=8), NodeView("node-b", "m", "b", ready=False))
     leaving = pod(0, 1, zone="b", deleting_at=1000.0)
     early = run(pod(0, 0), leaving, nodes_=silent, now=1000.0 + UNREACHABLE_GRACE_S - 1)
@@ -208,7 +208,7 @@ def test_a_deleted_pod_on_a_silent_node_is_forced_after_a_while() -> None:
     assert deleted(late)[leaving.name].force
 
 
-def test_a_deleted_pod_that_stays_on_a_good_node_is_forced_later() -> None:
+def test_a_deleted_pod_on_a_ready_node_is_force_deleted_later() -> None:
     leaving = pod(0, 1, zone="b", deleting_at=1000.0)
     assert not deleted(run(pod(0, 0), leaving, now=1000.0 + UNREACHABLE_GRACE_S))
     assert deleted(run(pod(0, 0), leaving, now=1000.0 + STUCK_GRACE_S))[leaving.name].force
@@ -265,7 +265,7 @@ def test_only_the_newest_ended_pods_stay() -> None:
     assert set(deleted(result)) == {p.name for p in ended[:4]}
 
 
-def test_failures_slow_the_next_try_down() -> None:
+def test_failures_delay_the_next_pods() -> None:
     failed = pod(0, 0, phase=PodPhase.FAILED, exit_code=1)
     first = run(failed, pod(0, 1, zone="b"))
     assert created(first) == []
@@ -275,7 +275,7 @@ def test_failures_slow_the_next_try_down() -> None:
     assert [p.incarnation for p in created(later)] == [1]
 
 
-def test_a_pod_that_waits_in_a_zone_without_room_is_sent_to_another() -> None:
+def test_a_pod_that_waits_in_a_full_zone_moves_to_another() -> None:
     waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
     both = (pod(0, 0), waiting)
     room = nodes(a=8, b=0, c=1)
@@ -333,7 +333,7 @@ _PODS = st.builds(
     ),
     st.booleans(),
 )
-def test_whatever_is_seen(pods: list[PodView], training: TrainingView, suspend: bool) -> None:
+def test_any_view(pods: list[PodView], training: TrainingView, suspend: bool) -> None:
     """Names are new, each pod gets one action, ended jobs get no pods, seats are not overfilled."""
     wanted = spec(count=2, stages=2, suspend=suspend)
     result = run(*pods, spec_=wanted, training=training)
