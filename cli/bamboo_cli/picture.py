@@ -15,7 +15,7 @@ _TOP, _GAP, _PANEL = 104, 62, 120
 _MOST_ROWS_HEIGHT, _ROW = 320, 17
 _INK, _MUTED, _GRID = "#1f2328", "#656d76", "#d8dee4"
 _AGENT, _LOST, _NOTICED, _PAUSE = "#4ac26b", "#cf222e", "#bc4c00", "#8c959f"
-_LINE, _REFERENCE = "#0969da", "#c8cdd3"
+_LINE, _RING, _REFERENCE = "#0969da", "#57606a", "#c8cdd3"
 _ROUNDING = 1e-9
 _FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 
@@ -148,20 +148,20 @@ def _loss_curve(run: History, top: float, bottom: float) -> Iterator[str]:
     def points(curve: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
         return [(steps(step), loss(value)) for step, value in curve]
 
-    if run.undisturbed_loss:
-        yield _line(points(run.undisturbed_loss), _REFERENCE, 7)
-    yield _line(points(run.loss), _LINE, 2)
+    # Each run was seen at other steps, so that only the points can be compared.
+    yield _line(points(sorted({*run.undisturbed_loss, *run.loss})), _REFERENCE, 1.5)
+    yield from (_ring(x, y) for x, y in points(run.undisturbed_loss))
     yield from (_dot(x, y) for x, y in points(run.loss))
     yield from (_mark(lost, steps(lost.step), bottom) for lost in run.losses)
     yield from _loss_legend(bottom + 38, is_compared=bool(run.undisturbed_loss))
 
 
 def _loss_legend(y: float, *, is_compared: bool) -> Iterator[str]:
-    yield _line([(_LEFT, y - 4), (_LEFT + 20, y - 4)], _LINE, 2)
-    yield _text(_LEFT + 26, y, "this run")
+    yield _dot(_LEFT + 6, y - 4)
+    yield _text(_LEFT + 16, y, "this run")
     if is_compared:
-        yield _line([(_LEFT + 96, y - 4), (_LEFT + 116, y - 4)], _REFERENCE, 7)
-        yield _text(_LEFT + 122, y, "the same job, undisturbed")
+        yield _ring(_LEFT + 92, y - 4)
+        yield _text(_LEFT + 102, y, "the same job, undisturbed")
 
 
 def _frame(title: str, axis: Axis, bottom: float, top: float) -> Iterator[str]:
@@ -199,6 +199,12 @@ def _line(points: Sequence[tuple[float, float]], stroke: str, width: float) -> s
 
 def _dot(x: float, y: float) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_LINE}"/>'
+
+
+def _ring(x: float, y: float) -> str:
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="{_RING}" stroke-width="1.5"/>'
+    )
 
 
 def _cross(x: float, y: float, r: float = 5) -> str:

@@ -177,9 +177,9 @@ def plan_text(plan: PlanSummary | None) -> str:
     if plan is None:
         return ""
     unusual = (
-        (plan.empty_seats, "empty seats"),
+        (plan.empty_seats, "seats empty"),
         (plan.leaving, "leaving"),
-        (plan.learners, "learners"),
+        (plan.learners, "catching up"),
         (plan.copied_layers, "layers copied"),
         (plan.loaded_layers, "layers loaded"),
         (plan.repeated_steps, "steps repeated"),

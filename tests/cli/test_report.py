@@ -168,11 +168,11 @@ def test_the_sentence_of_an_event_is_ignored() -> None:
 @pytest.mark.parametrize(
     ("plan", "text"),
     [
-        (PLAN, "2 x 4 from step 33, 7 agents, 1 empty seats"),
+        (PLAN, "2 x 4 from step 33, 7 agents, 1 seats empty"),
         (PlanSummary(0, 2, 4, 8), "2 x 4 from step 0, 8 agents"),
         (
             PlanSummary(9, 2, 4, 6, 2, 1, 3, 4, 5, 6),
-            "2 x 4 from step 9, 6 agents, 2 empty seats, 1 leaving, 3 learners, 4 layers copied,"
+            "2 x 4 from step 9, 6 agents, 2 seats empty, 1 leaving, 3 catching up, 4 layers copied,"
             " 5 layers loaded, 6 steps repeated",
         ),
         (None, ""),
