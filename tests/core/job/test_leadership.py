@@ -27,7 +27,7 @@ from bamboo_core.arbiter.events import (
 )
 from bamboo_core.controller.view import Losses, PodPhase
 from bamboo_core.job import leadership
-from bamboo_core.job.leadership import Restarted
+from bamboo_core.job.leadership import Restarted, Wake
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import AgentReport, Heartbeat, Notice, Stop, Welcome
@@ -292,6 +292,19 @@ def test_facts_that_became_durable_meanwhile_count() -> None:
 
 
 # ---------------------------------------------------------------- the spec, the cluster, losses
+
+
+def test_a_new_step_is_shown_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    led = Led()
+    for _ in range(4):
+        led.tick()
+    arbiter, before = led.leadership.arbiter, led.found(Wake)
+    status = replace(arbiter.status(), progress=TrainingProgress(3, loss=0.5))
+    monkeypatch.setattr(arbiter, "status", lambda: status)
+    for _ in range(8):
+        led.tick()
+    assert led.found(Wake) == [*before, Wake(is_urgent=False)]
+    assert led.leadership.view().progress == status.progress
 
 
 def test_a_suspended_job_may_come_back_with_another_grid() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.job.training import follow
+from bamboo_core.controller.view import Losses
+from bamboo_core.job.training import LastReported, ended, follow
 from bamboo_core.model.ids import Fence
+from bamboo_core.protocol.messages import Manifest
 
 SILENT = TrainingProgress()
 
@@ -45,3 +48,18 @@ def test_a_new_leader_tells_what_the_last_one_told_until_agents_do() -> None:
     durable = Durable(plan=Fence(0, 1, 4), committed=5)
     assert follow(TrainingProgress(9, loss=1.5), SILENT, durable) == TrainingProgress(9, loss=1.5)
     assert follow(TrainingProgress(2, loss=3.0), SILENT, durable) == TrainingProgress(5)
+
+
+def test_the_view_of_a_job_that_has_ended() -> None:
+    last = Manifest(0, 8, "/c/8", "")
+    durable = Durable(
+        plan=Fence(0, 1, 4), manifests=(last,), outcome=Outcome.COMPLETE, reason="StepsReached"
+    )
+    progress, losses = TrainingProgress(9, loss=1.5), Losses(2, 1)
+    view = ended(durable, LastReported(losses, progress, "agent x: disk full"))
+    assert (view.epoch, view.outcome, view.reason) == (4, Outcome.COMPLETE, "StepsReached")
+    assert (view.checkpoint_step, view.checkpoint_path) == (8, "/c/8")
+    assert (view.progress, view.losses) == (progress, losses)
+    assert view.checkpoint_error == "agent x: disk full"
+    resting = ended(replace(durable, outcome=Outcome.SUSPENDED, manifests=()), LastReported())
+    assert (resting.outcome, resting.checkpoint_step) == (None, -1)
