@@ -1,10 +1,10 @@
-# Shared by the commands beside it (sourced, not run): messages, the project's cache, uv.
+# Functions for the other scripts (sourced, not run): messages, the project's cache, uv.
 die() {
     echo "bamboo: $*" >&2
     exit 1
 }
 
-# only_arguments USAGE KNOWN... -- ARGUMENTS...: ends with exit code 2 at the first that is not known.
+# only_arguments USAGE KNOWN... -- ARGUMENTS...: exits with code 2 at the first unknown argument.
 only_arguments() {
     local usage=$1 known=' '
     shift
@@ -23,7 +23,7 @@ only_arguments() {
     done
 }
 
-# Before anything that other systems' bash may not know.
+# First, because the bash of other systems may lack features used below.
 case $OSTYPE in
 linux*) ;;
 *) die "this machine runs $OSTYPE and Linux is needed; use one, or a container or virtual machine with it." ;;
@@ -42,7 +42,7 @@ find_python() {
     die "no Python 3.11 or newer was found; install one, or name it in BAMBOO_PYTHON."
 }
 
-# need_space DIRECTORY GIB: dies when the disk that holds DIRECTORY has less room.
+# need_space DIRECTORY GIB: fails if the disk that holds DIRECTORY has less free space.
 need_space() {
     local free_kib
     mkdir -p "$1" || die "the directory $1 cannot be made; check its owner and the free space."
@@ -52,17 +52,17 @@ need_space() {
             "free some space and try again."
 }
 
-# run_or_explain WHAT COMMAND...: runs it; a failure ends in one sentence that names the likely cause.
+# run_or_explain WHAT COMMAND...: runs a command; on failure, one sentence names the likely cause.
 run_or_explain() {
     local what=$1 log
     shift
     log=$(mktemp)
-    # The log is for `explain`; a line for each package would hide the rest from people.
+    # The log is for `explain`; users do not see uv's line for each package.
     if "$@" 2> >(tee "$log" | grep -v '^ [-+~] ' >&2); then
         rm -f "$log"
         return
     fi
-    sleep 0.1 # lets tee write its last line
+    sleep 0.1 # so that tee can write its last line
     explain "$what" "$log"
 }
 
@@ -82,7 +82,7 @@ explain() {
     die "$1 failed; its own message is above."
 }
 
-# uv listens to its own variables; a machine that is set up for pip has set pip's.
+# uv has its own variables; take over those of pip.
 export_uv_settings() {
     local index
     index=${PIP_INDEX_URL:-$("$(find_python)" -m pip config get global.index-url 2>/dev/null || true)}
@@ -93,7 +93,7 @@ export_uv_settings() {
     export UV_HTTP_TIMEOUT=${UV_HTTP_TIMEOUT:-${PIP_DEFAULT_TIMEOUT:-120}}
 }
 
-# Prints the path of the pinned uv; installs it into the cache when it is not there.
+# Prints the path of the pinned uv; installs it into the cache if needed.
 bootstrap_uv() {
     local version python home
     version=$(sed -n 's/^uv==\([0-9.]*\).*/\1/p' requirements/uv.txt)
@@ -106,7 +106,7 @@ bootstrap_uv() {
         rm -rf "$home.new.$$"
         run_or_explain "installing uv" "$python" -m pip install --quiet --disable-pip-version-check --root-user-action ignore \
             --require-hashes --target "$home.new.$$" -r requirements/uv.txt >&2
-        mv -T "$home.new.$$" "$home" 2>/dev/null || rm -rf "$home.new.$$" # another run was faster
+        mv -T "$home.new.$$" "$home" 2>/dev/null || rm -rf "$home.new.$$" # another run may have installed it
     fi
     echo "$home/bin/uv"
 }

@@ -1,4 +1,4 @@
-"""Plans of the real planner for agents of a test, from the reports that they gave."""
+"""Plans by the production planner from the reports of workers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def decide(
     is_last: bool = False,
     costs: tuple[LayerCost, ...] = (),
 ) -> Decided:
-    """What the operator would decide. AssertionError with the planner's verdict if there is none.
+    """The planner's decision. AssertionError with its answer if it has no plan.
 
     before: the plan in force; is_last: suspend after the target step.
     """

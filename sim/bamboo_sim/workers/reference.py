@@ -1,7 +1,7 @@
-"""The plain program that the agents must equal bit for bit: one process, one loop.
+"""The sequential training program that agents must equal bit for bit.
 
-It shares the model, the data set and the order of samples with the agents, and no other code: its
-own random keys, its own sum, its own clipping, its own commit records.
+It shares model, data set and sample order with the agents, and no other code. Random keys, sums,
+clipping and commit records are its own.
 """
 
 from __future__ import annotations

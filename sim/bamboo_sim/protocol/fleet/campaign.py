@@ -1,7 +1,7 @@
-"""Many deaths in one long job: each at an exact instruction, each followed by a newcomer.
+"""Many kills in one long job: each at an exact instruction, each followed by a new agent.
 
-The bits of every step are compared with those of a job in which nothing happens, so one run shows
-what as many runs with one death each would show, and newcomers on top.
+Every step's bits are compared with those of a job without faults. So one run covers what many runs
+with one kill each would cover, and the entry of new agents as well.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ COMMIT = "COMMIT"
 
 @dataclass(frozen=True)
 class Point:
-    """Where to die: a seat, and the moment at an instruction that the seat runs in every step.
+    """A seat, and a moment at an instruction that the seat runs in every step.
 
-    instruction: as :func:`name_of` says it, whatever the cut. COMMIT: the seat's holder is made
-    the coordinator first.
+    instruction: a name from :func:`name_of`, which does not depend on the cut. For COMMIT, the
+    seat's agent is made the coordinator first.
     """
 
     pipeline: int
@@ -34,7 +34,7 @@ class Point:
 
 
 def name_of(text: str, own: Range) -> str:
-    """ "F m3" of "F[0:2] m3" in the seat of layers ``own``, "UPDATE copy" of other layers."""
+    """ "F m3" for "F[0:2] m3" in the seat of layers ``own``; "UPDATE copy" for other layers."""
     instruction = parse_instruction(text)
     words = [word for word in text.split(" ")[1:] if word.startswith("m")]
     if instruction.hi and (instruction.lo, instruction.hi) != own:
@@ -44,24 +44,21 @@ def name_of(text: str, own: Range) -> str:
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """What has happened: at ``step``, agents died at these points, first at ``died_at``
-    (time.monotonic()). seats: the names of all that each victim runs in a step."""
-
     step: int
-    points: tuple[Point, ...]
-    died_at: float
-    seats: tuple[tuple[str, ...], ...]
+    points: tuple[Point, ...]  # that the victims reached
+    died_at: float  # time.monotonic() of the first death
+    seats: tuple[tuple[str, ...], ...]  # names of all instructions of each victim in a step
 
 
 class Campaign:
-    """Deaths one after the other; every victim is followed by a newcomer in its zone."""
+    """Kills one after the other; a new agent in the victim's zone follows each."""
 
     def __init__(self, fleet: LocalFleet) -> None:
         self.fleet = fleet
         self._newcomers = 0
 
     def has_full_plan(self) -> bool:
-        """Every seat is taken and the plan runs."""
+        """Whether no seat is empty and the plan runs."""
         fleet = self.fleet
         status = fleet.status()
         plan = status.plan
@@ -75,7 +72,7 @@ class Campaign:
         )
 
     async def steady_step(self) -> int:
-        """Wait until the first steady step of a whole plan has been committed."""
+        """Wait for the commit of the first steady step of a full plan; the step."""
         fleet = self.fleet
         await fleet.until(self.has_full_plan, "a plan without holes")
         step = fleet.plan().target + 1
@@ -83,10 +80,10 @@ class Campaign:
         return step
 
     async def inject(self, *points: Point) -> InjectedFault:
-        """All points' holders die in one step; wait for the commit of the next one.
+        """Kill the agents of all points in one step, and wait for the next commit.
 
-        Who does not get to its instruction, because of another death, dies when that step is over,
-        and is not among the fault's points.
+        An agent that does not reach its instruction because of another death is killed after the
+        step; its point is not part of the fault.
         """
         fleet = self.fleet
         for point in points:
@@ -104,11 +101,11 @@ class Campaign:
         for agent, point in victims.items():
             fleet.arm_kill_switch(agent, point.moment, f"{ran[agent][point.instruction]} @{when}")
         died = await self._deaths(victims, when)
-        hit = tuple(victims[agent] for agent in died)
-        return InjectedFault(when, hit, min(died.values()), tuple(map(tuple, ran.values())))
+        reached = tuple(victims[agent] for agent in died)
+        return InjectedFault(when, reached, min(died.values()), tuple(map(tuple, ran.values())))
 
     async def _deaths(self, victims: dict[AgentId, Point], when: int) -> dict[AgentId, float]:
-        """Wait for the step after ``when``; when those died who came to their points."""
+        """Wait for the step after ``when``; the times of death at the points."""
         fleet = self.fleet
         await fleet.until(
             lambda: victims.keys() <= fleet.exits.keys() or fleet.committed_step > when,
@@ -117,25 +114,24 @@ class Campaign:
         died = {agent: at for agent in victims if (at := fleet.died_at(agent))}
         assert died, f"nobody died at {victims} @{when}\n{fleet.record()}"
         fleet.kill(*(victims.keys() - died.keys()))
-        await fleet.until(lambda: victims.keys() <= fleet.exits.keys(), f"ends of {victims}")
+        await fleet.until(lambda: victims.keys() <= fleet.exits.keys(), f"exits of {victims}")
         await fleet.committed(when + 1)
         return died
 
     async def _seat_coordinator(self, point: Point) -> None:
-        """Let a newcomer take the point's seat whose name comes before all others."""
+        """Make the agent in the point's seat the coordinator: its name sorts before all others."""
         fleet = self.fleet
         await self.steady_step()
         agent = self._holder(point)
         if fleet.plan().coordinator != agent:
             await self._add_newcomer(fleet.pods[agent].zone, prefix="a")
             fleet.kill(agent)
-            await fleet.until(lambda: agent in fleet.exits, f"the end of {agent}")
+            await fleet.until(lambda: agent in fleet.exits, f"exit of {agent}")
             await self.steady_step()
         assert fleet.plan().coordinator == self._holder(point), fleet.record()
 
     async def _instructions_of(self, agent: AgentId, point: Point, step: int) -> dict[str, str]:
-        """All that the agent ran in ``step``, by name; it is known when the step has ended there,
-        a little later than the commit."""
+        """The agent's instructions of ``step`` by name, once the step has ended on the agent."""
         fleet = self.fleet
         own = fleet.plan().cut[point.stage]
         await fleet.until(

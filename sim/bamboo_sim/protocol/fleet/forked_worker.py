@@ -1,4 +1,4 @@
-"""Stands where the worker's process would be: has the forkserver fork the worker, ends as it does.
+"""A stand-in for the worker's process: asks the forkserver for a worker and ends as it does.
 
 Writes the worker's process id to ``$BAMBOO_FLEET_PIDS/AGENT``.
 """

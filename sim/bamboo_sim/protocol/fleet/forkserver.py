@@ -1,8 +1,8 @@
-"""A process with torch loaded that forks workers, so that twelve start in 0.3 s and not in 16.
+"""A process with torch loaded that forks workers: twelve start in 0.3 s, not in 16 s.
 
-A client connects to the socket, sends one line of JSON (arguments, environment) with its standard
-error and the worker's descriptors, and gets the exit status back when the worker ends; if the
-client goes first, the worker is killed.
+A client connects to the socket and sends one line of JSON (arguments, environment), its standard
+error and the worker's descriptors. It gets the exit status when the worker ends. If the client ends
+first, the worker is killed.
 
     python -m bamboo_sim.protocol.fleet.forkserver SOCKET PARENT_PID
 """
@@ -21,7 +21,7 @@ from typing import NoReturn
 
 MAX_REQUEST = 1 << 16
 COMPARE_EVERY = 4
-"""Steps between two comparisons of copies, so that short jobs have many."""
+"""Steps between two comparisons of copies; few, so that short jobs have many."""
 
 
 class ForkServer:
@@ -51,14 +51,14 @@ class ForkServer:
             _be_worker(request, fds)
         for fd in fds:
             os.close(fd)
-        with contextlib.suppress(OSError):  # gone already: seen again when it is read from
+        with contextlib.suppress(OSError):  # the client has gone: the next read shows it
             client.send(json.dumps({"pid": pid}).encode())
         child = (pid, client, os.pidfd_open(pid))
         self._selector.register(client, selectors.EVENT_READ, child)
         self._selector.register(child[2], selectors.EVENT_READ, child)
 
     def _ended(self, key: selectors.SelectorKey, child: tuple[int, socket.socket, int]) -> None:
-        """The client or the child; both are done with."""
+        """Clean up after the child or the client has ended."""
         pid, client, pidfd = child
         if pidfd not in self._selector.get_map():
             return
@@ -68,13 +68,13 @@ class ForkServer:
         self._selector.unregister(client)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        with contextlib.suppress(OSError):  # it may have gone first
+        with contextlib.suppress(OSError):  # the client may have gone first
             client.send(json.dumps({"status": os.waitstatus_to_exitcode(status)}).encode())
         client.close()
 
 
 def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
-    """In the child: the worker's main, on the descriptors that came."""
+    """Run the worker's main in the child, on the received descriptors."""
     code = 1
     try:
         from bamboo_agent.compute import copies
@@ -84,9 +84,9 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         os.dup2(fds[0], 2)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
-        orders = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
-        obedient = kill_switch.install(orders, int(str(request["supervisor"])))
-        setattr(worker, "Worker", obedient)  # noqa: B010  a name that worker has imported
+        switch = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
+        worker_class = kill_switch.install(switch, int(str(request["supervisor"])))
+        setattr(worker, "Worker", worker_class)  # noqa: B010  the name that main uses
         sample_log.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         copies.COMPARE_EVERY = COMPARE_EVERY
         names = ("--fd", "--data-fd", "--progress-fd")

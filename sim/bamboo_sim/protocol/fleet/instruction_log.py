@@ -1,4 +1,4 @@
-"""What a worker has run, read off its event log as the log grows."""
+"""The instructions that a worker ran, read from its event log while the log grows."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _ENDED = re.compile(r"ended CommitRecord\(step=(\d+)")
 
 
 class InstructionLog:
-    """One worker's instructions by step; :meth:`read` takes in what has been written since."""
+    """One worker's instructions by step; :meth:`read` reads new lines."""
 
     def __init__(self, path: Path) -> None:
         self.ended = -1
-        """The last step that has ended on the worker: all that it runs in it is known."""
+        """The last step that ended on the worker, whose instructions are complete."""
         self._path, self._at = path, 0
         self._steps: dict[int, dict[str, None]] = {}
 
     def read(self) -> InstructionLog:
-        """Whole lines only: the worker may be writing one."""
+        """Read complete lines only, since the worker may be writing one."""
         if self._path.exists():
             with self._path.open("rb") as file:
                 file.seek(self._at)
@@ -33,7 +33,7 @@ class InstructionLog:
         return self
 
     def of(self, step: int) -> list[str]:
-        """What it has run in that step, in order, without the step."""
+        """Its instructions of a step, in order, without the step."""
         return list(self._steps.get(step, ()))
 
     def _take(self, effects: Iterable[str]) -> None:

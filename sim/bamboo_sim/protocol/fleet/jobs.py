@@ -1,4 +1,4 @@
-"""Jobs that a local fleet trains: small, but with everything that makes exactness hard."""
+"""Small jobs for a local fleet, with everything that makes exactness hard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tiny_gpt(
 ) -> JobSpec:
     """A GPT of 6 layers with dropout and clipping; checkpoints go into ``folder``.
 
-    ``most`` must be the same for runs that are compared: it takes part in the choice of leaves.
+    Runs that are compared need the same ``most``, because it affects the choice of leaves.
     """
     limits = {"context": 16, "limit_bytes": 20_000}
     return JobSpec(

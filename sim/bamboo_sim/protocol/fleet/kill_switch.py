@@ -1,14 +1,14 @@
-"""Death at an exact instruction: the fleet writes it down, the worker obeys when it gets there.
+"""A kill switch: the fleet names an instruction, and the worker dies when it gets there.
 
-An order is a moment and an instruction with its absolute step, as the event log shows it:
+The fleet writes a moment and an instruction with its absolute step, as the event log shows it:
 
-    before F[0:2] m3 @17     nothing of it has happened
-    after F[0:2] m3 @17      it has completed, nobody knows
-    sent F[0:2] m3 @17       what follows from it has been handed to the network
+    before F[0:2] m3 @17     before it runs
+    after F[0:2] m3 @17      it has completed, its results were not sent
+    sent F[0:2] m3 @17       its results were handed to the network
 
-Or, instead of death, memory that forgets:
+Instead of a kill, a bit can flip:
 
-    flip UPDATE[0:2] 0:2 @17 a bit of the optimizer's state of layer 0 changes after it
+    flip UPDATE[0:2] 0:2 @17 flip a bit of layer 0's optimizer state after it
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ _INSTANT_AT = 2048
 
 
 def arm(path: Path, moment: str, instruction: str) -> None:
-    """Write an order into an agent's file, which :func:`install` has mapped."""
+    """Arm the kill switch of an agent, whose worker has mapped the file by :func:`install`."""
     text = f"{moment} {instruction}".encode()
     with path.open("r+b") as file, mmap.mmap(file.fileno(), _SIZE) as page:
         page[1 : 1 + len(text)] = text
-        page[0] = len(text)  # last: the worker looks at this byte only
+        page[0] = len(text)  # last: the worker checks this byte
 
 
 def create(path: Path) -> None:
-    """Make an empty file of orders."""
+    """Create the file of a kill switch that is not armed."""
     path.write_bytes(bytes(_SIZE))
 
 
 def died_at(path: Path) -> float:
-    """time.monotonic() of the death that was ordered; 0 if it has not come."""
+    """time.monotonic() of the death; 0 if the switch was not triggered."""
     instant: float = _INSTANT.unpack_from(path.read_bytes(), _INSTANT_AT)[0]
     return instant
 
 
 class KillSwitchWorker(Worker):
-    """A worker that takes its supervisor along, both by SIGKILL."""
+    """A worker that can kill itself and its supervisor with SIGKILL."""
 
     page: mmap.mmap
     supervisor: int
 
-    def _is_ordered(self, moment: str, instruction: Instruction) -> bool:
-        ordered = self.page[1 : 1 + self.page[0]]
-        return bool(ordered) and ordered == f"{moment} {instruction}".encode()
+    def _is_armed(self, moment: str, instruction: Instruction) -> bool:
+        armed = self.page[1 : 1 + self.page[0]]
+        return bool(armed) and armed == f"{moment} {instruction}".encode()
 
-    def _die_if_ordered(self, moment: str, instruction: Instruction) -> None:
-        if self._is_ordered(moment, instruction):
+    def _die_if_armed(self, moment: str, instruction: Instruction) -> None:
+        if self._is_armed(moment, instruction):
             _INSTANT.pack_into(self.page, _INSTANT_AT, time.monotonic())
             os.kill(self.supervisor, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _run(self, instruction: Instruction) -> None:
         super()._run(instruction)
-        self._die_if_ordered("sent", instruction)
+        self._die_if_armed("sent", instruction)
 
     def _do(self, instruction: Instruction) -> CommitRecord | None:
-        self._die_if_ordered("before", instruction)
+        self._die_if_armed("before", instruction)
         commit = super()._do(instruction)
-        self._die_if_ordered("after", instruction)
-        if self._is_ordered("flip", instruction):
+        self._die_if_armed("after", instruction)
+        if self._is_armed("flip", instruction):
             self._flip_bit(instruction.lo)
         return commit
 
@@ -87,7 +87,7 @@ class KillSwitchWorker(Worker):
 
 
 def install(path: Path, supervisor: int) -> type[Worker]:
-    """The worker class that obeys the orders in ``path``."""
+    """The worker class with the kill switch in ``path``."""
     with path.open("r+b") as file:
         KillSwitchWorker.page = mmap.mmap(file.fileno(), _SIZE)
     KillSwitchWorker.supervisor = supervisor

@@ -3,7 +3,7 @@
 async with LocalFleet(spec, folder) as fleet:
     await fleet.add({"a-0": "zone-a", "b-0": "zone-b"})
     await fleet.committed(3)
-    fleet.kill("a-0")                 # the pod: supervisor and worker, SIGKILL
+    fleet.kill("a-0")                 # SIGKILL the pod: supervisor and worker
     outcome = await fleet.over()
     fleet.history(), fleet.weights()
 """
@@ -44,7 +44,7 @@ _T = TypeVar("_T")
 
 
 class ForkServerProcess:
-    """The forking server as a child of this process."""
+    """The forkserver as a child of this process."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -67,7 +67,7 @@ class ForkServerProcess:
         assert self._process.stdout.readline() == b"ready\n"
 
     def stop(self) -> None:
-        """End it; no worker can be started any more."""
+        """Stop it; no worker can start afterwards."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
@@ -86,18 +86,18 @@ class Pod:
 
     @property
     def worker_pid(self) -> int:
-        """The worker, once it has been started."""
+        """The worker's process id, once it has started."""
         return int(self.pid_file.read_text())
 
     def signal(self, number: signal.Signals) -> None:
-        """To both processes at the same instant (as near as can be)."""
+        """Send a signal to both processes at almost the same time."""
         for pid in (self.worker_pid, self.process.pid):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
 
 class LocalFleet:
-    """Agents by name. ``folder`` gets logs, event logs and, if the spec says so, checkpoints."""
+    """Agents by name. ``folder`` holds logs, event logs and the spec's checkpoints."""
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class LocalFleet:
         sees_ends: bool = True,
         profiled: bool = True,
     ) -> None:
-        """``forkserver``: one that several fleets share; without it the fleet has its own.
-        sees_ends: the arbiter is told at once that a process has ended, as a kubelet does in time;
-        profiled: see :class:`LocalOperator`."""
+        """forkserver: one that several fleets share (None: start one); sees_ends: report the end of
+        a process to the arbiter at once, as a kubelet does later; profiled: see
+        :class:`LocalOperator`."""
         authority = Authority()
         self.spec = spec
         self.folder = folder
@@ -222,7 +222,7 @@ class LocalFleet:
         os.kill(self.pods[AgentId(agent)].worker_pid, signal.SIGKILL)
 
     def freeze(self, agent: str) -> None:
-        """The node hangs: sockets stay open, nobody answers."""
+        """Stop both processes, as when a node hangs: sockets stay open."""
         self.pods[AgentId(agent)].signal(signal.SIGSTOP)
 
     def thaw(self, agent: str) -> None:
@@ -230,15 +230,15 @@ class LocalFleet:
         self.pods[AgentId(agent)].signal(signal.SIGCONT)
 
     def terminate(self, agent: str) -> None:
-        """SIGTERM, as before a node is taken away."""
+        """SIGTERM, as before a preemption."""
         self.pods[AgentId(agent)].process.terminate()
 
     def arm_kill_switch(self, agent: str, moment: str, instruction: str) -> None:
-        """The pod will kill itself at that instruction (see :mod:`.kill_switch`)."""
+        """Let the pod kill itself at an instruction (see :mod:`.kill_switch`)."""
         kill_switch.arm(self.folder / "kill-switches" / agent, moment, instruction)
 
     def died_at(self, agent: str) -> float:
-        """time.monotonic() of a death that :meth:`die` has ordered."""
+        """time.monotonic() of a death by the kill switch; 0 if it was not triggered."""
         return kill_switch.died_at(self.folder / "kill-switches" / agent)
 
     # ------------------------------------------------------------ waiting
@@ -246,7 +246,7 @@ class LocalFleet:
     async def until(
         self, condition: Callable[[], bool], what: str, *, deadline_s: float = 60.0
     ) -> None:
-        """Wait for the condition; AssertionError with what is known, at the deadline."""
+        """Wait for the condition. AssertionError with :meth:`record` at the deadline."""
         end = time.monotonic() + deadline_s
         while not condition():
             if time.monotonic() > end:
@@ -265,7 +265,7 @@ class LocalFleet:
         await self.until(holds, what, deadline_s=deadline_s)
 
     async def committed(self, step: int, *, deadline_s: float = 60.0) -> None:
-        """Wait until somebody reports the commit of ``step``."""
+        """Wait until the commit of ``step`` is reported or the job is over."""
 
         def is_there() -> bool:
             return self.operator.over is not None or self.committed_step >= step
@@ -273,12 +273,12 @@ class LocalFleet:
         await self.until(is_there, f"commit of step {step}", deadline_s=deadline_s)
 
     async def suspended(self, *, deadline_s: float = 60.0) -> Over:
-        """End the job at the next boundary, with a checkpoint."""
+        """Suspend the job: it ends at the next step with a checkpoint."""
         self.operator.change_goal(suspended=True)
         return await self.over(deadline_s=deadline_s)
 
     async def over(self, *, deadline_s: float = 60.0) -> Over:
-        """Wait for the end of the job, and until all agents have ended."""
+        """Wait for the end of the job and of all agents."""
         await self.until(
             lambda: self.operator.over is not None, "end of job", deadline_s=deadline_s
         )
@@ -286,10 +286,10 @@ class LocalFleet:
         assert self.operator.over is not None
         return self.operator.over
 
-    # ------------------------------------------------------------ what is known
+    # ------------------------------------------------------------ state
 
     def status(self) -> ArbiterStatus:
-        """The arbiter's own words."""
+        """The arbiter's status."""
         assert self.operator.arbiter is not None
         return self.operator.arbiter.status()
 
@@ -300,40 +300,40 @@ class LocalFleet:
         return plan
 
     def messages(self, kind: type[_T]) -> list[_T]:
-        """All that agents have said of this kind."""
+        """All messages of one type that agents sent."""
         return [said.message for said in self.operator.messages if isinstance(said.message, kind)]
 
     def recorded(self, reason: EventReason, *, after: float = 0.0) -> bool:
-        """Whether the arbiter has recorded this, after the given time.monotonic()."""
+        """Whether the arbiter has recorded this event after a time (time.monotonic())."""
         return any(at > after and r.reason is reason for at, r in self.operator.records)
 
     def instructions(self, agent: str) -> InstructionLog:
-        """What the worker has run, up to now, as its event log says."""
+        """The worker's instructions so far, from its event log."""
         path = self.folder / "events" / f"{agent}.jsonl"
         return self._instructions.setdefault(agent, InstructionLog(path)).read()
 
     @property
     def committed_step(self) -> int:
-        """The newest step whose commit somebody has reported; -1: none."""
+        """The newest step whose commit was reported; -1: none."""
         arbiter = self.operator.arbiter
         return -1 if arbiter is None else arbiter.status().progress.committed
 
     # ------------------------------------------------------------ results
 
     def history(self) -> list[CommitRecord]:
-        """Commit records of all steps up to the last checkpoint; all who reported one agree."""
+        """Commit records of all steps up to the last checkpoint."""
         commits = self.operator.commits
         return [commits[step] for step in range(self.steps)]
 
     @property
     def steps(self) -> int:
-        """Steps that are in the newest checkpoint."""
+        """Number of steps in the newest checkpoint."""
         checkpoint = self.status().checkpoint
         assert checkpoint is not None
         return checkpoint.step
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """The last checkpoint: ``layer/name`` -> tensor, optimizer state included."""
+        """The last checkpoint: ``layer/name`` -> tensor, with the optimizer state."""
         assert self.spec.checkpoint is not None
         checkpoints = Checkpoints(self.spec.checkpoint.uri, self.operator.job.uid)
         good, bad = checkpoints.scan()
@@ -347,19 +347,19 @@ class LocalFleet:
         }
 
     def samples(self) -> sample_log.SampleLog:
-        """What was computed with, in all steps up to the last checkpoint."""
+        """The samples of all steps up to the last checkpoint."""
         return sample_log.read(self.folder / "samples", self.steps)
 
     def _layers(self) -> int:
         return self.messages(Ready)[0].layers
 
     def divergences(self) -> list[str]:
-        """What supervisors answered otherwise than the state machine would."""
+        """Where supervisors differed from the core's state machine."""
         found = sorted((self.folder / "events" / "supervisors").glob("*.jsonl"))
         return [line for path in found for line in divergences(path)]
 
     def record(self) -> str:
-        """What the arbiter recorded, where it stands, and the ends of the agents' logs."""
+        """The arbiter's events and status, and the ends of the agents' logs."""
         lines = [f"{at:.3f} {r.reason} {r.message}" for at, r in self.operator.records]
         if self.operator.arbiter is not None:
             status = self.operator.arbiter.status()

@@ -1,4 +1,4 @@
-"""The operator's part for one job, without Kubernetes: the real arbiter behind a real gRPC server.
+"""The operator of one job without Kubernetes: a real arbiter behind a real gRPC server.
 
 Durable facts are kept as the JSON text that the operator would write to the status.
 """
@@ -59,15 +59,15 @@ TICK_S = 0.05
 
 @dataclass(frozen=True)
 class Sent:
-    """Something that an agent has said; ``at``: time.monotonic()."""
+    """A message that an agent sent."""
 
-    at: float
+    at: float  # time.monotonic()
     agent: AgentId
     message: AgentMessage
 
 
 class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
-    """One leader at a time; :meth:`restart` begins another from the durable facts."""
+    """One leader at a time; :meth:`start` starts another one from the durable facts."""
 
     def __init__(
         self,
@@ -78,8 +78,8 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         timing: Timing,
         profiled: bool,
     ) -> None:
-        """profiled: the agents' measured costs count; else all layers cost the same, so that every
-        run has the same programs."""
+        """profiled: use the agents' measured costs; if False, all layers cost the same, so that all
+        runs have the same programs."""
         self._profiled = profiled
         self.job = ArbiterJob("ns/job", "job-uid", spec, to_json(spec), timing)
         self.address = ""
@@ -112,7 +112,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self._ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
-        """Vanish without a word."""
+        """Stop without closing sessions in order."""
         self.arbiter = None
         if self._ticker is not None:
             self._ticker.cancel()
@@ -121,7 +121,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self._streams.clear()
 
     def handle(self, event: Event) -> None:
-        """Feed the arbiter and do as it says."""
+        """Pass an event to the arbiter and perform the effects."""
         if isinstance(event, DesiredState):
             self.goal = event
         if self.arbiter is not None:
@@ -130,7 +130,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     @property
     def commits(self) -> dict[int, CommitRecord]:
-        """Newest record of each step; agents of one attempt must agree, bit for bit."""
+        """Commit record of each step. AssertionError if two agents report different bits."""
         found: dict[int, CommitRecord] = {}
         for said in self.messages:
             if isinstance(said.message, Progress):
@@ -180,7 +180,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         assert isinstance(hello, Hello)
         outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
         self._streams[hello.agent] = outgoing
-        self._hear(hello.agent, hello)
+        self._log(hello.agent, hello)
         self.handle(Connected(hello, secrets.token_bytes(16)))
         reader = asyncio.create_task(self._read(hello.agent, requests, outgoing))
         try:
@@ -197,19 +197,19 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     ) -> None:
         async for request in requests:
             message = decode.agent_message(request)
-            self._hear(agent, message)
+            self._log(agent, message)
             if isinstance(message, Ready) and not self._profiled:
                 message = replace(message, costs=())
             self.handle(Received(agent, message))
         outgoing.put_nowait(None)
 
-    def _hear(self, agent: AgentId, message: AgentMessage) -> None:
+    def _log(self, agent: AgentId, message: AgentMessage) -> None:
         self.messages.append(Sent(time.monotonic(), agent, message))
 
     def lost(self, agent: AgentId, evidence: str) -> None:
-        """The pod's end has been seen."""
+        """Report the end of a pod."""
         self.handle(Lost(agent, confirmed=True, evidence=evidence))
 
     def change_goal(self, **changed: Any) -> None:
-        """Change the goal."""
+        """Change the desired state."""
         self.handle(replace(self.goal, **changed))

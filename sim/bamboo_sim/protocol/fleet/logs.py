@@ -1,4 +1,4 @@
-"""Logs of real agents, replayed through the state machines of the core."""
+"""Event logs of real agents, replayed through the core's state machines."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from bamboo_wire import decode
 
 
 def whole_lines(path: Path) -> list[str]:
-    """Without a last line that the process's death has cut short."""
+    """The lines, without a last one that the process's death cut short."""
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     return [line for line in lines if line.endswith("\n")]
 
 
 def non_empty_logs(folder: Path) -> list[Path]:
-    """The logs in ``folder`` that have a whole line."""
+    """The logs in ``folder`` that have a complete line."""
     return [path for path in sorted(folder.glob("*.jsonl")) if whole_lines(path)]
 
 
@@ -41,7 +41,7 @@ def divergences(folder: Path) -> list[str]:
 
 
 def directives(path: Path) -> list[Directive]:
-    """The plans that a worker was given, as its log has them."""
+    """The directives that a worker received, from its log."""
     lines = (json.loads(line) for line in whole_lines(path))
     packed = (base64.b64decode(line["install"]) for line in lines if "install" in line)
     found = [

@@ -1,4 +1,4 @@
-"""Trace validation: a worker's event log, fed to a fresh executor."""
+"""Trace validation: replays a worker's event log through a new executor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bamboo_wire import decode
 
 
 def divergence(lines: Sequence[str]) -> str | None:
-    """The first answer that differs from the recorded one, or None."""
+    """The first effects that differ from the recorded ones, or None."""
     first, *rest = (json.loads(line) for line in lines)
     executor = Executor(AgentId(first["agent"]), first["layers"])
     for number, event in enumerate(rest, start=2):

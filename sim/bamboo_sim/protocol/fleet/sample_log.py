@@ -1,5 +1,4 @@
-"""The sample ledger of a fleet: which samples each worker has computed with, written as it does so,
-so that a death takes none of its lines away."""
+"""A log of the samples that each worker of a fleet computes with, written before each use."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ SampleLog = dict[tuple[int, int], str]
 
 
 def install(path: Path) -> None:
-    """From now on this process writes into ``path`` what it computes with."""
+    """Log the samples of this process into ``path`` from now on."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     fetch = Data.training
 
@@ -32,13 +31,15 @@ def _digest(pair: tuple[Any, Any]) -> str:
 
 
 def read(folder: Path, steps: int) -> SampleLog:
-    """Of the first steps, by all workers that have written into the folder. AssertionError if two
-    computed a micro-batch with other samples."""
+    """The samples of the first steps, by all workers that logged into the folder.
+
+    AssertionError if two workers computed a micro-batch with different samples.
+    """
     ledger: SampleLog = {}
     for path in sorted(folder.iterdir()):
         for line in path.read_text().splitlines():
             step, microbatch, digest = line.split()
             if int(step) < steps:
                 known = ledger.setdefault((int(step), int(microbatch)), digest)
-                assert known == digest, f"{path.name}: other samples as {line}"
+                assert known == digest, f"{path.name}: different samples in {line}"
     return ledger

@@ -1,7 +1,7 @@
-"""Jobs that are hit again and again, and what must then be as if nothing had happened.
+"""Fault scenarios of real agents whose results must equal an undisturbed run's.
 
-Every instruction of one pipeline with replicas; what commits, of two pipelines without; the
-coordinator in its commit; two deaths in one step.
+Kills at every instruction of one pipeline with replicas; at the instructions around a commit of two
+pipelines without; of the coordinator at COMMIT; and of two agents in one step.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MICROBATCHES = 8
 
 @dataclass(frozen=True)
 class Scenario:
-    """A grid and all the faults that it shall live through; each is of points in one step."""
+    """A grid and the faults to inject into it. A fault is one or two points in one step."""
 
     name: str
     pipelines: int
@@ -40,7 +40,7 @@ class Scenario:
     faults: tuple[Points, ...] = ()
 
     def job(self, folder: Path) -> JobSpec:
-        """Dropout and clipping on; checkpoints below ``folder``."""
+        """A job with dropout and clipping; its checkpoints are below ``folder``."""
         return tiny_gpt(
             folder,
             pipelines=self.pipelines,
@@ -51,19 +51,19 @@ class Scenario:
         )
 
     def unlimited_job(self, folder: Path) -> JobSpec:
-        """The same with more steps than anybody waits for."""
+        """The same job without an end."""
         job = self.job(folder)
         return replace(job, training=replace(job.training, steps=UNLIMITED_STEPS))
 
     def agents(self) -> dict[str, str]:
-        """One for each seat, spread over three zones: name -> zone."""
+        """Name -> zone of one agent for each seat."""
         numbers = range(self.pipelines * self.stages)
         return {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in numbers}
 
     def instructions(self, pipeline: int) -> tuple[str, ...]:
-        """What each seat of the pipeline runs in a steady step, by name; COMMIT in one seat only.
+        """Names of all instructions of a pipeline's seat in a steady step. One seat has COMMIT.
 
-        That it is all is compared with what every victim did run.
+        The names are compared with the instructions that each victim ran.
         """
         share = MICROBATCHES // self.pipelines
         own = range(pipeline * share, (pipeline + 1) * share)
@@ -83,7 +83,7 @@ class Scenario:
 
 
 PHASES = 5
-"""The end of a step: the last leaf goes to its chunk, REDUCE, VOTE, COMMIT, UPDATE."""
+"""Instructions at the end of a step: the last FOLD, REDUCE, VOTE, COMMIT, UPDATE."""
 
 _ONE = Scenario("one_pipeline", 1, 4, 1, RedundancyMode.REPLICA)
 _TWO = Scenario("committing", 2, 3, 2, RedundancyMode.NONE)
@@ -114,7 +114,7 @@ TWO_DEATHS = replace(
 
 @dataclass(frozen=True)
 class ScenarioResult:
-    """The faults that came, and the steps that were trained and compared."""
+    """The injected faults, and the number of steps that were compared."""
 
     faults: tuple[InjectedFault, ...]
     steps: int
@@ -122,22 +122,19 @@ class ScenarioResult:
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What must be equal. history: commit records as text; samples: of every micro-batch; weights:
-    with the optimizer's state."""
-
     steps: int
-    history: list[str]
+    history: list[str]  # commit records as text
     samples: SampleLog
-    weights: dict[str, torch.Tensor]
+    weights: dict[str, torch.Tensor]  # with the optimizer's state
 
     @classmethod
     def of(cls, fleet: LocalFleet) -> TrainingResult:
-        """Of a job that is over."""
+        """The result of a finished job."""
         history = [repr(record) for record in fleet.history()]
         return cls(fleet.steps, history, fleet.samples(), fleet.weights())
 
     def assert_equal(self, other: TrainingResult) -> None:
-        """Bit for bit."""
+        """AssertionError unless the results are equal bit for bit."""
         pairs = zip(self.history, other.history, strict=True)
         assert [pair for pair in pairs if pair[0] != pair[1]] == []
         assert self.samples.keys() == {*product(range(self.steps), range(MICROBATCHES))}
@@ -148,7 +145,7 @@ class TrainingResult:
 
 
 async def suspend(fleet: LocalFleet) -> TrainingResult:
-    """End the job, from which nobody may have restored anything from files."""
+    """Suspend the job, which must not have restored a checkpoint; its result."""
     over = await fleet.suspended()
     assert over.outcome is Outcome.SUSPENDED, fleet.record()
     assert not fleet.recorded(EventReason.RESTORING), fleet.record()
@@ -158,7 +155,7 @@ async def suspend(fleet: LocalFleet) -> TrainingResult:
 async def undisturbed(
     folder: Path, forkserver: ForkServerProcess, scenario: Scenario, steps: int
 ) -> TrainingResult:
-    """The same job, if nothing happens."""
+    """The result of the same job without faults."""
     job = scenario.job(folder / "quiet-job")
     job = replace(job, training=replace(job.training, steps=steps))
     async with LocalFleet(job, folder / "quiet", forkserver=forkserver, profiled=False) as fleet:
@@ -170,21 +167,21 @@ async def undisturbed(
 async def run_scenario(
     folder: Path, forkserver: ForkServerProcess, scenario: Scenario, faults: Sequence[Points]
 ) -> ScenarioResult:
-    """Train through all faults, then compare with a job of as many steps without any.
+    """Inject all faults into one job, then compare it with a job of as many steps without faults.
 
-    AssertionError unless losses, samples, weights and optimizer state are equal, bit for bit,
-    nothing was restored from files, and all logs replay through the core's state machines.
+    AssertionError unless losses, samples, weights and optimizer state are equal bit for bit, no
+    checkpoint was restored, and all logs replay through the core's state machines.
     """
     async with LocalFleet(
-        scenario.unlimited_job(folder), folder / "hit", forkserver=forkserver, profiled=False
+        scenario.unlimited_job(folder), folder / "faulty", forkserver=forkserver, profiled=False
     ) as fleet:
         await fleet.add(scenario.agents())
         campaign = Campaign(fleet)
-        hit = [await campaign.inject(*points) for points in faults]
-        for points, fault in zip(faults, hit, strict=True):
+        injected = [await campaign.inject(*points) for points in faults]
+        for points, fault in zip(faults, injected, strict=True):
             for point, ran in zip(points, fault.seats, strict=True):
                 assert {*ran, COMMIT} == {*scenario.instructions(point.pipeline)}, (point, ran)
         trained = await suspend(fleet)
-    assert divergences(folder / "hit" / "events") == []
+    assert divergences(folder / "faulty" / "events") == []
     trained.assert_equal(await undisturbed(folder, forkserver, scenario, trained.steps))
-    return ScenarioResult(tuple(hit), trained.steps)
+    return ScenarioResult(tuple(injected), trained.steps)
