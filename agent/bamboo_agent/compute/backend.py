@@ -1,7 +1,7 @@
-"""The `torch` compute back end: performs the executor's instructions on tensors.
+"""The `torch` back end: runs the executor's instructions on tensors.
 
-The executor decides what runs; this module knows what it means. Payloads are kept by item name in
-``store``; weights and optimizer state, which change in place, in ``layers``.
+``store`` holds payloads by item name. ``layers`` holds weights and optimizer state, which change in
+place.
 """
 
 from __future__ import annotations
@@ -30,15 +30,14 @@ from bamboo_core.protocol.messages import CommitRecord
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What is fixed for the life of a worker. sizes: trainable numbers of every layer; halves: how
-    its backward is done in two."""
+    """What is fixed for the life of a worker."""
 
     agent: AgentId
     model: Model
     data: Data
     builder: LayerBuilder
-    sizes: Sequence[int]
-    halves: Sequence[Halves]
+    sizes: Sequence[int]  # layer -> number of trainable parameters
+    halves: Sequence[Halves]  # layer -> how its backward is split
     seed: int
     clip_norm: float
     device: torch.device
@@ -47,7 +46,7 @@ class TrainingSetup:
 class Backend:
     """Layers and payloads of one agent.
 
-    ``read_layer(layer, step)`` gives a layer's state from the checkpoint of the attempt;
+    ``read_layer(layer, step)`` reads a layer from the checkpoint that the plan restores.
     ``commits``: the executor's records by step.
     """
 
@@ -79,15 +78,15 @@ class Backend:
         }
 
     def adopt_batch(self, batch: BatchShape) -> None:
-        """How the global batch is summed from now on."""
+        """Set how the global batch is summed."""
         self._batch = batch
 
     def can_run(self, op: Op) -> bool:
-        """Whether the instruction is this module's (else the worker performs it)."""
+        """Whether this back end runs the instruction. If not, the worker does."""
         return op in self._perform
 
     def run(self, instruction: Instruction) -> CommitRecord | None:
-        """Perform it to completion on the device. COMMIT returns its record."""
+        """Run it to completion on the device. COMMIT returns its record."""
         record = self._perform[instruction.op](instruction)
         if self._setup.device.type == "cuda":
             torch.cuda.current_stream(self._setup.device).synchronize()
@@ -96,7 +95,7 @@ class Backend:
     # ------------------------------------------------------------ items from and to others
 
     def accept(self, item: Item, payload: Any) -> None:
-        """Keep what a peer has sent."""
+        """Store a payload from a peer."""
         if item.kind is Kind.VER:
             self._restore(item.lo, payload, item.step)
         elif item.kind is Kind.RED:
@@ -105,7 +104,7 @@ class Backend:
             self.store[item] = payload
 
     def payload(self, item: Item) -> Any:
-        """What is to be sent for an item; sums that may still change are copied."""
+        """The payload to send. Sums that may still grow are copied."""
         if item.kind is Kind.VER:
             return self.layers[item.lo].record()
         payload = self.store[item]
@@ -122,7 +121,7 @@ class Backend:
         return Sum(dict(payload.losses), buffer)
 
     def drop(self, item: Item) -> None:
-        """Forget a payload (VER: the layer); nothing if it is not here."""
+        """Free a payload, or the layer of a VER. No-op if it is not here."""
         if item.kind is Kind.VER:
             self.layers.pop(item.lo, None)
             return
@@ -131,7 +130,7 @@ class Backend:
             self._reduced.pop((item.step, item.lo, item.hi), None)
 
     def _has_slice(self, item: Item) -> bool:
-        """Whether any slice of this reduced gradient is here: they lie in one buffer."""
+        """Whether any slice of this reduced gradient is here. They share one buffer."""
         slices = range(self._batch.chunks)
         return any(item._replace(part=part) in self.store for part in slices)
 
@@ -242,7 +241,7 @@ class Backend:
         return self._setup.model.loss(output, self._sample(task)[1])
 
     def _activation(self, task: Instruction) -> stage.Activation:
-        """ACT; one that a leaver has handed over is only its inputs: the forward is run again."""
+        """An ACT from a leaving agent has only its inputs, so the forward runs again."""
         item = Item.act(task.step, (task.lo, task.hi), task.index)
         found: stage.Activation | tuple[torch.Tensor, ...] = self.store[item]
         if isinstance(found, tuple):
@@ -279,7 +278,7 @@ class Backend:
         activation, gradient = self._activation(task), self._output_gradient(task)
         stage.backward_weight(activation, gradient, parameters, self._halves(task))
         self._close_sum(task, parameters, total)
-        # torch's helper hands out gradients that may be somebody else's memory
+        # gradients from torch's helper may share memory with other tensors
         sums.flatten(self._pool, total, parameters)
 
     def _halves(self, task: Instruction) -> Halves:
@@ -291,7 +290,7 @@ class Backend:
     # ------------------------------------------------------------ sums
 
     def _open_sum(self, task: Instruction, parameters: list[torch.Tensor]) -> Sum:
-        """Let autograd add to the leaf's sum, or begin one with the gradients it makes."""
+        """Let autograd accumulate into the leaf's sum, or start a new sum."""
         done = task.index % self._batch.leaf_size
         if not done:
             return Sum(parts=[])
@@ -354,7 +353,7 @@ class Backend:
         self.store[item] = Slice(target.tensor, losses, target.buffer, witness)
 
     def _witness(self, item: Item) -> Witness | None:
-        """What this agent holds of the gradient's layers; None if it has said so already."""
+        """Checksums of this agent's copies of the layers; None if it has already sent them."""
         agent = self._setup.agent
         if any(witness.agent == agent for witness in self._witnesses(item)):
             return None
@@ -365,7 +364,7 @@ class Backend:
         )
 
     def _witnesses(self, item: Item) -> list[Witness]:
-        """What came with any slice of this reduced gradient."""
+        """All checksums that arrived with slices of this reduced gradient."""
         slices = (item._replace(part=part) for part in range(self._batch.chunks))
         pieces: list[Slice] = [self.store[name] for name in slices if name in self.store]
         return [piece.witness for piece in pieces if piece.witness is not None]

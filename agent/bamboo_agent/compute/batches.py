@@ -1,4 +1,4 @@
-"""Micro-batches: fetched by index, the same on every agent, remembered while they are in use."""
+"""Micro-batches by index, equal on every agent, cached while they are in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DataTooSmallError(Exception):
 
 
 class SampleError(Exception):
-    """A data set's own code has failed, or its samples do not fit together; says which and how."""
+    """The data set's code raised, or its samples do not fit together. The text says which."""
 
 
 def _collate(values: list[Any]) -> Any:
@@ -56,7 +56,7 @@ def _build(spec: Any) -> Dataset:
 
 @contextmanager
 def _blaming(factory: str, indices: Sequence[int]) -> Iterator[None]:
-    """Whatever the data set's code raises in the block becomes a SampleError."""
+    """Turn any exception of the data set's code into a SampleError."""
     try:
         yield
     except Exception as error:
@@ -69,7 +69,7 @@ class Data:
     """The training and validation sets of a job, cut into micro-batches."""
 
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
-        """Builds both sets. FactoryError, DataTooSmallError; later, SampleError."""
+        """Build both sets. FactoryError, DataTooSmallError. Later calls may raise SampleError."""
         self._device, self._seed = device, spec.seed
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
@@ -108,7 +108,7 @@ class Data:
         return self._fetch(False, step, microbatch)
 
     def validation(self, microbatch: int) -> tuple[Any, Any]:
-        """(input, target) of a validation micro-batch: the set in order, on the device."""
+        """(input, target) of a validation micro-batch, in the set's order, on the device."""
         return self._fetch(True, 0, microbatch)
 
     def _fetch(self, validating: bool, step: int, microbatch: int) -> tuple[Any, Any]:
@@ -146,7 +146,7 @@ class Data:
         )
 
     def fingerprint(self) -> str:
-        """Hash over the lengths and some samples of both sets."""
+        """Hash of the lengths and some samples of both sets."""
         digest = hashlib.sha256()
         for name, dataset in zip(self._names, (self._training, self._validation), strict=True):
             count = 0 if dataset is None else len(dataset)

@@ -1,8 +1,8 @@
-"""Whether all copies of a layer are equal, weights, buffers and optimizer state.
+"""Compares all copies of a layer: weights, buffers and optimizer state.
 
-Whoever reduces a gradient says what its own copy of the layers looks like, and who receives the
-gradient compares before it votes. So it is the worker with the deviating copy that ends, and the
-others train on.
+An agent that reduces a gradient sends checksums of its own copies of the layers with it. The
+receiver compares them with its copies before it votes. So the worker with the deviating copy fails,
+and the others continue.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from bamboo_core.model.ids import AgentId
 
 COMPARE_EVERY = 100
-"""Steps between two comparisons."""
+"""Steps between comparisons."""
 
 
 class DivergenceError(Exception):
-    """Two copies of a layer differ: memory or a device is faulty, or code is not deterministic."""
+    """Two copies of a layer differ: faulty memory or device, or nondeterministic code."""
 
 
 @dataclass(frozen=True)
 class Witness:
-    """What an agent that reduces a gradient holds. checksums: layer -> see Layer.checksum."""
+    """Checksums of the copies of an agent that reduces a gradient."""
 
     agent: AgentId
-    checksums: dict[int, int]
+    checksums: dict[int, int]  # layer -> Layer.checksum
 
 
 def is_due(step: int) -> bool:
@@ -36,10 +36,10 @@ def is_due(step: int) -> bool:
 def compare(
     step: int, agent: AgentId, own: Mapping[int, int], witnesses: Iterable[Witness]
 ) -> None:
-    """DivergenceError if ``agent`` is not with the majority of a layer's copies.
+    """DivergenceError unless ``agent`` is in the majority of a layer's copies.
 
-    A replica alone against its owner is wrong, and of two owners who differ both are: nobody can
-    tell which of them.
+    If a replica differs from its only owner, the replica fails. If two owners differ, both fail:
+    it is unknown which one is right.
     """
     said = {witness.agent: witness.checksums for witness in witnesses if witness.agent != agent}
     for layer, mine in own.items():

@@ -1,8 +1,7 @@
-"""The state of one layer: module, optimizer and buffers, and its form as named tensors.
+"""The state of one layer (module, optimizer, buffers), and its form as named tensors.
 
-That form is what goes into checkpoint files and to other agents: ``param/<name>``,
-``buffer/<name>``, ``optim/<parameter>/<key>``; what an optimizer keeps that is no tensor stands in
-a JSON object beside it.
+Checkpoint files and other agents get that form: ``param/<name>``, ``buffer/<name>``,
+``optim/<parameter>/<key>``. Optimizer state that is not a tensor goes into a JSON object beside it.
 """
 
 from __future__ import annotations
@@ -28,15 +27,15 @@ _CHECKSUM_MASK = (1 << 52) - 1  # JSON numbers keep it whole
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """A layer's state as plain data. ``extra``: what of the optimizer's state is no tensor."""
+    """A layer's state as plain data."""
 
     tensors: dict[str, torch.Tensor]
-    extra: str = "{}"
+    extra: str = "{}"  # JSON: optimizer state that is not a tensor
 
 
 class Layer:
-    """One layer that this agent holds. ``optimizer`` is None if it has no parameters; ``version``:
-    the step that may be computed with it, kept by the back end."""
+    """One layer that this agent holds. ``optimizer`` is None if it has no parameters. ``version``:
+    the step that it can compute next, set by the back end."""
 
     def __init__(self, module: nn.Module, make_optimizer: OptimizerFactory) -> None:
         self.module = module
@@ -47,12 +46,12 @@ class Layer:
         self.version = 0
 
     def set_training(self, training: bool) -> None:
-        """Switch dropout and the like; only when it changes, since it walks all submodules."""
+        """Switch dropout etc., only if it changes: this visits all submodules."""
         if self.module.training != training:
             self.module.train(training)
 
     def checksum(self) -> int:
-        """Equal for equal bits of weights, buffers and optimizer state; one pass over them."""
+        """Equal if weights, buffers and optimizer state are bitwise equal."""
         state = self._state()
         total = zlib.crc32(state.extra.encode())
         for _, tensor in sorted(state.tensors.items()):
@@ -63,7 +62,7 @@ class Layer:
         return total
 
     def record(self) -> LayerRecord:
-        """A copy of the whole state, on the CPU; later updates do not reach it."""
+        """A copy of the whole state on the CPU, independent of later updates."""
         state = self._state()
         copied = {
             name: tensor.detach().to("cpu", copy=True).contiguous()
@@ -87,7 +86,7 @@ class Layer:
         return LayerRecord(tensors, json.dumps(extra, sort_keys=True))
 
     def restore(self, record: LayerRecord) -> None:
-        """Take the whole state over. ValueError if it is the state of another layer."""
+        """Replace the whole state. ValueError if it is the state of another layer."""
         own = dict(self.module.named_parameters(remove_duplicate=False))
         buffers = dict(self.module.named_buffers())
         self._copy("param/", own, record.tensors)
@@ -141,5 +140,5 @@ class LayerBuilder:
             raise FactoryError(f"layer {layer}: {type(error).__name__}: {error}") from error
         if not isinstance(module, nn.Module):
             raise FactoryError(f"layer {layer} is a {type(module).__name__}, not an nn.Module")
-        # built on the CPU whatever the device, so that all kinds of device begin alike
+        # built on the CPU, so that all kinds of device start with the same weights
         return Layer(module.to(self._device).train(), self._make)

@@ -1,4 +1,4 @@
-"""Optimizers: any torch optimizer whose state is per parameter, one instance per layer.
+"""Optimizers: any torch optimizer with state per parameter, one instance per layer.
 
 ``spec.training.optimizer.factory`` names a class or function that is called with the layer's
 parameters and ``args``. It may also return ``(optimizer, rate)`` where ``rate(step)`` is the
@@ -20,7 +20,7 @@ _RATE = "bamboo_rate"
 
 
 def optimizer_factory(spec: FactorySpec) -> OptimizerFactory:
-    """How a layer's optimizer is made. FactoryError if the factory does not exist."""
+    """Makes a layer's optimizer. FactoryError if the factory does not exist."""
     factory = load_factory(spec.factory)
 
     def make(parameters: Sequence[torch.Tensor]) -> Any:
@@ -39,17 +39,14 @@ def optimizer_factory(spec: FactorySpec) -> OptimizerFactory:
 
 
 def clip_scale(grad_norm: float, clip_norm: float) -> float:
-    """The factor that bounds the global gradient norm; 1.0 when it is within the bound.
-
-    clip_norm 0: no clipping. The same numbers give the same bits everywhere.
-    """
+    """The factor that limits the global gradient norm to ``clip_norm`` (0: no clipping)."""
     if clip_norm <= 0 or grad_norm <= clip_norm:
         return 1.0
     return clip_norm / (grad_norm + 1e-6)
 
 
 def update(layer: Layer, gradient: torch.Tensor, *, scale: float, step: int) -> None:
-    """One optimizer step of a layer. gradient: flat, not changed; scale: see clip_scale."""
+    """One optimizer step of a layer. gradient: flat, not modified. scale: see clip_scale."""
     if layer.optimizer is None:
         return
     scaled = gradient * scale

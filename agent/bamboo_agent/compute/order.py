@@ -1,8 +1,8 @@
 """Which samples a micro-batch holds: a pure function of (seed, step, micro-batch).
 
-Every pass over the data is another permutation, computed index by index (a Feistel network with
-cycle walking), so no list of N indices is stored and any agent can ask for any micro-batch. Passes
-follow each other without a gap: a micro-batch may hold the end of one and the start of the next.
+Each pass over the data uses another permutation, computed index by index (a Feistel network with
+cycle walking). So no list of N indices is stored, and any agent can compute any micro-batch. A
+micro-batch may contain the end of one pass and the start of the next.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def sample_indices(
     """Indices into the data set of one micro-batch of a step.
 
     microbatches: G, in the global batch; size: samples in a micro-batch; samples: N, in the data
-    set. Over steps 0, 1, ... every index comes exactly once per N consecutive samples.
+    set. Every index occurs exactly once in each pass of N samples.
     """
     first = (step * microbatches + microbatch) * size
     return [_nth(seed, position, samples) for position in range(first, first + size)]
@@ -39,7 +39,7 @@ def _round_keys(seed: int, data_pass: int) -> tuple[int, ...]:
 
 
 def permuted(at: int, samples: int, keys: tuple[int, ...]) -> int:
-    """Where a keyed permutation of 0..samples-1 sends ``at``."""
+    """The image of ``at`` under a keyed permutation of 0..samples-1."""
     half = max(1, (max(samples - 1, 1).bit_length() + 1) // 2)
     low = (1 << half) - 1
     while True:  # at most 4 rounds on average: the Feistel domain is below 4 x samples

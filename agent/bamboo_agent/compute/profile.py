@@ -1,7 +1,8 @@
-"""A short look at every layer: sizes, times of forward and backward, bytes that it makes and keeps.
+"""Profiles every layer: sizes, times of forward and backward, bytes produced and kept.
 
-The planner cuts the model by these costs, and splits backwards where that pays and is exact. It is
-also the first time that the user's code runs, so its errors end here, with one essential line.
+The planner partitions the model by these costs, and splits backwards where that is faster and
+bitwise equal. This is also the first run of the user's code, so its errors are reported here, each
+in one line.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Profile:
-    """Per layer: trainable numbers; what Ready carries; how I and W are made."""
+    """One entry per layer."""
 
-    sizes: tuple[int, ...]
-    costs: tuple[LayerCost, ...]
-    halves: tuple[Halves, ...]
+    sizes: tuple[int, ...]  # number of trainable parameters
+    costs: tuple[LayerCost, ...]  # for Ready
+    halves: tuple[Halves, ...]  # how the backward is split
 
 
 _Finish = Callable[[tuple[torch.Tensor, ...]], tuple[torch.Tensor, ...]]
-"""What comes behind a layer: of the last one the loss, which is code of the user's like layers."""
+"""What follows a layer: the loss after the last one. It is the user's code, too."""
 
 
 @dataclass(frozen=True)
 class _Subject:
-    """One layer with its input, and what comes behind it."""
+    """One layer with its input and what follows it."""
 
     layer: Layer
     index: int
@@ -99,7 +100,7 @@ def _measure_layer(subject: _Subject) -> tuple[tuple[torch.Tensor, ...], LayerCo
     whole = _best_of(lambda: _pass(subject, _whole))
     way, apart = _try_halves(subject, whole)
     if apart is None:
-        _log.info("layer %d: its backward cannot be split, and is always whole", subject.index)
+        _log.info("layer %d: its backward cannot be split", subject.index)
     cost = LayerCost(
         forward_s=whole.forward_s,
         backward_s=whole.backward_s,
@@ -115,8 +116,8 @@ def _measure_layer(subject: _Subject) -> tuple[tuple[torch.Tensor, ...], LayerCo
 
 @dataclass(frozen=True)
 class _Pass:
-    """One forward and backward. gradients: of inputs, then of parameters; input_s: part of
-    backward_s after which those of the inputs were there."""
+    """One forward and backward. gradients: of the inputs, then of the parameters. input_s: the part
+    of backward_s until the gradients of the inputs were ready."""
 
     outputs: tuple[torch.Tensor, ...]
     gradients: list[torch.Tensor | None]
@@ -126,7 +127,7 @@ class _Pass:
 
 
 def _best_of(run: Callable[[], _Pass]) -> _Pass:
-    """The last of a few, so that no two are kept, with the shortest times of all."""
+    """The last of several passes (only one is kept), with the shortest times of all."""
     last = run()
     for _ in range(_REPEATS - 1):
         forward_s, backward_s, input_s = last.forward_s, last.backward_s, last.input_s
@@ -142,7 +143,7 @@ _Backward = Callable[[stage.Activation, stage.Gradients, Sequence[torch.Tensor]]
 
 
 def _pass(subject: _Subject, begin: _Backward, end: _Backward | None = None) -> _Pass:
-    """``begin`` gives the gradients of the inputs, ``end`` does what is left."""
+    """``begin`` returns the gradients of the inputs, ``end`` does the rest."""
     layer, device = subject.layer, subject.device
     before = layer.checksum()
     started = _now(device)
@@ -181,7 +182,7 @@ def _whole(
 
 
 def _try_halves(subject: _Subject, whole: _Pass) -> tuple[Halves, _Pass | None]:
-    """The best way to make I and W that gives the bits of the whole backward, with its times."""
+    """The best split into I and W with the same bits as the whole backward, and its times."""
     for way in (Halves.HELPER, Halves.TWICE):
         if way > stage.BEST_HALVES:
             continue
@@ -224,8 +225,8 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _kept_bytes(subject: _Subject) -> int:
-    """What a forward leaves for its backward, beside the parameters; of a layer that bears no hooks
-    on what it saves (torch.func, hooks switched off), its inputs only."""
+    """Bytes that a forward keeps for its backward, without the parameters. Only the inputs, if a
+    layer does not allow hooks on saved tensors (torch.func)."""
     own = {_memory(p)[0] for p in subject.layer.module.parameters()}
     kept: dict[int, int] = {}
 
@@ -233,22 +234,22 @@ def _kept_bytes(subject: _Subject) -> int:
         where, size = _memory(tensor)
         if where not in own:
             kept[where] = size
-        return tensor.detach()  # an output that its own graph keeps would keep itself for ever
+        return tensor.detach()  # an output saved in its own graph would never be freed
 
     inputs = subject.inputs()
     try:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             outputs = subject.forward(inputs)
             subject.behind(outputs)
-    except Exception as error:  # the layer itself has just run well
-        _log.info("layer %d: what it keeps is not known: %s", subject.index, error)
+    except Exception as error:  # the layer itself has just run without error
+        _log.info("layer %d: the bytes it keeps are unknown: %s", subject.index, error)
         return _num_bytes(inputs)
     kept |= dict(_memory(tensor) for tensor in (*inputs, *outputs))
     return sum(kept.values())
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor's memory begins, and its bytes; some kinds (sparse, nested) do not tell."""
+    """Address and bytes of a tensor's memory, or an estimate for sparse and nested tensors."""
     try:
         storage = tensor.untyped_storage()
         return storage.data_ptr(), storage.nbytes()

@@ -1,7 +1,7 @@
-"""Random state keyed by what is computed, never by who computes it.
+"""Random state that depends on the computation, never on the agent that runs it.
 
-Before every layer's forward the generators are set from (seed, step, micro-batch, layer), so a
-forward that is repeated anywhere draws the same numbers; initial weights from (seed, layer).
+The generators are seeded before every layer's forward by (seed, step, micro-batch, layer), so a
+forward that is repeated on any agent draws the same numbers. Initial weights: by (seed, layer).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import torch
 
 
 def key(*parts: int | str) -> int:
-    """64 bits that depend on the parts only."""
+    """A 64-bit hash of the parts."""
     text = "/".join(str(part) for part in parts)
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 def seed_forward(seed: int, step: int, microbatch: int, layer: int, device: torch.device) -> None:
-    """Set the generators that the layer may draw from: the CPU's and the device's."""
+    """Seed the generators that the layer may use: the CPU's and the device's."""
     _set(key("forward", seed, step, microbatch, layer), device)
 
 
 def seed_weights(seed: int, layer: int, device: torch.device) -> None:
-    """Set the generators before a layer is built."""
+    """Seed the generators before a layer is built."""
     _set(key("weights", seed, layer), device)
 
 

@@ -17,17 +17,17 @@ from bamboo_core.model.items import Kind
 
 @dataclass(frozen=True)
 class FileRecord:
-    """FILE: a layer's file of a checkpoint; ``error`` says why there is none."""
+    """FILE: a layer's file in a checkpoint."""
 
     path: str = ""
     sha256: str = ""
     num_bytes: int = 0
-    error: str = ""
+    error: str = ""  # why it was not written
 
 
 @dataclass(frozen=True)
 class Serialized:
-    """A payload under way; see :class:`bamboo_agent.transport.base.Frame`."""
+    """A payload to send; see :class:`bamboo_agent.transport.base.Frame`."""
 
     meta: dict[str, Any]
     tensors: tuple[torch.Tensor | None, ...] = ()
@@ -35,7 +35,7 @@ class Serialized:
 
 
 class SerializationError(ValueError):
-    """What has come cannot be the payload of its item."""
+    """The parts do not form a payload of the item's kind."""
 
 
 def pack(payload: Any) -> Serialized:

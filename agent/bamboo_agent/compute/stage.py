@@ -1,9 +1,9 @@
-"""Forward and backward of a range of layers, as the instructions F, B, I, W and V want them.
+"""Forward and backward of a range of layers, for the instructions F, B, I, W and V.
 
-The input of a range is cut off from whatever made it; its gradient is what the range before gets.
-B is one autograd pass; I and W are its halves. All ways of making them give the same bits, or are
-not used (see :mod:`bamboo_agent.compute.profile`). So do all cuts: what passes from layer to layer,
-and its gradient, is contiguous as if it had been sent.
+The input of a range is detached. Its gradient goes to the range before. B is one autograd pass; I
+and W are its halves. A split that does not give the same bits is not used (see
+:mod:`bamboo_agent.compute.profile`). The partition does not change bits either: values between
+layers, and their gradients, are contiguous as if they had been sent.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ except ImportError:
 
 
 class Halves(IntEnum):
-    """How I and W are made of a layer's backward; of several layers, the least."""
+    """How a layer's backward is split into I and W. For several layers: the minimum."""
 
-    NONE = 0  # the whole backward is run, and half of what it gives is forgotten
-    TWICE = 1  # two passes of autograd over the same graph
+    NONE = 0  # run the whole backward twice and discard half of each result
+    TWICE = 1  # two autograd passes over the same graph
     HELPER = 2  # torch's own helper
 
 
 BEST_HALVES = Halves.TWICE if _torch_split is None else Halves.HELPER
 
 Gradients = tuple[torch.Tensor | None, ...]
-"""One gradient per tensor of a value; None where it takes none (integers, masks)."""
+"""One gradient per tensor of a value; None for integers and masks."""
 
 
 @dataclass
 class Activation:
-    """ACT: what backward needs of one forward. ``weight_groups``: left by I for W."""
+    """ACT: what the backward needs from a forward. ``weight_groups``: kept by I for W."""
 
     inputs: tuple[torch.Tensor, ...]
     outputs: tuple[torch.Tensor, ...]
@@ -67,7 +67,7 @@ def run_layers(
 
 
 def _as_if_sent(value: torch.Tensor) -> torch.Tensor:
-    """Other strides would be other bits in the next layer's products, or this one's backward."""
+    """Other strides would change bits in the next layer's products or in this backward."""
     if value.layout is not torch.strided or value.is_nested:  # cannot be sent
         return value
     value = value.contiguous()
@@ -77,7 +77,7 @@ def _as_if_sent(value: torch.Tensor) -> torch.Tensor:
 
 
 def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Tensor, ...]:
-    """Leaves of a new graph; the first range's input (data) takes no gradient."""
+    """Leaves of a new graph. The first range's input is data and takes no gradient."""
     leaves = tuple(value.detach() for value in values)
     if not first:
         for leaf in leaves:
@@ -86,7 +86,7 @@ def detached(values: tuple[torch.Tensor, ...], *, first: bool) -> tuple[torch.Te
 
 
 def backward(activation: Activation, gradients: Gradients | None) -> Gradients:
-    """B: weight gradients are added to ``.grad``; returns the gradients of the inputs.
+    """B: add weight gradients to ``.grad`` and return the gradients of the inputs.
 
     gradients: of the outputs; None for the last range, whose output is the loss.
     """
@@ -102,7 +102,7 @@ def backward_input(
     parameters: Sequence[torch.Tensor],
     way: Halves,
 ) -> Gradients:
-    """I: only the gradients of the inputs; what W needs stays in the activation."""
+    """I: only the gradients of the inputs. The activation keeps what W needs."""
     if way is Halves.NONE:
         return _input_by_whole(activation, gradients, parameters)
     if way is Halves.TWICE or not _needs_input_gradient(activation):
@@ -161,7 +161,7 @@ def _input_by_whole(
 def _roots(
     activation: Activation, gradients: Gradients | None
 ) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
-    """Outputs that take a gradient, and their gradients."""
+    """The outputs that require a gradient, and their gradients."""
     given: Gradients = (None,) * len(activation.outputs) if gradients is None else gradients
     pairs = [
         (output, gradient)

@@ -1,14 +1,13 @@
 """Gradient sums: the canonical sum (`bamboo_core.model.numerics`) on tensors.
 
-A range of layers has one layout: all trainable parameters, in order, one after the other, as a flat
-fp32 buffer. A sum that grows here is first kept in the tensors that autograd made (:class:`Sum`
-with ``parts``), which saves the passes over memory that filling and flattening cost; it becomes a
-flat buffer, from zero, when it is sent or begins a chunk. Adding +0.0 there makes the bits those of
-a sum from zero: the two differ in the sign of zeros only, and a chunk, which begins with a
-flattened leaf, can never be -0.0, so that what is added to it may be.
+A range of layers has one layout: all trainable parameters in order, as a flat fp32 buffer. A sum
+starts in the tensors that autograd made (:class:`Sum` with ``parts``), which saves passes over
+memory. It becomes a flat buffer when it is sent or starts a chunk. Flattening adds +0.0, which
+gives the bits of a sum from zero: the two differ only in the sign of zeros. A chunk starts with a
+flattened leaf and so is never -0.0; adding -0.0 to it changes nothing.
 
-Buffers come from a pool (fresh pages cost more than adding), and go back when the last holder - the
-store, a slice, a send in flight - lets go of them.
+Buffers come from a pool, since new memory pages cost more than an addition. A buffer returns to the
+pool when its last holder (the store, a slice, a send) drops it.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from bamboo_agent.compute.layers import Layer
 from bamboo_core.model.numerics import tree_order
 
 Losses = dict[int, float]
-"""micro-batch -> its mean loss; travels with the sums of the last stage."""
+"""micro-batch -> mean loss. Part of the sums of the last stage."""
 
 
 class Buffer:
-    """A flat tensor that is returned to its pool when nobody refers to this object any more.
+    """A flat tensor that returns to its pool when this object is no longer referenced.
 
-    lent: how many sends still read it; while it is lent, nobody may write it.
+    lent: number of sends that still read it. It must not be written while it is lent.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -61,9 +60,9 @@ class Pool:
 
 @dataclass
 class Sum:
-    """PART, LEAF or FOLDED: one tensor per parameter, or a flat buffer; exactly one is there.
+    """PART, LEAF or FOLDED: either ``parts``, one tensor per parameter, or a flat ``buffer``.
 
-    parts: None stands for zeros (a parameter that no micro-batch has used).
+    A part that is None stands for zeros: no micro-batch has used the parameter.
     """
 
     losses: Losses = field(default_factory=dict)
@@ -73,9 +72,9 @@ class Sum:
 
 @dataclass(frozen=True)
 class Slice:
-    """CHUNK or RED: one of C slices of a buffer. Losses travel with slice 0 only.
+    """CHUNK or RED: one of C slices of a buffer. Only slice 0 has losses.
 
-    witness: in some steps, with one slice of each agent that reduces.
+    witness: in some steps, on one slice from each agent that reduces.
     """
 
     tensor: torch.Tensor
@@ -118,7 +117,7 @@ def trainable(layers: Sequence[Layer]) -> list[torch.Tensor]:
 
 
 def flatten(pool: Pool, total: Sum, parameters: Sequence[torch.Tensor]) -> Buffer:
-    """The sum as a flat buffer that begins from zero; it keeps no parts."""
+    """The sum as a flat buffer, summed from zero. Its parts are freed."""
     if total.buffer is not None:
         return total.buffer
     assert total.parts is not None
@@ -139,9 +138,9 @@ def grow(
     gradients: Sequence[torch.Tensor | None],
     parameters: Sequence[torch.Tensor],
 ) -> None:
-    """Take over what autograd has left in ``.grad``.
+    """Add the gradients that autograd has computed.
 
-    Gradients of fp32 parameters have been added in place already; others are summed here, in fp32.
+    It has already added those of fp32 parameters in place. Others are added here, in fp32.
     """
     if total.parts is not None:
         total.parts = list(gradients)
@@ -155,7 +154,7 @@ def grow(
 
 
 def fold(pool: Pool, into: Sum, leaf: Sum, parameters: Sequence[torch.Tensor]) -> Sum:
-    """The chunk with one leaf more; in place unless somebody still reads ``into``."""
+    """The chunk with one more leaf, in place unless a send still reads ``into``."""
     assert into.buffer is not None
     buffer = into.buffer
     if buffer.lent:
@@ -172,7 +171,7 @@ def fold(pool: Pool, into: Sum, leaf: Sum, parameters: Sequence[torch.Tensor]) -
 
 
 def add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
-    """Sum in the tree's order into ``out``; the tensors themselves stay as they are."""
+    """Sum in the tree's order into ``out``. The tensors are not modified."""
     if len(tensors) == 1:
         out.copy_(tensors[0])
         return

@@ -1,4 +1,4 @@
-"""Votes and what is counted from them: the global scalars of a step."""
+"""Votes, and the global scalars of a step that are computed from them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,17 @@ from bamboo_core.protocol.messages import CommitRecord
 
 @dataclass(frozen=True)
 class Vote:
-    """VOTE: what an agent contributes to the commit.
+    """VOTE: what an agent contributes to the commit."""
 
-    norms: layer -> norm of its reduced gradient; losses: micro-batch -> mean loss.
-    """
-
-    norms: dict[int, float] = field(default_factory=dict)
-    losses: dict[int, float] = field(default_factory=dict)
+    norms: dict[int, float] = field(default_factory=dict)  # layer -> norm of its reduced gradient
+    losses: dict[int, float] = field(default_factory=dict)  # micro-batch -> mean loss
 
 
-def compare(step: int, ballots: Mapping[AgentId, Vote]) -> None:
+def compare(step: int, votes: Mapping[AgentId, Vote]) -> None:
     """DivergenceError if two agents hold different reduced gradients of a layer."""
     known: dict[int, tuple[AgentId, float]] = {}
-    for agent, ballot in ballots.items():
-        for layer, norm in ballot.norms.items():
+    for agent, vote in votes.items():
+        for layer, norm in vote.norms.items():
             first, other = known.setdefault(layer, (agent, norm))
             if norm != other and not (math.isnan(norm) and math.isnan(other)):
                 raise DivergenceError(
@@ -37,16 +34,16 @@ def compare(step: int, ballots: Mapping[AgentId, Vote]) -> None:
                 )
 
 
-def count(step: int, ballots: Sequence[Vote], scores: Losses) -> CommitRecord:
-    """The step's global scalars: norms folded in layer order, losses in batch order.
+def count(step: int, votes: Sequence[Vote], scores: Losses) -> CommitRecord:
+    """The step's global scalars. Norms are summed in layer order, losses in batch order.
 
-    scores: losses of the validation micro-batches; without ballots (the epilogue) nothing else.
+    scores: losses of the validation micro-batches. The final program has no votes.
     """
     norms: dict[int, float] = {}
     losses: Losses = {}
-    for ballot in ballots:
-        norms |= ballot.norms
-        losses |= ballot.losses
+    for vote in votes:
+        norms |= vote.norms
+        losses |= vote.losses
     grad_norm = math.sqrt(sum(norms[layer] ** 2 for layer in sorted(norms)))
     return CommitRecord(
         step=step,

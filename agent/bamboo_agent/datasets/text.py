@@ -1,8 +1,8 @@
 """Byte-level text that every machine has: the sources of Python's standard library.
 
 The files are read in sorted order up to a number of bytes and cut into windows of ``context`` + 1
-bytes; each tenth window belongs to the validation set. Machines with the same Python have the same
-data; others differ in the fingerprint and are refused.
+bytes. Every tenth window belongs to the validation set. Machines with another Python version have
+other data, and the fingerprint excludes them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file per layer, and a manifest with hashes that is written last.
 
-Every file is written under a temporary name, flushed to the disk and renamed; a checkpoint exists
-when its manifest does. Where: ``<uri>/<job uid>/attempt-A/step-K/``; any fsspec address works.
-Whatever grid wrote it, any other can read it, since the layer is the unit.
+Each file is written under a temporary name, flushed to disk and renamed. A checkpoint exists once
+its manifest does. The folder is ``<uri>/<job uid>/attempt-A/step-K/``, at any fsspec address. Any
+grid can read it, since there is one file per layer.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MANIFEST = "manifest.json"
 
 
 class CheckpointError(Exception):
-    """A checkpoint cannot be written, or is torn or altered: the text names the file.
+    """A checkpoint cannot be written, or is torn or altered. The text names the file.
 
-    cause: of a failed writing, in words that do not hang on the file.
+    cause: why a write failed, without the file's name.
     """
 
     def __init__(self, text: str, *, attempt: int = 0, step: int = 0, cause: str = "") -> None:
@@ -40,7 +40,7 @@ class CheckpointError(Exception):
 
 @dataclass(frozen=True)
 class Header:
-    """What a manifest says beside the files: the state's identity."""
+    """The identity of the state, for the manifest."""
 
     attempt: int
     step: int
@@ -52,9 +52,9 @@ class Checkpoints:
     """The checkpoints of one job below one address."""
 
     def __init__(self, uri: str, job_uid: str) -> None:
-        """uri: ``file:///path``, a plain path, or any address that fsspec knows.
+        """uri: ``file:///path``, a plain path, or any fsspec address.
 
-        CheckpointError if fsspec, as it is installed here, cannot use it.
+        CheckpointError if the installed fsspec does not support it.
         """
         try:
             self._fs, root = fsspec.core.url_to_fs(uri)
@@ -62,16 +62,16 @@ class Checkpoints:
             raise CheckpointError(f"checkpoint.uri {uri!r} cannot be used: {error}") from error
         self._root = f"{root.rstrip('/')}/{job_uid}"
         self._is_local = "file" in _protocols(self._fs)
-        self._mark = os.urandom(8).hex()  # agents in containers may all have the same process id
+        self._mark = os.urandom(8).hex()  # process ids are not unique across containers
 
     def folder(self, attempt: int, step: int) -> str:
-        """Where the files of one checkpoint lie."""
+        """The folder of one checkpoint."""
         return f"{self._root}/attempt-{attempt:04d}/step-{step:08d}"
 
     # ------------------------------------------------------------ writing
 
     def probe(self) -> None:
-        """Write a small file and remove it. CheckpointError if files cannot be written here."""
+        """Write a small file and remove it. CheckpointError if that fails."""
         path = f"{self._root}/probe-{self._mark}"
         self._write(path, b"written to see whether checkpoints can be")
         self._remove_quietly(path)
@@ -112,7 +112,7 @@ class Checkpoints:
             raise CheckpointError(f"writing {path} failed: {why}", cause=cause) from error
 
     def _sync_folder(self, path: str) -> None:
-        """A rename is on the disk only when its folder is."""
+        """A rename is durable only after fsync of its folder."""
         if not self._is_local:
             return
         descriptor = os.open(path.rpartition("/")[0], os.O_RDONLY)
@@ -126,14 +126,14 @@ class Checkpoints:
             if self._fs.exists(path):
                 self._fs.rm(path)
         except OSError:
-            return  # the disk is in trouble: the first error says so
+            return  # the first error is reported
 
     # ------------------------------------------------------------ reading
 
     def scan(self) -> tuple[list[Manifest], list[CheckpointError]]:
-        """Complete checkpoints, oldest first, and what is wrong with the others.
+        """Complete checkpoints, oldest first, and errors for the others.
 
-        Hashes of the layers are checked when they are loaded; here only that they are all there.
+        This checks that all files exist. Hashes are checked when layers are loaded.
         """
         self._fs.invalidate_cache()
         good: list[Manifest] = []
@@ -158,7 +158,7 @@ class Checkpoints:
         return Manifest(content["attempt"], content["step"], path, digest)
 
     def read_layer(self, manifest: Manifest, layer: int) -> LayerRecord:
-        """A layer's state. CheckpointError if manifest or file are not what was written."""
+        """A layer's state. CheckpointError if the manifest or the file was altered."""
         data = self._read(manifest.path)
         if hashlib.sha256(data).hexdigest() != manifest.digest:
             raise CheckpointError(f"{manifest.path} has been altered: its hash does not match")
@@ -186,10 +186,10 @@ class Checkpoints:
         except OSError as error:
             raise CheckpointError(f"reading {path} failed: {error.strerror or error}") from error
 
-    # ------------------------------------------------------------ keeping few
+    # ------------------------------------------------------------ pruning
 
     def prune(self, *, keep: int, newest: Manifest) -> None:
-        """Remove all but the newest ``keep`` checkpoints up to ``newest``; manifests go first.
+        """Remove all but the newest ``keep`` checkpoints up to ``newest``, manifests first.
 
         CheckpointError if one cannot be removed.
         """

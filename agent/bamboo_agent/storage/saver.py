@@ -1,4 +1,4 @@
-"""Writes layers of checkpoints in the background, from snapshots, while training goes on."""
+"""Writes checkpoint layers from snapshots in the background, while training continues."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ class _Job:
 
 
 class Saver:
-    """One writing thread. Results come out of :meth:`poll` as FILE items with their records.
+    """One writer thread. :meth:`poll` returns the results as FILE items with their records.
 
-    agent: whose files they are, for errors that others read.
+    agent: for error messages that other agents report.
     """
 
     def __init__(self, checkpoints: Checkpoints, agent: AgentId) -> None:
         self._checkpoints, self._agent = checkpoints, agent
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._results: Mailbox[tuple[Item, FileRecord, int]] = Mailbox()
-        self._unseen = 0
-        self._complained = (-1, -1)
+        self._outstanding = 0
+        self._logged = (-1, -1)
         self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
         self._thread.start()
 
     def save(self, *, attempt: int, step: int, layer: int, record: LayerRecord) -> None:
         """Queue a snapshot."""
-        self._unseen += 1
+        self._outstanding += 1
         self._jobs.put(_Job(attempt, step, layer, record))
 
     def poll(self) -> list[tuple[Item, FileRecord, int]]:
-        """Finished files: item, record (with ``error`` if it failed) and attempt."""
+        """Finished files: item, record (with ``error`` if the write failed) and attempt."""
         results = self._results.take_all()
-        self._unseen -= len(results)
+        self._outstanding -= len(results)
         return results
 
     @property
     def is_busy(self) -> bool:
-        """Whether files are still to come out of :meth:`poll`."""
-        return self._unseen > 0
+        """Whether :meth:`poll` has not yet returned all files."""
+        return self._outstanding > 0
 
     def fileno(self) -> int:
-        """Readable while :meth:`poll` has something."""
+        """Readable while :meth:`poll` has results."""
         return self._results.fileno()
 
     def close(self) -> None:
-        """Finish what is queued, then end the thread."""
+        """Write what is queued, then end the thread."""
         self._jobs.put(None)
         self._thread.join()
         self._results.close()
@@ -73,13 +73,13 @@ class Saver:
                     attempt=job.attempt, step=job.step, layer=job.layer, record=job.record
                 )
             except CheckpointError as error:
-                self._complain(job, error)
+                self._log_error(job, error)
                 record = FileRecord(error=f"agent {self._agent}: {error.cause}")
             item = Item.file(job.step, job.layer)
             self._results.put((item, record, job.attempt))
 
-    def _complain(self, job: _Job, error: CheckpointError) -> None:
-        """Into the agent's own log: once for each step, not for each of its layers."""
-        if self._complained != (job.attempt, job.step):
-            self._complained = (job.attempt, job.step)
+    def _log_error(self, job: _Job, error: CheckpointError) -> None:
+        """Log once per step, not once per layer."""
+        if self._logged != (job.attempt, job.step):
+            self._logged = (job.attempt, job.step)
             log.error("layer %d of step %d is not saved: %s", job.layer, job.step, error)

@@ -1,1 +1,1 @@
-"""How items go from agent to agent: one interface, `memory` (one process) and `tcp`."""
+"""How items travel between agents: one interface, with `memory` (one process) and `tcp`."""

@@ -1,4 +1,4 @@
-"""What a transport is: frames that carry one item each, and events for the worker's loop."""
+"""The transport interface: frames that carry one item each, and events for the worker."""
 
 from __future__ import annotations
 
@@ -27,31 +27,27 @@ _BULK = frozenset({Kind.ACT, Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind
 
 @dataclass(frozen=True)
 class Frame:
-    """One item under way.
-
-    meta: JSON object. tensors: contiguous, on the CPU; None stands for "no tensor here". owner:
-    the buffer whose memory they are (its ``lent`` counts the frames that still read it), if any.
-    """
+    """One item in transit."""
 
     item: Item
     fence: Fence
     commit: CommitRecord | None = None
-    meta: dict[str, Any] = field(default_factory=dict)
-    tensors: tuple[torch.Tensor | None, ...] = ()
-    owner: Buffer | None = None
+    meta: dict[str, Any] = field(default_factory=dict)  # a JSON object
+    tensors: tuple[torch.Tensor | None, ...] = ()  # contiguous, on the CPU
+    owner: Buffer | None = None  # has their memory; ``lent`` counts frames that still read it
 
     @property
     def lane(self) -> Lane:
-        """Where the frame queues."""
+        """The lane that the frame is queued in."""
         return Lane.BULK if self.item.kind in _BULK else Lane.BOUNDARY
 
     def lend(self) -> None:
-        """The frame is about to be handed to a transport."""
+        """Call before handing the frame to a transport."""
         if self.owner is not None:
             self.owner.lent += 1
 
     def release(self) -> None:
-        """The transport has read the tensors for the last time."""
+        """The transport no longer reads the tensors."""
         if self.owner is not None:
             self.owner.lent -= 1
 
@@ -63,7 +59,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A whole frame has come from ``peer``."""
+    """A complete frame has arrived from ``peer``."""
 
     peer: AgentId
     frame: Frame
@@ -71,7 +67,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Broken:
-    """The connection with ``peer`` has failed in this fence: a suspicion, no proof."""
+    """The connection with ``peer`` has failed in this fence. Evidence, not proof."""
 
     peer: AgentId
     fence: Fence
@@ -79,26 +75,26 @@ class Broken:
 
 
 class Transport(Protocol):
-    """Nothing here blocks. Frames of one lane between two agents keep their order."""
+    """No method blocks. Frames of one lane between two agents stay in order."""
 
     def adopt(self, fence: Fence) -> None:
-        """Forget queued frames of lower fences; broken peers may be tried again."""
+        """Drop queued frames of lower fences. Failed peers may be dialed again."""
 
     def introduce(self, *, fence: Fence, key: bytes, peers: Mapping[AgentId, Peer]) -> None:
-        """Who may be talked to from now on, and this agent's own key."""
+        """Set the plan's peers and this agent's own key."""
 
     def send(self, peer: AgentId, frame: Frame) -> None:
-        """Hand over a frame; its tensors must not change until it has been sent."""
+        """Queue a frame. Its tensors must not change until it has been sent."""
 
     def poll(self) -> list[Arrived | Broken]:
-        """What has happened since the last call."""
+        """Events since the last call."""
 
     def fileno(self) -> int:
-        """Readable while :meth:`poll` has something."""
+        """Readable while :meth:`poll` has events."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing that was handed over still waits to be sent."""
+        """Whether all frames have been sent or dropped."""
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""

@@ -1,7 +1,7 @@
-"""How two agents prove to each other that they know the key which the plan handed out.
+"""Mutual authentication of two agents with a key from the plan.
 
-Four lines of JSON. The key is the listener's; both sides prove that they know it, over both names,
-the job and a fresh nonce of each, so nothing can be replayed or turned back.
+Four lines of JSON. Both sides prove that they know the listener's key, with an HMAC over both
+names, the job and a nonce from each side, which prevents replay and reflection.
 
     dialer   -> {"bamboo": 1, "job", "from", "to", "fence", "nonce"}
     listener -> {"nonce", "proof"}  or  {"refused": why}
@@ -24,7 +24,7 @@ VERSION = 1
 
 
 class RefusedError(Exception):
-    """The other side cannot be who it must be, or refuses us; the text says why."""
+    """The other side failed authentication, or refused us. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Greeting:
     nonce: str
 
     def line(self) -> bytes:
-        """As it goes over the wire."""
+        """Its encoding."""
         return encode_line(
             {
                 "bamboo": VERSION,
@@ -62,7 +62,7 @@ def encode_line(values: dict[str, Any]) -> bytes:
 
 
 def decode_line(data: bytes) -> dict[str, Any]:
-    """Inverse. RefusedError if it is no line of ours, or if it says ``refused``."""
+    """Inverse of :func:`encode_line`. RefusedError if malformed or if it is a refusal."""
     try:
         values = json.loads(data)
     except ValueError as error:
@@ -75,7 +75,7 @@ def decode_line(data: bytes) -> dict[str, Any]:
 
 
 def read_greeting(data: bytes) -> Greeting:
-    """The dialer's first line. RefusedError if it is none."""
+    """The dialer's first line. RefusedError if malformed."""
     values = decode_line(data)
     try:
         if values["bamboo"] != VERSION:
@@ -92,7 +92,7 @@ def read_greeting(data: bytes) -> Greeting:
 
 
 def proof(key: bytes, role: str, greeting: Greeting, listener_nonce: str) -> str:
-    """What only somebody with the key can say; role: "listen" or "dial"."""
+    """An HMAC with the key. role: "listen" or "dial"."""
     words = [role, greeting.job, greeting.dialer, greeting.listener, greeting.nonce, listener_nonce]
     return hmac.digest(key, "\0".join(words).encode(), "sha256").hex()
 

@@ -1,7 +1,7 @@
-"""One TCP connection each: `Outgoing` carries our frames to a peer, `Incoming` a peer's to us.
+"""TCP connections: `Outgoing` sends frames to a peer, `Incoming` receives a peer's frames.
 
-Both live in the transport's own thread; nothing blocks. Flow is by credits: a sender may have
-WINDOW_BYTES under way per lane that the receiver's worker has not taken yet.
+Both run in the transport's thread and never block. Flow control is by credits: per lane, a sender
+may have WINDOW_BYTES in flight that the receiver's worker has not taken yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IOV_MAX = 512
 
 
 def tune(sock: socket.socket) -> None:
-    """Non-blocking, no delay, and an error within seconds when the other machine vanishes."""
+    """Non-blocking, no delay, and an error within seconds if the other machine vanishes."""
     sock.setblocking(False)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -35,14 +35,14 @@ def tune(sock: socket.socket) -> None:
 
 
 class Lines:
-    """Reads the handshake's lines without taking a byte too many."""
+    """Reads the handshake's lines, and no byte beyond them."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
         self._data = bytearray()
 
     def next(self) -> bytes | None:
-        """A whole line, or None if it has not come. RefusedError if there is no end to it."""
+        """The next line. BlockingIOError if it is incomplete, RefusedError if it is too long."""
         while True:
             peeked = self._socket.recv(handshake.MAX_LINE_BYTES, socket.MSG_PEEK)
             if not peeked:
@@ -58,7 +58,7 @@ class Lines:
 
 
 class Outgoing:
-    """Our frames to one peer. States: greeting -> proving -> open."""
+    """Sends frames to one peer. States: greeting -> proving -> open."""
 
     def __init__(self, sock: socket.socket, greeting: Greeting, key: bytes) -> None:
         self.socket, self.greeting = sock, greeting
@@ -75,14 +75,14 @@ class Outgoing:
 
     @property
     def wants_write(self) -> bool:
-        """Whether something could be written now if the socket took it."""
+        """Whether there is something to write."""
         return bool(self._control or self._segment) or (self.is_open and self._has_frame())
 
     def _has_frame(self) -> bool:
         return any(self._current[lane] or self._may_start(lane) for lane in Lane)
 
     def _may_start(self, lane: Lane) -> bool:
-        """Credits are granted in quarters of the window, so a quarter may stay unreported."""
+        """Credits come in quarters of the window, so up to a quarter may be outstanding."""
         if not self.queues[lane]:
             return False
         under_way = self._out[lane]
@@ -91,11 +91,11 @@ class Outgoing:
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything has been handed to the kernel."""
+        """Whether the kernel has all bytes."""
         return not (self._segment or any(self.queues) or any(self._current))
 
     def purge(self, fence: Fence) -> None:
-        """Forget frames of lower fences that have not been begun."""
+        """Drop frames of lower fences that have not been started."""
         for queue in self.queues:
             kept = [frame for frame in queue if frame.fence >= fence]
             for frame in queue:
@@ -105,7 +105,7 @@ class Outgoing:
             queue.extend(kept)
 
     def drop_all(self) -> None:
-        """The link has failed: give all memory back."""
+        """The link has failed: release all frames."""
         for queue in self.queues:
             for frame in queue:
                 frame.release()
@@ -114,7 +114,7 @@ class Outgoing:
         self._current = [None, None]
 
     def on_writable(self) -> None:
-        """Send what goes. OSError if the connection is broken."""
+        """Send as much as possible. OSError if the connection has failed."""
         try:
             while self._control:
                 del self._control[: self.socket.send(self._control)]
@@ -124,7 +124,7 @@ class Outgoing:
             return
 
     def _next_segment(self) -> bool:
-        """Choose what goes next: boundary first, and only between segments."""
+        """Choose the next segment: boundary frames first."""
         if self._segment:
             return True
         for lane in Lane:
@@ -195,7 +195,7 @@ class Outgoing:
                 self._out[Lane(lane)] -= count
 
     def say_bye(self) -> None:
-        """Best effort: tell the peer that the end of this connection is on purpose."""
+        """Best effort: tell the peer that this connection is closed on purpose."""
         if self.is_open and not self._segment:
             try:
                 self.socket.send(SEGMENT.pack(BYE, 0))
@@ -204,7 +204,7 @@ class Outgoing:
 
 
 class Incoming:
-    """A peer's frames to us. ``admit(greeting)`` gives our key, or None while it is not known."""
+    """Receives a peer's frames. ``admit(greeting)`` returns our key, or None if not known yet."""
 
     def __init__(
         self,
@@ -232,16 +232,16 @@ class Incoming:
 
     @property
     def wants_write(self) -> bool:
-        """Whether an answer or credits wait."""
+        """Whether there is an answer or credit to write."""
         return bool(self._out)
 
     @property
     def is_waiting_for_key(self) -> bool:
-        """A greeting has come that cannot be answered before the next plan."""
+        """Whether a greeting waits for a plan with our key."""
         return self._greeting is not None and not self._expected
 
     def on_writable(self) -> None:
-        """Send answers and credits. OSError if the connection is broken."""
+        """Send answers and credits. OSError if the connection has failed."""
         try:
             while self._out:
                 del self._out[: self.socket.send(self._out)]
@@ -249,7 +249,7 @@ class Incoming:
             return
 
     def grant(self, lane: Lane, count: int) -> None:
-        """The worker has taken so many bytes; told to the sender a quarter window at a time."""
+        """The worker has taken ``count`` bytes. The sender gets credit per quarter window."""
         self._granted[lane] += count
         if self._granted[lane] >= WINDOW_BYTES // 4:
             self._out += SEGMENT.pack(lane, self._granted[lane])
@@ -261,15 +261,15 @@ class Incoming:
             while not self.is_open:
                 if self._greeting is not None and not self._expected:
                     return
-                self._hear()
+                self._read_handshake()
             budget = _TURN_BYTES
-            # what is in the scratch buffer wakes nobody up: it must be read to its end
+            # the selector does not see the scratch buffer, so read it to its end
             while not self.said_bye and (budget > 0 or len(self._have)):
                 budget -= self._read()
         except BlockingIOError:
             return
 
-    def _hear(self) -> None:
+    def _read_handshake(self) -> None:
         line = self._lines.next()
         assert line is not None
         if self._greeting is None:
@@ -281,7 +281,7 @@ class Incoming:
         self._out += handshake.encode_line({"welcome": True})
 
     def greet(self) -> None:
-        """Answer the greeting if the key is known by now. RefusedError if it is not for us."""
+        """Answer the greeting if the key is known. RefusedError if it is not for us."""
         assert self._greeting is not None
         key = self._admit(self._greeting)
         if key is None:
@@ -320,7 +320,7 @@ class Incoming:
             raise WireError(f"a segment of lane {lane} with {self._left} bytes")
 
     def _fill(self, target: memoryview) -> int:
-        """Small pieces come through the scratch buffer, large ones straight into the target."""
+        """Read small pieces through the scratch buffer, large ones directly into the target."""
         if not len(self._have) and len(target) >= _SCRATCH_BYTES:
             return self._checked(self.socket.recv_into(target))
         piece = self._scratch_bytes(len(target))

@@ -1,4 +1,4 @@
-"""Agents in one process: frames go through queues. For tests and single-process runs."""
+"""Connects agents in one process through queues. For tests and single-process runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemoryHub:
 
 
 class MemoryTransport:
-    """See :class:`bamboo_agent.transport.base.Transport`. Tensors are copied, as on a wire."""
+    """See :class:`bamboo_agent.transport.base.Transport`. Tensors are copied."""
 
     def __init__(self, hub: MemoryHub, agent: AgentId, box: Mailbox[Arrived | Broken]) -> None:
         self._hub, self._agent, self._box = hub, agent, box

@@ -1,8 +1,9 @@
-"""The `tcp` transport: one lazy connection per direction of an agent pair, outliving epochs.
+"""The `tcp` transport: one connection per direction of an agent pair, made on demand, kept across
+epochs.
 
-An own thread does all reading and writing, so frames move while the worker computes. Whoever has
-something to send dials; the listener proves its key back (see `handshake`). A connection that fails
-is reported once per fence and is dialled again only in the next one.
+A separate thread reads and writes, so frames move while the worker computes. The sender dials, and
+both sides authenticate (see `handshake`). A failed connection is reported once per fence and dialed
+again only in the next one.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from bamboo_core.protocol.messages import Peer
 
 HANDSHAKE_S = 10.0
 FLUSH_S = 2.0
-MAX_STRANGERS = 64
+MAX_PENDING = 64
 _ERRORS = (OSError, RefusedError, WireError)
 
 
 @dataclass(frozen=True)
-class _Taken:
-    """Bytes that the worker has taken from a link."""
+class _Credit:
+    """Bytes that the worker has received from a link: credit for the sender."""
 
     link: Incoming
     lane: Lane
@@ -42,7 +43,7 @@ class TcpTransport:
     """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening."""
 
     def __init__(self, *, job: str, agent: AgentId, listening: socket.socket) -> None:
-        self._events: Mailbox[tuple[Arrived | Broken, _Taken | None]] = Mailbox()
+        self._events: Mailbox[tuple[Arrived | Broken, _Credit | None]] = Mailbox()
         self._commands: Mailbox[Callable[[], None]] = Mailbox()
         self._loop = _Loop(job, agent, listening, self._events, self._commands)
         self._sent = 0
@@ -89,14 +90,14 @@ class TcpTransport:
 
 
 class _Loop:
-    """Everything that happens in the transport's thread."""
+    """The transport's thread."""
 
     def __init__(
         self,
         job: str,
         agent: AgentId,
         listening: socket.socket,
-        events: Mailbox[tuple[Arrived | Broken, _Taken | None]],
+        events: Mailbox[tuple[Arrived | Broken, _Credit | None]],
         commands: Mailbox[Callable[[], None]],
     ) -> None:
         self._job, self._agent, self._listening = job, agent, listening
@@ -107,7 +108,7 @@ class _Loop:
         self._peers: dict[AgentId, Peer] = {}
         self._broken: set[AgentId] = set()
         self._outgoing: dict[AgentId, Outgoing] = {}
-        self._strangers: dict[Incoming, float] = {}
+        self._pending: dict[Incoming, float] = {}
         self._incoming: set[Incoming] = set()
         self._over_at: float | None = None
         self.handled = 0
@@ -118,14 +119,14 @@ class _Loop:
         self._selector.register(self._listening, selectors.EVENT_READ, None)
         self._selector.register(self._commands, selectors.EVENT_READ, None)
         while not self._is_over:
-            for key, mask in self._selector.select(self._patience()):
+            for key, mask in self._selector.select(self._timeout_s()):
                 if key.fileobj is self._listening:
                     self._accept()
                 elif key.data is not None:
                     self._serve(key.data, mask)
             for command in self._commands.take_all():
                 command()
-            self._expel()
+            self._expire_handshakes()
         self._close_all()
 
     @property
@@ -152,11 +153,11 @@ class _Loop:
             self._watch(link)
 
     def introduce(self, fence: Fence, key: bytes, peers: dict[AgentId, Peer]) -> None:
-        """See the transport; greetings that waited for the plan are answered now."""
+        """See the transport. Answers greetings that waited for the plan."""
         if fence < self._key_fence:
             return
         self._key, self._key_fence, self._peers = key, fence, peers
-        for link in list(self._strangers):
+        for link in list(self._pending):
             if link.is_waiting_for_key:
                 self._guarded(link, link.greet)
                 self._watch(link)
@@ -178,7 +179,7 @@ class _Loop:
         self._guarded(link, link.on_writable)
         self._watch(link)
 
-    def grant(self, credit: list[_Taken]) -> None:
+    def grant(self, credit: list[_Credit]) -> None:
         """The worker has taken frames."""
         for taken in credit:
             taken.link.grant(taken.lane, taken.count)
@@ -199,7 +200,7 @@ class _Loop:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         tune(sock)
-        sock.connect_ex((host, port))  # its error, if any, shows when it is written to
+        sock.connect_ex((host, port))  # an error appears at the first write
         greeting = Greeting(self._job, self._agent, peer, self._key_fence, new_nonce())
         link = Outgoing(sock, greeting, known.key)
         self._outgoing[peer] = link
@@ -210,12 +211,12 @@ class _Loop:
             sock, _ = self._listening.accept()
         except OSError:
             return  # the dialer has gone again
-        if len(self._strangers) >= MAX_STRANGERS:
+        if len(self._pending) >= MAX_PENDING:
             sock.close()
             return
         tune(sock)
         link = Incoming(sock, admit=self._admit, deliver=self._deliver)
-        self._strangers[link] = time.monotonic() + HANDSHAKE_S
+        self._pending[link] = time.monotonic() + HANDSHAKE_S
         self._watch(link)
 
     def _admit(self, greeting: Greeting) -> bytes | None:
@@ -226,7 +227,7 @@ class _Loop:
         return self._key
 
     def _deliver(self, link: Incoming, frame: Frame) -> None:
-        taken = _Taken(link, frame.lane, frame.num_bytes)
+        taken = _Credit(link, frame.lane, frame.num_bytes)
         self._events.put((Arrived(link.peer, frame), taken))
 
     def _serve(self, link: Outgoing | Incoming, mask: int) -> None:
@@ -234,8 +235,8 @@ class _Loop:
             self._guarded(link, link.on_readable)
         if self._is_known(link):
             self._guarded(link, link.on_writable)
-        if isinstance(link, Incoming) and link.is_open and link in self._strangers:
-            del self._strangers[link]
+        if isinstance(link, Incoming) and link.is_open and link in self._pending:
+            del self._pending[link]
             self._incoming.add(link)
         if isinstance(link, Incoming) and link.said_bye:
             self._forget(link)
@@ -244,7 +245,7 @@ class _Loop:
     def _is_known(self, link: Outgoing | Incoming) -> bool:
         if isinstance(link, Outgoing):
             return self._outgoing.get(link.greeting.listener) is link
-        return link in self._strangers or link in self._incoming
+        return link in self._pending or link in self._incoming
 
     def _guarded(self, link: Outgoing | Incoming, action: Callable[[], object]) -> None:
         try:
@@ -266,7 +267,7 @@ class _Loop:
 
     @staticmethod
     def _refuse(link: Incoming, error: Exception) -> None:
-        """Tell a stranger why; whether it hears it does not matter."""
+        """Best effort: tell the dialer why."""
         if isinstance(error, RefusedError):
             try:
                 link.socket.send(encode_line({"refused": str(error)}))
@@ -285,7 +286,7 @@ class _Loop:
         if isinstance(link, Outgoing):
             del self._outgoing[link.greeting.listener]
         else:
-            self._strangers.pop(link, None)
+            self._pending.pop(link, None)
             self._incoming.discard(link)
 
     def _registered(self) -> Mapping[object, object]:
@@ -301,17 +302,17 @@ class _Loop:
         else:
             self._selector.register(link.socket, mask, link)
 
-    # ------------------------------------------------------------ strangers
+    # ------------------------------------------------------------ deadlines
 
-    def _patience(self) -> float | None:
-        deadlines = list(self._strangers.values())
+    def _timeout_s(self) -> float | None:
+        deadlines = list(self._pending.values())
         if self._over_at is not None:
             deadlines.append(self._over_at)
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
 
-    def _expel(self) -> None:
+    def _expire_handshakes(self) -> None:
         now = time.monotonic()
-        for link in [link for link, deadline in self._strangers.items() if deadline <= now]:
+        for link in [link for link, deadline in self._pending.items() if deadline <= now]:
             self._fail(link, RefusedError("the handshake took too long"))
 
     def _close_all(self) -> None:
@@ -319,7 +320,7 @@ class _Loop:
             link.say_bye()
             link.drop_all()
             self._forget(link)
-        for stranger in [*self._strangers, *self._incoming]:
-            self._forget(stranger)
+        for incoming in [*self._pending, *self._incoming]:
+            self._forget(incoming)
         self._selector.close()
         self._listening.close()

@@ -1,8 +1,8 @@
-"""Frames as bytes: how they are cut into segments, and put together again without copies.
+"""Frames as bytes: splitting into segments, and reassembly without copies.
 
-A connection carries segments ``lane (1 byte), length (4 bytes), data``; the data of one lane, one
-after the other, are frames ``header length (4 bytes), header (JSON), tensors``. A boundary frame is
-one segment; bulk frames are cut, so that boundary frames go in between. Nothing is unpickled.
+A connection carries segments ``lane (1 byte), length (4 bytes), data``. The data of one lane is a
+sequence of frames ``header length (4 bytes), header (JSON), tensors``. A boundary frame is one
+segment. Bulk frames are split, so boundary frames can go in between. Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MAX_SEGMENT_BYTES = 1 << 30
 
 
 class WireError(Exception):
-    """The other side sends what is not our protocol."""
+    """The other side violates the protocol."""
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -39,7 +39,7 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
 
 
 def encode_header(frame: Frame) -> bytes:
-    """Everything of a frame but the tensors' bytes, with its length before it."""
+    """A frame without the tensors' bytes, with its length in front."""
     shapes = [None if t is None else [str(t.dtype)[6:], list(t.shape)] for t in frame.tensors]
     header: dict[str, Any] = {"i": str(frame.item), "f": list(frame.fence), "t": shapes}
     if frame.commit is not None:
@@ -51,7 +51,7 @@ def encode_header(frame: Frame) -> bytes:
 
 
 def decode_header(data: bytes) -> Frame:
-    """A frame with empty tensors of the right shapes. WireError if it is none."""
+    """A frame with empty tensors of the right shapes. WireError if malformed."""
     try:
         header = json.loads(data)
         commit = header.get("c")
@@ -69,7 +69,7 @@ def decode_header(data: bytes) -> Frame:
 def _empty(dtype_name: str, shape: list[int]) -> torch.Tensor:
     dtype = getattr(torch, dtype_name)
     if not isinstance(dtype, torch.dtype):
-        raise ValueError(f"{dtype_name!r} is no dtype")
+        raise ValueError(f"{dtype_name!r} is not a dtype")
     return torch.empty(shape, dtype=dtype)
 
 
@@ -92,9 +92,9 @@ def segments(frame: Frame) -> Iterator[list[memoryview]]:
 
 
 class LaneReader:
-    """Puts the frames of one lane together. Ask :meth:`target` what to fill, then :meth:`filled`.
+    """Reassembles the frames of one lane: fill :meth:`target`, then call :meth:`filled`.
 
-    Tensors are received straight into their own memory.
+    Tensors are received directly into their own memory.
     """
 
     def __init__(self) -> None:
@@ -110,15 +110,15 @@ class LaneReader:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether nothing of a frame has come yet."""
+        """Whether no byte of the next frame has arrived."""
         return self._header is None and len(self._targets[0]) == _LENGTH.size
 
     def target(self) -> memoryview:
-        """Memory for the bytes that come next; never empty."""
+        """Memory for the next bytes; never empty."""
         return self._targets[0]
 
     def filled(self, count: int) -> Frame | None:
-        """``count`` bytes of the target have come; returns the frame that they complete."""
+        """``count`` bytes of the target have arrived. Returns the frame if they complete it."""
         rest = self._targets[0][count:]
         if len(rest):
             self._targets[0] = rest
