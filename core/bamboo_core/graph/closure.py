@@ -55,13 +55,15 @@ def missing(
     holdings: Mapping[AgentId, Holdings],
     *,
     files: Set[int] = frozenset(),
+    index: HoldingsIndex | None = None,
 ) -> TaskGraph:
     """Tasks that are still needed, given what every member holds.
 
+    index: of these holdings, with those on short notice and learners, if the caller has it.
     holdings: of all members, live or leaving; files: layers that a checkpoint has at exactly
     version ``target``. LayersLost if a layer is lost.
     """
-    closure = _Closure(goals, holdings, frozenset(files), steady=False)
+    closure = _Closure(goals, holdings, frozenset(files), steady=False, index=index)
     return closure.graph()
 
 
@@ -101,10 +103,13 @@ class _Closure:
         files: frozenset[int],
         *,
         steady: bool,
+        index: HoldingsIndex | None = None,
     ) -> None:
         self._goals, self._holdings = goals, holdings
         idle = goals.short_notice | goals.learners.keys()
-        index = HoldingsIndex(holdings, batch=goals.batch, target=goals.target, short_notice=idle)
+        index = index or HoldingsIndex(
+            holdings, batch=goals.batch, target=goals.target, short_notice=idle
+        )
         computing = tuple(sorted(a for a in holdings if a not in idle))
         self._updating = (*computing, *sorted(goals.learners))
         self._builder = GraphBuilder(

@@ -7,10 +7,9 @@ the later steps, while agents already run the first part.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 
 from bamboo_core.graph import closure
@@ -23,6 +22,9 @@ from bamboo_core.placement import partition
 from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
+from bamboo_core.planning import messages
+from bamboo_core.planning.messages import Programs
+from bamboo_core.planning.messages import hash_of as hash_of
 from bamboo_core.planning.requests import (
     Continuations,
     Decision,
@@ -32,16 +34,15 @@ from bamboo_core.planning.requests import (
     PlanResult,
     Unplaceable,
 )
-from bamboo_core.protocol.messages import Continuation, Directive, Peer
+from bamboo_core.planning.team import Team, live_in
+from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
 from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
 
 _STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
-_WATCHED = 2  # members whose liveness an agent watches beside those it talks to
 
-Programs = dict[AgentId, Program]
 _Build = Callable[[bool], TaskGraph]
 _Held = Mapping[AgentId, Collection[Item]]
 
@@ -71,18 +72,6 @@ def run(planning: _Planning) -> Iterator[PlanResult]:
             yield planning.proceed(decision)
     except _NoPlanError as none:
         yield none.result
-
-
-@dataclass(frozen=True)
-class _Team:
-    """Who takes part: live stay, leaving help until the target step has ended, learners is as in
-    :class:`Plan`."""
-
-    pipelines: tuple[Pipeline, ...]
-    live: tuple[AgentId, ...]
-    leaving: tuple[AgentId, ...]
-    short_notice: tuple[AgentId, ...]
-    learners: dict[AgentId, tuple[Range, ...]]
 
 
 class _Planning:
@@ -148,19 +137,10 @@ class _Planning:
         """The programs after the target step; _NoPlanError if they cannot run."""
         plan, directives = decision.plan, decision.directives
         steady, final = self._undisturbed(plan)
-        resume = {agent: directive.resume for agent, directive in directives.items()}
-        peers = self._peers(plan, resume, steady, final)
         return Continuations(
-            {
-                agent: Continuation(
-                    fence=plan.fence,
-                    plan_hash=directive.plan_hash,
-                    steady=steady.get(agent, ()),
-                    final=final.get(agent, ()),
-                    peers=peers[agent],
-                )
-                for agent, directive in directives.items()
-            }
+            messages.continuations(
+                plan, directives, steady, final, participants=self._request.participants
+            )
         )
 
     def _refuse_silent_restart(self) -> None:
@@ -197,7 +177,7 @@ class _Planning:
             return cut
         return request.step_cut if self._target == request.target else request.cut
 
-    def _seat(self) -> _Team:
+    def _seat(self) -> Team:
         staying = [a for a in self._request.participants if a not in self._request.draining]
         seats = self._seats(staying)
         if isinstance(seats, placement.Infeasible):
@@ -236,7 +216,7 @@ class _Planning:
         seated = {a for p in request.grid for a in p if a is not None}
         if request.is_full or self._target + 2 >= self._last or seated & request.draining:
             return {}
-        live = _live(seats)
+        live = live_in(seats)
         wanted = self._wants(seats, live)
         return {
             a: wanted[a]
@@ -254,7 +234,7 @@ class _Planning:
 
     def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
         """Whether those who are seated hold every layer."""
-        held = {x for a in _live(seats) for x in self._index.have[a]}
+        held = {x for a in live_in(seats) for x in self._index.have[a]}
         return held >= set(range(self._request.layers))
 
     def _num_pipelines(self, staying: Collection[AgentId]) -> int:
@@ -275,21 +255,21 @@ class _Planning:
 
     def _team(
         self, seats: tuple[Pipeline, ...], learners: dict[AgentId, tuple[Range, ...]]
-    ) -> _Team:
-        request, live = self._request, _live(seats)
+    ) -> Team:
+        request, live = self._request, live_in(seats)
         if not live:
             raise _NoPlanError(Unplaceable("no agent that stays has a seat"))
         rest = [a for a in sorted(request.participants) if a not in live and a not in learners]
         leaving = tuple(a for a in rest if self._is_useful(a))
         short_notice = tuple(a for a in leaving if a in request.short_notice)
-        return _Team(seats, live, leaving, short_notice, learners)
+        return Team(seats, live, leaving, short_notice, learners)
 
     def _is_useful(self, agent: AgentId) -> bool:
         """It holds something of the target step's."""
         kept = self._index.held[agent]
         return bool(self._index.have[agent]) or any(i.step >= 0 for i in kept)
 
-    def _plan(self, team: _Team) -> Plan:
+    def _plan(self, team: Team) -> Plan:
         request, cut = self._request, self._cut()
         members = {*team.live, *team.leaving, *team.learners}
         self._holdings = {a: h for a, h in self._holdings.items() if a in members}
@@ -342,7 +322,7 @@ class _Planning:
         files = frozenset(range(plan.layers)) if self._files is not None else frozenset[int]()
         try:
             build = lambda split: closure.missing(  # noqa: E731
-                replace(goals, split=split), self._holdings, files=files
+                replace(goals, split=split), self._holdings, files=files, index=self._index
             )
             held = {
                 a: [
@@ -491,50 +471,9 @@ class _Planning:
     # ------------------------------------------------------------ directives
 
     def _directives(self, plan: Plan, resume: Programs) -> dict[AgentId, Directive]:
-        peers, digest = self._peers(plan, resume), hash_of(plan)
-        return {
-            agent: Directive(
-                fence=plan.fence,
-                target=plan.target,
-                last=plan.last,
-                resume=resume.get(agent, ()),
-                wanted=plan.wants.get(agent) or plan.learners.get(agent, ()),
-                batch=plan.batch,
-                coordinator=plan.coordinator,
-                voters=plan.live,
-                peers=peers[agent],
-                key=self._request.participants[agent].key,
-                manifest=self._files,
-                plan_hash=digest,
-                has_continuation=plan.target < plan.last,
-            )
-            for agent in plan.members
-        }
-
-    def _peers(self, plan: Plan, *parts: Programs) -> dict[AgentId, tuple[Peer, ...]]:
-        """Agent -> those it talks to in these programs, and those whose liveness it watches.
-
-        Both ends must know of a liveness socket, so each watches before and behind.
-        """
-        members, out = plan.members, {}
-        for i, agent in enumerate(members):
-            found = {x.peer for programs in parts for x in programs.get(agent, ()) if x.peer}
-            found |= {members[(i + j) % len(members)] for j in range(-_WATCHED, _WATCHED + 1)}
-            out[agent] = tuple(self._peer(a) for a in sorted(found - {agent}))
-        return out
-
-    def _peer(self, agent: AgentId) -> Peer:
-        found = self._request.participants[agent]
-        return Peer(agent, found.data_address, found.liveness_address, found.key)
-
-
-def hash_of(plan: Plan) -> str:
-    """A digest of the plan's content, its fence included."""
-    return hashlib.sha256(repr(plan).encode()).hexdigest()
-
-
-def _live(seats: tuple[Pipeline, ...]) -> tuple[AgentId, ...]:
-    return tuple(sorted({a for p in seats for a in p if a is not None}))
+        return messages.directives(
+            plan, resume, participants=self._request.participants, manifest=self._files
+        )
 
 
 def _copies(program: Program) -> int:

@@ -297,23 +297,26 @@ class _Run:
             self._gain(agent, Item.file(step, layer), received=False)
 
     def _gain(self, agent: _Agent, item: Item, *, received: bool) -> None:
-        if item[0] is _VER:
-            agent.versions[item.lo] = item.step
-        elif item not in agent.held:
-            agent.held[item] = received
-            if item[0] in _GROUP:
-                self._count(agent, item, 1)
+        kind, held = item[0], agent.held
+        if kind is _VER:
+            agent.versions[item[2]] = item[1]
+            return
+        before = len(held)
+        held.setdefault(item, received)  # one look-up: hashing items takes most of the time
+        if len(held) > before and kind in _GROUP:
+            self._count(agent, kind, 1)
 
     def _lose(self, agent: _Agent, item: Item) -> None:
-        if item[0] is _VER:
-            agent.versions.pop(item.lo, None)
-        elif agent.held.pop(item, None) is not None and item[0] in _GROUP:
-            self._count(agent, item, -1)
+        kind = item[0]
+        if kind is _VER:
+            agent.versions.pop(item[2], None)
+        elif agent.held.pop(item, None) is not None and kind in _GROUP:
+            self._count(agent, kind, -1)
 
-    def _count(self, agent: _Agent, item: Item, sign: int) -> None:
-        group = _GROUP[item[0]]
-        amount = sign / self.batch.chunks if item[0] is _CHUNK else sign
-        total = agent.count[group] = agent.count[group] + amount
+    def _count(self, agent: _Agent, kind: Kind, sign: int) -> None:
+        group, count = _GROUP[kind], agent.count
+        total = count[group] + (sign / self.batch.chunks if kind is _CHUNK else sign)
+        count[group] = total
         if total > agent.peak[group]:
             agent.peak[group] = total
 

@@ -1,0 +1,94 @@
+"""What each member of a plan is sent: its directive, then its continuation."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Program
+from bamboo_core.placement.plan import Plan
+from bamboo_core.planning.requests import Participant
+from bamboo_core.protocol.messages import Continuation, Directive, Manifest, Peer
+
+Programs = dict[AgentId, Program]
+
+_WATCHED = 2  # neighbors on each side whose liveness an agent watches
+
+
+def hash_of(plan: Plan) -> str:
+    """A digest of the plan's content, including its fence."""
+    return hashlib.sha256(repr(plan).encode()).hexdigest()
+
+
+def directives(
+    plan: Plan,
+    resume: Programs,
+    *,
+    participants: Mapping[AgentId, Participant],
+    manifest: Manifest | None,
+) -> dict[AgentId, Directive]:
+    """The first part of the plan for every member. manifest: what LOAD reads."""
+    peers, digest = _peers(plan, participants, resume), hash_of(plan)
+    return {
+        agent: Directive(
+            fence=plan.fence,
+            target=plan.target,
+            last=plan.last,
+            resume=resume.get(agent, ()),
+            wanted=plan.wants.get(agent) or plan.learners.get(agent, ()),
+            batch=plan.batch,
+            coordinator=plan.coordinator,
+            voters=plan.live,
+            peers=peers[agent],
+            key=participants[agent].key,
+            manifest=manifest,
+            plan_hash=digest,
+            has_continuation=plan.target < plan.last,
+        )
+        for agent in plan.members
+    }
+
+
+def continuations(
+    plan: Plan,
+    first: Mapping[AgentId, Directive],
+    steady: Programs,
+    final: Programs,
+    *,
+    participants: Mapping[AgentId, Participant],
+) -> dict[AgentId, Continuation]:
+    """The second part of the plan for every member."""
+    resume = {agent: directive.resume for agent, directive in first.items()}
+    peers = _peers(plan, participants, resume, steady, final)
+    return {
+        agent: Continuation(
+            fence=plan.fence,
+            plan_hash=directive.plan_hash,
+            steady=steady.get(agent, ()),
+            final=final.get(agent, ()),
+            peers=peers[agent],
+        )
+        for agent, directive in first.items()
+    }
+
+
+def _peers(
+    plan: Plan, participants: Mapping[AgentId, Participant], *parts: Programs
+) -> dict[AgentId, tuple[Peer, ...]]:
+    """Agent -> the agents that its programs talk to, and those whose liveness it watches.
+
+    Both ends of a liveness socket must know of it, so agents watch neighbors on both sides.
+    """
+    members = plan.members
+    known = {a: _peer(a, participants[a]) for a in members}
+    out: dict[AgentId, tuple[Peer, ...]] = {}
+    for i, agent in enumerate(members):
+        found = {x[6] for programs in parts for x in programs.get(agent, ())}
+        found |= {members[(i + j) % len(members)] for j in range(-_WATCHED, _WATCHED + 1)}
+        out[agent] = tuple(known[a] for a in sorted(found - {agent, AgentId("")}))
+    return out
+
+
+def _peer(agent: AgentId, found: Participant) -> Peer:
+    return Peer(agent, found.data_address, found.liveness_address, found.key)
