@@ -122,14 +122,13 @@ class Leadership:
         is_listening = is_leading and now >= self._restart_at
         match event:
             case Observed():
-                self._observe(event)
+                self._observe(event, now, is_leading=is_leading)
             case Received():
                 self._receive(event, is_listening=is_listening)
             case _:
                 self._ticks += isinstance(event, Tick)
                 self._put(event, is_listening=is_listening)
-        while self._held and is_leading and now >= self._restart_at:
-            self._handle(*self._held.popleft(), now=now)
+        self._handle_held(now, is_leading=is_leading)
         return self._take()
 
     def fail(self, error: Exception, now: float) -> list[Action]:
@@ -155,7 +154,7 @@ class Leadership:
 
     # ------------------------------------------------------------ events
 
-    def _observe(self, seen: Observed) -> None:
+    def _observe(self, seen: Observed, now: float, *, is_leading: bool) -> None:
         """Only a suspended job may change its spec; then its arbiter begins again."""
         is_same = cluster.same_for_arbiter(seen.spec, self._spec)
         if not is_same and not seen.has_sessions:
@@ -165,6 +164,7 @@ class Leadership:
             if agent not in self._reported_lost:
                 self._reported_lost.add(agent)
                 self._put(Lost(agent, confirmed=True, evidence=why))
+        self._handle_held(now, is_leading=is_leading)  # they may dismiss agents
         present = {pod.agent for pod in seen.cluster.pods}
         self._reported_lost &= present
         self._dismissed &= present
@@ -190,6 +190,10 @@ class Leadership:
             self._held.append((event, is_known))
         if len(self._held) > MOST_HELD:
             self._restart("too many events were held")
+
+    def _handle_held(self, now: float, *, is_leading: bool) -> None:
+        while self._held and is_leading and now >= self._restart_at:
+            self._handle(*self._held.popleft(), now=now)
 
     def _handle(self, event: Event, is_known: bool, *, now: float) -> None:
         is_due = isinstance(event, Tick) and self._ticks % _TICKS_A_LOOK == 0
