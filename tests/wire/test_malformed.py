@@ -27,15 +27,15 @@ def directive(change: Callable[[Any], object]) -> Any:
     return message
 
 
-def said(message: m.AgentMessage, change: Callable[[Any], object]) -> Any:
+def changed(message: m.AgentMessage, change: Callable[[Any], object]) -> Any:
     wrapped = encode.agent_message(message)
     change(getattr(wrapped, wrapped.WhichOneof("body")))
     return wrapped
 
 
-def test_what_is_changed_here_is_well_formed_otherwise() -> None:
+def test_the_unchanged_messages_are_valid() -> None:
     assert decode.operator_message(directive(lambda d: None)) == DIRECTIVE
-    assert decode.agent_message(said(REPORT, lambda r: None)) == REPORT
+    assert decode.agent_message(changed(REPORT, lambda r: None)) == REPORT
 
 
 @pytest.mark.parametrize(
@@ -125,11 +125,11 @@ def test_a_bad_continuation(change: Callable[[Any], object], field: str) -> None
         ),
     ],
 )
-def test_a_bad_word_of_an_agent(
+def test_a_bad_agent_message(
     message: m.AgentMessage, change: Callable[[Any], object], field: str
 ) -> None:
     with pytest.raises(WireError) as caught:
-        decode.agent_message(said(message, change))
+        decode.agent_message(changed(message, change))
     assert caught.value.field == field
 
 
@@ -145,7 +145,7 @@ def test_a_message_without_a_body(convert: Callable[[Any], object], empty: Any) 
         convert(empty)
 
 
-def test_bytes_that_are_no_message() -> None:
+def test_bytes_that_are_not_a_message() -> None:
     with pytest.raises(WireError, match=r"AgentMessage: 3 bytes"):
         decode.parse_bytes(pb.AgentMessage, b"\xff\xff\xff")
 

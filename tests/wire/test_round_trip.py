@@ -1,4 +1,4 @@
-"""Every core message survives the journey through proto bytes, both ways."""
+"""Every core message survives encoding to proto bytes and back."""
 
 from __future__ import annotations
 
@@ -163,24 +163,24 @@ FULL: tuple[Any, ...] = (
     m.Reconnect(2.5),
 )  # fmt: skip
 
-AGENT_SAYS = st.one_of([MESSAGES[kind] for kind in get_args(m.AgentMessage)])
-OPERATOR_SAYS = st.one_of([MESSAGES[kind] for kind in get_args(m.OperatorMessage)])
+AGENT_MESSAGES = st.one_of([MESSAGES[kind] for kind in get_args(m.AgentMessage)])
+OPERATOR_MESSAGES = st.one_of([MESSAGES[kind] for kind in get_args(m.OperatorMessage)])
 
 
-@given(AGENT_SAYS)
-def test_what_an_agent_says_comes_back_equal(message: Any) -> None:
+@given(AGENT_MESSAGES)
+def test_agent_messages_round_trip(message: Any) -> None:
     data = encode.agent_message(message).SerializeToString()
     assert decode.agent_message(decode.parse_bytes(pb.AgentMessage, data)) == message
 
 
-@given(OPERATOR_SAYS)
-def test_what_the_operator_says_comes_back_equal(message: Any) -> None:
+@given(OPERATOR_MESSAGES)
+def test_operator_messages_round_trip(message: Any) -> None:
     data = encode.operator_message(message).SerializeToString()
     assert decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data)) == message
 
 
 @pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)
-def test_no_field_is_forgotten(message: Any) -> None:
+def test_every_field_round_trips(message: Any) -> None:
     assert all(getattr(message, field.name) not in EMPTY for field in fields(message))
     if isinstance(message, get_args(m.AgentMessage)):
         assert decode.agent_message(encode.agent_message(message)) == message

@@ -1,4 +1,4 @@
-"""Framing between supervisor and worker, and the page that they share."""
+"""The pipe between supervisor and worker, and the progress that they share."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_came_before_the_end_is_handed_out_first() -> None:
     right.close()
 
 
-def test_sending_to_nobody() -> None:
+def test_sending_after_the_other_side_has_closed() -> None:
     left, right = pair()
     right.close()
     with pytest.raises(PipeClosedError):
@@ -77,7 +77,7 @@ def test_sending_to_nobody() -> None:
     left.close()
 
 
-def test_a_length_that_is_absurd() -> None:
+def test_an_absurd_length_is_refused() -> None:
     raw, theirs = socket.socketpair()
     raw.send((MAX_MESSAGE_BYTES + 1).to_bytes(4, "big"))
     pipe = Pipe(theirs)
@@ -89,7 +89,7 @@ def test_a_length_that_is_absurd() -> None:
     pipe.close()
 
 
-def test_the_page_is_shared() -> None:
+def test_progress_is_shared() -> None:
     ours = SharedProgress.create()
     theirs = SharedProgress(os.dup(ours.fd))
     theirs.progress, theirs.step, theirs.longest_s = 41, -1, 0.25

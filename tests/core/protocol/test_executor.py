@@ -187,14 +187,14 @@ def test_unwanted_layers_go_one_step_after_the_entry():
     assert Item.ver(1, 1) in dropped
 
 
-def test_a_restarted_step_is_not_stale_for_who_was_only_told_of_later_ones():
+def test_a_restarted_step_is_not_stale_for_an_agent_that_only_received_later_items():
     executor, _ = started("RECV (out[1] @1) <b", target=5)
     executor.stop(Stop(SECOND))
     executor.install(directive("RECV (out[1]) <b", fence=SECOND, target=0))
     assert executor.accepts(Item.out(0, 1, 0), SECOND)
 
 
-def test_files_are_nobodys_to_wait_for_but_the_end_of_the_job():
+def test_only_the_end_of_the_job_waits_for_files():
     final = "SAVE[0:2]\nSEND (file[0:1]) >b\nSEAL\nCOMMIT"
     executor, effects = started(final, target=4, last=4)
     executor.versions.update({0: 4, 1: 4})
@@ -345,7 +345,7 @@ def test_a_stop_ends_the_wait_for_the_rest():
     assert (report.fence, report.installed, report.versions) == (SECOND, FIRST, {0: 0})
 
 
-def test_nobody_has_finished_without_the_rest():
+def test_no_agent_finishes_without_the_continuation():
     executor, effects = started("", target=0, last=1)
     assert effects == []
     assert executor.proceed(continuation()) == [SendOperator(Finished(FIRST))]

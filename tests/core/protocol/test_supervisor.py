@@ -105,7 +105,7 @@ def test_a_session_begins_with_hello_and_the_welcome_starts_the_worker_once() ->
     assert supervisor.handle(m.FromOperator(welcome()), 2.0) == []
 
 
-def test_ready_is_told_again_in_every_session() -> None:
+def test_ready_is_sent_in_every_session() -> None:
     supervisor = connected()
     supervisor.handle(m.SessionClosed(), 1.0)
     supervisor.handle(m.SessionOpened(), 2.0)
@@ -120,7 +120,7 @@ def test_hello_says_what_is_held() -> None:
     assert (hello.fence, hello.has_state) == (Fence(0, 1, 1), True)
 
 
-def test_a_leader_of_an_older_term_is_left() -> None:
+def test_the_session_with_an_older_leader_is_closed() -> None:
     supervisor = connected()
     supervisor.handle(m.FromOperator(Stop(Fence(0, 5, 1))), 0.0)
     supervisor.handle(m.SessionClosed(), 1.0)
@@ -228,7 +228,7 @@ def test_the_worker_s_end_ends_the_pod(code: int, user_error: bool, exit_code: i
     ]
 
 
-def test_the_worker_s_own_words_are_passed_on() -> None:
+def test_a_failure_message_of_the_worker_is_passed_on() -> None:
     failure = Failure("ModelFactoryFailed", "ImportError: no module named gpt", True, 2)
     effects = connected().handle(m.FromWorker(failure), 1.0)
     assert sent(effects) == [failure]
@@ -309,7 +309,7 @@ def test_the_grace_period_ends_the_wait() -> None:
     assert supervisor.handle(m.Tick(), 15.0)[-1] == m.Exit(143, "the grace period has ended")
 
 
-def test_an_agent_without_a_part_goes_at_once() -> None:
+def test_an_agent_outside_the_plan_exits_at_once() -> None:
     effects = connected().handle(m.Departing(15.0, "SIGTERM"), 1.0)
     assert effects[-1] == m.Exit(143, "SIGTERM")
 
@@ -319,7 +319,7 @@ def test_a_cloud_notice_alone_does_not_end_the_pod() -> None:
     assert effects == [m.SendOperator(Notice(30.0, "spot"))]
 
 
-def test_every_operator_hears_of_the_departure() -> None:
+def test_the_notice_is_repeated_in_every_session() -> None:
     """The next one may be another process, and was never told."""
     supervisor = connected()
     supervisor.handle(m.SessionClosed(), 1.0)
