@@ -241,7 +241,7 @@ async def test_a_suspended_job_may_change(server: Server, case: Case) -> None:
     "case", [c for c in CASES if c.before is not None], ids=lambda case: case.rule
 )
 async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, case: Case) -> None:
-    """Least of all is it told to suspend the job where that does not help."""
+    """The message must not advise to suspend the job where that does not help."""
     assert case.before is not None
     name = await server.create(case.before | {"suspend": False})
     with pytest.raises(ApiError) as refusal:

@@ -1,4 +1,4 @@
-"""Agents as real gRPC clients over TLS that say what the test wants."""
+"""Agents as real gRPC clients over TLS, which send what the test wants."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Agent:
     channel: Any
     call: Any
 
-    async def say(self, *messages: AgentMessage) -> None:
+    async def send(self, *messages: AgentMessage) -> None:
         for message in messages:
             await self.call.write(encode.agent_message(message))
 
@@ -74,16 +74,16 @@ class Agent:
             "data_address": "127.0.0.1:1",
             "liveness_address": "127.0.0.1:2",
         }
-        await self.say(Hello(**(values | changes)))
+        await self.send(Hello(**(values | changes)))
 
     async def ready(self, layers: int = 4) -> None:
         fingerprint = Fingerprint("c", "d", "t", "cpu", 1)
         costs = (LayerCost(0.01, 0.02, 10, 10),) * layers
-        await self.say(Ready(fingerprint, layers, 1000, 0, costs))
+        await self.send(Ready(fingerprint, layers, 1000, 0, costs))
 
     async def report(self, stop: Stop) -> None:
         """Nothing is held."""
-        await self.say(AgentReport(stop.fence, stop.fence, {}, frozenset()))
+        await self.send(AgentReport(stop.fence, stop.fence, {}, frozenset()))
 
     async def end(self) -> tuple[grpc.StatusCode, str]:
         """How the operator ended the stream."""

@@ -25,7 +25,7 @@ class MemoryApi:
         self._numbers = itertools.count(1)
 
     def put(self, path: str, body: Object) -> Object:
-        """As if somebody else had written it."""
+        """Store an object as another client would."""
         stored = copy.deepcopy(body)
         meta = stored.setdefault("metadata", {})
         meta.setdefault("name", path.rsplit("/", 1)[1])

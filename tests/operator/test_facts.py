@@ -75,7 +75,7 @@ async def test_a_late_write_between_check_and_patch_is_kept(kube: MemoryApi) -> 
 
 
 async def test_the_old_leader_comes_too_late_even_with_a_higher_term(kube: MemoryApi) -> None:
-    """Its arbiter may have begun anew in its process, which raises the term."""
+    """Its arbiter may have restarted, which raises the term."""
     old, new = Line(Durable(), "old"), Line(OLD)
     change(kube, "status", arbiter=codec.to_json(OLD) | {"writer": "old"})
     await facts.write(kube, JOB, NEW, new)

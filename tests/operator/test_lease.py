@@ -17,7 +17,7 @@ PACE = Pace(lease_s=15.0, renew_s=0.001, give_up_s=10.0)
 
 
 class Clock:
-    """Time that passes when the test says so, and a little at every look."""
+    """Time passes when the test wants it, and a little at every call."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -157,7 +157,7 @@ async def written(world: World) -> None:
 async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(world: World, term: int) -> None:
     """It lands between the new leader's read and its first write: a newer plan, other voters.
 
-    Its arbiter may have begun anew in its process, which raises the term.
+    Its arbiter may have restarted, which raises the term.
     """
     world.apply()
     old = Durable(term=4, plan=Fence(0, 4, 7), members=AGENTS, voters=AGENTS)

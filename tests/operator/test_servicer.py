@@ -152,7 +152,7 @@ async def test_hello_comes_first_and_once(served: World) -> None:
     served.lead()
     token = served.add_pod(NAMES[0])
     agent = served.agent(NAMES[0], token=token)
-    await agent.say(Heartbeat(1, 0, 0))
+    await agent.send(Heartbeat(1, 0, 0))
     code, text = await refused(agent)
     assert (code, text) == (
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -217,7 +217,7 @@ async def test_a_token_that_expires_ends_the_stream(served: World) -> None:
 async def test_from_hello_to_directive_facts_first(served: World) -> None:
     """Two agents register, are stopped, report, and get a plan that is durable by then.
 
-    Both say that they are in one zone, in which the job could not start; the API server knows
+    Both report one zone, in which the job could not start; the API server knows
     better.
     """
     actor = served.lead()
@@ -245,7 +245,7 @@ async def test_from_hello_to_directive_facts_first(served: World) -> None:
     assert EventReason.PLANNED in [record.reason for record in served.records]
     before = served.woken
     committed = CommitRecord(0, loss=2.0)
-    await agents[0].say(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
+    await agents[0].send(Progress(committed, step_s=0.5), Heartbeat(1, 1, 1))
     await until(lambda: served.woken_later == 1)
     assert actor.view().progress == TrainingProgress(0, loss=2.0, step_s=0.5)
     assert 0 < served.woken <= before + 1

@@ -71,9 +71,9 @@ def test_progress_survives_a_restart() -> None:
         "step": 5, "steps": 10, "loss": "2.5000", "validationLoss": "1.2500",
         "samplesPerSecond": "10.0",
     }  # fmt: skip
-    told = statuses.read_progress({"status": status})
-    assert told.progress == TrainingProgress(4, loss=2.5, validation_loss=1.25)
-    assert (told.losses, told.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
+    reported = statuses.read_progress({"status": status})
+    assert reported.progress == TrainingProgress(4, loss=2.5, validation_loss=1.25)
+    assert (reported.losses, reported.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
     nothing = statuses.read_progress({})
     assert nothing.progress == TrainingProgress()
 
@@ -82,8 +82,8 @@ def test_an_unknown_loss_is_left_out() -> None:
     """As after a restore: the step counts, its loss is in no agent's memory."""
     status = describe(TrainingView(progress=TrainingProgress(4)), Memory())
     assert status["progress"] == {"step": 5, "steps": 10}
-    told = statuses.read_progress({"status": status})
-    assert told.progress == TrainingProgress(4)
+    reported = statuses.read_progress({"status": status})
+    assert reported.progress == TrainingProgress(4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a pod template may not say."""
+"""What a pod template must not contain."""
 
 from __future__ import annotations
 

@@ -77,11 +77,11 @@ def test_the_arbiters_reason_of_a_failure_takes_precedence() -> None:
     ended = [pod(phase=PodPhase.FAILED, exit_code=2, trouble="boom")]
     memory = endings.settle(ended, TrainingView(), Memory(), now=1.0)
     assert memory.message == "agent job-p0-s0-i0 ended with exit code 2: boom"
-    told = TrainingView(
+    training = TrainingView(
         outcome=Outcome.FAILED, reason=Reason.USER_CODE_FAILED,
         message="ValueError: layers must be positive",
     )  # fmt: skip
-    better = endings.conclude(spec(), told, memory, job=JOB, now=9.0)
+    better = endings.conclude(spec(), training, memory, job=JOB, now=9.0)
     assert better.message == "ValueError: layers must be positive"
     assert better.finished_at == 1.0
 
@@ -131,8 +131,8 @@ def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:
 def test_a_job_that_never_begins_fails_and_names_what_it_waited_for() -> None:
     policy = spec(run_policy=RunPolicy(pending_deadline_s=10))
     waiting = Memory(started_at=0.0)
-    told = TrainingView(detail="3 agents are ready; 4 are needed")
-    ended = endings.conclude(policy, told, waiting, job=JOB, now=10.0)
+    training = TrainingView(detail="3 agents are ready; 4 are needed")
+    ended = endings.conclude(policy, training, waiting, job=JOB, now=10.0)
     assert ended.reason == Reason.PENDING_DEADLINE_EXCEEDED
     assert "3 agents are ready" in ended.message
     begun = endings.conclude(policy, TrainingView(planned=True), waiting, job=JOB, now=9.0)

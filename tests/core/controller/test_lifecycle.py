@@ -135,7 +135,7 @@ def test_a_resting_job_wants_no_nodes() -> None:
 
 
 def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
-    """All pods exist, an autoscaler may bring what they wait for; until then we say so."""
+    """All pods exist. An autoscaler may add nodes for them; until then the condition shows it."""
     waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
     found = status(pod(0, 0), waiting, room={"a": 4, "b": 0})
     spread = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
@@ -287,7 +287,7 @@ def test_a_container_that_cannot_start(waiting: str, reason: Reason) -> None:
 
 
 def test_a_container_that_does_not_start() -> None:
-    """A volume's secret does not exist: nothing but the pod's events says so."""
+    """A volume's secret does not exist: only the pod's events show it."""
     stuck = pod(phase=PodPhase.PENDING, waiting="ContainerCreating")
     found = condition(status(stuck, pod(0, 1, zone="b")), ConditionType.RUNNING)
     assert found.message == (

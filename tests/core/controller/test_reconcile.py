@@ -108,7 +108,7 @@ def test_a_dismissed_agent_is_deleted_and_replaced() -> None:
 
 @pytest.mark.parametrize("is_noticed", [True, False])
 def test_a_departing_agent_is_replaced_before_it_leaves(is_noticed: bool) -> None:
-    """By its own word, or as its node's taint says; it works on, and its pod stays meanwhile."""
+    """It or its node's taint announces the departure. It keeps working, and its pod stays."""
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
     members = frozenset(p.agent for p in pods)
     leaver = pods[1].agent
@@ -155,7 +155,7 @@ def test_a_new_operator_keeps_replacements_until_agents_repeat_their_notices() -
 
 
 def test_the_room_of_a_departing_agent_is_not_free() -> None:
-    """No taint says it, and the node may be there for a while."""
+    """There is no taint, and the node may stay for a while."""
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
     members = frozenset(p.agent for p in pods)
     training = TrainingView(planned=True, members=members, departing=frozenset({pods[1].agent}))

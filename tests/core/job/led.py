@@ -1,4 +1,4 @@
-"""A led job in virtual time. Facts are durable at once; agents say what the test wants."""
+"""A led job in virtual time. Facts are durable at once; agents send what the test wants."""
 
 from __future__ import annotations
 

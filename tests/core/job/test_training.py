@@ -1,4 +1,4 @@
-"""What users are told of the training while agents, leaders and attempts come and go."""
+"""What users see of the training while agents, leaders and attempts come and go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bamboo_core.protocol.messages import Manifest
 SILENT = TrainingProgress()
 
 
-def test_the_agents_word_comes_first() -> None:
+def test_reports_of_agents_take_precedence() -> None:
     progress = TrainingProgress(7, loss=0.5, validation_loss=0.25, step_s=2.0)
     before = TrainingProgress(3, loss=2.0, validation_loss=1.0)
     found = follow(before, progress, Durable(committed=3))
@@ -29,13 +29,13 @@ def test_a_validation_loss_stays_until_there_is_a_newer_one() -> None:
 
 
 def test_a_resumed_job_keeps_its_last_loss() -> None:
-    """Suspended after step 6, whose checkpoint the new attempt loads: no agent has told a loss."""
+    """Suspended after step 6. The new attempt loads it, and no agent has reported a loss yet."""
     durable = Durable(attempt=1, plan=Fence(0, 1, 4), committed=6)
     before = TrainingProgress(6, loss=1.5, validation_loss=2.5)
     assert follow(before, SILENT, durable) == before
 
 
-def test_steps_that_a_restore_has_undone_are_not_told_any_more() -> None:
+def test_undone_steps_are_no_longer_shown() -> None:
     durable = Durable(attempt=1, plan=Fence(0, 1, 4), committed=5)
     undone = follow(TrainingProgress(9, loss=1.5), SILENT, durable)
     assert undone == TrainingProgress(5)
@@ -43,7 +43,7 @@ def test_steps_that_a_restore_has_undone_are_not_told_any_more() -> None:
     assert follow(undone, SILENT, begun) == undone
 
 
-def test_a_new_leader_tells_what_the_last_one_told_until_agents_do() -> None:
+def test_a_new_leader_keeps_the_progress_until_agents_report() -> None:
     """The durable facts name the commit at the last change of plan only."""
     durable = Durable(plan=Fence(0, 1, 4), committed=5)
     assert follow(TrainingProgress(9, loss=1.5), SILENT, durable) == TrainingProgress(9, loss=1.5)
