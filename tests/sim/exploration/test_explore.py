@@ -103,7 +103,7 @@ def test_every_policy_spreads_the_work_in_its_own_way_to_the_same_end():
 
 
 def test_a_spec_lives_as_long_as_plans_are_known_by_its_number():
-    """Python gives a number again: another job would get the plans of one that is no more."""
+    """Python reuses an id: another job would get the plans of a deleted one."""
     job = Job(2, 2, 2)
     assert replay(History(job, 1, "fifo")).outcome == "complete"
     spec = weakref.ref(job.arbiter_job.spec)
@@ -139,7 +139,7 @@ def test_a_history_replays_and_shrinks():
     assert violation(history) is None
 
 
-def test_units_leave_nothing_out():
+def test_units_cover_the_whole_run():
     job = Job(1, 2, 2, steps=1)
     whole = sum(1 for _ in every_single(Unit("every single", job, 1)))
     parts = [run(Unit("every single", job, 1, part, 3))[1] for part in range(3)]
@@ -150,7 +150,7 @@ def test_units_leave_nothing_out():
     )
 
 
-def test_of_a_victim_s_messages_each_is_lost_with_what_follows_it_in_its_stream():
+def test_each_message_of_a_victim_is_lost_with_the_rest_of_its_stream():
     met = 0
     for _, world in prefixes(History(Job(2, 2, 2, steps=1), 3)):
         for name in sorted(world.nodes):
@@ -175,7 +175,7 @@ def test_a_second_death_is_tried_until_training_goes_on():
 
 
 @pytest.mark.parametrize("job", [PAIRS[2], PAIRS[0]], ids=str)
-def test_what_fits_into_the_time_rotates_with_the_seed(job):
+def test_the_explored_parts_rotate_with_the_seed(job):
     base, count = History(job, 1), coarseness("singles", job)
     seen = [events(base, next(parts(count, seed))) for seed in range(count)]
     everything = events(base, Part())
@@ -188,19 +188,19 @@ def test_what_fits_into_the_time_rotates_with_the_seed(job):
 
 
 def events(base, part):
-    """At which events of the undisturbed run the part stops."""
+    """The events of the run without faults at which the part stops."""
     return [history.script[-1][0] for history, _ in prefixes(base, part, begun=False)]
 
 
 def kill_points(job, part):
-    """Where the kills of a part of the family are."""
+    """Where a part of the family kills agents."""
     found = set()
     for _, world in FAMILIES["singles"](History(job, 1), part):
         found.update(world.points)
     return found
 
 
-def test_an_exhaustive_run_goes_on_where_it_was_ended(tmp_path, monkeypatch):
+def test_an_exhaustive_run_is_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(results_file, "RESULTS", tmp_path)
     monkeypatch.setattr(results_file, "PROGRESS", tmp_path / "progress")
     monkeypatch.setattr(sys, "argv", ["explore"])
@@ -222,7 +222,7 @@ def test_an_exhaustive_run_goes_on_where_it_was_ended(tmp_path, monkeypatch):
         again.write()
 
 
-def test_no_two_units_have_one_name():
+def test_unit_names_are_unique():
     names = [str(unit) for unit in units(1)]
     assert len(names) == len(set(names))
 
@@ -237,7 +237,7 @@ def test_everything_is_in_the_units():
     }
 
 
-def test_a_torn_checkpoint_is_passed_over():
+def test_a_corrupt_checkpoint_is_skipped():
     history = History(SAVING, 1, "fifo")
     world = World(SAVING, 1, "fifo")
     while len(world.sealed) < 2:
@@ -259,7 +259,7 @@ def test_gradient_buffers_of_an_undisturbed_step(pipelines, chunks, most):
     assert most_gradients(BatchShape(8, 1, chunks), pipelines) == most
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_is_independent():
     world = World(SMALL, 3)
     advance(world, 90)
     copy = world.copy()
@@ -269,7 +269,7 @@ def test_a_copy_goes_its_own_way():
     assert len(copy.nodes) == len(world.nodes) - 1
 
 
-def test_who_stands_still_for_a_moment_keeps_its_place_and_else_loses_it():
+def test_an_agent_that_thaws_soon_keeps_its_seat_and_loses_it_otherwise():
     frozen = ("freeze", "a01")
     briefly = replay(History(SMALL, 1, "fifo", ((100, frozen), (4, ("thaw", "a01")))))
     assert briefly.outcome == "complete"
@@ -283,7 +283,7 @@ def test_who_stands_still_for_a_moment_keeps_its_place_and_else_loses_it():
     assert "a01" not in never.plan.live
 
 
-def test_a_frozen_agent_can_die_and_what_it_had_sent_comes_or_not():
+def test_a_frozen_agent_can_die_with_and_without_its_messages():
     for fate in (0, 1):
         script = ((100, ("freeze", "a01")), (5, ("kill", "a01", fate)))
         world = replay(History(SMALL, 1, "fifo", script))
@@ -292,7 +292,7 @@ def test_a_frozen_agent_can_die_and_what_it_had_sent_comes_or_not():
         assert not world.network.frozen
 
 
-def test_a_judged_history_does_not_go_on():
+def test_a_judged_history_cannot_continue():
     at = History(SMALL, 3), World(SMALL, 3)
     at[1].finish()
     with pytest.raises(AssertionError, match="has been judged"):
@@ -301,7 +301,7 @@ def test_a_judged_history_does_not_go_on():
 
 @pytest.mark.parametrize("after", range(30, 130, 4))
 def test_a_session_that_is_broken_in_one_direction_holds_nothing_up(after):
-    """The agent's heartbeats still arrive; what it is told does not."""
+    """The agent's heartbeats arrive, but messages to it do not."""
     outcomes = set()
     for seed in range(4):
         history = History(SMALL, seed, "late").then(after, ("cut", (OPERATOR, "a03")))

@@ -62,14 +62,14 @@ def test_a_file_of_the_needed_version_keeps_it(world):
         restored(world, manifests=manifests)
 
 
-def test_who_is_cut_off_holds_nothing_that_counts(world):
+def test_holdings_of_an_unreachable_agent_do_not_count(world):
     first = [pipeline[0] for pipeline in world.plan.pipelines]
     kill(world, first[0])
     apply(world, ("cut", (first[1], ""), ("", first[1])))
     restored(world, manifests=())
 
 
-def test_who_is_given_up_by_mistake_is_told_apart(world):
+def test_a_restore_after_a_false_suspicion_is_marked(world):
     first = [pipeline[0] for pipeline in world.plan.pipelines]
     kill(world, first[0])
     with pytest.raises(Violation, match="no layer is lost"):
@@ -79,14 +79,14 @@ def test_who_is_given_up_by_mistake_is_told_apart(world):
     assert world.has_given_up
 
 
-def test_who_goes_away_keeps_nothing_when_nobody_stays(world):
+def test_leaving_agents_keep_nothing_if_none_stays(world):
     world.sealed[0, 0] = (1, 2)  # what a plan that nobody knows any more began with
     world.noticed = frozenset(world.nodes)
     restored(world, manifests=(Manifest(0, 0, "0/0", ""),), target=0)
     assert world.has_given_up
 
 
-def test_the_deadline_is_for_voters_that_nobody_can_reach(world):
+def test_the_deadline_is_for_unreachable_voters(world):
     with pytest.raises(Violation, match="can be reached"):
         restored(world, VOTERS)
     kill(world, *world.plan.live)

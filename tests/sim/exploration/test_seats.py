@@ -33,7 +33,7 @@ def follow(durable, *decisions):
     return seats
 
 
-def test_everyone_takes_the_seat_of_the_plan_again_and_again(begun):
+def test_agents_may_take_their_seats_repeatedly(begun):
     durable, decision = begun
     seats = follow(durable, decision)
     for agent, directive in [*decision.directives.items()] * 2:
@@ -72,7 +72,7 @@ def test_two_agents_do_not_take_one_seat(begun):
         seats.installed("a00", late)
 
 
-def test_nobody_follows_what_is_not_planned_or_not_durable(begun):
+def test_a_directive_must_be_planned_and_durable(begun):
     durable, decision = begun
     directive = decision.directives["a00"]
     seats = follow(durable, decision)

@@ -1,4 +1,4 @@
-"""A bit of a replica flips while a real fleet trains: the replica's holder ends, nobody else."""
+"""A bit of a replica flips in a real fleet: only the replica's holder ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def forkserver(tmp_path: Path) -> Iterator[ForkServerProcess]:
     process.stop()
 
 
-async def spoil(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
+async def corrupt(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
     """Flip a bit in the second agent's replica of the first stage; (owner, holder)."""
     step = await Campaign(fleet).steady_step()
     (pipeline,) = fleet.plan().pipelines
@@ -39,14 +39,14 @@ async def spoil(fleet: LocalFleet) -> tuple[AgentId, AgentId]:
 
 
 @pytest.mark.timeout(240)
-async def test_a_spoilt_replica_is_replaced_and_no_bit_changes(
+async def test_a_corrupt_replica_is_replaced_and_no_bit_changes(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
     async with LocalFleet(
         PAIR.unlimited_job(tmp_path), tmp_path / "fleet", forkserver=forkserver
     ) as fleet:
         await fleet.add(PAIR.agents())
-        owner, holder = await spoil(fleet)
+        owner, holder = await corrupt(fleet)
         await fleet.until(lambda: holder in fleet.exits, f"the end of {holder}")
         await fleet.add({"new-0": fleet.pods[holder].zone})
         await Campaign(fleet).steady_step()

@@ -1,7 +1,7 @@
-"""SIGKILL at exact instructions of real processes: not one bit of any step may change.
+"""SIGKILL at exact instructions of real processes: no bit of any step may change.
 
-Every instruction before it runs, after it has run, and after its results have been sent. A few
-points in each run of the tests, other ones for each commit; all with benchmarks/kill_points.py.
+Each kill is before an instruction, after it, or after its results were sent. A test run takes a few
+points, which differ between commits; benchmarks/kill_points.py takes all.
 """
 
 from __future__ import annotations

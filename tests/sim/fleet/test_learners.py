@@ -1,4 +1,4 @@
-"""A newcomer gets its copies while the others train: real processes, real tensors, same bits."""
+"""A new agent catches up while the others train: real processes and tensors, the same bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def undisturbed(folder: Path, steps: int) -> tuple[str, dict[str, torch.Te
         return repr(fleet.history()), fleet.weights()
 
 
-async def test_it_learns_it_enters_and_no_bit_differs(tmp_path: Path) -> None:
+async def test_a_learner_takes_a_seat_and_no_bit_changes(tmp_path: Path) -> None:
     job = tiny_gpt(
         tmp_path / "a", pipelines=2, stages=2, steps=1_000_000, mode=RedundancyMode.REPLICA
     )
@@ -61,7 +61,7 @@ def _without_validation(history: str) -> str:
     return history.replace("validation_loss=None", "")
 
 
-async def test_nobody_notices_its_death(tmp_path: Path) -> None:
+async def test_the_death_of_a_learner_stops_nothing(tmp_path: Path) -> None:
     job = tiny_gpt(tmp_path, pipelines=2, stages=2, steps=1_000_000)
     async with LocalFleet(job, tmp_path / "fleet", timing=TIMING) as fleet:
         await fleet.add(GRID)
@@ -69,9 +69,11 @@ async def test_nobody_notices_its_death(tmp_path: Path) -> None:
         await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
         fleet.kill("agent-0")
         await fleet.add({"new-0": "zone-a"})
-        await fleet.planned(lambda plan: AgentId("new-0") in plan.learners, "its lesson")
+        await fleet.planned(
+            lambda plan: AgentId("new-0") in plan.learners, "the plan with a learner"
+        )
         fleet.kill("new-0")
-        await fleet.until(lambda: AgentId("new-0") in fleet.exits, "its end")
+        await fleet.until(lambda: AgentId("new-0") in fleet.exits, "its exit")
         reached = fleet.status().progress.committed
         await fleet.committed(reached + 3)
         assert (await fleet.suspended(deadline_s=120.0)).outcome is Outcome.SUSPENDED

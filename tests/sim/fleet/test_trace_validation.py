@@ -47,7 +47,7 @@ def test_real_logs_replay_without_divergence(events: Path) -> None:
     assert divergences(events) == []
 
 
-def test_the_run_was_worth_replaying(events: Path) -> None:
+def test_the_run_has_all_kinds_of_events(events: Path) -> None:
     lines = entries(events / f"{SURVIVOR}.jsonl")
     kinds = {
         kind for line in lines for kind in ("stop", "install", "arrive", "done") if kind in line
@@ -125,7 +125,7 @@ def test_a_line_that_death_cut_short_is_no_divergence(events: Path, tmp_path: Pa
     assert divergences(copy) == []
 
 
-def test_who_died_before_the_first_line_is_no_divergence(events: Path, tmp_path: Path) -> None:
+def test_an_empty_log_is_no_divergence(events: Path, tmp_path: Path) -> None:
     copy = tmp_path / "events"
     shutil.copytree(events, copy)
     (copy / "stillborn.jsonl").touch()
@@ -133,6 +133,6 @@ def test_who_died_before_the_first_line_is_no_divergence(events: Path, tmp_path:
     assert divergences(copy) == []
 
 
-def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_logs_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="0 workers' and 0 members' logs"):
         divergences(tmp_path)

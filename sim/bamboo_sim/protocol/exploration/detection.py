@@ -33,8 +33,8 @@ def detect(fault: Planted, seconds: float, seed: int = 0) -> Detection:
     """Search for a history that fails with the fault and passes without it."""
     cases, end = 0, time() + seconds
     for n in count(seed):
-        family, job = fault.hunts[n % len(fault.hunts)]
-        base = History(job, n, POLICIES[(n // len(fault.hunts)) % len(POLICIES)])
+        family, job = fault.searches[n % len(fault.searches)]
+        base = History(job, n, POLICIES[(n // len(fault.searches)) % len(POLICIES)])
         with fault.planted():
             found, ran = _first_violation(family, base, end)
         cases += ran

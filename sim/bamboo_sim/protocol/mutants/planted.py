@@ -1,8 +1,8 @@
 """Planted faults: protocol rules removed on purpose. The explorer must find every one of them.
 
-A fault is a patch of production code for as long as it is planted, and the histories that hunt it.
-Rows are those of docs/verification.md (S: step graph, C: changes); H: one
-holder per seat; R: restores; P: plans in two parts; M: memory.
+A fault is a patch of production code, and the families of histories that must detect it. Rows are
+those of docs/verification.md (S: step graph, C: changes, H: one holder per seat, R: restores, P:
+plans in two parts, M: memory).
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
 
 @dataclass(frozen=True)
 class Planted:
-    """A rule that is left out. hunts: (family, job) in which it must show."""
+    """A rule of the protocol that a patch removes."""
 
     name: str
     row: str
     plant: Callable[[ExitStack], None]
-    hunts: tuple[tuple[str, Job], ...]
+    searches: tuple[tuple[str, Job], ...]  # (family, job) whose histories must detect it
 
     @contextmanager
     def planted(self) -> Iterator[None]:
-        """The fault is in force inside; plans are not shared with the healthy code."""
+        """Apply the patch inside the block, with an empty cache of plans."""
         with ExitStack() as stack:
             stack.enter_context(patch.object(operators_module, "PLANS", Plans()))
             self.plant(stack)
@@ -166,23 +166,23 @@ PLANTS: tuple[Planted, ...] = (
 )  # fmt: skip
 
 NOT_SHOWN: dict[str, str] = {
-    "S1": "every holder votes for all that it holds and wants, and a copy precedes the vote, so an"
-    " old vote stays true; tests/core/protocol checks that a stop drops votes all the same",
+    "S1": "every holder votes for all layers that it holds and wants, and copies precede the vote,"
+    " so an old vote stays true; tests/core/protocol checks that a stop drops votes",
     "S5": "the commit comes after every F, B, I and V of its step by construction;"
     " tests/core/protocol checks that they are ancestors of UPDATE",
     "S10": "the executor has no caps; the scheduler's forced releases are counted and tested",
-    "C1": "whoever learners runs programs under the same fences: nothing is copied beside them",
+    "C1": "learners run programs under the same fences; nothing is copied outside of them",
     "C16": "as C1",
     "C17": "as C1",
-    "C9": "a newcomer's UPDATE and its next program wait for its versions anyway",
-    "C3": "the plan's target, which is durable, says that the step before it is committed;"
-    " tests/core/protocol checks that the commit comes all the same",
-    "C10": "not known: others could always make up for it in all histories that were tried;"
-    " tests/core/arbiter checks that leavers keep up what they hold",
-    "C14": "it costs healthy agents their place, which false suspicion may; tests of the evidence"
-    " check it",
+    "C9": "a newcomer's UPDATE and its next program wait for its versions in any case",
+    "C3": "the plan's durable target implies that the step before it is committed;"
+    " tests/core/protocol checks that the commit is sent",
+    "C10": "unknown: in all histories, other holders could replace it;"
+    " tests/core/arbiter checks that leaving agents update what they hold",
+    "C14": "it removes healthy agents, which false suspicion may do as well; tests/core/arbiter"
+    " checks it",
 }
-"""Rules whose removal no history has shown: why not, and what checks them instead."""
+"""Rules whose removal no history detects: why, and what checks them instead."""
 
 FAULTS: tuple[Planted, ...] = tuple(p for p in PLANTS if p.row not in NOT_SHOWN)
-"""Those that must be found."""
+"""The faults that the explorer must detect."""
