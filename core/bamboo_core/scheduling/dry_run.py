@@ -135,7 +135,7 @@ _GROUP = {
 }
 
 
-@dataclass
+@dataclass(slots=True)
 class _Agent:
     """State of one agent."""
 
@@ -178,7 +178,7 @@ class _Run:
         for name, items in holdings.items():
             if name in self.agents:
                 for item in items:
-                    self._gain(self.agents[name], item, received=False)
+                    self._gain(self.agents[name], item, False)
         self.until = float("inf")
         self.strays: list[Message] = []
         self.disorder: list[Message] = []
@@ -191,19 +191,22 @@ class _Run:
 
     def _advance(self, agent: _Agent) -> None:
         """Run the agent's program to the end, or to an instruction that lacks an item."""
-        program, periodic = agent.program, self.periodic
+        program, until = agent.program, self.until
+        skips, receive, send = not self.periodic, self._receive, self._send
         for at in range(agent.at, len(program)):
             instruction = program[at]
-            op = instruction[0]
-            if agent.clock >= self.until:
+            op, _, _, _, _, item, peer, _, _, every = instruction
+            if agent.clock >= until:
                 agent.at = at
                 return
-            if instruction[9] > 1 and not periodic:
+            if skips and every > 1:
                 continue
             if op is _RECV:
-                done = self._receive(agent, instruction)
+                assert item is not None
+                done = receive(agent, item, peer)
             elif op is _SEND:
-                done = self._send(agent, instruction)
+                assert item is not None
+                done = send(agent, item, peer)
             else:
                 done = self._compute(agent, instruction, at)
             if not done:
@@ -211,45 +214,45 @@ class _Run:
                 return
         agent.at = len(program)
 
-    def _send(self, agent: _Agent, instruction: Instruction) -> bool:
-        item, peer = instruction[5], instruction[6]
-        assert item is not None
-        held = item in agent.held
-        if not held and (item[0] is not _VER or agent.versions.get(item[2]) != item[1]):
+    def _send(self, agent: _Agent, item: Item, peer: AgentId) -> bool:
+        if item not in agent.held and (
+            item[0] is not _VER or agent.versions.get(item[2]) != item[1]
+        ):
             agent.lacks = item
             return False
         target = self.agents.get(peer)
         if target is None:
             self.strays.append(Message(item, agent.name, peer))
             return True
-        inbox = target.inbox.get(agent.name)
-        if inbox is None:
+        try:
+            inbox = target.inbox[agent.name]
+        except KeyError:
             inbox = target.inbox[agent.name] = deque()
         inbox.append((item, agent.clock + self.latency))
-        if target.wake is not None and target.wake == (agent.name, item):
+        wake = target.wake
+        if wake is not None and wake[0] == agent.name and wake[1] == item:
             target.wake = None
             self.todo.append(target)
         return True
 
-    def _receive(self, agent: _Agent, instruction: Instruction) -> bool:
-        item, peer = instruction[5], instruction[6]
-        assert item is not None
+    def _receive(self, agent: _Agent, item: Item, peer: AgentId) -> bool:
         inbox = agent.inbox.get(peer)
-        if not inbox or (
-            inbox[0][0] is not item
-            and inbox[0][0] != item
-            and not self._in_disorder(agent, peer, item)
-        ):
+        if not inbox:
             agent.lacks, agent.wake = item, (peer, item)
             return False
-        arrival = inbox[0][1]
+        first, arrival = inbox[0]
+        if first is not item and first != item:
+            if not self._in_disorder(agent, peer, item):
+                agent.lacks, agent.wake = item, (peer, item)
+                return False
+            arrival = inbox[0][1]
         if arrival >= self.until:
             agent.lacks = item
             return False
         inbox.popleft()
         if arrival > agent.clock:
             agent.clock = arrival
-        self._gain(agent, item, received=True)
+        self._gain(agent, item, True)
         return True
 
     def _in_disorder(self, agent: _Agent, peer: AgentId, item: Item) -> bool:
@@ -283,7 +286,7 @@ class _Run:
             if held.get(item):
                 self._lose(agent, item)
         for item in makes(instruction, batch, layers):
-            self._gain(agent, item, received=False)
+            self._gain(agent, item, False)
         if op is _VOTE or op is _SAVE:
             self._finish(agent, instruction)
         return True
@@ -292,11 +295,11 @@ class _Run:
         """Add what the executor adds by itself: the vote, and records of files."""
         step = instruction.step
         if instruction.op is _VOTE:
-            self._gain(agent, Item.vote(step, agent.name), received=False)
+            self._gain(agent, Item.vote(step, agent.name), False)
         for layer in range(instruction.lo, instruction.hi):
-            self._gain(agent, Item.file(step, layer), received=False)
+            self._gain(agent, Item.file(step, layer), False)
 
-    def _gain(self, agent: _Agent, item: Item, *, received: bool) -> None:
+    def _gain(self, agent: _Agent, item: Item, received: bool) -> None:
         kind, held = item[0], agent.held
         if kind is _VER:
             agent.versions[item[2]] = item[1]
