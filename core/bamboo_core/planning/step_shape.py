@@ -1,6 +1,6 @@
 """A whole step of a D x P grid, from shape to programs, with nothing begun yet.
 
-For whoever wants to look at schedules: the ``show`` command, benchmarks, tests.
+To look at schedules: for the ``show`` command, benchmarks, tests.
 """
 
 from __future__ import annotations

@@ -124,9 +124,9 @@ def test_the_norm_does_not_depend_on_the_cut():
 
 
 def test_scalars_are_folded_in_order_whoever_votes_first():
-    ballots = [Vote({1: 3.0}, {2: 0.1, 3: 0.7}), Vote({0: 4.0, 1: 3.0}, {0: 0.2, 1: 0.3})]
-    record = count(5, ballots, {0: 1.0, 1: 3.0})
-    assert record == count(5, ballots[::-1], {1: 3.0, 0: 1.0})
+    cast = [Vote({1: 3.0}, {2: 0.1, 3: 0.7}), Vote({0: 4.0, 1: 3.0}, {0: 0.2, 1: 0.3})]
+    record = count(5, cast, {0: 1.0, 1: 3.0})
+    assert record == count(5, cast[::-1], {1: 3.0, 0: 1.0})
     assert (record.grad_norm, record.validation_loss, record.finite) == (5.0, 2.0, True)
     assert record.loss == (0.2 + 0.3 + 0.1 + 0.7) / 4
     assert count(6, [], {}) == CommitRecord(6)

@@ -30,11 +30,11 @@ def test_the_reference_depends_on_leaf_size_and_on_the_attempt():
     assert final(BATCH) != final(BATCH, {0: 0, 1: 1})
 
 
-def voted(ballots):
+def voted(cast):
     backend = Symbolic(AgentId("a"), 2, BATCH)
-    for agent, ballot in ballots.items():
-        backend.store[Item.vote(0, AgentId(agent))] = ballot
-    return backend.run(parse_instruction("COMMIT {" + ",".join(ballots) + "}"))
+    for agent, vote in cast.items():
+        backend.store[Item.vote(0, AgentId(agent))] = vote
+    return backend.run(parse_instruction("COMMIT {" + ",".join(cast) + "}"))
 
 
 def test_votes_must_agree():

@@ -168,12 +168,12 @@ class Symbolic:
 
     def _vote(self, task: Instruction) -> None:
         pairs = zip(task.ranges[::2], task.ranges[1::2], strict=True)
-        ballot = {
+        vote = {
             layer: self._reduced(cut, task.step, layer)
             for cut, held in pairs
             for layer in range(*held)
         }
-        self.store[Item.vote(task.step, self.agent)] = ballot
+        self.store[Item.vote(task.step, self.agent)] = vote
 
     def _commit(self, task: Instruction) -> CommitRecord:
         scores = self._scores(task.step)
@@ -181,8 +181,8 @@ class Symbolic:
             return CommitRecord(task.step, validation_loss=scores)
         found: dict[int, Symbol] = {}
         for agent in task.agents:
-            for layer, ballot in self.store[Item.vote(task.step, agent)].items():
-                if found.setdefault(layer, ballot) != ballot:
+            for layer, vote in self.store[Item.vote(task.step, agent)].items():
+                if found.setdefault(layer, vote) != vote:
                     raise SymbolError(f"votes for layer {layer} of step {task.step} differ")
         lacking = sorted(set(range(self.num_layers)) - found.keys())
         if lacking:
