@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import json
 import math
 import random
@@ -30,6 +31,7 @@ from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import AgentReport, Progress, Ready
+from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim import arguments, results_file
 from bamboo_sim.protocol.fleet.campaign import Campaign
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
@@ -221,10 +223,12 @@ class Bench:
 
 
 def _directed_at(line: dict[str, Any]) -> float:
-    """When a supervisor got a directive, which renews its liveness sockets; 0: another event."""
-    effects = line["effects"] if "now" in line else ()
-    is_directive = any(effect["is"] == "ConnectLiveness" for effect in effects)
-    return float(line["now"]) if is_directive else 0.0
+    """When a supervisor got a directive; 0: another event."""
+    event = line.get("event", {})
+    if event.get("is") != "FromOperator":
+        return 0.0
+    message = pb.OperatorMessage.FromString(base64.b64decode(event["message"]))
+    return float(line["now"]) if message.WhichOneof("body") == "directive" else 0.0
 
 
 # ---------------------------------------------------------------- the run
