@@ -1,4 +1,4 @@
-"""Rules of the protocol as they would be if somebody had got them wrong; see faults.py."""
+"""Rules of the protocol broken on purpose; :mod:`.planted` lists them."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ _persist = Operators.persist
 
 
 def begin_silently(self: Any) -> None:
-    """Whoever reports decides, and be it that all of them have just come."""
+    """The agents that report decide, even if all of them have just come."""
 
 
 def repeat_anything(self: Any, planned: int) -> bool:
-    """However much of what was committed the living do not know."""
+    """Even if the live agents do not know much of what was committed."""
     return True
 
 
@@ -182,7 +182,7 @@ _bad_checkpoint = training.bad_checkpoint
 
 
 def any_answer(state: State, request: int, result: Any, now: float) -> None:
-    """Every answer for the present epoch is taken, whatever it was asked from."""
+    """Every answer for the present epoch is taken, whatever the request was."""
     if isinstance(result, Decision) and result.plan.fence == state.fence:
         rounds._direct(state, result, now)
     else:
