@@ -7,18 +7,18 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from .world import World
+from .harness import Harness
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def harness() -> Harness:
+    return Harness()
 
 
 @pytest_asyncio.fixture
-async def served() -> AsyncIterator[World]:
-    """A world that agents can connect to."""
-    found = World()
+async def served() -> AsyncIterator[Harness]:
+    """A harness that agents can connect to."""
+    found = Harness()
     found.apply()
     await found.serve()
     yield found

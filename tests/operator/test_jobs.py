@@ -13,7 +13,7 @@ from bamboo_core.arbiter.events import DesiredState
 from bamboo_operator import facts, jobs
 from bamboo_operator.jobs import JobActor
 
-from .world import PATH, World
+from .harness import PATH, Harness
 
 RESTING = DesiredState(pipelines=1, suspended=True)
 
@@ -25,27 +25,27 @@ async def until(actor: JobActor, condition: Callable[[], bool]) -> None:
             actor.tick()
 
 
-def is_suspended(world: World) -> bool:
-    return facts.read(world.kube.objects[PATH]).outcome is Outcome.SUSPENDED
+def is_suspended(harness: Harness) -> bool:
+    return facts.read(harness.kube.objects[PATH]).outcome is Outcome.SUSPENDED
 
 
-async def test_facts_written_while_leadership_lapses_count(world: World) -> None:
-    actor = world.lead()
+async def test_facts_written_while_leadership_lapses_count(harness: Harness) -> None:
+    actor = harness.lead()
 
     def lapse() -> None:
-        world.is_leading = False
+        harness.is_leading = False
 
-    world.before_write = lapse
+    harness.before_write = lapse
     actor.tell(RESTING)
-    await until(actor, lambda: is_suspended(world) and not actor._is_persisting)
-    woken = world.woken
-    world.is_leading = True
+    await until(actor, lambda: is_suspended(harness) and not actor._is_persisting)
+    woken = harness.woken
+    harness.is_leading = True
     actor.tick()
-    assert world.woken > woken  # the job is over, once its facts are durable
+    assert harness.woken > woken  # the job is over, once its facts are durable
 
 
 async def test_an_unexpected_error_of_a_write_is_retried(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(jobs, "_RETRY_S", 0.01)
     answers = [ValueError("200 with a proxy's page in it"), facts.NotWrittenError("away")]
@@ -54,18 +54,18 @@ async def test_an_unexpected_error_of_a_write_is_retried(
         if answers:
             raise answers.pop(0)
 
-    world.before_write = fail
-    actor = world.lead()
+    harness.before_write = fail
+    actor = harness.lead()
     actor.tell(RESTING)
-    await until(actor, lambda: is_suspended(world) and not actor._is_persisting)
+    await until(actor, lambda: is_suspended(harness) and not actor._is_persisting)
     known = [r.exc_info is None for r in caplog.records if "not durable yet" in r.message]
     assert known == [False, True]
 
 
 async def test_a_defect_of_the_shell_restarts_the_arbiter(
-    world: World, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    actor = world.lead()
+    actor = harness.lead()
     errors = [KeyError("a defect outside the core")]
 
     def broken(job: object) -> None:

@@ -19,195 +19,197 @@ from bamboo_operator.metrics import Metrics
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 
-from .world import AGENTS, PATH, World, failing
+from .harness import AGENTS, PATH, Harness, failing
 
 
-async def test_an_error_of_one_job_is_shown_and_retried(world: World) -> None:
+async def test_an_error_of_one_job_is_shown_and_retried(harness: Harness) -> None:
     """Unreadable facts are a defect that only this job has."""
-    world.apply()
-    await world.reconcile()
-    await world.jobs.close()
-    world.status["arbiter"] = {"cut": 3}
+    harness.apply()
+    await harness.reconcile()
+    await harness.jobs.close()
+    harness.status["arbiter"] = {"cut": 3}
     queue: WorkQueue[tuple[str, str]] = WorkQueue()
-    workers = Workers(queue, world.reconciler, Metrics(list))
+    workers = Workers(queue, harness.reconciler, Metrics(list))
     await workers._one(("ns", "job"))
-    stalled = world.condition("Stalled")
+    stalled = harness.condition("Stalled")
     assert (stalled["status"], stalled["reason"]) == ("True", "ReconcileError")
     assert queue._schedule.next_at() is not None
 
 
 async def test_an_error_of_the_first_reconcile_is_shown(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise AttributeError("'str' object has no attribute 'get'")
 
-    world.apply()
-    workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
+    harness.apply()
+    workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     with monkeypatch.context() as patched:
         patched.setattr("bamboo_core.api.spec.from_manifest", fail)
         await workers._one(("ns", "job"))
-    accepted, stalled = world.condition("Accepted"), world.condition("Stalled")
+    accepted, stalled = harness.condition("Accepted"), harness.condition("Stalled")
     assert (accepted["status"], accepted["reason"]) == ("Unknown", "ReconcileError")
     assert "AttributeError: 'str' object has no attribute 'get'" in accepted["message"]
     assert stalled["status"] == "True"
-    world.apply(model={"factory": "m:b", "args": {"a b": 1}})
+    harness.apply(model={"factory": "m:b", "args": {"a b": 1}})
     await workers._one(("ns", "job"))
-    assert world.condition("Accepted")["reason"] == "SpecInvalid"
-    world.apply()
+    assert harness.condition("Accepted")["reason"] == "SpecInvalid"
+    harness.apply()
     await workers._one(("ns", "job"))
-    assert world.condition("Accepted")["status"] == "True"
-    assert world.condition("Stalled")["status"] == "False"
+    assert harness.condition("Accepted")["status"] == "True"
+    assert harness.condition("Stalled")["status"] == "False"
 
 
 async def test_a_refused_job_that_meets_an_error_is_refused_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.apply(model={"factory": "m:b", "args": {"a b": 1}})
-    workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
+    harness.apply(model={"factory": "m:b", "args": {"a b": 1}})
+    workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     await workers._one(("ns", "job"))
     with monkeypatch.context() as patched:
         patched.setattr("bamboo_core.api.spec.from_manifest", lambda _: 1 / 0)
         await workers._one(("ns", "job"))
-    assert world.condition("Stalled")["reason"] == "ReconcileError"
+    assert harness.condition("Stalled")["reason"] == "ReconcileError"
     await workers._one(("ns", "job"))
-    assert [c["type"] for c in world.status["conditions"]] == ["Accepted", "Running"]
-    assert world.condition("Accepted")["reason"] == "SpecInvalid"
+    assert [c["type"] for c in harness.status["conditions"]] == ["Accepted", "Running"]
+    assert harness.condition("Accepted")["reason"] == "SpecInvalid"
 
 
-async def test_repeated_api_errors_are_shown(world: World) -> None:
-    world.apply()
-    world.kube.fail = failing("list", "/pods", ApiError(500, "InternalError", "no etcd"))
-    workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
+async def test_repeated_api_errors_are_shown(harness: Harness) -> None:
+    harness.apply()
+    harness.kube.fail = failing("list", "/pods", ApiError(500, "InternalError", "no etcd"))
+    workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     for _ in range(2):
         await workers._one(("ns", "job"))
-    assert world.status == {}
+    assert harness.status == {}
     await workers._one(("ns", "job"))
-    assert "no etcd" in world.condition("Stalled")["message"]
+    assert "no etcd" in harness.condition("Stalled")["message"]
 
 
-async def test_badly_typed_pod_templates_are_refused(world: World) -> None:
+async def test_badly_typed_pod_templates_are_refused(harness: Harness) -> None:
     template = {"spec": {"containers": [{"name": "agent", "securityContext": "x"}]}}
-    world.apply(worker={"image": "agent:1", "podTemplate": template})
-    await world.reconcile()
-    accepted = world.condition("Accepted")
+    harness.apply(worker={"image": "agent:1", "podTemplate": template})
+    await harness.reconcile()
+    accepted = harness.condition("Accepted")
     assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
     assert "podTemplate.spec.containers[0].securityContext: is 'x'" in accepted["message"]
 
 
-async def test_an_error_that_cannot_be_shown_stops_nothing(world: World) -> None:
-    world.apply()
-    world.kube.fail = failing("get", "bamboojobs", ApiError(500, "InternalError", "no etcd"))
-    await world.reconciler.note_fault("ns", "job", ValueError("x"))
-    assert world.status == {}
+async def test_an_error_that_cannot_be_shown_stops_nothing(harness: Harness) -> None:
+    harness.apply()
+    harness.kube.fail = failing("get", "bamboojobs", ApiError(500, "InternalError", "no etcd"))
+    await harness.reconciler.note_fault("ns", "job", ValueError("x"))
+    assert harness.status == {}
 
 
-async def test_a_conflict_is_retried_at_once(world: World) -> None:
-    world.apply()
-    world.kube.fail = failing("apply", "/status", ApiError(409, "Conflict", "changed"))
+async def test_a_conflict_is_retried_at_once(harness: Harness) -> None:
+    harness.apply()
+    harness.kube.fail = failing("apply", "/status", ApiError(409, "Conflict", "changed"))
     queue: WorkQueue[tuple[str, str]] = WorkQueue()
-    await Workers(queue, world.reconciler, Metrics(list))._one(("ns", "job"))
+    await Workers(queue, harness.reconciler, Metrics(list))._one(("ns", "job"))
     assert len(queue) == 1
 
 
-def deleting(world: World, verb: str) -> Callable[[str, str], None]:
+def deleting(harness: Harness, verb: str) -> Callable[[str, str], None]:
     """Somebody deletes the job just before it is read or its status is written."""
 
     def fail(seen: str, path: str) -> None:
         if seen == verb and path.startswith(PATH):
-            world.kube.objects.pop(PATH, None)
+            harness.kube.objects.pop(PATH, None)
 
     return fail
 
 
 async def test_a_job_deleted_while_its_status_is_written_is_no_error(
-    world: World, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world.apply()
-    world.kube.fail = deleting(world, "apply")
+    harness.apply()
+    harness.kube.fail = deleting(harness, "apply")
     queue: WorkQueue[tuple[str, str]] = WorkQueue()
-    workers = Workers(queue, world.reconciler, Metrics(list))
+    workers = Workers(queue, harness.reconciler, Metrics(list))
     await workers._one(("ns", "job"))
     assert len(queue) == 1
     await workers._one(("ns", "job"))
-    assert world.jobs.find("uid-1") is None
+    assert harness.jobs.find("uid-1") is None
     assert not workers._failures
-    world.apply()
-    await world.reconciler.note_fault("ns", "job", ValueError("x"))
-    assert PATH not in world.kube.objects
+    harness.apply()
+    await harness.reconciler.note_fault("ns", "job", ValueError("x"))
+    assert PATH not in harness.kube.objects
     assert not [r for r in caplog.records if r.levelno > logging.INFO]
 
 
-async def test_a_second_404_is_an_error(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    world.apply()
-    world.kube.fail = failing("apply", "/status", ApiError(404, "NotFound", "no such thing"))
-    workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
+async def test_a_second_404_is_an_error(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    harness.apply()
+    harness.kube.fail = failing("apply", "/status", ApiError(404, "NotFound", "no such thing"))
+    workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     for _ in range(2):
         await workers._one(("ns", "job"))
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == ["a reconcile failed"]
 
 
-async def written(world: World) -> None:
+async def written(harness: Harness) -> None:
     """Until the actors' writes are done."""
-    while tasks := [task for actor in world.jobs.all() for task in actor._tasks]:
+    while tasks := [task for actor in harness.jobs.all() for task in actor._tasks]:
         await asyncio.gather(*tasks)
 
 
 @pytest.mark.parametrize("term", [4, 5, 9])
-async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(world: World, term: int) -> None:
+async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
+    harness: Harness, term: int
+) -> None:
     """It lands between the new leader's read and its first write: a newer plan, other voters.
 
     Its arbiter may have restarted, which raises the term.
     """
-    world.apply()
+    harness.apply()
     old = Durable(term=4, plan=Fence(0, 4, 7), members=AGENTS, voters=AGENTS)
     late = replace(old, term=term, plan=Fence(0, term, 8), members=AGENTS[:1], voters=AGENTS[:1])
-    world.kube.objects[PATH]["status"] = {"arbiter": codec.to_json(old)}
+    harness.kube.objects[PATH]["status"] = {"arbiter": codec.to_json(old)}
     is_late = True
 
     def hook(verb: str, path: str) -> None:
         nonlocal is_late
         if is_late and verb == "list":  # the first thing after the read
             is_late = False
-            world.status["arbiter"] = codec.to_json(late)
+            harness.status["arbiter"] = codec.to_json(late)
 
-    world.kube.fail = hook
-    await world.reconcile()
-    first = world.jobs.find("uid-1")
-    await written(world)
-    assert facts.read(world.kube.objects[PATH]) == late
-    await world.reconcile()
-    await written(world)
-    second = world.jobs.find("uid-1")
+    harness.kube.fail = hook
+    await harness.reconcile()
+    first = harness.jobs.find("uid-1")
+    await written(harness)
+    assert facts.read(harness.kube.objects[PATH]) == late
+    await harness.reconcile()
+    await written(harness)
+    second = harness.jobs.find("uid-1")
     assert first is not None
     assert second is not first
-    assert facts.read(world.kube.objects[PATH]) == replace(late, term=term + 1)
-    await world.reconcile()
-    assert world.jobs.find("uid-1") is second
-    assert world.status["planEpoch"] == 8
+    assert facts.read(harness.kube.objects[PATH]) == replace(late, term=term + 1)
+    await harness.reconcile()
+    assert harness.jobs.find("uid-1") is second
+    assert harness.status["planEpoch"] == 8
 
 
-async def test_facts_that_became_unreadable_are_shown_not_overwritten(world: World) -> None:
-    world.apply()
-    await world.reconcile()
-    world.status["arbiter"] = {"cut": 3}
-    await written(world)
-    workers = Workers(WorkQueue(), world.reconciler, Metrics(list))
+async def test_facts_that_became_unreadable_are_shown_not_overwritten(harness: Harness) -> None:
+    harness.apply()
+    await harness.reconcile()
+    harness.status["arbiter"] = {"cut": 3}
+    await written(harness)
+    workers = Workers(WorkQueue(), harness.reconciler, Metrics(list))
     await workers._one(("ns", "job"))
-    assert world.condition("Stalled")["reason"] == "ReconcileError"
-    assert world.status["arbiter"] == {"cut": 3}
+    assert harness.condition("Stalled")["reason"] == "ReconcileError"
+    assert harness.status["arbiter"] == {"cut": 3}
 
 
 @pytest.mark.parametrize("verb", ["get", "apply"])
 async def test_the_facts_of_a_deleted_job_are_dropped_silently(
-    world: World, caplog: pytest.LogCaptureFixture, verb: str
+    harness: Harness, caplog: pytest.LogCaptureFixture, verb: str
 ) -> None:
-    world.apply()
-    await world.reconcile()
-    actor = world.jobs.find("uid-1")
+    harness.apply()
+    await harness.reconcile()
+    actor = harness.jobs.find("uid-1")
     assert actor is not None
-    world.kube.fail = deleting(world, verb)
+    harness.kube.fail = deleting(harness, verb)
     actor._pending = Persist(Durable(term=9), version=99)
     await actor._persist()
-    assert world.kube.requests[-1][0] == verb
+    assert harness.kube.requests[-1][0] == verb
     assert not [r for r in caplog.records if r.levelno > logging.INFO]

@@ -32,7 +32,7 @@ from bamboo_operator.jobs import JobActor
 from bamboo_proto.v1 import agent_pb2 as pb
 
 from .agents import Agent, review, token_of
-from .world import World
+from .harness import Harness
 
 NAMES = ("job-p0-s0-i0", "job-p0-s1-i0")
 
@@ -56,7 +56,7 @@ async def refused(agent: Agent) -> tuple[grpc.StatusCode, str]:
         await agent.close()
 
 
-async def test_a_token_that_is_not_known(served: World) -> None:
+async def test_a_token_that_is_not_known(served: Harness) -> None:
     served.lead()
     code, text = await refused(served.agent(NAMES[0], token=token_of("nobody")))
     assert code is grpc.StatusCode.UNAUTHENTICATED
@@ -71,7 +71,7 @@ async def test_a_token_that_is_not_known(served: World) -> None:
         ({"user": {"username": "system:serviceaccount:ns:x", "extra": {}}}, "not bound to a pod"),
     ],
 )
-async def test_tokens_of_others(served: World, changes: dict[str, Any], words: str) -> None:
+async def test_tokens_of_others(served: Harness, changes: dict[str, Any], words: str) -> None:
     token = served.add_pod(NAMES[0])
     served.kube.reviews[token] = review(NAMES[0], **changes)
     code, text = await refused(served.agent(NAMES[0], token=token))
@@ -79,21 +79,21 @@ async def test_tokens_of_others(served: World, changes: dict[str, Any], words: s
     assert words in text
 
 
-async def test_a_pod_that_was_deleted_cannot_come_back(served: World) -> None:
+async def test_a_pod_that_was_deleted_cannot_come_back(served: Harness) -> None:
     token = served.add_pod(NAMES[0])
     del served.kube.objects[api.pod("ns", NAMES[0])]
     code, text = await refused(served.agent(NAMES[0], token=token))
     assert (code, text) == (grpc.StatusCode.UNAUTHENTICATED, f"pod ns/{NAMES[0]} is gone")
 
 
-async def test_a_pod_without_a_job(served: World) -> None:
+async def test_a_pod_without_a_job(served: Harness) -> None:
     token = served.add_pod(NAMES[0])
     del served.kube.objects[api.pod("ns", NAMES[0])]["metadata"]["ownerReferences"]
     _, text = await refused(served.agent(NAMES[0], token=token))
     assert "belongs to no BambooJob" in text
 
 
-async def test_an_unreachable_api_server_is_not_the_agents_fault(served: World) -> None:
+async def test_an_unreachable_api_server_is_not_the_agents_fault(served: Harness) -> None:
     token = served.add_pod(NAMES[0])
 
     def fail(verb: str, path: str) -> None:
@@ -105,14 +105,14 @@ async def test_an_unreachable_api_server_is_not_the_agents_fault(served: World) 
     assert "cannot review tokens" in text
 
 
-async def test_a_job_without_a_leader(served: World) -> None:
+async def test_a_job_without_a_leader(served: Harness) -> None:
     code, _ = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize("is_replaced", [True, False])
 async def test_a_job_whose_actor_is_replaced_before_the_hello(
-    served: World, *, is_replaced: bool
+    served: Harness, *, is_replaced: bool
 ) -> None:
     """The agent must not wait for ever on an actor that is gone."""
     old = served.lead()
@@ -132,14 +132,14 @@ async def test_a_job_whose_actor_is_replaced_before_the_hello(
     assert not old.sessions.all()
 
 
-async def test_an_operator_that_shuts_down(served: World) -> None:
+async def test_an_operator_that_shuts_down(served: Harness) -> None:
     served.lead()
     served.service.is_draining = True
     code, _ = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
     assert code is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_agent_speaks_only_for_its_own_pod(served: World) -> None:
+async def test_an_agent_speaks_only_for_its_own_pod(served: Harness) -> None:
     served.lead()
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello(agent=NAMES[1])
@@ -148,7 +148,7 @@ async def test_an_agent_speaks_only_for_its_own_pod(served: World) -> None:
     assert text == f"the token belongs to pod {NAMES[0]}, not to {NAMES[1]}"
 
 
-async def test_hello_comes_first_and_once(served: World) -> None:
+async def test_hello_comes_first_and_once(served: Harness) -> None:
     served.lead()
     token = served.add_pod(NAMES[0])
     agent = served.agent(NAMES[0], token=token)
@@ -165,7 +165,7 @@ async def test_hello_comes_first_and_once(served: World) -> None:
     assert (code, text) == (grpc.StatusCode.INVALID_ARGUMENT, "Hello was already sent")
 
 
-async def test_nonsense_ends_the_stream_and_nothing_else(served: World) -> None:
+async def test_nonsense_ends_the_stream_and_nothing_else(served: Harness) -> None:
     actor = served.lead()
     token = served.add_pod(NAMES[0])
     agent = served.agent(NAMES[0], token=token)
@@ -180,7 +180,7 @@ async def test_nonsense_ends_the_stream_and_nothing_else(served: World) -> None:
     await until(lambda: len(actor.sessions) == 0)
 
 
-async def test_welcome(served: World) -> None:
+async def test_welcome(served: Harness) -> None:
     actor = served.lead()
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0], zone="b"))
     await agent.hello()
@@ -192,7 +192,7 @@ async def test_welcome(served: World) -> None:
     await until(lambda: not actor.view().connected)
 
 
-async def test_a_new_stream_replaces_the_old_one(served: World) -> None:
+async def test_a_new_stream_replaces_the_old_one(served: Harness) -> None:
     actor = served.lead()
     token = served.add_pod(NAMES[0])
     first, second = (served.agent(NAMES[0], token=token) for _ in range(2))
@@ -206,7 +206,7 @@ async def test_a_new_stream_replaces_the_old_one(served: World) -> None:
     await second.close()
 
 
-async def test_a_token_that_expires_ends_the_stream(served: World) -> None:
+async def test_a_token_that_expires_ends_the_stream(served: Harness) -> None:
     served.lead()
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0], expires_at=served.now + 0.2))
     await agent.hello()
@@ -214,7 +214,7 @@ async def test_a_token_that_expires_ends_the_stream(served: World) -> None:
     assert code is grpc.StatusCode.OK
 
 
-async def test_from_hello_to_directive_facts_first(served: World) -> None:
+async def test_from_hello_to_directive_facts_first(served: Harness) -> None:
     """Two agents register, are stopped, report, and get a plan that is durable by then.
 
     Both report one zone, in which the job could not start; the API server knows
@@ -257,7 +257,7 @@ async def test_a_defect_of_the_planner_fails_the_job_not_the_operator() -> None:
     def broken(request: PlanRequest) -> Any:
         raise ZeroDivisionError("oops")
 
-    served = World(plan=broken)
+    served = Harness(plan=broken)
     served.apply()
     await served.serve()
     actor = served.lead()
@@ -282,7 +282,7 @@ async def test_a_defect_of_the_planner_fails_the_job_not_the_operator() -> None:
 
 
 async def test_a_defect_of_the_arbiter_restarts_it_with_a_higher_term(
-    served: World, monkeypatch: pytest.MonkeyPatch
+    served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     actor = served.lead()
     token = served.add_pod(NAMES[0])
@@ -309,7 +309,7 @@ async def test_a_defect_of_the_arbiter_restarts_it_with_a_higher_term(
     await again.close()
 
 
-async def test_an_operator_that_does_not_lead_sends_nothing(served: World) -> None:
+async def test_an_operator_that_does_not_lead_sends_nothing(served: Harness) -> None:
     actor = served.lead()
     served.is_leading = False
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
@@ -320,7 +320,7 @@ async def test_an_operator_that_does_not_lead_sends_nothing(served: World) -> No
     await agent.close()
 
 
-async def test_agents_are_asked_to_reconnect(served: World) -> None:
+async def test_agents_are_asked_to_reconnect(served: Harness) -> None:
     actor = served.lead()
     agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
     await agent.hello()
@@ -330,7 +330,7 @@ async def test_agents_are_asked_to_reconnect(served: World) -> None:
     await agent.close()
 
 
-async def test_a_plan_waits_until_its_facts_are_written(served: World) -> None:
+async def test_a_plan_waits_until_its_facts_are_written(served: Harness) -> None:
     actor = served.lead()
     broken = True
 
@@ -346,7 +346,7 @@ async def test_a_plan_waits_until_its_facts_are_written(served: World) -> None:
     await until(lambda: "arbiter" in served.kube.objects[api.job("ns", "job")].get("status", {}))
 
 
-async def test_a_leader_of_a_higher_term_is_not_overwritten(served: World) -> None:
+async def test_a_leader_of_a_higher_term_is_not_overwritten(served: Harness) -> None:
     actor = served.lead()
     path = api.job("ns", "job")
     served.kube.objects[path]["status"] = {"arbiter": {"term": 99}}

@@ -33,7 +33,7 @@ PATH = api.job("ns", "job")
 AGENTS = (AgentId("job-p0-s0-i0"), AgentId("job-p0-s1-i0"))
 
 
-class World:
+class Harness:
     """The parts, the clock, and what they asked of each other. Agents need :meth:`serve`."""
 
     def __init__(self, *, plan: jobs.Planner = planner.compute) -> None:
