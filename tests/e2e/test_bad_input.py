@@ -19,7 +19,8 @@ pytestmark = pytest.mark.timeout(120)
     [
         (
             {"training": {"globalBatchSize": 9}},
-            "spec.training.globalBatchSize 9 is not a multiple of microBatchSize 2: choose a multiple",
+            "spec.training.globalBatchSize 9 is not a multiple of microBatchSize 2:"
+            " choose a multiple",
         ),
         (
             {"pipelines": {"count": 5}},

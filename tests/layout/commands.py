@@ -84,7 +84,9 @@ _SCRIPTS = "tests/layout/test_scripts.py::test_scripts_can_be_run"
 _TESTS = "tests/layout/test_scripts.py::test_ci_runs_the_readmes_test_command"
 
 COVERED: dict[str, Covered] = {
-    r"scripts/quickstart( --picture \S+)?": Covered(_QUICKSTART, ".venv/bin/bamboo quickstart --help"),
+    r"scripts/quickstart( --picture \S+)?": Covered(
+        _QUICKSTART, ".venv/bin/bamboo quickstart --help"
+    ),
     r"scripts/test": Covered(_TESTS, "bash -n scripts/test"),
     r"scripts/test (?P<folder>tests/\S+)": Covered(_TESTS, "test -d {folder}"),
     r"scripts/setup( && export PATH=\$PWD/\.venv/bin:\$PATH)?": Covered(

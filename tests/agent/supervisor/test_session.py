@@ -37,9 +37,7 @@ from bamboo_sim.protocol.fleet.certificates import Authority
 
 
 def directive(fence: Fence) -> Directive:
-    return Directive(
-        fence, 0, 4, (), ((0, 1),), BatchShape(1, 1, 1), AgentId("job-0-0"), key=b"k"
-    )
+    return Directive(fence, 0, 4, (), ((0, 1),), BatchShape(1, 1, 1), AgentId("job-0-0"), key=b"k")
 
 
 async def test_hello_welcome_ready_work_release(

@@ -356,9 +356,9 @@ def test_the_batch_shape_is_the_job_s() -> None:
     assert decide(request).plan.batch == BatchShape(4, 2, 2)
 
 
-def test_who_leaves_keeps_up_what_it_holds_until_the_step_is_committed() -> None:
-    """Row C10 of docs/verification.md: it votes for its layers and updates them before it goes, so that
-    they are not lost if those die who have just got them."""
+def test_a_leaver_updates_what_it_holds_until_the_step_is_committed() -> None:
+    """Row C10 of docs/verification.md: the leaver votes for its layers and updates them before it
+    leaves, so that they are not lost if the agents die that have just received them."""
     fleet = Fleet(spec(steps=9, mode=RedundancyMode.NONE))
     fleet.add_grid(1, 2)
     fleet.tell(a.DesiredState(1))
