@@ -123,7 +123,7 @@ def test_the_norm_does_not_depend_on_the_cut():
     assert one.grad_norm == two.grad_norm
 
 
-def test_scalars_are_folded_in_order_whoever_votes_first():
+def test_scalars_are_folded_in_an_order_that_does_not_depend_on_the_votes():
     cast = [Vote({1: 3.0}, {2: 0.1, 3: 0.7}), Vote({0: 4.0, 1: 3.0}, {0: 0.2, 1: 0.3})]
     record = count(5, cast, {0: 1.0, 1: 3.0})
     assert record == count(5, cast[::-1], {1: 3.0, 0: 1.0})

@@ -131,7 +131,7 @@ def test_a_probe_says_whether_checkpoints_can_be_written(checkpoints, tmp_path):
     assert refusal.value.cause == f"writing below {tmp_path}/file/uid failed: Not a directory"
 
 
-def test_an_address_that_nobody_knows_is_one_sentence():
+def test_an_unknown_address_gets_one_sentence():
     with pytest.raises(CheckpointError, match=r"checkpoint\.uri 'nosuch://x' cannot be used"):
         Checkpoints("nosuch://x", "uid")
 

@@ -58,7 +58,7 @@ async def test_what_is_not_there(served: Served) -> None:
     assert (await served.get("/healthz", method="POST")).status == 405
 
 
-async def test_nonsense_and_silence_hurt_nobody(served: Served) -> None:
+async def test_nonsense_and_silence_do_no_harm(served: Served) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(b"\xff\xff\r\n\r\n")
     writer.close()

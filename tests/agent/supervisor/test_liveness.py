@@ -97,7 +97,7 @@ async def test_a_closed_end_is_told_at_once(make: Make, dead: int) -> None:
     assert ends[1 - dead].closed[0] == ends[dead].name
 
 
-async def test_nobody_at_the_address(make: Make) -> None:
+async def test_no_server_at_the_address(make: Make) -> None:
     a, b = await make(A), await make(B)
     await b.sockets.close()
     a.watch(b)
@@ -142,7 +142,7 @@ async def test_a_wrong_key_is_refused_on_either_side(
     assert ends[liar].name not in ends[1 - liar].heard
 
 
-async def test_a_plan_without_keys_lets_nobody_in(make: Make) -> None:
+async def test_a_plan_without_keys_lets_no_peer_in(make: Make) -> None:
     a, b = await make(A), await make(B)
     a.key = b.key = b""
     a.peer = Peer(A, "", a.peer.liveness_address, b"")

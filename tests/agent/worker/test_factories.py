@@ -249,7 +249,7 @@ def test_inputs_may_be_tuples_and_targets_numbers():
     assert target.tolist() == pytest.approx([i / 100 for i in data.indices(0, 0)])
 
 
-def test_a_layer_has_the_same_weights_whoever_builds_it_and_whatever_was_drawn_before():
+def test_the_weights_of_a_layer_depend_neither_on_the_agent_nor_on_earlier_draws():
     setup, _ = build_setup(AGENT, job(), CPU)
     first = setup.builder.build(2).module.weight
     torch.rand(100)

@@ -81,7 +81,7 @@ def test_optimizers_do_without_it_and_come_out_the_same() -> None:
 
 
 @pytest.mark.parametrize("wanted", _WANTED.values(), ids=_WANTED)
-def test_who_wants_it_gets_it(wanted: str) -> None:
+def test_an_agent_that_wants_a_layer_gets_it(wanted: str) -> None:
     then = "print('torch._dynamo.convert_frame' in sys.modules)"
     is_loaded, _, now = run(_TRAIN.format(is_postponed=True) + wanted + then)
     assert (is_loaded, now) == ("False", "True")

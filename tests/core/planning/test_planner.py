@@ -206,7 +206,7 @@ def stopped(job: JobSpec, versions: dict[str, dict[int, int]], step: int) -> req
     )
 
 
-def test_a_layer_that_nobody_holds_is_fatal() -> None:
+def test_a_layer_without_a_holder_is_fatal() -> None:
     request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
     assert first(request) == requests.Fatal((2, 3), 1)
 
@@ -268,7 +268,7 @@ def test_a_restore_begins_with_the_manifest_s_step() -> None:
     assert {d.resume[0].op for d in result.directives.values()} == {Op.LOAD}
 
 
-def test_a_copy_goes_to_who_lacks_a_layer() -> None:
+def test_a_copy_goes_to_the_agent_that_lacks_the_layer() -> None:
     request = stopped(spec(), {"a0": dict.fromkeys(range(4), 2), "a1": {}}, 2)
     result = decide(request)
     assert result.copies == 4
@@ -334,7 +334,7 @@ def test_a_shadow_wants_its_successor_s_stage() -> None:
     assert wanted(RedundancyMode.NONE) == {A0: ((0, 2),), A1: ((2, 3),), A2: ((3, 5),)}
 
 
-def test_a_stage_without_a_seat_goes_to_who_holds_it() -> None:
+def test_a_stage_without_a_seat_goes_to_its_holder() -> None:
     found = wanted(
         RedundancyMode.NONE,
         pipelines=((A0, None, A2),),

@@ -210,7 +210,7 @@ def test_only_the_end_of_the_job_waits_for_files():
     assert executor.done() == [SendOperator(Finished(SECOND))]
 
 
-def test_a_file_that_nobody_waits_for_any_more_is_dropped():
+def test_a_file_without_a_waiting_task_is_dropped():
     executor = Executor(ME, 2)
     file = Item.file(4, 0)
     assert executor.saved(file) == [Drop((file,))]
