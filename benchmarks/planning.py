@@ -5,7 +5,7 @@
 A grid loses one agent in the middle of a step. Processor time of one thread, from the loss seen to
 the directives of the rest of the step (``resume``) ready: the arbiter's events, the plan, the
 programs and their dry run. The programs of the later steps follow; agents do not wait for them.
-``_gc`` is the same with Python's garbage collector on, which the operator turns off meanwhile.
+``_gc`` is the same with Python's garbage gc_pause on, which the operator turns off meanwhile.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from bamboo_core.protocol.messages import (
 )
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
-from bamboo_operator import collector
+from bamboo_operator import gc_pause
 from bamboo_sim import arguments, results_file
 
 STAGES, STEP = 8, 3
@@ -190,7 +190,7 @@ def measure(grid: Grid, *, pauses_gc: bool) -> dict[str, float]:
     victim = decision.plan.pipelines[grid.pipelines // 2][STAGES // 2]
     assert victim is not None
     gc.collect()
-    with collector.paused() if pauses_gc else nullcontext():
+    with gc_pause.paused() if pauses_gc else nullcontext():
         began = time.process_time()
         operator.tell(Lost(victim, True, "killed"))
         stopped = time.process_time()

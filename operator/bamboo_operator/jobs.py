@@ -36,7 +36,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
 from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect
-from bamboo_operator import collector, facts
+from bamboo_operator import facts, gc_pause
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
@@ -239,7 +239,7 @@ class JobActor:
 
 
 def _next(results: Iterator[PlanResult]) -> PlanResult | None:
-    with collector.paused():
+    with gc_pause.paused():
         return next(results, None)
 
 

@@ -1,7 +1,7 @@
-"""Keeps Python's garbage collector out of computations that make many objects and no cycles.
+"""Pauses Python's garbage collector while a plan is computed.
 
-The collector looks at all objects again and again while a plan's programs are made, which takes
-as long as the planning itself; reference counts free everything at once anyway.
+Planning makes millions of objects and no cycles. The collector would visit them again and again,
+which takes up to as long as the planning itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _pauses = 0
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """No collection inside, in no thread of the process; several may overlap."""
+    """Disable the collector for the whole process. Pauses in several threads may overlap."""
     global _pauses
     with _lock:
         _pauses += 1
