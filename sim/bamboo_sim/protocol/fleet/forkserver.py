@@ -102,7 +102,11 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
 def main() -> None:
     import torch
 
+    # Loaded here once, so that no fork has to.
+    from bamboo_agent.compute import copies  # noqa: F401
     from bamboo_agent.supervisor import launch
+    from bamboo_agent.worker import main as worker  # noqa: F401
+    from bamboo_sim.protocol.fleet import kill_switch, sample_log  # noqa: F401
 
     torch.set_num_threads(1)
     launch.die_with(int(sys.argv[2]))
