@@ -134,5 +134,5 @@ def test_an_empty_log_is_no_divergence(events: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_without_logs_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="0 workers' and 0 members' logs"):
+    with pytest.raises(ValueError, match="0 workers' and 0 supervisors' logs"):
         divergences(tmp_path)
