@@ -129,7 +129,7 @@ def test_an_empty_log_is_no_divergence(events: Path, tmp_path: Path) -> None:
     copy = tmp_path / "events"
     shutil.copytree(events, copy)
     (copy / "stillborn.jsonl").touch()
-    (copy / "members/stillborn.jsonl").write_text('{"identity": "')
+    (copy / "supervisors/stillborn.jsonl").write_text('{"identity": "')
     assert divergences(copy) == []
 
 
