@@ -36,13 +36,16 @@ class EventReason(StrEnum):
     PLANNED = "Planned"
     """A new plan is in force."""
     WAITING = "Waiting"
-    """There are too few agents for a plan."""
+    """No plan is possible yet: there are too few agents, no voter has reported, or no member holds
+    some layer."""
     RESTORING = "Restoring"
     """A new attempt starts from a checkpoint or from the beginning."""
     CHECKPOINT_SEALED = "CheckpointSealed"
     """A checkpoint is complete."""
     CHECKPOINT_BAD = "CheckpointBad"
     """A checkpoint could not be written or read."""
+    STORAGE_FAILED = "StorageFailed"
+    """An agent cannot write checkpoints."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
     LEADERSHIP_LOST = "LeadershipLost"
@@ -80,6 +83,19 @@ class EventFact(StrEnum):
     """Number of layers loaded from a checkpoint."""
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
+    CAUSE = "cause"
+    """Why an attempt begins: LayerLost, NoVoter or Resumed."""
+
+
+class RestoreCause(StrEnum):
+    """Why a new attempt begins."""
+
+    LAYER_LOST = "LayerLost"
+    """A layer has no live copy."""
+    NO_VOTER = "NoVoter"
+    """No voter of the newest plan has reported in time."""
+    RESUMED = "Resumed"
+    """The user resumed a suspended job."""
 
 
 FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
@@ -103,9 +119,15 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.REPEATED_STEPS,
     ),
     EventReason.WAITING: (),
-    EventReason.RESTORING: (EventFact.ATTEMPT, EventFact.STEP, EventFact.REPEATED_STEPS),
+    EventReason.RESTORING: (
+        EventFact.CAUSE,
+        EventFact.ATTEMPT,
+        EventFact.STEP,
+        EventFact.REPEATED_STEPS,
+    ),
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
+    EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
     EventReason.WORKER_FAILED: (EventFact.AGENTS,),
     EventReason.LEADERSHIP_LOST: (),
 }

@@ -4,8 +4,9 @@ Pure: the shell feeds events with ``now`` (any clock that does not go back) and 
 One leader at a time is in force, by its term; a deposed one falls silent.
 
 An event is handled in two steps: what it says is noted, then :meth:`Arbiter._act` does what is due
-in the phase. What a change consists of is in :mod:`bamboo_core.arbiter.rounds`, which agents are
-lost in :mod:`bamboo_core.arbiter.losses`, when a running plan must change in
+in the phase. A member's report, for example, goes to :func:`rounds.reported`; then ``_act`` calls
+:func:`rounds.decide`, which asks for a plan once every member has reported. Which agents are lost
+is decided in :mod:`bamboo_core.arbiter.losses`, when a running plan must change in
 :mod:`bamboo_core.arbiter.changes`.
 """
 
@@ -154,7 +155,7 @@ class Arbiter:
             case Sealed() if is_member:
                 training.sealed(state, message)
             case BadCheckpoint():
-                training.bad_checkpoint(state, message, now)
+                training.bad_checkpoint(state, agent, message, now)
             case Left() if is_member:
                 losses.left(state, agent)
             case Finished() if is_member:
@@ -166,7 +167,7 @@ class Arbiter:
     def _record_from_suspect(
         self, agent: AgentId, suspect: Suspect | None, message: AgentMessage, now: float
     ) -> None:
-        """What an agent says only once counts as soon as the agent counts again."""
+        """Keep one-time messages from a suspect; they apply if it is reinstated."""
         if suspect is None or suspect.record is None:
             return
         if isinstance(message, Notice):
@@ -254,7 +255,8 @@ class Arbiter:
             case Returning():
                 self._try_return(state.phase, now)
             case Collecting():
-                losses.overdue(state, now)
+                if now >= state.phase.report_by:
+                    losses.overdue(state, now)
                 rounds.decide(state, now)
             case Holding():
                 rounds.retry(state, now)

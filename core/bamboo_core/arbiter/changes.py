@@ -1,4 +1,4 @@
-"""When a running plan must change though no agent was lost: leavers, newcomers, another goal."""
+"""When a running plan must change without a loss: leavers, newcomers, another desired state."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter.durable import Fork, eligible
@@ -13,7 +13,7 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Release
 
 
-def restore(state: State, why: str, now: float) -> None:
+def restore(state: State, cause: RestoreCause, why: str, now: float) -> None:
     """A new attempt from the newest good checkpoint: the only action that loses work."""
     durable = state.durable
     manifest = next(reversed(eligible(durable)), None)
@@ -25,6 +25,7 @@ def restore(state: State, why: str, now: float) -> None:
         EventReason.RESTORING,
         f"{why}; attempt {attempt} from {source}: {repeated} committed steps are repeated",
         Severity.WARNING if repeated else Severity.NORMAL,
+        cause=cause,
         attempt=attempt,
         step=step,
         repeated_steps=repeated,
@@ -115,4 +116,4 @@ def resume(state: State, desired: DesiredState, now: float) -> None:
     if state.durable.plan == Fence():
         state.phase = Waiting()
     else:
-        restore(state, "the job is resumed", now)
+        restore(state, RestoreCause.RESUMED, "the job is resumed", now)

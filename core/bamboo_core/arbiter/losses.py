@@ -1,4 +1,4 @@
-"""Which agents are lost, from which evidence, and what follows for the round at work."""
+"""Which agents are lost, from which evidence, and what follows for the current round."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Set
 from math import inf
 
-from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
@@ -130,12 +130,12 @@ def decide(state: State, now: float) -> None:
         text = "no voter of the newest plan has reported: it may still be running elsewhere"
         limits = state.deadlines
         limits.voter_by = min(limits.voter_by, now + state.job.timing.voter_wait_s)
-        _hold(state, text, limits.voter_by, now)
+        _hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
         return
     state.deadlines.voter_by = inf
     staying = membership.members - _leavers(state, now)
     if not _is_enough(state, staying):
-        _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", inf, now)
+        _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", now)
         return
     state.requests += 1
     state.phase = Planning(state.requests, phase.reports)
@@ -143,10 +143,10 @@ def decide(state: State, now: float) -> None:
 
 
 def _leavers(state: State, now: float) -> set[AgentId]:
-    """Members that the next plan does without after its target step.
+    """Members that the next plan excludes after its target step.
 
     All that will leave, as long as the others are enough; else only those that cannot stay for the
-    transition. Before a suspension every member helps that lives as long as that takes.
+    transition. Before a suspension every member that lives long enough helps.
     """
     assert state.desired is not None
     membership, step_s = state.membership, state.ledger.progress.step_s
@@ -166,14 +166,21 @@ def _is_enough(state: State, agents: Set[AgentId]) -> bool:
     return is_enough(agents, stages=stages, least=state.desired.at_least)
 
 
-def _hold(state: State, why: str, restore_by: float, now: float) -> None:
-    """Keep the state of all members and wait for other agents, until ``restore_by``."""
+def _hold(
+    state: State,
+    why: str,
+    now: float,
+    restore_by: float = inf,
+    cause: RestoreCause = RestoreCause.LAYER_LOST,
+) -> None:
+    """Keep the state of all members and wait for other agents. If none has helped until
+    ``restore_by``, restore because of ``cause``."""
     assert state.desired is not None
     if state.desired.suspended:
         words = f"{why}; steps since the newest checkpoint will be repeated"
         end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
         return
-    state.phase = Holding(why, state.reports(), restore_by)
+    state.phase = Holding(why, state.reports(), restore_by, cause)
     # newcomers do not put it off
     state.deadlines.retry_at = min(state.deadlines.retry_at, now + state.retry_s)
     if restore_by == inf:
@@ -186,7 +193,7 @@ def retry(state: State, now: float) -> None:
     phase = state.phase
     assert isinstance(phase, Holding)
     if now >= phase.restore_by:
-        restore(state, phase.detail, now)
+        restore(state, phase.cause, phase.detail, now)
     elif now >= state.deadlines.retry_at and _reinstate_suspects(state):
         state.deadlines.retry_at = inf
         begin(state, "suspected agents are asked again", now)
@@ -269,7 +276,7 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
             _handle_layer_loss(state, text, now)
         case Unplaceable(message):
             state.membership.without_seat = set(state.membership.members)
-            _hold(state, message, inf, now)
+            _hold(state, message, now)
 
 
 def _handle_layer_loss(state: State, why: str, now: float) -> None:
@@ -279,9 +286,9 @@ def _handle_layer_loss(state: State, why: str, now: float) -> None:
     if any(s.is_connected for s in suspects) or state.unasked():
         limits = state.deadlines
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
-        _hold(state, why, limits.copy_by, now)
+        _hold(state, why, now, limits.copy_by)
     else:
-        restore(state, why, now)
+        restore(state, RestoreCause.LAYER_LOST, why, now)
 
 
 def _direct(state: State, decision: Decision, now: float) -> None:
@@ -300,6 +307,8 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     state.is_loading = decision.loads > 0
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
     state.phase = Running()
+    if any(d.has_continuation for d in decision.directives.values()):
+        state.phase.detail = "the programs of later steps are being computed"
     state.deadlines.clear()
     state.ledger.progress_at = now
     state.out.save(
@@ -326,6 +335,8 @@ def _direct(state: State, decision: Decision, now: float) -> None:
 def _continue(state: State, result: Continuations) -> None:
     """The programs after the target step; members that have ended it wait for them."""
     assert state.in_force is not None
+    assert isinstance(state.phase, Running)
+    state.phase.detail = ""
     state.in_force.continuations = result.directives
     for agent in sorted(state.membership.members & result.directives.keys()):
         state.out.after_facts(Send(agent, result.directives[agent]))

@@ -1,7 +1,7 @@
 """What the arbiter of a job knows. One object, in one phase; each phase has its own data.
 
-The functions of this folder take a :class:`State`, an event and ``now``, and change the state
-through the methods below. Nothing outside this folder changes it.
+The functions of this folder take a :class:`State`, an event and ``now``. They alone change it. The
+changes that several of them make are methods here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, DesiredState, Dismiss, Record, Send
@@ -69,6 +69,7 @@ class Holding:
     detail: str
     reports: dict[AgentId, AgentReport]
     restore_by: float = inf  # then the newest checkpoint is used instead
+    cause: RestoreCause = RestoreCause.LAYER_LOST  # of that restore
 
 
 @dataclass
@@ -149,7 +150,7 @@ class InForce:
 
 @dataclass
 class Deadlines:
-    """What a held job waits for at most. Only a new plan or a restore clears them."""
+    """Limits on waiting while the job is held. Only a new plan or a restore clears them."""
 
     voter_by: float = inf  # for a voter of the newest plan to report
     copy_by: float = inf  # for a holder of a layer that no member holds
@@ -218,6 +219,8 @@ class State:
         if isinstance(phase, Running):
             assert self.in_force is not None, "there is no plan to run"
             assert m.members <= set(self.in_force.plan.members), "a member is not in the plan"
+        if isinstance(phase, Running | Waiting):
+            assert self.deadlines == Deadlines(), "a job that is not held has deadlines"
         if isinstance(phase, Over):
             assert not m.agents.keys() | m.members, "a job that is over has agents"
 
@@ -232,6 +235,7 @@ class State:
     ) -> None:
         """For Kubernetes Events and the log. ``facts``: by the names in EventFact."""
         named = {EventFact[name.upper()]: value for name, value in facts.items()}
+        assert named.keys() == set(FACTS[reason]), f"{reason} does not carry {sorted(named)}"
         self.out.at_once(Record(severity, reason, message, named))
 
     def reconsider(self) -> None:

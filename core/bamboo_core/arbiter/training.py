@@ -47,14 +47,16 @@ def sealed(state: State, message: Sealed) -> None:
         state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
 
 
-def bad_checkpoint(state: State, bad: BadCheckpoint, now: float) -> None:
+def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> None:
     """The checkpoint is not read any more. Whether a layer is lost with it is for the next plan to
     find out, since what was read before is still held."""
     mark = (bad.attempt, bad.step)
     text = f"checkpoint of step {bad.step} cannot be used: {bad.message}"
     if mark not in state.durable.bad:
         state.out.save(bad=(*state.durable.bad, mark))
-        state.record(EventReason.CHECKPOINT_BAD, text, Severity.WARNING, step=bad.step)
+        state.record(
+            EventReason.CHECKPOINT_BAD, text, Severity.WARNING, agents=agent, step=bad.step
+        )
     if isinstance(state.phase, Running):
         assert state.in_force is not None
         if _loads_from(state.in_force, *mark):

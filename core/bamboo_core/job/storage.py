@@ -37,7 +37,7 @@ class Storage:
             if is_news:
                 text = f"checkpoints cannot be written: {message.storage_error}"
                 facts = {EventFact.AGENTS: agent}
-                record = Record(Severity.WARNING, EventReason.CHECKPOINT_BAD, text, facts)
+                record = Record(Severity.WARNING, EventReason.STORAGE_FAILED, text, facts)
             message = replace(message, storage_error="")
         is_failed_write = isinstance(message, BadCheckpoint) and message.cause != ""
         return Screened(Received(agent, message), is_failed_write and not is_news, record)

@@ -297,7 +297,7 @@ def test_agents_given_up_for_a_broken_link_are_asked_again() -> None:
     assert fleet.arbiter.durable.attempt == 0
 
 
-def mourning() -> Fleet:
+def held_with_a_suspect() -> Fleet:
     """a1 is dead, and a0, which holds the other copy of its layer, is given up by mistake."""
     fleet = running(stages=4, steps=20)
     fleet.until(lambda: committed(fleet, 2))
@@ -309,7 +309,7 @@ def mourning() -> Fleet:
 
 
 def test_a_holder_that_was_given_up_is_asked_again_before_a_restore() -> None:
-    fleet = mourning()
+    fleet = held_with_a_suspect()
     fleet.wait(6.0)
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
@@ -443,7 +443,7 @@ def test_a_spare_that_was_silent_counts_again_when_it_is_heard() -> None:
 
 
 def test_a_holder_that_is_dead_for_certain_is_not_waited_for() -> None:
-    fleet = mourning()
+    fleet = held_with_a_suspect()
     fleet.kill("a0")
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1, limit=2000)
 

@@ -51,7 +51,8 @@ def lead(durable: Durable, reported: LastReported = LastReported()) -> Led:  # n
 
 
 def complaints(led: Led) -> list[str]:
-    return [record.message for record in led.records(EventReason.CHECKPOINT_BAD)]
+    reasons = (EventReason.CHECKPOINT_BAD, EventReason.STORAGE_FAILED)
+    return [record.message for reason in reasons for record in led.records(reason)]
 
 
 def test_a_job_that_could_never_save_ends_before_its_first_step() -> None:
@@ -69,7 +70,7 @@ def test_a_job_that_has_begun_takes_agents_that_cannot_save() -> None:
     led.receive(NAME, ready(FULL))
     view = led.leadership.view()
     assert (view.outcome, view.checkpoint_error) == (None, FULL)
-    (record,) = led.records(EventReason.CHECKPOINT_BAD)
+    (record,) = led.records(EventReason.STORAGE_FAILED)
     assert (record.severity, record.message, record.agents) == (
         Severity.WARNING,
         f"checkpoints cannot be written: {FULL}",

@@ -83,7 +83,7 @@ SLICES = [
     ("fuzz", SPARE),
 ]
 QUICK = ("S2", "S4", "S11", "C12", "C13", "C18", "H1", "H2", "R1", "R2", "R3", "R4", "R5")
-QUICK += ("P1", "P2", "P3", "M1", "M2", "M3")
+QUICK += ("P1", "P2", "P3", "P4", "M1", "M2", "M3")
 
 
 @pytest.mark.parametrize("policy", POLICIES)

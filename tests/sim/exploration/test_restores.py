@@ -4,17 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from bamboo_core.api.events import EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Fork
+from bamboo_core.arbiter.events import Record
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.history import apply
 from bamboo_sim.protocol.exploration.time_budget import SAVING
 from bamboo_sim.protocol.world.world import World
-
-TORN = "checkpoint of step 1 cannot be used: torn; attempt 1 from the start: 2 committed steps"
-VOTERS = "no voter of the newest plan has reported: it may; attempt 1 from the start"
 
 
 @pytest.fixture
@@ -26,11 +25,13 @@ def world():
     return world
 
 
-def restored(world, text=TORN, **facts):
+def restored(world, cause=RestoreCause.LAYER_LOST, **facts):
     """What the judge says of a restore to the start."""
     before = replace(world.operators.durable, **facts)
     world.arbiter.state.out.durable = replace(before, forks=(Fork(1, 0),))
-    check_restore(world, before, text)
+    facts_of_event = {EventFact.CAUSE: cause}
+    record = Record(Severity.WARNING, EventReason.RESTORING, "attempt 1", facts_of_event)
+    check_restore(world, before, record)
 
 
 def kill(world, *names):
@@ -88,12 +89,12 @@ def test_leaving_agents_keep_nothing_if_none_stays(world):
 
 def test_the_deadline_is_for_unreachable_voters(world):
     with pytest.raises(Violation, match="can be reached"):
-        restored(world, VOTERS)
+        restored(world, RestoreCause.NO_VOTER)
     kill(world, *world.plan.live)
-    restored(world, VOTERS)
+    restored(world, RestoreCause.NO_VOTER)
 
 
 def test_only_a_suspended_job_is_resumed(world):
-    restored(world, "the job is resumed; attempt 1", outcome=Outcome.SUSPENDED)
+    restored(world, RestoreCause.RESUMED, outcome=Outcome.SUSPENDED)
     with pytest.raises(Violation, match="a job that is not suspended is resumed"):
-        restored(world, "the job is resumed; attempt 1")
+        restored(world, RestoreCause.RESUMED)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bamboo_core.api.events import EventFact, RestoreCause
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_sim.protocol.checker.verdict import Violation
@@ -19,16 +21,16 @@ if TYPE_CHECKING:
     from bamboo_sim.protocol.world.world import World
 
 
-def check_restore(world: World, before: Durable, text: str) -> None:
+def check_restore(world: World, before: Durable, record: Record) -> None:
     """Raise a Violation if the restore is not justified. before: the durable facts until then."""
-    why = text.partition("; attempt ")[0]
-    if why == "the job is resumed":
+    cause = record.facts[EventFact.CAUSE]
+    if cause == RestoreCause.RESUMED:
         if before.outcome is not Outcome.SUSPENDED:
             raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
-    elif why.startswith("no voter of the newest plan has reported"):
+    elif cause == RestoreCause.NO_VOTER:
         _check_deadline(world, before)
     else:
-        _check_lost(world, before, text)
+        _check_lost(world, before, record.message)
 
 
 def _check_lost(world: World, before: Durable, text: str) -> None:

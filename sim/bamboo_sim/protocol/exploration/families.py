@@ -58,6 +58,7 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
 
 FAMILIES: dict[str, Callable[..., Histories]] = {
     "singles": losses.singles,
+    "sessions": losses.sessions,
     "pairs": losses.pairs,
     "seconds": losses.seconds,
     "bulks": losses.bulks,

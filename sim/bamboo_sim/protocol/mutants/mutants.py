@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from bamboo_core.api.events import RestoreCause
 from bamboo_core.arbiter import durable as durable_module
 from bamboo_core.arbiter import endings, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
@@ -170,12 +171,12 @@ def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> boo
 _received = Arbiter._received
 
 
-def restore_at_once(state: State, bad: Any, now: float) -> None:
+def restore_at_once(state: State, agent: AgentId, bad: Any, now: float) -> None:
     """The file from which the attempt had begun: as if nothing that was read from it lived."""
     base = state.durable.manifest
-    _bad_checkpoint(state, bad, now)
+    _bad_checkpoint(state, agent, bad, now)
     if base is not None and (base.attempt, base.step) == (bad.attempt, bad.step):
-        endings.restore(state, "the base cannot be read", now)
+        endings.restore(state, RestoreCause.LAYER_LOST, "the base cannot be read", now)
 
 
 _bad_checkpoint = training.bad_checkpoint
@@ -187,6 +188,16 @@ def any_answer(state: State, request: int, result: Any, now: float) -> None:
         rounds._direct(state, result, now)
     else:
         _planned(state, request, result, now)
+
+
+def forget_continuations(state: State, result: Any) -> None:
+    """The programs of later steps are sent once, and not again to an agent that reconnects."""
+    _continue(state, result)
+    assert state.in_force is not None
+    state.in_force.continuations = {}
+
+
+_continue = rounds._continue
 
 
 def late_directives(state: State, request: int, result: Any, now: float) -> None:

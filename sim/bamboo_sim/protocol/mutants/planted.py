@@ -157,6 +157,8 @@ PLANTS: tuple[Planted, ...] = (
             _patch(Executor, "_next_program", mutants.finish_without), (("singles", SMALL),)),
     Planted("a continuation that comes early is lost", "P3",
             _patch(Executor, "proceed", mutants.forget_early), (("singles", SMALL),)),
+    Planted("a lost continuation is not sent again", "P4",
+            _patch(rounds, "_continue", mutants.forget_continuations), (("sessions", SMALL),)),
     Planted("END does not free outputs and input gradients", "M1",
             _patch(Executor, "_is_spent", mutants.never_spent), (("operators", SMALL),)),
     Planted("no cap of forwards in flight", "M2",

@@ -47,9 +47,9 @@ def serve(world: World, operator: AgentId, content: Any) -> None:
 def perform(world: World, operator: AgentId, effect: Effect, before: Durable) -> None:
     """Perform an effect of the arbiter. before: its durable facts until then."""
     match effect:
-        case Record(_, EventReason.RESTORING, text):
+        case Record(_, EventReason.RESTORING):
             if operator == world.operators.leader:  # a deposed leader cannot make it durable
-                check_restore(world, before, text)
+                check_restore(world, before, effect)
         case Send(agent, message):
             node = world.nodes.get(agent)
             if node is not None and node.operator == operator:

@@ -141,6 +141,12 @@ def _break_session(world: World, node: Node) -> None:
         network.messages.append((node.name, node.operator, Disconnected(node.name)))
 
 
+def _reconnect(world: World, name: AgentId) -> None:
+    """Break an agent's session; it opens another one with the same leader."""
+    if name in world.nodes:
+        connect(world, world.nodes[name], world.operators.leader)
+
+
 def _suspect(world: World, name: AgentId) -> None:
     """Report an unconfirmed loss to the operator."""
     world.is_misled = True
@@ -171,6 +177,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "corrupt": _corrupt,
     "cut": _cut,
     "heal": _heal,
+    "reconnect": _reconnect,
     "suspect": _suspect,
     "freeze": freeze,
     "thaw": thaw,

@@ -1,4 +1,4 @@
-"""What is wanted changes at any moment; agents that are to go are kept while they are needed."""
+"""The desired state changes at any moment; draining agents stay while they are needed."""
 
 from __future__ import annotations
 
