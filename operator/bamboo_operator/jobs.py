@@ -41,7 +41,7 @@ from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
 
-Planner = Callable[[PlanRequest], Iterator[PlanResult]]
+Planner = Callable[[PlanRequest, planner.IsWanted], Iterator[PlanResult]]
 
 RETURN_S = 30.0
 """How long members may take to find a new leader. Without a Service for the operator, its new
@@ -90,6 +90,7 @@ class JobActor:
         self._keys: dict[AgentId, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: Persist | None = None
+        self._computing: ComputePlan | None = None  # the newest request to the planner
         self._is_persisting = False
 
     # ------------------------------------------------------------ events
@@ -147,7 +148,8 @@ class JobActor:
                     self._is_persisting = True
                     self._spawn(self._persist())
             case ComputePlan():
-                self._spawn(self._compute(action, self._leadership.term))
+                self._computing = action
+                self._spawn(self._compute(action))
             case Dismiss(agent, reason):
                 self._spawn(self._ports.dismiss(self.job, agent, reason))
             case Record():
@@ -163,7 +165,7 @@ class JobActor:
         level = logging.ERROR if error is not None else logging.WARNING
         extra = {"job": self.job.name, "uid": self.job.uid, "cause": str(cause)}
         log.log(level, "the arbiter starts again", exc_info=error, extra=extra)
-        self._pending = None
+        self._pending = self._computing = None
         self._close_sessions()
 
     def send_away(self, after_s: float) -> None:
@@ -203,16 +205,24 @@ class JobActor:
         finally:
             self._is_persisting = False
 
-    async def _compute(self, order: ComputePlan, term: int) -> None:
-        """Pass on each result as soon as it is there."""
-        async for result in self._results(order.request):
-            if term != self._leadership.term:
+    async def _compute(self, order: ComputePlan) -> None:
+        """Pass on each result as soon as it is ready, until a later event overtakes the order."""
+
+        def is_wanted() -> bool:
+            """Also called by the planner, in its thread."""
+            is_newest_stop = order.request.fence == self._leadership.arbiter.fence
+            return order is self._computing and is_newest_stop
+
+        async for result in self._results(order.request, is_wanted):
+            if not is_wanted():
                 return
             self.tell(Planned(order.id, result))
 
-    async def _results(self, request: PlanRequest) -> AsyncIterator[PlanResult]:
+    async def _results(
+        self, request: PlanRequest, is_wanted: planner.IsWanted
+    ) -> AsyncIterator[PlanResult]:
         try:
-            results = self._ports.plan(request)
+            results = self._ports.plan(request, is_wanted)
             while (result := await asyncio.to_thread(_next, results)) is not None:
                 yield result
         except Exception as error:
@@ -231,6 +241,7 @@ class JobActor:
 
     async def close(self) -> None:
         """End all tasks and streams."""
+        self._computing = None
         self._close_sessions()
         tasks = list(self._tasks)
         for task in tasks:

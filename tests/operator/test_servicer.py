@@ -254,7 +254,7 @@ async def test_from_hello_to_directive_facts_first(served: Harness) -> None:
 
 
 async def test_a_defect_of_the_planner_fails_the_job_not_the_operator() -> None:
-    def broken(request: PlanRequest) -> Any:
+    def broken(request: PlanRequest, is_wanted: object) -> Any:
         raise ZeroDivisionError("oops")
 
     served = Harness(plan=broken)

@@ -1,6 +1,6 @@
-"""From the facts of stopped agents to a plan and everyone's programs. Pure and slow.
+"""From the facts of stopped agents to a plan and all programs. Pure and slow.
 
-The operator runs :func:`compute` in a thread, the simulator and the explorer at once. Order: target
+The operator runs :func:`compute` in a thread, the simulator and the explorer inline. Order: target
 step, cut, seats, wanted layers, closure, work map, schedule, dry run, directives; then the same for
 the later steps, while agents already run the first part.
 """
@@ -45,6 +45,12 @@ _STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two b
 
 _Build = Callable[[bool], TaskGraph]
 _Held = Mapping[AgentId, Collection[Item]]
+IsWanted = Callable[[], bool]
+"""False once a newer request or STOP has overtaken the computation."""
+
+
+class _OvertakenError(Exception):
+    """The rest of the computation is no longer needed."""
 
 
 class _NoPlanError(Exception):
@@ -55,16 +61,22 @@ class _NoPlanError(Exception):
         self.result = result
 
 
-def compute(request: PlanRequest) -> Iterator[PlanResult]:
+def _always() -> bool:
+    return True
+
+
+def compute(request: PlanRequest, is_wanted: IsWanted = _always) -> Iterator[PlanResult]:
     """A plan for these facts, then its continuations, each as soon as it is ready.
 
-    The same request always gives the same plan.
+    The same request always gives the same plan. The iteration ends early once ``is_wanted`` returns
+    False.
     """
-    return run(_Planning(request))
+    return run(_Planning(request), is_wanted)
 
 
-def run(planning: _Planning) -> Iterator[PlanResult]:
+def run(planning: _Planning, is_wanted: IsWanted = _always) -> Iterator[PlanResult]:
     """The results of one computation."""
+    planning.is_wanted = is_wanted
     try:
         decision = planning.decide()
         yield decision
@@ -72,10 +84,14 @@ def run(planning: _Planning) -> Iterator[PlanResult]:
             yield planning.proceed(decision)
     except _NoPlanError as none:
         yield none.result
+    except _OvertakenError:
+        return
 
 
 class _Planning:
     """One computation. Steps are absolute here, relative in graphs and programs."""
+
+    is_wanted: IsWanted = staticmethod(_always)
 
     def __init__(self, request: PlanRequest) -> None:
         self._request, self._spec = request, request.spec
@@ -83,26 +99,27 @@ class _Planning:
         self._holdings = {a: Holdings.of(r) for a, r in request.reports.items()}
         newest = max((k for h in self._holdings.values() for k in h.commits), default=-1)
         self._steps = request.spec.training.steps
-        self._go_on_after(max(newest, request.base))
+        self._continue_after(max(newest, request.base))
         planned = -1 if request.is_full else request.target - 1
-        self._spared: Collection[int] = ()  # layers of which copies live, whatever is lost
+        self._spared: Collection[int] = ()  # layers that still have a copy, whatever is lost
         if self._committed < planned and not self._can_repeat(planned):
             self._spared = self._index.sources if self._committed == planned - 1 else ()
-            self._go_on_after(planned)
+            self._continue_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
         self._profile = Profile(request.costs, request.memory_bytes)
 
-    def _go_on_after(self, committed: int) -> None:
-        """With the step after this commit."""
+    def _continue_after(self, committed: int) -> None:
         self._committed = committed
         self._target = min(committed + 1, self._steps)
         self._files = next((m for m in self._request.manifests if m.step == self._target), None)
         self._index = self._read(self._holdings, frozenset())
 
     def _can_repeat(self, planned: int) -> bool:
-        """Whether the commit from which the plan in force began, and of which only the dead knew,
-        can be made again by those who voted for it."""
+        """Whether the commit that the plan in force started from can be repeated.
+
+        It is known only to lost agents; the agents that voted for it may make it again.
+        """
         kept = self._index.sources
         is_whole = self._files is not None or all(x in kept for x in range(self._request.layers))
         return self._committed == planned - 1 and bool(kept) and is_whole
@@ -135,6 +152,7 @@ class _Planning:
 
     def proceed(self, decision: Decision) -> Continuations:
         """The programs after the target step; _NoPlanError if they cannot run."""
+        self._check_wanted()
         plan, directives = decision.plan, decision.directives
         steady, final = self._undisturbed(plan)
         return Continuations(
@@ -143,11 +161,18 @@ class _Planning:
             )
         )
 
+    def _check_wanted(self) -> None:
+        """Called between the slow parts, because the planner shares the GIL with its successor."""
+        if not self.is_wanted():
+            raise _OvertakenError
+
     def _refuse_silent_restart(self) -> None:
-        """Version 0 can be built anywhere, and a file be read by anybody, but that is no way to go
-        on once later steps are committed. A voter knows of all that are committed under its plan
-        but perhaps the newest, which is made again. Where none reports, nobody knows how many there
-        were: those who are left go on if they hold all layers, and no file is newer."""
+        """Never restart silently from version 0 or a file once later steps are committed.
+
+        Any agent can build version 0 or read a file. A voter knows every commit under its plan
+        except perhaps the newest, which is repeated. If no voter reports, the number of commits is
+        unknown: continue only if the remaining agents hold every layer and no file is newer.
+        """
         request = self._request
         if request.is_full or request.has_voter:
             return
@@ -160,7 +185,7 @@ class _Planning:
     # ------------------------------------------------------------ the plan
 
     def _cut(self) -> Cut:
-        """The present one, unless the state is new or another number of stages is wanted."""
+        """The current cut, unless the state is new or the number of stages changes."""
         request = self._request
         if request.cut and len(request.cut) == self._stages and not request.is_full:
             return request.cut
@@ -171,7 +196,7 @@ class _Planning:
         return partition.split(costs, self._stages)
 
     def _step_cut(self, cut: Cut) -> Cut:
-        """The cut with which the target step was begun, or would have been."""
+        """The cut under which the target step began or would have begun."""
         request = self._request
         if not request.grid or request.is_full:
             return cut
@@ -210,8 +235,10 @@ class _Planning:
         )
 
     def _learners(self, seats: tuple[Pipeline, ...]) -> dict[AgentId, tuple[Range, ...]]:
-        """Newcomers to whom too much would have to be copied while all others wait -> their
-        layers; none near the end, nor while they are wanted in the place of somebody who leaves."""
+        """Newcomers that need too many bytes for all others to wait -> their layers.
+
+        Empty near the end of the job, and while newcomers are needed to replace a leaver.
+        """
         request = self._request
         seated = {a for p in request.grid for a in p if a is not None}
         if request.is_full or self._target + 2 >= self._last or seated & request.draining:
@@ -225,7 +252,7 @@ class _Planning:
         }
 
     def _lacking_bytes(self, agent: AgentId, ranges: Collection[Range]) -> float:
-        """Weights and optimizer state that would have to be sent; -inf if nothing is lacking."""
+        """Bytes of weights and optimizer state to send; -inf if the agent lacks no layer."""
         lacking = set(layers_of(ranges)) - self._index.have[agent].keys()
         if not lacking:
             return -inf
@@ -233,7 +260,7 @@ class _Planning:
         return sum(_STATES * costs[x].parameter_bytes for x in lacking) if costs else 0.0
 
     def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
-        """Whether those who are seated hold every layer."""
+        """Whether the agents with a seat hold every layer."""
         held = {x for a in live_in(seats) for x in self._index.have[a]}
         return held >= set(range(self._request.layers))
 
@@ -265,7 +292,7 @@ class _Planning:
         return Team(seats, live, leaving, short_notice, learners)
 
     def _is_useful(self, agent: AgentId) -> bool:
-        """It holds something of the target step's."""
+        """Whether it holds anything that the target step needs."""
         kept = self._index.held[agent]
         return bool(self._index.have[agent]) or any(i.step >= 0 for i in kept)
 
@@ -304,7 +331,7 @@ class _Planning:
     # ------------------------------------------------------------ programs
 
     def _resume(self, plan: Plan) -> Programs:
-        """What is missing of the target step."""
+        """Programs for the rest of the target step."""
         holders, extended = self._step_holders(plan)
         assignment = self._assign(self._step_seats(plan), holders, pinned=True, cut=plan.step_cut)
         goals = Goals(
@@ -337,12 +364,12 @@ class _Planning:
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
 
     def _is_disturbed(self, plan: Plan) -> bool:
-        """Whether the target step is not simply run from its beginning by everyone."""
+        """Whether the target step differs from a whole step run by a full grid."""
         begun = any(i.step == 0 for held in self._index.held.values() for i in held)
         return bool(plan.holes or plan.leaving or begun)
 
     def _step_seats(self, plan: Plan) -> tuple[Pipeline, ...]:
-        """Whoever had begun the step's leaves goes on with them."""
+        """Agents keep the leaves they started."""
         grid = self._request.grid
         if not grid or self._request.is_full or len(grid[0]) != len(plan.step_cut):
             same = len(plan.cut) == len(plan.step_cut)
@@ -353,10 +380,10 @@ class _Planning:
     def _step_holders(
         self, plan: Plan
     ) -> tuple[list[list[AgentId]], dict[AgentId, tuple[tuple[int, int], ...]]]:
-        """Stage of the step's cut -> agents that may compute it; what live agents need for it.
+        """Stage of the step's cut -> agents that may compute it; layers that live agents need.
 
-        Those who have all of it; else the live who get it; else the live one with most of it
-        gets the rest for this step.
+        Agents that hold the whole stage; otherwise live agents that will get it; otherwise the live
+        agent with most of the stage, which gets the rest for this step.
         """
         need = {a: set(layers_of(r)) for a, r in plan.wants.items()}
         have = {a: self._index.have[a].keys() for a in plan.computing}
@@ -402,7 +429,7 @@ class _Planning:
         )
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
-        """Programs of the steps after the target, and of the epilogue."""
+        """Programs of the steps after the target step, and of the epilogue."""
         wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
         holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
         assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
@@ -441,9 +468,10 @@ class _Planning:
         )
 
     def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
-        """The shortest programs of the ways that may pay."""
+        """The shortest programs among the variants worth trying."""
         made = []
         for way in inflight.variants(plan, self._costs, self._profile, is_degraded=is_degraded):
+            self._check_wanted()
             found = schedule.build(
                 build(way.split),
                 batch=plan.batch,
@@ -455,6 +483,7 @@ class _Planning:
         _, best = min(made, key=lambda pair: pair[0])
         has_periods = any(x.every > 1 for p in best.programs.values() for x in p)
         for periodic in (True, False) if has_periods else (True,):
+            self._check_wanted()
             report = dry_run.dry_run(
                 best.programs,
                 batch=plan.batch,
@@ -477,13 +506,13 @@ class _Planning:
 
 
 def _copies(program: Program) -> int:
-    """How many layers it receives."""
+    """Number of layers that the program receives."""
     recv, ver = Op.RECV, Kind.VER
     return sum([x[0] is recv and x[5] is not None and x[5][0] is ver for x in program])
 
 
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:
-    """What a settled agent holds, by names relative to the step."""
+    """What an agent holds at the start of an undisturbed step; items are relative to the step."""
     out = {}
     for agent, ranges in {**goals.wants, **goals.learners}.items():
         versions = [Item.ver(0, x) for x in layers_of(ranges)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +20,7 @@ from bamboo_core.model.program import COMPUTE, Op
 from bamboo_core.placement.plan import layers_of, ranges_of, wants
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol.messages import AgentReport, CommitRecord, LayerCost, Manifest, Notice
-from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling import dry_run, schedule
 
 A0, A1, A2 = AgentId("a0"), AgentId("a1"), AgentId("a2")
 
@@ -167,6 +168,34 @@ def test_resume_does_not_wait_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> N
     fault = next(results)
     assert isinstance(fault, requests.PlannerFault)
     assert "which never receives it" in fault.message
+
+
+def test_an_overtaken_computation_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def count(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            calls.append(name)
+            return original(*arguments, **options)
+
+        monkeypatch.setattr(module, name, counted)
+
+    count(schedule, "build")
+    count(dry_run, "dry_run")
+    request = request_of(spec())
+    results = planner.compute(request)
+    decision = next(results)
+    first_part = len(calls)
+    assert len(list(results)) == 1
+    whole = calls.copy()
+    assert whole[first_part:].count("build") == 2  # steady and final
+    for wanted in range(len(whole)):
+        calls.clear()
+        results = planner.compute(request, lambda: len(calls) < wanted)  # noqa: B023
+        assert list(results) == ([decision] if wanted >= first_part else [])
+        assert calls == whole[:wanted]
 
 
 def test_another_number_of_stages_is_another_cut_from_the_next_step_on() -> None:
