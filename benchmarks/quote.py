@@ -1,9 +1,11 @@
-"""Keep the figures in docs/benchmarks.md equal to those under benchmarks/results.
+"""Keep the figures in the docs equal to those under benchmarks/results.
 
     python benchmarks/quote.py
 
-In each result's section it updates the line "Measured ..." and the second cell of every table row
-that begins with a figure's name. A result without a section gets one.
+In docs/benchmarks.md each result has a section; a result without one gets one. In other pages the
+comment ``<!-- figures of NAME -->`` begins a quotation, and the next heading ends it. In both, the
+line "Measured ..." and the second cell of every table row that begins with a figure's name are
+updated.
 """
 
 from __future__ import annotations
@@ -15,9 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCS = Path(__file__).parent.parent / "docs"
+PAGE = DOCS / "benchmarks.md"
+OTHERS = (DOCS / "verification.md",)
 RESULTS = Path(__file__).parent / "results"
 _HEADING = re.compile(r"^## `([\w.]+)`$")
+_MARK = re.compile(r"^<!-- figures of ([\w.]+) -->$")
 _ROW = re.compile(r"^\| `([\w.]+)` \|[^|]*\|(.*)$")
 
 
@@ -38,6 +43,20 @@ def quoted(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
     sections = {m[1] for m in map(_HEADING.match, out) if m}
     for name in sorted(results.keys() - sections):
         out += _section(name, results[name])
+    return "\n".join(out) + "\n"
+
+
+def marked(page: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The page with the results' figures after each mark. ValueError as for :func:`quoted`."""
+    out, name = list[str](), ""
+    for line in page.splitlines():
+        if mark := _MARK.match(line):
+            name = mark[1]
+            if name not in results:
+                raise ValueError(f"figures of `{name}`: no benchmarks/results/{name}.json")
+        elif line.startswith("#"):
+            name = ""
+        out.append(_quote(line, name, results[name]) if name else line)
     return "\n".join(out) + "\n"
 
 
@@ -70,7 +89,10 @@ def _section(name: str, result: Mapping[str, Any]) -> list[str]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__).parse_args()
-    PAGE.write_text(quoted(PAGE.read_text(encoding="utf-8"), load()), encoding="utf-8")
+    results = load()
+    PAGE.write_text(quoted(PAGE.read_text(encoding="utf-8"), results), encoding="utf-8")
+    for page in OTHERS:
+        page.write_text(marked(page.read_text(encoding="utf-8"), results), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md quotes the result files, which are short; command lines reject bad values."""
+"""The docs quote the result files, which are short; command lines reject bad values."""
 
 from __future__ import annotations
 
@@ -32,6 +32,27 @@ def quote(root: Path) -> dict[str, Any]:
 def test_the_page_quotes_the_results(quote: dict[str, Any]) -> None:
     page = quote["PAGE"].read_text(encoding="utf-8")
     assert quote["quoted"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
+
+
+def test_other_pages_quote_the_results(quote: dict[str, Any]) -> None:
+    for path in quote["OTHERS"]:
+        page = path.read_text(encoding="utf-8")
+        assert "<!-- figures of " in page
+        assert quote["marked"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
+
+
+def test_figures_after_a_mark_are_replaced(quote: dict[str, Any]) -> None:
+    row = "| `pause_s` | 9 | |\n"
+    page = f"{row}<!-- figures of b -->\nMeasured\n{row}## Next\n{row}"
+    lines = quote["marked"](page, {"b": RESULT}).splitlines()
+    assert lines[2].startswith("Measured at abc on 2 cores")
+    assert [line for line in lines if "pause_s" in line] == [
+        "| `pause_s` | 9 | |",
+        "| `pause_s` | 0.25 | |",
+        "| `pause_s` | 9 | |",
+    ]
+    with pytest.raises(ValueError, match=r"no benchmarks/results/b\.json"):
+        quote["marked"](page, {})
 
 
 def test_a_result_file_is_a_summary(root: Path) -> None:
