@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code; see scripts/gen-docs.
+"""Writes docs/reference and the meanings in docs/troubleshooting.md; see scripts/gen-docs.
 
 Sources: crds/bamboojobs.yaml, docs/reference/every-field.yaml (the examples), the enums of
 bamboo_core.api with the string below each member, and the help texts of the metrics.
@@ -29,6 +29,7 @@ from bamboo_operator import metrics
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("docs/reference")
 EVERY_FIELD = FOLDER / "every-field.yaml"
+TROUBLESHOOTING = Path("docs/troubleshooting.md")
 NOTE = "<!-- Written by scripts/gen-docs. Edit the code, not this page. -->\n"
 
 _LONGEST_EXAMPLE = 80
@@ -308,6 +309,27 @@ def _facts(reason: str) -> tuple[str, ...]:
     return tuple(events.FACTS[events.EventReason(reason)])
 
 
+# ---------------------------------------------------------------- troubleshooting.md
+
+
+def with_meanings(page: str) -> str:
+    """The page with the question of each condition and the meaning of each reason."""
+    questions = {m.value: m.text for m in members(reasons.ConditionType)}
+    meanings = {m.value: m.text for m in members(reasons.Reason)}
+    head, *sections = re.split(r"^(?=## )", page, flags=re.M)
+    return head + "".join(_with_meanings(section, questions, meanings) for section in sections)
+
+
+def _with_meanings(section: str, questions: Mapping[str, str], meanings: Mapping[str, str]) -> str:
+    condition = re.match(r"## `(\w+)`\n", section)
+    if condition is None:
+        return section
+    title, _, *rest = section.split("\n\n")
+    text = "\n\n".join([title, questions[condition[1]], *rest])
+    row = re.compile(r"^\| `(\w+)` \| (\w+) \| [^|]* \|", re.M)
+    return row.sub(lambda m: f"| `{m[1]}` | {m[2]} | {meanings[m[1]]} |", text)
+
+
 # ---------------------------------------------------------------- metrics.md
 
 
@@ -381,6 +403,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "spec.md": spec_page(schema, example),
         FOLDER / "status.md": status_page(),
         FOLDER / "metrics.md": metrics_page(),
+        TROUBLESHOOTING: with_meanings((ROOT / TROUBLESHOOTING).read_text()),
     }
 
 
