@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 OLD = re.compile(
-    r"\b(doubt(ed|s)?|lessons?|rushed|unseated|heirs?|happenings?|emission|lineage|ballots?"
-    r"|parcels?|postponed|blows?|nurser(y|ies)|nurslings?|sabotage[ds]?|whom|shall)\b",
+    r"doubt(ed|s)?|lessons?|rushed|unseated|heirs?|happenings?|emission|lineage|ballots?"
+    r"|parcels?|postponed|blows?|nurser(y|ies)|nurslings?|sabotage[ds]?|whom|shall|mourning",
     flags=re.I,
 )
+PART = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")  # of identifiers in snake_case or CamelCase, and of prose
+SUFFIXES = {".md", ".py", ".proto", ".sh", ".toml", ".tpl", ".txt", ".yaml", ".yml"}
+EXCEPTIONS = {Path("tests/layout/test_words.py"): "it lists the old words"}
 
 
-def test_the_docs_use_the_words_of_the_glossary(root: Path) -> None:
-    pages = [*root.glob("*.md"), *(root / "docs").rglob("*.md")]
-    found = [
-        f"{page.relative_to(root)}:{number}: {line.strip()}"
-        for page in pages
-        for number, line in enumerate(page.read_text().splitlines(), start=1)
-        if OLD.search(line)
+def old_words(text: str) -> Iterator[str]:
+    """Parts of identifiers and words of prose that the glossary has replaced."""
+    return (part for part in PART.findall(text) if OLD.fullmatch(part))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("is_postponed(x)", ["postponed"]),
+        ("class BigLesson: ...", ["Lesson"]),
+        ("OLD_BALLOTS = 1", ["BALLOTS"]),
+        ("theirs, doubtful, shallow", []),
+    ],
+)
+def test_old_words_are_found_in_identifiers_and_prose(text: str, words: list[str]) -> None:
+    assert list(old_words(text)) == words
+
+
+def test_files_use_the_words_of_the_glossary(root: Path, tracked: list[Path]) -> None:
+    files = [
+        path
+        for path in tracked
+        if (path.suffix in SUFFIXES or path.parent == Path("scripts")) and path not in EXCEPTIONS
     ]
+    assert len(files) > 300
+    found = [f"{path}: its name" for path in files if any(old_words(str(path)))]
+    for path in files:
+        for number, line in enumerate((root / path).read_text().splitlines(), start=1):
+            found += [f"{path}:{number}: {word}" for word in old_words(line)]
     assert found == []

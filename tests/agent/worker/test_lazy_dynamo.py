@@ -10,7 +10,7 @@ import pytest
 _TRAIN = """
 import sys, torch
 from bamboo_agent.worker.lazy_dynamo import defer_import
-if {is_postponed}:
+if {is_deferred}:
     defer_import()
     defer_import()
 torch.manual_seed(0)
@@ -74,8 +74,8 @@ def run(program: str) -> list[str]:
 
 
 def test_optimizers_do_without_it_and_come_out_the_same() -> None:
-    is_loaded, bits = run(_TRAIN.format(is_postponed=True))
-    was_loaded, right = run(_TRAIN.format(is_postponed=False))
+    is_loaded, bits = run(_TRAIN.format(is_deferred=True))
+    was_loaded, right = run(_TRAIN.format(is_deferred=False))
     assert (is_loaded, was_loaded) == ("False", "True")
     assert bits == right
 
@@ -83,5 +83,5 @@ def test_optimizers_do_without_it_and_come_out_the_same() -> None:
 @pytest.mark.parametrize("wanted", _WANTED.values(), ids=_WANTED)
 def test_an_agent_that_wants_a_layer_gets_it(wanted: str) -> None:
     then = "print('torch._dynamo.convert_frame' in sys.modules)"
-    is_loaded, _, now = run(_TRAIN.format(is_postponed=True) + wanted + then)
+    is_loaded, _, now = run(_TRAIN.format(is_deferred=True) + wanted + then)
     assert (is_loaded, now) == ("False", "True")
