@@ -182,9 +182,9 @@ def test_an_overtaken_computation_ends_early(monkeypatch: pytest.MonkeyPatch) ->
 
         monkeypatch.setattr(module, name, counted)
 
+    request = request_of(spec())
     count(schedule, "build")
     count(dry_run, "dry_run")
-    request = request_of(spec())
     results = planner.compute(request)
     decision = next(results)
     first_part = len(calls)
