@@ -18,7 +18,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
-from torch_pipeline import TorchPipeline
 
 from bamboo_agent.compute.batches import Data
 from bamboo_agent.model import build_model
@@ -36,6 +35,7 @@ from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import Progress
 from bamboo_sim import arguments, results_file
+from bamboo_sim.torch_pipeline import TorchPipeline
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.fleet import CPU, WorkerFleet
 from bamboo_sim.workers.in_process_fleet import InProcessFleet

@@ -1,4 +1,4 @@
-"""The same model under torch.distributed.pipelining: 1F1B on gloo, one process per stage."""
+"""torch.distributed.pipelining, to compare with: 1F1B on gloo, one process per stage."""
 
 from __future__ import annotations
 
