@@ -6,7 +6,6 @@ Objects are parsed JSON. Every failure raises ClusterError.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,20 +25,22 @@ class Kube:
 
     def __init__(self, kubeconfig: Path | None = None, context: str | None = None) -> None:
         path = str(kubeconfig) if kubeconfig else None
+        name = path or config.KUBE_CONFIG_DEFAULT_LOCATION
         try:
             api = config.new_client_from_config(path, context=context)
             _, active = config.list_kube_config_contexts(path)
             self.namespace = str(active["context"].get("namespace") or "default")
         except config.ConfigException as error:
+            text = str(error).rstrip(".").replace(". ", ": ")
             raise ClusterError(
-                f"no cluster is configured ({error}); set KUBECONFIG, or give --kubeconfig."
+                f"no cluster is configured in {name} ({text}); correct it, set KUBECONFIG to another"
+                " file, or give --kubeconfig."
             ) from error
         except Exception as error:  # the client raises many kinds of errors for a malformed file
-            name = path or os.environ.get("KUBECONFIG") or "~/.kube/config"
             text = " ".join(f"{type(error).__name__}: {error}".split())
             raise ClusterError(
                 f"{name} is not a usable kubeconfig ({text}); correct it, set KUBECONFIG to another"
-                " one, or give --kubeconfig."
+                " file, or give --kubeconfig."
             ) from error
         self._core = client.CoreV1Api(api)
         self._custom = client.CustomObjectsApi(api)

@@ -144,8 +144,9 @@ def test_no_server(tmp_path: Path) -> None:
 
 
 def test_no_kubeconfig(tmp_path: Path) -> None:
-    with pytest.raises(ClusterError, match="no cluster is configured"):
-        Kube(tmp_path / "missing")
+    missing = tmp_path / "missing"
+    with pytest.raises(ClusterError, match=f"no cluster is configured in {missing} "):
+        Kube(missing)
 
 
 _CLUSTER = b"""
