@@ -1,6 +1,6 @@
-"""Which agent sits in which seat and holds which layers.
+"""Which agent gets which seat and which layers.
 
-Not here: what it computes there.
+Not here: which agent computes what.
 
 Public: ``plan``, ``zones``, ``capacity``.
 """

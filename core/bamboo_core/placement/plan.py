@@ -30,13 +30,13 @@ class Plan:
     target: int  # the step that runs first
     last: int  # number of steps of the job; the program of this index is the epilogue
     live: tuple[AgentId, ...]  # voters after the target step; all hold what they want
-    leaving: tuple[AgentId, ...]  # members until the end of the target step
+    leaving: tuple[AgentId, ...]  # members that leave after the target step
     short_notice: tuple[AgentId, ...]  # leavers that compute nothing and only send what they hold
     wants: dict[AgentId, tuple[Range, ...]]  # layers to hold after the target step
     coordinator: AgentId
     batch: BatchShape
-    # Newcomers without a seat and the layers that they get copies of while the others train. They
-    # have no vote, and no agent waits for them.
+    # Newcomers without a seat -> layers that they copy while the others train. Learners have no
+    # vote, and no agent waits for them.
     learners: dict[AgentId, tuple[Range, ...]] = field(default_factory=dict)
 
     @property
@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def seats(self) -> dict[AgentId, Coordinate]:
-        """Seat of every seated agent."""
+        """Agent -> its seat."""
         return {
             agent: Coordinate(d, s)
             for d, pipeline in enumerate(self.pipelines)
@@ -97,8 +97,8 @@ def wants(
 ) -> dict[AgentId, tuple[Range, ...]]:
     """Layers that each live agent must hold after the target step.
 
-    The stage of its seat and, in mode Replica, that of its ring successor. A stage that no agent
-    would want goes to the live agent that holds most of its layers, else to the one with the
+    The stage of its seat and, in mode Replica, the stage of its ring successor. A stage that no
+    agent would want goes to the live agent that holds most of its layers, else to the one with the
     fewest layers. holders: layer -> agents with a usable version.
     """
     wanted: dict[AgentId, set[int]] = {a: set() for a in sorted(live)}

@@ -115,7 +115,7 @@ class _Seating:
                     self.put(seat, candidate)
 
     def put(self, seat: int, candidate: Candidate | None) -> Candidate | None:
-        """Put a candidate (None: nobody) into the seat; return the previous one."""
+        """Put a candidate into the seat, or empty it (None); return the previous candidate."""
         before, self.grid[seat] = self.grid[seat], candidate
         column = self.columns[seat % self.stages]
         if before is not None:
@@ -237,7 +237,7 @@ class _Free:
 
 
 _MOST_CHAINS = 32
-"""Empty seats for which a chain is tried; with more, the grid is laid out again."""
+"""Most empty seats that chains try to fill; beyond it, the grid is laid out again."""
 
 
 def _stages_before(previous: Seats) -> dict[AgentId, int]:

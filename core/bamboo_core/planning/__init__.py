@@ -2,5 +2,5 @@
 
 Not here: when to plan.
 
-Public: ``planner``, ``requests``, and ``step_shape`` and ``show`` to look at schedules.
+Public: ``planner`` and ``requests``; ``step_shape`` and ``show``, which display schedules.
 """

@@ -1,8 +1,9 @@
-"""Prints programs as a grid: a line per agent, a column per slot of time, for people.
+"""Prints programs as a grid: a line per agent, a column per slot of time.
 
-A cell shows what computes: ``F3`` forward of micro-batch 3, ``B3``, ``I3``, ``W3``, ``V3``; ``'``
-behind it marks a stage other than that of the agent's first computation, ``-`` goes on with the
-cell before, ``.`` is idle time. What costs nothing (messages, sums, votes) is not shown.
+A cell shows a computation: ``F3`` is the forward of micro-batch 3; ``B3``, ``I3``, ``W3`` and
+``V3`` likewise. A trailing ``'`` marks a stage other than that of the agent's first computation,
+``-`` continues the previous cell, ``.`` is idle time. Free instructions (messages, sums, votes) are
+not shown.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from bamboo_core.scheduling.dry_run import DryRunResult, Span
 def draw(programs: Mapping[AgentId, Program], report: DryRunResult, *, slot: float = 1.0) -> str:
     """The grid of a dry run; ``slot``: time of one column.
 
-    Under it stand the faults, if any; the line of an agent that is stuck ends in ``!`` and the
-    instruction at which it stands.
+    Faults follow below the grid. The line of a stuck agent ends in ``!`` and the instruction that
+    cannot run.
     """
     names = sorted(programs)
     columns = max(1, ceil(report.length / slot - _TOLERANCE))
@@ -58,7 +59,7 @@ def _cell(instruction: Instruction, home: int) -> str:
 
 
 def listing(programs: Mapping[AgentId, Program], report: DryRunResult | None = None) -> str:
-    """The programs' text, one after the other; the faulty instruction is marked with ``<==``."""
+    """The text of all programs; ``<==`` marks a faulty instruction."""
     parts = []
     for agent in sorted(programs):
         lines = to_text(programs[agent]).splitlines()

@@ -1,4 +1,4 @@
-"""What each member of a plan is sent: its directive, then its continuation."""
+"""Messages to each member of a plan: its directive, then its continuation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def directives(
     participants: Mapping[AgentId, Participant],
     manifest: Manifest | None,
 ) -> dict[AgentId, Directive]:
-    """The first part of the plan for every member. manifest: what LOAD reads."""
+    """The first part of the plan for every member. manifest: the checkpoint that LOAD reads."""
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
     return {
         agent: Directive(
@@ -76,7 +76,7 @@ def continuations(
 def _peers(
     plan: Plan, participants: Mapping[AgentId, Participant], *parts: Programs
 ) -> dict[AgentId, tuple[Peer, ...]]:
-    """Agent -> the agents that its programs talk to, and those whose liveness it watches.
+    """Agent -> the agents that its programs talk to, and the agents whose liveness it watches.
 
     Both ends of a liveness socket must know of it, so agents watch neighbors on both sides.
     """

@@ -1,4 +1,4 @@
-"""What the planner is asked, and what it answers."""
+"""Requests to the planner, and its results."""
 
 from __future__ import annotations
 
@@ -31,47 +31,42 @@ class Participant:
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Everything that a plan is computed from.
-
-    layers: of the model; costs: one per layer, or empty; pipelines: wanted; least: needed;
-    grid, cut, step_cut, target: of the plan in force (grid empty: none); participants: all who have
-    reported; draining: may only help until the target step has ended; short_notice: may only send;
-    base: newest commit that holds without any report (a restore: version ``base + 1`` is in a file;
-    -1: nothing yet); manifests: checkpoints that this attempt may read; has_voter: one of the plan
-    in force reports, so that its commits are known; is_full: no seat may stay empty; is_last:
-    suspend after the target step; catch_up_above_bytes: see :class:`Timing`; memory_bytes: of the
-    smallest device, 0: not known.
-    """
+    """All inputs of a plan."""
 
     fence: Fence
     spec: JobSpec
     batch: BatchShape
-    layers: int
-    costs: tuple[LayerCost, ...]
+    layers: int  # of the model
+    costs: tuple[LayerCost, ...]  # one per layer; empty: not measured
     validation_samples: int
-    pipelines: int
+    pipelines: int  # wanted
+    # Grid, cuts and target of the plan in force; an empty grid: there is none.
     grid: tuple[Pipeline, ...]
     cut: Cut
     step_cut: Cut
     target: int
-    participants: dict[AgentId, Participant]
+    participants: dict[AgentId, Participant]  # all agents that have reported
     reports: dict[AgentId, AgentReport]
-    draining: frozenset[AgentId]
-    short_notice: frozenset[AgentId]
-    manifests: tuple[Manifest, ...]
+    draining: frozenset[AgentId]  # may only help until the target step has ended
+    short_notice: frozenset[AgentId]  # may only send
+    manifests: tuple[Manifest, ...]  # checkpoints that this attempt may read
+    # The newest commit known without any report; -1: none. In a restore, a file holds version
+    # ``base + 1``.
     base: int
-    has_voter: bool
-    is_full: bool
-    is_last: bool
-    least: int = 1
-    catch_up_above_bytes: float = inf
-    memory_bytes: int = 0
+    has_voter: bool  # a voter of the plan in force has reported, so its commits are known
+    is_full: bool  # no seat may stay empty
+    is_last: bool  # suspend after the target step
+    least: int = 1  # pipelines needed
+    catch_up_above_bytes: float = inf  # see :class:`Timing`
+    memory_bytes: int = 0  # of the smallest device; 0: unknown
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan with everyone's directive. :class:`Continuations` follow unless it ends with its
-    target step."""
+    """A plan with a directive for each member.
+
+    :class:`Continuations` follow unless the plan ends with its target step.
+    """
 
     plan: Plan
     directives: dict[AgentId, Directive]
@@ -98,14 +93,14 @@ class Fatal:
 
 @dataclass(frozen=True)
 class Unplaceable:
-    """No grid is possible with these agents; more or others may help."""
+    """These agents cannot form a grid; more or other agents may help."""
 
     message: str
 
 
 @dataclass(frozen=True)
 class PlannerFault:
-    """The planner met a defect of its own; the job cannot be led on."""
+    """The planner has a defect; the job cannot continue."""
 
     message: str
 

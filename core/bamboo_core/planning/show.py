@@ -15,7 +15,7 @@ from bamboo_core.planning import grid
 from bamboo_core.planning.step_shape import StepShape
 
 _MOST = 1 << 20
-"""Instructions that a step may have here, and about as many cells: more cannot be read."""
+"""Limit on a step's instructions, which is about its number of cells: more are unreadable."""
 
 
 def _seat(text: str) -> tuple[int, int]:
@@ -24,7 +24,7 @@ def _seat(text: str) -> tuple[int, int]:
         return int(pipeline), int(stage)
     except ValueError:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no seat: write pipeline,stage, such as 0,2"
+            f"{text!r} is not a seat: write pipeline,stage, such as 0,2"
         ) from None
 
 
@@ -37,9 +37,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--microbatches", type=int, default=8, help="per pipeline")
     parser.add_argument("--lost", type=_seat, action="append", default=[], metavar="D,S")
     parser.add_argument("--policy", type=RecoveryPolicy, default=RecoveryPolicy.DIFFUSE)
-    parser.add_argument("--split", action="store_true", help="I and W apart")
-    parser.add_argument("--extra", type=int, default=0, help="in flight beyond P - s")
-    parser.add_argument("--text", action="store_true", help="the programs instead of the grid")
+    parser.add_argument("--split", action="store_true", help="I and W instead of B")
+    parser.add_argument("--extra", type=int, default=0, help="activations in flight beyond P - s")
+    parser.add_argument("--text", action="store_true", help="print programs instead of a grid")
     return parser
 
 
@@ -53,7 +53,7 @@ def _check(given: argparse.Namespace) -> None:
     if seats * slots > _MOST:
         raise ValueError(
             f"{seats} seats and about {slots} slots make {seats * slots} cells, and at most {_MOST}"
-            " can be shown: take smaller --pipelines, --stages or --microbatches"
+            " can be shown: give smaller --pipelines, --stages or --microbatches"
         )
     for d, s in given.lost:
         if not (0 <= d < given.pipelines and 0 <= s < given.stages):
@@ -61,7 +61,7 @@ def _check(given: argparse.Namespace) -> None:
 
 
 def render(arguments: Sequence[str]) -> str:
-    """What the command prints. ValueError for numbers that make no step."""
+    """The command's output. ValueError for numbers that make no step."""
     given = _parser().parse_args(arguments)
     _check(given)
     batch = numerics.choose(

@@ -1,6 +1,6 @@
-"""A whole step of a D x P grid, from shape to programs, with nothing begun yet.
+"""A whole step of a D x P grid, from shape to programs.
 
-To look at schedules: for the ``show`` command, benchmarks, tests.
+Shows schedules: for the ``show`` command, benchmarks, and tests.
 """
 
 from __future__ import annotations
@@ -22,20 +22,17 @@ from bamboo_core.scheduling.remaining import stage_weights
 
 @dataclass(frozen=True)
 class StepShape:
-    """An undisturbed step of a grid of D x P, one layer a stage, some of whose seats are empty.
-
-    batch: default by the rule of the job; costs: default F = I = W = 1; extra: of the cap P - s.
-    """
+    """An undisturbed step of a D x P grid with one layer per stage. Seats may be empty."""
 
     pipelines: int
     stages: int
     batch: BatchShape
-    lost: tuple[tuple[int, int], ...] = ()
-    split: bool = False
+    lost: tuple[tuple[int, int], ...] = ()  # (pipeline, stage) of the empty seats
+    split: bool = False  # I and W instead of B
     mode: RedundancyMode = RedundancyMode.REPLICA
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
-    extra: int = 0
-    costs: Costs | None = None
+    extra: int = 0  # activations in flight beyond P - s
+    costs: Costs | None = None  # default: F = I = W = 1
     periodic: closure.Periodic = field(default_factory=closure.Periodic)
 
     @property
@@ -45,7 +42,7 @@ class StepShape:
 
     @property
     def cut(self) -> tuple[tuple[int, int], ...]:
-        """One layer a stage."""
+        """One layer per stage."""
         return tuple((s, s + 1) for s in range(self.stages))
 
     @property
@@ -58,7 +55,7 @@ class StepShape:
 
     @property
     def live(self) -> list[AgentId]:
-        """Everyone who is seated."""
+        """All agents with a seat."""
         return sorted(a for pipeline in self.seats for a in pipeline if a is not None)
 
     def wants(self) -> dict[AgentId, tuple[tuple[int, int], ...]]:
@@ -81,7 +78,7 @@ class StepShape:
         }
 
     def work(self) -> workmap.WorkMap:
-        """Who computes what."""
+        """The agent of each leaf."""
         return workmap.assign(
             batch=self.batch,
             seats=self.seats,
@@ -107,7 +104,7 @@ class StepShape:
         )
 
     def build(self, tasks: TaskGraph | None = None) -> schedule.Schedule:
-        """Everyone's program."""
+        """The programs of all agents."""
         return schedule.build(
             tasks or self.graph(self.work()),
             batch=self.batch,
@@ -119,7 +116,7 @@ class StepShape:
     def dry_run(
         self, programs: dict[AgentId, Program], *, periodic: bool = True
     ) -> dry_run.DryRunResult:
-        """Execute the programs on names."""
+        """Execute the programs on item names."""
         return dry_run.dry_run(
             programs,
             batch=self.batch,

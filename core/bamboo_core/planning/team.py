@@ -13,8 +13,8 @@ class Team:
     """Agents by their part in a plan; see :class:`bamboo_core.placement.plan.Plan`."""
 
     pipelines: tuple[Pipeline, ...]
-    live: tuple[AgentId, ...]  # they stay
-    leaving: tuple[AgentId, ...]  # they help until the target step has ended
+    live: tuple[AgentId, ...]  # agents that stay
+    leaving: tuple[AgentId, ...]  # agents that help until the target step has ended
     short_notice: tuple[AgentId, ...]
     learners: dict[AgentId, tuple[Range, ...]]
 

@@ -1,6 +1,6 @@
-"""Who computes which task, in which order, as checked programs.
+"""Which agent computes which task, in which order, as checked programs.
 
-Not here: which tasks there are.
+Not here: which tasks exist.
 
 Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``, and
 ``dry_run``.

@@ -34,10 +34,10 @@ class Lowering:
 
     def programs(self) -> dict[AgentId, Program]:
         """One program per agent of the graph."""
-        everyone = list(zip(self._agents, self._order, strict=True))
-        sends = {name: self._sends(name, tasks) for name, tasks in everyone}
+        ordered = list(zip(self._agents, self._order, strict=True))
+        sends = {name: self._sends(name, tasks) for name, tasks in ordered}
         channels = {name: _channels(sent) for name, sent in sends.items()}
-        return {name: self._program(name, tasks, sends[name], channels) for name, tasks in everyone}
+        return {name: self._program(name, tasks, sends[name], channels) for name, tasks in ordered}
 
     def _open(self) -> dict[AgentId, list[Transfer]]:
         """What agents send first, ordered by when it is needed."""

@@ -84,16 +84,16 @@ def test_the_command_prints_a_grid():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--lost", "1"], "'1' is no seat: write pipeline,stage"),
+        (["--lost", "1"], "'1' is not a seat: write pipeline,stage"),
         (["--stages", "0"], "cannot show this step: --stages must be at least 1"),
         (["--extra", "-5"], "cannot show this step: --extra must be at least 0"),
-        (["--microbatches", "1000000000"], "take smaller --pipelines, --stages or --microbatches"),
-        (["--stages", "100000"], "take smaller --pipelines, --stages or --microbatches"),
+        (["--microbatches", "1000000000"], "give smaller --pipelines, --stages or --microbatches"),
+        (["--stages", "100000"], "give smaller --pipelines, --stages or --microbatches"),
         (["--lost", "5,0"], "cannot show this step: there is no seat 5,0 to lose"),
         (["--lost", "0,0", "--stages", "1"], "cannot show this step: stage 0 has no live holder"),
     ],
 )
-def test_bad_input_is_told_in_one_sentence(options, message):
+def test_bad_input_is_refused_in_one_sentence(options, message):
     command = [sys.executable, "-m", "bamboo_core.planning.show", *options]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode != 0

@@ -98,7 +98,7 @@ def test_a_backward_that_cannot_be_split_is_never_split() -> None:
 
 
 @pytest.mark.parametrize("after", range(10, 130, 20))
-def test_an_interrupted_step_goes_on_without_redoing_what_is_left(after: int) -> None:
+def test_an_interrupted_step_continues_without_repeating_work(after: int) -> None:
     request = request_of(spec(stages=3, steps=4), kill="a1", after=after, layers=3)
     result = decide(request)
     whole = 3 * request.batch.microbatches * 3  # F, I and W of every stage
@@ -249,7 +249,7 @@ def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
     assert isinstance(first(old), requests.Fatal)
 
 
-def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
+def test_newcomers_alone_do_not_restart_silently() -> None:
     """Neither at the start nor at the file of the attempt: how much was committed is not known."""
     new = AgentReport(Fence(0, 1, 2), Fence(), {}, frozenset())
     request = stopped(spec(), {"a0": {}, "a1": {}}, 2)
@@ -260,7 +260,7 @@ def test_newcomers_alone_do_not_begin_again_in_silence() -> None:
         assert first(asked) == requests.Fatal((0, 1, 2, 3), 1)
 
 
-def test_a_commit_of_which_only_the_dead_knew_is_made_again() -> None:
+def test_a_commit_known_only_to_lost_agents_is_repeated() -> None:
     """The plan began with step 3, but those who are left have voted for step 2 and know no more."""
     request = stopped(spec(), {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}, 2)
     result = decide(replace(request, target=3))
@@ -281,7 +281,7 @@ def test_only_layers_without_a_copy_are_called_lost() -> None:
         assert first(asked) == requests.Fatal((2, 3), 2)
 
 
-def test_without_a_voter_a_newer_file_counts_more_than_what_is_left() -> None:
+def test_without_a_voter_a_newer_file_outweighs_what_agents_hold() -> None:
     held = {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}
     request = replace(stopped(spec(), held, 2), has_voter=False)
     assert decide(request).plan.target == 2
@@ -304,7 +304,7 @@ def test_a_copy_goes_to_the_agent_that_lacks_the_layer() -> None:
     assert result.plan.live == (A0, A1)
 
 
-def test_a_leaver_in_a_hurry_only_sends() -> None:
+def test_a_leaver_on_short_notice_only_sends() -> None:
     request = request_of(spec(stages=3, steps=4), kill="a2", after=60, layers=3)
     hurried = replace(request, draining=frozenset({A1}), short_notice=frozenset({A1}))
     result = decide(hurried)
@@ -326,7 +326,7 @@ def test_suspending_ends_after_the_step_without_validation() -> None:
     assert Op.V in {x.op for c in complete.directives.values() for x in c.final}
 
 
-def test_zones_that_fit_no_grid_are_said() -> None:
+def test_zones_that_fit_no_grid_are_reported() -> None:
     request = request_of(spec())
     crowded = {x: replace(p, zone="z0") for x, p in request.participants.items()}
     result = first(replace(request, participants=crowded))
@@ -334,7 +334,7 @@ def test_zones_that_fit_no_grid_are_said() -> None:
     assert "ring neighbours must not share a zone" in result.message
 
 
-def test_programs_that_cannot_run_never_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_programs_that_cannot_run_are_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of(spec())
     report = dry_run.dry_run({}, batch=request.batch, layers=4)
     lost = (dry_run.Message(Item.out(0, 2, 0), A0, A1),)
