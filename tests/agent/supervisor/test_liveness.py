@@ -1,4 +1,4 @@
-"""Liveness sockets: who is heard, who is closed, who is let in."""
+"""Liveness sockets: heartbeats, lost connections, and the handshake."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ A, B, C = AgentId("a-0"), AgentId("b-0"), AgentId("c-0")
 
 
 class End:
-    """One supervisor's sockets and what they told."""
+    """One supervisor's sockets and what they reported."""
 
     def __init__(self, name: AgentId) -> None:
         self.name = name
@@ -75,7 +75,7 @@ async def test_peers_hear_each_other(make: Make) -> None:
 
 
 async def test_directives_need_not_arrive_together(make: Make) -> None:
-    """Whoever is called before its plan names the caller keeps him waiting, and tells nobody."""
+    """A connection from an agent that the plan does not name yet waits, and is not reported."""
     a, b = await make(A), await make(B)
     a.watch(b)
     await until(lambda: any(True for _ in b.sockets._waiting))
@@ -87,7 +87,7 @@ async def test_directives_need_not_arrive_together(make: Make) -> None:
 
 
 @pytest.mark.parametrize("dead", [0, 1])
-async def test_a_closed_end_is_told_at_once(make: Make, dead: int) -> None:
+async def test_a_closed_end_is_reported_at_once(make: Make, dead: int) -> None:
     ends = [await make(A), await make(B)]
     ends[0].watch(ends[1])
     ends[1].watch(ends[0])
@@ -105,14 +105,14 @@ async def test_no_server_at_the_address(make: Make) -> None:
     assert set(a.closed) == {B}
 
 
-async def test_an_address_that_is_none(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_malformed_address_is_logged(make: Make, caplog: pytest.LogCaptureFixture) -> None:
     a = await make(A)
     a.sockets.watch((Peer(B, "", "nonsense", b"key"),), a.key)
     await until(lambda: "'nonsense' is not host:port" in caplog.text)
     assert not a.closed
 
 
-async def test_a_new_plan_keeps_what_stands(make: Make) -> None:
+async def test_a_new_plan_keeps_open_links(make: Make) -> None:
     a, b, c = await make(A), await make(B), await make(C)
     a.watch(b)
     b.watch(a)
@@ -154,7 +154,7 @@ async def test_a_plan_without_keys_lets_no_peer_in(make: Make) -> None:
     assert not b.sockets.connected
 
 
-async def test_a_link_that_breaks_is_dialled_again(make: Make) -> None:
+async def test_a_broken_link_is_redialled(make: Make) -> None:
     a, b = await make(A), await make(B)
     a.watch(b)
     b.watch(a)
@@ -169,7 +169,7 @@ async def test_a_link_that_breaks_is_dialled_again(make: Make) -> None:
 @pytest.mark.parametrize(
     "words", [b"GET / HTTP/1.1\r\n", b"proof abc\n", b"hello only\n", b"\xff\xfe\n", b"x" * 5000]
 )
-async def test_strangers_are_hung_up_on(make: Make, words: bytes) -> None:
+async def test_strangers_are_disconnected(make: Make, words: bytes) -> None:
     a = await make(A)
     reader, writer = await asyncio.open_connection("127.0.0.1", a.port)
     writer.write(words)
@@ -178,7 +178,7 @@ async def test_strangers_are_hung_up_on(make: Make, words: bytes) -> None:
 
 
 async def hung_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-    """Wait for the end of the connection; whether nothing was said before it."""
+    """Wait for the end of the connection; whether it closed without sending anything."""
     try:
         return await asyncio.wait_for(reader.read(), 5.0) == b""
     except ConnectionResetError:
@@ -187,9 +187,7 @@ async def hung_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
         writer.close()
 
 
-async def test_silence_during_the_handshake_has_an_end(
-    make: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_handshake_times_out(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "HANDSHAKE_S", 0.1)
     a = await make(A)
     assert await hung_up(*await asyncio.open_connection("127.0.0.1", a.port))
