@@ -1,7 +1,7 @@
 """Checks ``worker.podTemplate``, which the API server does not check.
 
-A user who may create BambooJobs but no pods must not get access to the node by a BambooJob. Some
-fields belong to the operator.
+A user who may create BambooJobs but no pods must not get access to the node through a BambooJob.
+Some fields belong to the operator.
 """
 
 from __future__ import annotations
