@@ -33,8 +33,8 @@ class Kube:
         except config.ConfigException as error:
             text = str(error).rstrip(".").replace(". ", ": ")
             raise ClusterError(
-                f"no cluster is configured in {name} ({text}); correct it, set KUBECONFIG to another"
-                " file, or give --kubeconfig."
+                f"no cluster is configured in {name} ({text}); correct it, set KUBECONFIG to"
+                " another file, or give --kubeconfig."
             ) from error
         except Exception as error:  # the client raises many kinds of errors for a malformed file
             text = " ".join(f"{type(error).__name__}: {error}".split())
