@@ -1,4 +1,4 @@
-"""The shell around a led job: writes that fail, leadership that lapses, defects."""
+"""The shell around a led job: failed writes, lapsed leadership, defects, overtaken plans."""
 
 from __future__ import annotations
 

@@ -250,7 +250,7 @@ def test_a_file_of_exactly_the_needed_version_repairs_it() -> None:
 
 
 def test_newcomers_alone_do_not_restart_silently() -> None:
-    """Neither at the start nor at the file of the attempt: how much was committed is not known."""
+    """Neither from version 0 nor from the attempt's file: the number of commits is unknown."""
     new = AgentReport(Fence(0, 1, 2), Fence(), {}, frozenset())
     request = stopped(spec(), {"a0": {}, "a1": {}}, 2)
     request = replace(request, reports=dict.fromkeys(request.reports, new))
@@ -261,7 +261,7 @@ def test_newcomers_alone_do_not_restart_silently() -> None:
 
 
 def test_a_commit_known_only_to_lost_agents_is_repeated() -> None:
-    """The plan began with step 3, but those who are left have voted for step 2 and know no more."""
+    """The plan began with step 3, but the remaining agents know only that they voted for step 2."""
     request = stopped(spec(), {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}, 2)
     result = decide(replace(request, target=3))
     assert (result.plan.target, result.committed) == (2, 1)
@@ -274,7 +274,7 @@ def test_a_commit_known_only_to_lost_agents_is_repeated() -> None:
 
 
 def test_only_layers_without_a_copy_are_called_lost() -> None:
-    """That the newest commit cannot be made again takes nothing away from the copies that live."""
+    """Surviving copies count even if the newest commit cannot be repeated."""
     request = stopped(spec(), {"a0": {0: 2, 1: 2}}, 2)
     for has_voter in (True, False):
         asked = replace(request, target=3, has_voter=has_voter)
@@ -386,8 +386,10 @@ def test_the_batch_shape_is_the_job_s() -> None:
 
 
 def test_a_leaver_updates_what_it_holds_until_the_step_is_committed() -> None:
-    """Row C10 of docs/verification.md: the leaver votes for its layers and updates them before it
-    leaves, so that they are not lost if the agents die that have just received them."""
+    """Row C10 of docs/verification.md: the leaver votes for its layers and updates them first.
+
+    So they survive if the agents that have just received them are lost.
+    """
     fleet = Fleet(spec(steps=9, mode=RedundancyMode.NONE))
     fleet.add_grid(1, 2)
     fleet.tell(a.DesiredState(1))
