@@ -472,8 +472,10 @@ class _Planning:
         made = []
         for way in inflight.variants(plan, self._costs, self._profile, is_degraded=is_degraded):
             self._check_wanted()
+            graph = build(way.split)
+            self._check_wanted()
             found = schedule.build(
-                build(way.split),
+                graph,
                 batch=plan.batch,
                 costs=self._costs,
                 caps=way.caps,
