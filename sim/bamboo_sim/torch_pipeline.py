@@ -17,13 +17,16 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import Range
 
 
-def _stage_main(link: Connection, job: JobSpec, rank: int, cut: tuple[Range, ...], store: str):
+def _stage_main(
+    link: Connection, job: JobSpec, rank: int, cut: tuple[Range, ...], store: str
+) -> None:
     import torch.distributed as dist
+    from torch._C._distributed_c10d import FileStore
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     make_deterministic()
     dist.init_process_group(
-        "gloo", store=dist.FileStore(store, len(cut)), rank=rank, world_size=len(cut)
+        "gloo", store=FileStore(store, len(cut)), rank=rank, world_size=len(cut)
     )
     model, data = build_model(job.model), Data(job, torch.device("cpu"))
     layers = [model.layers[i]() for i in range(*cut[rank])]
@@ -75,7 +78,8 @@ class TorchPipeline:
         """Seconds of each step, as the last stage sees them."""
         for link in self._links:
             link.send(steps)
-        return [link.recv() for link in self._links][-1]
+        durations: list[list[float]] = [link.recv() for link in self._links]
+        return durations[-1]
 
     def close(self) -> None:
         """End the processes."""

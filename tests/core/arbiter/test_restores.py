@@ -71,7 +71,7 @@ def test_newcomers_that_were_ready_before_all_were_lost_begin_a_new_attempt() ->
     check_repeated(fleet)
 
 
-def test_a_newcomer_with_a_seat_and_nothing_else_does_not_begin_again_in_silence() -> None:
+def test_a_newcomer_with_a_seat_and_nothing_else_does_not_restart_silently() -> None:
     """It votes in the plan, but the holder of its layers dies before they are copied."""
     fleet = running(stages=2, steps=12, every=2)
     fleet.until(lambda: committed(fleet, 5))
