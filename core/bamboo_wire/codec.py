@@ -19,7 +19,7 @@ from dataclasses import fields
 from enum import Enum
 from functools import cache
 from types import UnionType
-from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
@@ -33,11 +33,15 @@ from bamboo_wire.errors import WireError
 _LEAST: Final = {
     "Heartbeat.step": -1,
     "AgentReport.ended": -1,
+    "CommitRecord.culprit": -1,
     "Ready.layers": 1,
     "Failure.exit_code": -(2**31),
     "Release.exit_code": -(2**31),
 }
 """Least value of an integer field; 0 if not listed."""
+
+_UNIONS: Final = (UnionType, Union)
+"""What ``x | None`` is: the second, if ``x`` is a NewType."""
 
 _Convert = Callable[[Any], Any]
 
@@ -115,7 +119,7 @@ def _fields(kind: type, proto: dict[str, FieldDescriptor]) -> tuple[_Field, ...]
 def _field(kind: type, name: str, hint: Any, proto: dict[str, FieldDescriptor]) -> _Field:
     milliseconds = f"{name.removesuffix('_s')}_ms"
     field = proto.get(name) or proto[milliseconds]
-    is_optional = get_origin(hint) is UnionType
+    is_optional = get_origin(hint) in _UNIONS
     if is_optional and not field.has_presence:
         raise TypeError(f"{kind.__name__}.{name} is optional, but not in the proto")
     codec = _codec(hint, field, _LEAST.get(f"{kind.__name__}.{name}", 0))
@@ -128,7 +132,7 @@ def _codec(hint: Any, field: FieldDescriptor, least: int) -> Codec:
     if hint in _ADAPTED:
         return _ADAPTED[hint]
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin is UnionType:
+    if origin in _UNIONS:
         return _optional(_codec(arguments[0], field, least))
     if origin is tuple:
         return _sequence(_codec(arguments[0], field, least))

@@ -35,9 +35,16 @@ class EventReason(StrEnum):
     """The first step under the new plan is committed."""
     PLANNED = "Planned"
     """A new plan is in force."""
+    STALLED = "Stalled"
+    """Agents live, but training does not go on; the message says which agents wait for which."""
+    STEP_SKIPPED = "StepSkipped"
+    """A gradient is not finite, so the step changed no layer. Recorded for the 1st, 2nd, 4th, 8th
+    and so on such step in a row."""
+    AGENT_SLOW = "AgentSlow"
+    """An agent computes at less than half the usual speed; it leaves when there is another."""
     WAITING = "Waiting"
-    """No plan is possible yet: there are too few agents, no voter has reported, or no member holds
-    some layer."""
+    """No plan is possible yet: there are too few agents, none of those that know the newest
+    committed step has reported, or no member holds some layer."""
     RESTORING = "Restoring"
     """A new attempt starts from a checkpoint or from the beginning."""
     CHECKPOINT_SEALED = "CheckpointSealed"
@@ -63,6 +70,8 @@ class EventFact(StrEnum):
     """Number of a step."""
     ATTEMPT = "attempt"
     """Number of the attempt."""
+    LAYER = "layer"
+    """Number of a layer; -1: none."""
     PAUSE_S = "pauseSeconds"
     """Seconds from the stop to the next committed step."""
     LEAD_S = "leadSeconds"
@@ -84,7 +93,10 @@ class EventFact(StrEnum):
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
     CAUSE = "cause"
-    """Why an attempt begins: LayerLost, NoVoter or Resumed."""
+    """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
+    step has reported in time) or Resumed. Why an agent failed: its own word,
+    such as WorkerExited. Why training stands still: InstructionOverdue, WaitCycle, ItemNotSent or
+    StorageSlow."""
 
 
 class RestoreCause(StrEnum):
@@ -93,7 +105,7 @@ class RestoreCause(StrEnum):
     LAYER_LOST = "LayerLost"
     """A layer has no live copy."""
     NO_VOTER = "NoVoter"
-    """No voter of the newest plan has reported in time."""
+    """None of the agents that know the newest committed step has reported in time."""
     RESUMED = "Resumed"
     """The user resumed a suspended job."""
 
@@ -102,7 +114,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.AGENT_LOST: (EventFact.AGENTS,),
     EventReason.AGENT_LEFT: (EventFact.AGENTS,),
     EventReason.AGENT_LEAVING: (EventFact.AGENTS, EventFact.LEAD_S),
-    EventReason.AGENT_REFUSED: (EventFact.AGENTS,),
+    EventReason.AGENT_REFUSED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.STOPPED: (EventFact.EPOCH, EventFact.AGENTS),
     EventReason.RESUMED: (EventFact.EPOCH, EventFact.STEP, EventFact.PAUSE_S),
     EventReason.PLANNED: (
@@ -118,6 +130,9 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.LOADED_LAYERS,
         EventFact.REPEATED_STEPS,
     ),
+    EventReason.STALLED: (EventFact.CAUSE, EventFact.AGENTS),
+    EventReason.STEP_SKIPPED: (EventFact.STEP, EventFact.LAYER),
+    EventReason.AGENT_SLOW: (EventFact.AGENTS,),
     EventReason.WAITING: (),
     EventReason.RESTORING: (
         EventFact.CAUSE,
@@ -128,7 +143,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
     EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
-    EventReason.WORKER_FAILED: (EventFact.AGENTS,),
+    EventReason.WORKER_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.LEADERSHIP_LOST: (),
 }
 """The facts of each reason; STOPPED names only agents that caused the stop."""

@@ -13,6 +13,7 @@ class TrainingProgress:
     loss: float | None = None  # training loss of that step; None: unknown
     validation_loss: float | None = None  # newest one
     step_s: float = 0.0  # duration of the last step in seconds; 0: unknown
+    skipped: int = 0  # steps of this attempt that changed no layer
 
     def samples_per_s(self, batch: int) -> float:
         """Speed with ``batch`` samples in a step; 0: unknown."""

@@ -124,6 +124,9 @@ class Reason(StrEnum):
     """An agent's image cannot be pulled."""
     CONTAINER_CANNOT_START = "ContainerCannotStart"
     """An agent's container cannot be created or started."""
+    NO_PROGRESS = "NoProgress"
+    """Training stands still: agents wait for each other without end, one computes for far too
+    long, or the storage does not answer. The message says which."""
     PROGRESSING = "Progressing"
     """Nothing is stuck."""
     # Checkpointed
@@ -148,24 +151,72 @@ class Reason(StrEnum):
     USER_CODE_FAILED = "UserCodeFailed"
     """The model, data or optimizer code raised an error."""
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
-    """Agents run different code, data or library versions, so bits would differ."""
+    """The code, data or library versions of an agent differ from those of the others, so it was
+    refused. This counts as a failure of the agent and does not end the job by itself."""
     DATA_TOO_SMALL = "DataTooSmall"
     """The data set has too few samples for the batch."""
     TOO_FEW_LAYERS = "TooFewLayers"
     """The model has fewer layers than spec.pipelines.stages."""
+    NOT_FINITE = "NotFinite"
+    """More steps in a row changed no layer than spec.training.onNonFinite.skip tolerates, because a
+    gradient was not finite."""
     PLANNING_FAILED = "PlanningFailed"
     """The planner found no valid plan; this is a defect of Bamboo."""
     CHECKPOINT_FAILED = "CheckpointFailed"
     """A checkpoint that the job needs cannot be written or read."""
     BACKOFF_LIMIT_EXCEEDED = "BackoffLimitExceeded"
-    """Agents failed more often than spec.runPolicy.backoffLimit tolerates."""
+    """Agents failed more often than spec.runPolicy.backoffLimit tolerates, not counting failures
+    that are forgiven."""
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     """The job ran for spec.runPolicy.activeDeadlineSeconds."""
     PENDING_DEADLINE_EXCEEDED = "PendingDeadlineExceeded"
     """Training did not begin within spec.runPolicy.pendingDeadlineSeconds."""
 
 
-_USERS = (Reason.USER_CODE_FAILED, Reason.DATA_TOO_SMALL, Reason.CHECKPOINT_FAILED)
+class FailureCause(StrEnum):
+    """Why an agent failed."""
+
+    WORKER_EXITED = "WorkerExited"
+    """The worker's process ended although nobody had asked it to."""
+    TASK_FAILED = "TaskFailed"
+    """An instruction raised an error, for example out of device memory."""
+    SET_UP_FAILED = "SetUpFailed"
+    """The agent could not build the model or the data because of its disk, network or device."""
+    REPLICA_DIFFERS = "ReplicaDiffers"
+    """Two copies of a layer were not equal."""
+    STALLED = "Stalled"
+    """Training stood still because of this agent, and did so again after all agents had been
+    stopped and had got a new plan."""
+    START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
+    """The agent was not ready within spec.runPolicy.startDeadlineSeconds."""
+    USER_CODE_FAILED = "UserCodeFailed"
+    """The model, data or optimizer code raised an error."""
+    DATA_TOO_SMALL = "DataTooSmall"
+    """The data set has too few samples for the batch."""
+    TOO_FEW_LAYERS = "TooFewLayers"
+    """The model has fewer layers than spec.pipelines.stages."""
+    CHECKPOINT_FAILED = "CheckpointFailed"
+    """A checkpoint that the agent needs cannot be written or read."""
+    FINGERPRINT_MISMATCH = "FingerprintMismatch"
+    """The agent's code, data or library versions differ from those of the others."""
+    OOM_KILLED = "OOMKilled"
+    """The agent's container used more memory than its limit."""
+    AGENT_FAILED = "AgentFailed"
+    """Anything else; the message has the agent's last words."""
+
+
+def failure_cause(text: str) -> FailureCause:
+    """The cause that an agent's text begins with; AGENT_FAILED if it begins with another word."""
+    said = text.partition(":")[0]
+    return next((cause for cause in FailureCause if said == cause), FailureCause.AGENT_FAILED)
+
+
+_USERS = (
+    Reason.USER_CODE_FAILED,
+    Reason.DATA_TOO_SMALL,
+    Reason.TOO_FEW_LAYERS,
+    Reason.CHECKPOINT_FAILED,
+)
 
 
 def user_reason(text: str) -> Reason:
@@ -173,3 +224,8 @@ def user_reason(text: str) -> Reason:
     USER_CODE_FAILED if that is not a reason."""
     said = text.partition(":")[0]
     return next((reason for reason in _USERS if said == reason), Reason.USER_CODE_FAILED)
+
+
+def is_users(cause: str) -> bool:
+    """True for causes of failures that are the fault of the user's code or configuration."""
+    return cause in _USERS

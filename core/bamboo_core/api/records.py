@@ -9,13 +9,18 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 import types
 import typing
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
 
+_WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
+_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_PLAIN = {int: _NUMBER, float: _NUMBER, bool: re.compile("true|false")}
 _NAMES = {"ttl_s": "ttlSecondsAfterFinished"}
 
 
@@ -27,6 +32,27 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+class Limits(NamedTuple):
+    """The least and the most value of a number."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"from {self.low:,} to {self.high:,}"
+
+
+@dataclasses.dataclass
+class _Reading:
+    """limits: of numbers, by the field's path. problems: those found so far."""
+
+    limits: Mapping[str, Limits]
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+
+    def wrong(self, path: str, value: Any, wanted: str) -> None:
+        self.problems.append(Problem(path, f"is {value!r}; it must be {wanted}"))
 
 
 @functools.cache
@@ -59,35 +85,43 @@ def _wrap(field: dataclasses.Field[Any], item: Any) -> Any:
     return {under: encode(item)} if under else encode(item)
 
 
-def decode(kind: type[T], value: Any, *, path: str) -> T | list[Problem]:
-    """Inverse of :func:`encode`; unknown fields are ignored (the API server has pruned them)."""
-    problems: list[Problem] = []
-    found = _decode(kind, value, path, problems)
-    return problems or cast(T, found)
+def decode(
+    kind: type[T], value: Any, *, path: str, limits: Mapping[str, Limits] | None = None
+) -> T | list[Problem]:
+    """Inverse of :func:`encode`. A number whose path is in ``limits`` must be within them.
+
+    Unknown fields are no problems. The API server has pruned them or, by default, refused the
+    manifest (``kubectl --validate=strict``); and while versions change, a spec may have fields that
+    only the newer side knows.
+    """
+    reading = _Reading(limits if limits is not None else {})
+    found = _decode(kind, value, path, reading)
+    return reading.problems or cast(T, found)
 
 
-def _decode(kind: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+def _decode(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         inner = next(a for a in arguments if a is not type(None))
-        return None if value is None else _decode(inner, value, path, problems)
+        return None if value is None else _decode(inner, value, path, reading)
     if dataclasses.is_dataclass(kind):
-        return _decode_record(kind, value, path, problems)
+        return _decode_record(kind, value, path, reading)
     if origin in (tuple, frozenset):
         if not isinstance(value, list):
-            return _wrong(path, value, "a list", problems)
+            return reading.wrong(path, value, "a list, as in [a, b]")
         return origin(
-            _decode(arguments[0], item, f"{path}[{i}]", problems) for i, item in enumerate(value)
+            _decode(arguments[0], item, f"{path}[{i}]", reading) for i, item in enumerate(value)
         )
-    return _decode_plain(origin or kind, value, path, problems)
+    return _decode_plain(origin or kind, value, path, reading)
 
 
-def _decode_record(kind: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+def _decode_record(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
     if not isinstance(value, dict):
-        return _wrong(path, value, "an object", problems)
+        names = ", ".join(name_of(field.name) for field in dataclasses.fields(kind))
+        return reading.wrong(path, value, f"an object with fields among {names}")
     hints = _hints(kind)
     known: dict[str, Any] = {}
-    before = len(problems)
+    before = len(reading.problems)
     for field in dataclasses.fields(kind):
         name = name_of(field.name)
         where, item = f"{path}.{name}", value.get(name)
@@ -95,10 +129,10 @@ def _decode_record(kind: Any, value: Any, path: str, problems: list[Problem]) ->
             where = f"{where}.{under}"
             item = item.get(under) if isinstance(item, dict) else item
         if item is not None:
-            known[field.name] = _decode(hints[field.name], item, where, problems)
+            known[field.name] = _decode(hints[field.name], item, where, reading)
         elif _is_required(field):
-            problems.append(Problem(where, "is required; set it"))
-    return kind(**known) if len(problems) == before else None
+            reading.problems.append(Problem(where, "is required; set it"))
+    return kind(**known) if len(reading.problems) == before else None
 
 
 @functools.cache
@@ -112,22 +146,37 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is missing and field.default_factory is missing
 
 
-def _decode_plain(kind: Any, value: Any, path: str, problems: list[Problem]) -> Any:
+def _decode_plain(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         if value not in list(kind):
-            return _wrong(path, value, "one of " + ", ".join(kind), problems)
+            return reading.wrong(path, value, "one of " + ", ".join(kind))
         return kind(value)
     if kind is Any:
         return value
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if not math.isfinite(value):
-            return _wrong(path, value, "a finite number", problems)
-        return float(value)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        words = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
-        return _wrong(path, value, words.get(kind, "an object"), problems)
+    if kind in (int, float):
+        return _decode_number(kind, value, path, reading)
+    if not isinstance(value, kind):
+        wanted = _WORDS.get(kind, "an object, as in {a: b}")
+        return reading.wrong(path, value, wanted + _quotes(kind, value))
     return value
 
 
-def _wrong(path: str, value: Any, wanted: str, problems: list[Problem]) -> None:
-    problems.append(Problem(path, f"is {value!r}; it must be {wanted}"))
+def _decode_number(kind: type[int] | type[float], value: Any, path: str, reading: _Reading) -> Any:
+    limits = reading.limits.get(path)
+    wanted = _WORDS[kind] if limits is None else f"{_WORDS[kind]} {limits}"
+    is_number = isinstance(value, int | float if kind is float else int)
+    if not is_number or isinstance(value, bool):
+        return reading.wrong(path, value, wanted + _quotes(kind, value))
+    if kind is float and not math.isfinite(value):
+        return reading.wrong(path, value, wanted if limits else "a finite number")
+    if limits is not None and not limits.low <= value <= limits.high:
+        return reading.wrong(path, value, wanted)
+    return kind(value)
+
+
+def _quotes(wanted: type, value: Any) -> str:
+    """The usual reason for a wrong type: YAML makes 3 a number and "3" a string."""
+    if wanted is str and isinstance(value, int | float):
+        return ", in quotes"
+    is_quoted = isinstance(value, str) and wanted in _PLAIN and _PLAIN[wanted].fullmatch(value)
+    return ", without quotes" if is_quoted else ""

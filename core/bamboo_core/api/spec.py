@@ -13,7 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from bamboo_core.api import pod_template as podtemplate
-from bamboo_core.api import records
+from bamboo_core.api import quantities, records
+from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.records import Problem
 from bamboo_core.model import numerics as canonical
 
@@ -30,10 +31,17 @@ class Numerics(StrEnum):
 
 
 class RedundancyMode(StrEnum):
-    """Which copies of a stage are kept besides the owner's."""
+    """What an agent keeps and computes of its ring successor's stage."""
 
     NONE = "None"
-    REPLICA = "Replica"
+    REPLICA = "Replica"  # a copy of its weights and optimizer state
+    EAGER = "Eager"  # also its forwards, computed while the agent waits
+    AUTO = "Auto"  # one of the others, by a cost model; plans never have it
+
+    @property
+    def keeps_copies(self) -> bool:
+        """Whether agents hold their successor's stage; in Auto they may."""
+        return self is not RedundancyMode.NONE
 
 
 class RecoveryPolicy(StrEnum):
@@ -42,6 +50,14 @@ class RecoveryPolicy(StrEnum):
     SHADOW = "Shadow"
     PEERS = "Peers"
     DIFFUSE = "Diffuse"
+
+
+class Channel(StrEnum):
+    """What carries large tensors between agents."""
+
+    AUTO = "Auto"
+    TCP = "Tcp"
+    PROCESS_GROUP = "ProcessGroup"
 
 
 class Adjacency(StrEnum):
@@ -69,6 +85,13 @@ class DataSpec:
 
 
 @dataclass(frozen=True)
+class OnNonFinite:
+    """What happens to steps whose gradient is not finite: they change no layer."""
+
+    skip: int = 10  # in a row; one more fails the job
+
+
+@dataclass(frozen=True)
 class TrainingSpec:
     """Batch sizes are in samples."""
 
@@ -78,6 +101,7 @@ class TrainingSpec:
     optimizer: FactorySpec
     clip_norm: float = 0.0  # 0: no clipping
     validate_every: int = 0  # steps; 0: never
+    on_non_finite: OnNonFinite = OnNonFinite()
 
     @property
     def microbatches(self) -> int:
@@ -105,6 +129,26 @@ class PlacementSpec:
 
     adjacency: Adjacency = Adjacency.ALTERNATE
     zones: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RedundancySpec:
+    """host_memory: for the forwards that one agent computes ahead, a quantity."""
+
+    mode: RedundancyMode = RedundancyMode.NONE
+    host_memory: str = "8Gi"
+
+    @property
+    def host_memory_bytes(self) -> int:
+        """Bytes; ValueError if it is not a quantity."""
+        return int(quantities.parse(self.host_memory))
+
+
+@dataclass(frozen=True)
+class TransportSpec:
+    """How items travel between agents."""
+
+    channel: Channel = Channel.AUTO
 
 
 @dataclass(frozen=True)
@@ -140,7 +184,10 @@ class RunPolicy:
     ttl_s: int | None = None
     active_deadline_s: int = 0
     pending_deadline_s: int = 0
-    backoff_limit: int = 3  # failures tolerated; losses do not count
+    start_deadline_s: int = 1800  # of one agent, from its first contact until it is ready
+    backoff_limit: int = 3  # failures tolerated that are not forgiven; losses do not count
+    node_failure_limit: int = 2  # such failures on one node until it is avoided; 0: never
+    forgive_after_steps: int = 100  # committed after a failure; 0: never
 
 
 @dataclass(frozen=True)
@@ -155,9 +202,10 @@ class JobSpec:
     checkpoint: CheckpointSpec | None = None
     numerics: Numerics = Numerics.CANONICAL
     seed: int = 0
-    redundancy: RedundancyMode = field(default=RedundancyMode.NONE, metadata={"under": "mode"})
+    redundancy: RedundancySpec = RedundancySpec()
     recovery: RecoveryPolicy = field(default=RecoveryPolicy.DIFFUSE, metadata={"under": "policy"})
     placement: PlacementSpec = PlacementSpec()
+    transport: TransportSpec = TransportSpec()
     run_policy: RunPolicy = RunPolicy()
     suspend: bool = False
 
@@ -165,13 +213,13 @@ class JobSpec:
 def from_manifest(manifest: Json) -> JobSpec | list[Problem]:
     """The spec of a BambooJob, or its problems (never an empty list).
 
-    It checks what the API server's schema and CEL rules cannot see. A manifest that violates those
-    is refused as well, with less friendly messages.
+    It checks types, :data:`LIMITS` and what the API server's schema and CEL rules cannot see.
+    Unknown fields are left to the API server; see :func:`records.decode`.
     """
     spec = manifest.get("spec")
     if spec is None:
         return [Problem("spec", "is required; set it")]
-    found = records.decode(JobSpec, spec, path="spec")
+    found = records.decode(JobSpec, spec, path="spec", limits=LIMITS)
     if isinstance(found, list):
         return found
     return _problems(found) or found
@@ -192,12 +240,13 @@ def from_json(text: str) -> JobSpec:
 
 def identity(spec: JobSpec) -> str:
     """Text of the part that decides the bits of the result. It never changes in a job's life."""
-    training = spec.training
+    training = records.encode(spec.training)
+    del training[records.name_of("on_non_finite")]  # says when to give up
     return json.dumps(
         {
             "spec.model": records.encode(spec.model),
             "spec.data": records.encode(spec.data),
-            "spec.training": records.encode(training),
+            "spec.training": training,
             "spec.numerics": spec.numerics,
             "spec.seed": spec.seed,
         },
@@ -223,27 +272,11 @@ def batch_shape(spec: JobSpec) -> canonical.BatchShape:
 
 def _problems(spec: JobSpec) -> list[Problem]:
     return [
-        *(_count_problems(spec) or _batch_problems(spec)),
+        *_batch_problems(spec),
+        *_memory_problems(spec.redundancy),
         *_resource_problems(spec),
         *_args_problems(spec),
         *podtemplate.problems(spec.worker.pod_template, path="spec.worker.podTemplate"),
-    ]
-
-
-def _count_problems(spec: JobSpec) -> list[Problem]:
-    training, pipelines = spec.training, spec.pipelines
-    counts = {
-        "spec.training.steps": training.steps,
-        "spec.training.globalBatchSize": training.global_batch_size,
-        "spec.training.microBatchSize": training.micro_batch_size,
-        "spec.pipelines.count": pipelines.count,
-        "spec.pipelines.stages": pipelines.stages,
-        "spec.pipelines.min": pipelines.min,
-    }
-    return [
-        Problem(path, f"is {value}; it must be at least 1")
-        for path, value in counts.items()
-        if value < 1
     ]
 
 
@@ -253,6 +286,15 @@ def _resource_problems(spec: JobSpec) -> list[Problem]:
         for key in ("limits", "requests")
         if not isinstance(value := spec.worker.resources.get(key) or {}, dict)
     ]
+
+
+def _memory_problems(redundancy: RedundancySpec) -> list[Problem]:
+    try:
+        is_usable = redundancy.host_memory_bytes >= 0
+    except ValueError:
+        is_usable = False
+    text = f"is {redundancy.host_memory!r}; it must be a quantity of bytes, as in 8Gi"
+    return [] if is_usable else [Problem("spec.redundancy.hostMemory", text)]
 
 
 def _batch_problems(spec: JobSpec) -> list[Problem]:

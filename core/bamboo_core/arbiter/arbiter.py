@@ -35,7 +35,6 @@ from bamboo_core.arbiter.events import (
     Send,
     Tick,
 )
-from bamboo_core.arbiter.evidence import Evidence
 from bamboo_core.arbiter.membership import Membership, Suspect
 from bamboo_core.arbiter.outbox import Outbox
 from bamboo_core.arbiter.state import (
@@ -45,11 +44,13 @@ from bamboo_core.arbiter.state import (
     Over,
     Phase,
     Planning,
+    Protection,
     Returning,
     Running,
     State,
     Waiting,
 )
+from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible_pipelines
@@ -63,13 +64,13 @@ from bamboo_core.protocol.messages import (
     Heartbeat,
     Hello,
     Left,
+    Listed,
     Notice,
     Progress,
     Ready,
     Release,
     Sealed,
     Stop,
-    Suspicion,
     Welcome,
 )
 
@@ -92,13 +93,17 @@ class Arbiter:
         return self.state.fence
 
     def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about the event, in order."""
+        """What to do about the event, in order. ``now``: real time; all else is attentive time."""
         if self._is_deposed:
             return []
+        state = self.state
+        state.real_s, now = now, state.clock.read(now)
         if self._note(event, now) and not self._is_deposed:
             self._act(now)
-            self.state.check()
-        return self.state.out.take()
+            state.check()
+        effects = state.out.take()
+        rounds.sent(state, effects, now)
+        return effects
 
     # ------------------------------------------------------------ what events say
 
@@ -113,9 +118,9 @@ class Arbiter:
             case Disconnected(agent):
                 losses.disconnected(state, agent, now)
             case Lost(agent, confirmed, evidence):
-                losses.lose(state, agent, evidence, confirmed=confirmed, now=now)
+                losses.lose(state, agent, evidence, confirmed=confirmed)
             case DesiredState():
-                self._aim(event, now)
+                self._aim(event)
             case Persisted(version):
                 state.out.persisted(version)
                 return False
@@ -126,8 +131,11 @@ class Arbiter:
         return True
 
     def _received(self, agent: AgentId, message: AgentMessage, now: float) -> bool:
-        """Non-members have no vote; a suspect is reinstated on contact where it decides nothing."""
+        """Facts count from anyone, and words of a replaced stream are judged like any others.
+        A suspect is reinstated on contact where it decides nothing; else it has no vote."""
         state, membership = self.state, self.state.membership
+        if membership.knows(agent):
+            self._learn(agent, message, now)
         if agent not in membership.agents:
             suspect = membership.suspected.get(agent)
             is_idle = isinstance(state.phase, Waiting | Running)
@@ -135,43 +143,66 @@ class Arbiter:
                 membership.reinstate(agent)
             else:
                 self._record_from_suspect(agent, suspect, message, now)
-                return False
+                return not isinstance(message, Heartbeat)
         state.evidence.hear(agent, now)
         is_member = agent in membership.members
         match message:
+            case Heartbeat():
+                return is_member and self._beat(agent, message, now)
             case Ready():
                 self._admit(agent, message, now)
+            case Notice():
+                losses.noticed(state, agent, message)
             case AgentReport() if is_member:
                 rounds.reported(state, agent, message)
-            case Progress() if is_member:
-                training.progressed(state, agent, message, now)
-            case Suspicion() if is_member and message.fence == state.fence:
-                state.evidence.suspect(message.agent, agent, message.cause, now)
-                losses.look(state, now)
-            case Notice():
-                losses.noticed(state, agent, message, now)
-            case Failure():
-                losses.failed(state, agent, message, now)
-            case Sealed() if is_member:
-                training.sealed(state, message)
-            case BadCheckpoint():
-                training.bad_checkpoint(state, agent, message, now)
             case Left() if is_member:
-                losses.left(state, agent)
+                losses.left(state, agent, message)
             case Finished() if is_member:
                 training.finished(state, agent, message)
             case _:
                 pass
-        return not isinstance(message, Heartbeat)
+        return True
+
+    def _learn(self, agent: AgentId, fact: AgentMessage, now: float) -> None:
+        """What is true whoever says it, and whenever."""
+        state = self.state
+        match fact:
+            case Failure():
+                losses.failed(state, agent, fact)
+            case Progress():
+                training.progressed(state, agent, fact, now)
+            case Sealed():
+                training.sealed(state, fact)
+            case Listed():
+                training.listed(state, fact)
+            case BadCheckpoint():
+                training.bad_checkpoint(state, agent, fact)
+            case _:
+                pass
+
+    def _beat(self, agent: AgentId, beat: Heartbeat, now: float) -> bool:
+        """A member's state of this epoch; whether something may be due."""
+        state = self.state
+        if beat.fence != state.fence:
+            return False
+        if beat.activity is None:
+            state.stalls.activities.pop(agent, None)
+        else:
+            state.stalls.activities[agent] = beat.activity
+        held = [s for s in beat.suspicions if s.fence == state.fence]
+        is_news = state.evidence.suspect(agent, held, now)
+        if is_news:
+            losses.look(state, now)
+        return is_news
 
     def _record_from_suspect(
         self, agent: AgentId, suspect: Suspect | None, message: AgentMessage, now: float
     ) -> None:
-        """Keep one-time messages from a suspect; they apply if it is reinstated."""
+        """What an agent says once in a session is kept; it applies if the suspect is reinstated."""
         if suspect is None or suspect.record is None:
             return
         if isinstance(message, Notice):
-            suspect.record.will_leave(now + message.lead_s)
+            suspect.record.will_leave(self.state.real_s + message.lead_s)
         elif isinstance(message, Ready):
             refusal = self.state.membership.admit(agent, suspect.record, message, now)
             if refusal is not None:
@@ -186,7 +217,14 @@ class Arbiter:
             return
         job, timing = state.job, state.job.timing
         welcome = Welcome(
-            state.term, job.name, job.uid, job.spec_json, timing.heartbeat_s, timing.lease_s
+            state.term,
+            job.name,
+            job.uid,
+            job.spec_json,
+            heartbeat_s=timing.heartbeat_s,
+            lease_s=timing.lease_s,
+            start_s=job.spec.run_policy.start_deadline_s,
+            instruction_floor_s=timing.instruction_floor_s,
         )
         state.out.at_once(Send(agent, welcome))
         if isinstance(state.phase, Over):
@@ -208,7 +246,7 @@ class Arbiter:
         if isinstance(state.phase, Collecting) and agent not in state.phase.reports:
             state.out.after_facts(Send(agent, Stop(state.fence)))
         elif hello.fence < state.fence:
-            rounds.begin(state, f"{agent} came back without its state", now, cause=[agent])
+            rounds.begin(state, f"{agent} came back without its state", cause=[agent])
         elif isinstance(state.phase, Running):
             assert state.in_force is not None
             state.out.after_facts(Send(agent, state.in_force.directives[agent]))
@@ -224,23 +262,17 @@ class Arbiter:
     def _admit(self, agent: AgentId, ready: Ready, now: float) -> None:
         state, record = self.state, self.state.membership.agents[agent]
         refusal = state.membership.admit(agent, record, ready, now)
-        if refusal is None:
-            return
-        if self.durable.plan == Fence():
-            endings.end(state, Outcome.FAILED, refusal.reason, refusal.message)
-            return
-        state.record(EventReason.AGENT_REFUSED, refusal.message, Severity.WARNING, agents=agent)
-        losses.lose(state, agent, refusal.reason, confirmed=False, now=now)
-        state.fence_suspects()
+        if refusal is not None:
+            losses.refuse(state, agent, refusal)
 
-    def _aim(self, desired: DesiredState, now: float) -> None:
+    def _aim(self, desired: DesiredState) -> None:
         """A change of the desired state gives agents without a seat another chance."""
         state, before = self.state, self.state.desired
         state.desired, state.membership.drained = desired, desired.drained
         if before is None or replace(before, expected=desired.expected) != desired:
             state.membership.without_seat.clear()
             if isinstance(state.phase, Holding):
-                rounds.begin(state, "the desired state has changed", now)
+                rounds.begin(state, "the desired state has changed")
             elif isinstance(state.phase, Planning):  # for a state that is not wanted any more
                 state.reconsider()
 
@@ -255,11 +287,12 @@ class Arbiter:
             case Returning():
                 self._try_return(state.phase, now)
             case Collecting():
-                if now >= state.phase.report_by:
-                    losses.overdue(state, now)
+                losses.overdue(state, now)
                 rounds.decide(state, now)
             case Holding():
                 rounds.retry(state, now)
+            case Planning():
+                rounds.await_plan(state, now)
             case Running():
                 self._try_change(now)
             case Over():
@@ -294,8 +327,14 @@ class Arbiter:
                 f"{fit} of {most} pipelines can start; {len(expected)} agents are awaited"
             )
             return
+        strangers = membership.strangers()
+        if strangers:
+            for agent, refusal in sorted(strangers.items()):
+                losses.refuse(state, agent, refusal)
+            self._try_start(phase, desired, now)  # the others may be enough
+            return
         membership.members = usable
-        rounds.begin(state, "the job starts", now)
+        rounds.begin(state, "the job starts")
 
     def _try_return(self, phase: Returning, now: float) -> None:
         """A new leader goes on from where the members are, once they are back."""
@@ -308,15 +347,19 @@ class Arbiter:
             return
         for agent in sorted(away):
             why = "did not come back to the new leader"
-            losses.lose(state, agent, why, confirmed=False, now=now)
-        rounds.begin(state, "a new leader", now)
+            losses.lose(state, agent, why, confirmed=False)
+        rounds.begin(state, "a new leader")
 
     def _try_change(self, now: float) -> None:
         if endings.complete(self.state):
             return
+        rounds.await_continuations(self.state, now)
+        if not isinstance(self.state.phase, Running):
+            return
+        changes.note_straggler(self.state, now)
         why, cause = changes.due(self.state, now)
         if why:
-            rounds.begin(self.state, why, now, cause=cause)
+            rounds.begin(self.state, why, cause=cause)
 
     # ------------------------------------------------------------ status
 
@@ -337,6 +380,12 @@ class Arbiter:
             progress=state.ledger.progress,
             checkpoint=next(reversed(eligible(durable)), None),
             copies=self._copies(),
+            route=membership.route(state.job.spec),
+            stall=state.stalls.text or state.stalls.storage,
+            stalls=dict(state.stalls.counts),
+            slow=tuple(sorted(membership.slow & membership.members)),
+            mode=durable.mode,
+            verdict=state.protection.verdict,
             outcome=durable.outcome,
             reason=durable.reason,
             message=durable.message,
@@ -375,4 +424,5 @@ def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
         ledger=Ledger(job.spec.training.steps),
         epoch=durable.plan.epoch,
         phase=phase,
+        protection=Protection(durable.hazard),
     )

@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Set
 from math import inf
 
+from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.arbiter.state import InForce, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
 
 _MARGIN_S = 2.0
+_RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
+_STRAGGLER_PAUSE_S = 600.0
+_SPEED_PAUSE_S = 60.0  # between two plans that differ only in the speeds of agents
 
 
 def transition_s(step_s: float) -> float:
@@ -21,6 +26,21 @@ def transition_s(step_s: float) -> float:
 def late_s(step_s: float) -> float:
     """Agents with less notice hand over immediately."""
     return 2 * transition_s(step_s)
+
+
+def note_straggler(state: State, now: float) -> None:
+    """A member that has been too slow for long is replaced as soon as there is somebody. One after
+    the other, with pauses: if the costs of a stage are wrong, its next owner will look slow, too.
+    """
+    membership, speeds = state.membership, state.speeds.relative()
+    membership.slow = {a for a in membership.slow if speeds.get(a, 1.0) < _RECOVERED}
+    found = [a for a in state.speeds.stragglers(now) if a in membership.members - membership.slow]
+    if not found or now < state.straggler_after:
+        return
+    state.straggler_after = now + _STRAGGLER_PAUSE_S
+    membership.slow.add(found[0])
+    text = f"{found[0]} computes at less than half the usual speed: it is to be replaced"
+    state.record(EventReason.AGENT_SLOW, text, Severity.WARNING, agents=found[0])
 
 
 def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
@@ -36,7 +56,7 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     departures, fresh = state.membership.departures(), _fresh(state)
     going = _going(state, in_force)
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
-    last = inf if are_replaced else now + late_s(state.ledger.progress.step_s)
+    last = inf if are_replaced else state.real_s + late_s(state.ledger.progress.step_s)
     late = [a for a in going if a in departures and departures[a] <= last]
     if late:
         return f"{', '.join(late)} will go away", set(late)
@@ -50,6 +70,10 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     learning = [a for a in plan.learners if a in state.membership.members]
     if learning:
         return _catching_up(in_force, learning, now), frozenset()
+    is_diffuse = state.job.spec.recovery is RecoveryPolicy.DIFFUSE  # else no work moves for it
+    is_due = is_diffuse and now >= in_force.begun_at + _SPEED_PAUSE_S
+    if is_due and state.speeds.is_worth_a_plan(in_force.speeds):
+        return "agents have become slower or faster", frozenset()
     is_settled = now >= state.membership.ready_at + state.job.timing.join_grace_s
     if not is_settled or not fresh:
         return "", frozenset()
@@ -66,7 +90,7 @@ def _fresh(state: State) -> set[AgentId]:
 def _going(state: State, in_force: InForce) -> list[AgentId]:
     """Agents of the plan that will leave."""
     plan, departures = in_force.plan, state.membership.departures()
-    drained = state.membership.drained
+    drained = state.membership.drained | state.membership.slow
     return [a for a in (*plan.live, *plan.learners) if a in departures or a in drained]
 
 

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Cut, Pipeline
+from bamboo_core.protection.hazard import Hazard, ZoneRecord
 from bamboo_core.protocol.messages import Manifest
 
 _MAX_PLAIN = 2048
@@ -52,6 +54,9 @@ class Durable:
     # that ``manifests`` names
     bad: tuple[tuple[int, int], ...] = ()
     committed: int = -1  # newest commit known when this was written
+    # Of mode Auto: the mode of the newest plan (None: it is another one), and the losses seen.
+    mode: RedundancyMode | None = None
+    hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -103,6 +108,10 @@ def to_json(durable: Durable) -> dict[str, Any]:
     }
     if d.step_cut != d.cut:
         out["stepCut"] = [list(r) for r in d.step_cut]
+    if d.mode is not None:
+        out["mode"] = d.mode.value
+    if d.hazard.zones:
+        out["hazard"] = [[z.zone, z.losses, z.agent_s] for z in d.hazard.zones]
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -142,6 +151,8 @@ def _read(value: dict[str, Any]) -> Durable:
         manifests=tuple(Manifest(*m) for m in value.get("manifests", ())),
         bad=tuple((int(a), int(s)) for a, s in value.get("bad", ())),
         committed=int(value.get("committed", -1)),
+        mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
+        hazard=_hazard(value.get("hazard", ())),
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),
         message=str(value.get("message", "")),
@@ -150,6 +161,10 @@ def _read(value: dict[str, Any]) -> Durable:
 
 def _cut(value: Any) -> Cut:
     return tuple((int(lo), int(hi)) for lo, hi in value)
+
+
+def _hazard(value: Any) -> Hazard:
+    return Hazard(tuple(ZoneRecord(str(z), float(n), float(s)) for z, n, s in value))
 
 
 def _manifest(m: Manifest) -> list[Any]:

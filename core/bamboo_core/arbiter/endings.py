@@ -41,6 +41,7 @@ def restore(state: State, cause: RestoreCause, why: str, now: float) -> None:
     )
     state.membership.members.clear()
     state.membership.without_seat.clear()
+    state.membership.slow.clear()  # slow agents are better than none
     state.membership.ready_at = now
     state.in_force = None
     state.ledger.forget_commit()

@@ -9,12 +9,15 @@ from enum import StrEnum
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.api.spec import JobSpec
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.evidence import Patience
+from bamboo_core.evidence.liveness import Patience
+from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import PlanRequest, PlanResult
+from bamboo_core.protection.choice import Verdict
+from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.messages import (
     AgentMessage,
     Hello,
@@ -34,10 +37,14 @@ class Timing:
     # and join with a stop of their own, which costs about 0.2 s of a 10 Gbit/s link.
     catch_up_above_bytes: float = 256e6
     catch_up_s: float = 600.0  # for a learner, before all members wait for it
+    round_s: float = 60.0  # for a report, however often the agent's session ends
     voter_wait_s: float = 60.0  # for a voter, before a restore
+    listing_s: float = 60.0  # for a list of the checkpoints, before a restore
+    continuation_s: float = 120.0  # for the planner's second part, before planning again
     return_s: float = 15.0  # for the members to find a new leader
     heartbeat_s: float = 0.2  # between an agent's heartbeats
-    lease_s: float = 600.0  # an agent without an operator and without progress ends after this
+    lease_s: float = 3600.0  # an agent without an operator and without progress ends after this
+    instruction_floor_s: float = 30.0  # no instruction counts as stuck before
     patience: Patience = field(default_factory=Patience)
 
 
@@ -217,7 +224,13 @@ class ArbiterStatus:
     leaving: tuple[AgentId, ...]
     progress: TrainingProgress
     checkpoint: Manifest | None
-    copies: dict[int, int] = field(default_factory=dict)
-    outcome: Outcome | None = None
-    reason: str = ""
-    message: str = ""
+    copies: dict[int, int]  # layer -> live agents that hold it by plan
+    route: Route | None  # of items between agents; None: no agent is ready yet
+    stall: str  # who holds up the training, and how; empty: nobody
+    stalls: dict[StallCause, int]  # how many there were
+    slow: tuple[AgentId, ...]  # members that are to be replaced
+    mode: RedundancyMode | None  # that Auto has put in force; None: the spec's own mode holds
+    verdict: Verdict | None  # why
+    outcome: Outcome | None
+    reason: str
+    message: str

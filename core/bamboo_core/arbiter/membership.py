@@ -10,9 +10,10 @@ from typing import NamedTuple
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import Participant
-from bamboo_core.protocol import admission
+from bamboo_core.protocol import admission, channels
 from bamboo_core.protocol.admission import Refusal
-from bamboo_core.protocol.messages import Hello, Ready
+from bamboo_core.protocol.channels import Route
+from bamboo_core.protocol.messages import Fingerprint, Hello, Ready
 
 
 @dataclass
@@ -24,7 +25,6 @@ class AgentRecord:
     ready: Ready | None = None
     is_connected: bool = True
     departs_at: float = inf  # by its own notice
-    attempt: int = 0  # of what it does, by its hello and its reports
 
     def will_leave(self, at: float) -> None:
         """The agent has given notice; of several times the earliest counts."""
@@ -55,6 +55,7 @@ class Membership:
     dead: set[AgentId] = field(default_factory=set)  # their end has been seen
     without_seat: set[AgentId] = field(default_factory=set)  # the last plan had no use for them
     drained: frozenset[AgentId] = frozenset()  # the desired state wants them to leave
+    slow: set[AgentId] = field(default_factory=set)  # they are to be replaced
     ready_at: float = -inf  # when an agent last became ready
 
     # ------------------------------------------------------------ transitions
@@ -64,7 +65,6 @@ class Membership:
         self.suspected.pop(hello.agent, None)
         record = self.agents.setdefault(hello.agent, AgentRecord(hello, key))
         record.hello, record.is_connected = hello, True
-        record.attempt = hello.fence.attempt
 
     def disconnect(self, agent: AgentId) -> bool:
         """A session has ended; whether the agent still counts."""
@@ -89,14 +89,29 @@ class Membership:
         return None
 
     def _compare(self, agent: AgentId, ready: Ready) -> Refusal | None:
-        """Against a member, else against the first agent that became ready."""
-        others = [a for a, x in self.agents.items() if x.ready is not None and a != agent]
-        other = next((a for a in others if a in self.members), others[0] if others else None)
-        if other is None:
-            return None
-        reference = self.agents[other].ready
-        assert reference is not None
-        return admission.compare(agent, ready.fingerprint, other, reference.fingerprint)
+        """Against a member, if there is one."""
+        for other in sorted(self.members & self.agents.keys() - {agent}):
+            reference = self.agents[other].ready
+            if reference is not None:
+                return admission.compare(agent, ready.fingerprint, other, reference.fingerprint)
+        return None
+
+    def strangers(self) -> dict[AgentId, Refusal]:
+        """Before a start: agents that differ from most others, which cannot all be in one job."""
+        groups: dict[Fingerprint, list[AgentId]] = {}
+        for agent in sorted(self.usable()):
+            ready = self.agents[agent].ready
+            assert ready is not None
+            groups.setdefault(ready.fingerprint, []).append(agent)
+        if len(groups) < 2:
+            return {}
+        most = max(groups, key=lambda print_: len(groups[print_]))  # of equal ones the first
+        return {
+            agent: refusal
+            for print_, agents in groups.items()
+            for agent in agents
+            if (refusal := admission.compare(agent, print_, groups[most][0], most)) is not None
+        }
 
     def suspect(self, agent: AgentId, why: str) -> None:
         """The agent does not count any more; the next plan settles what becomes of it."""
@@ -122,6 +137,10 @@ class Membership:
 
     # ------------------------------------------------------------ queries
 
+    def knows(self, agent: AgentId) -> bool:
+        """Whether it is, or was, an agent of the job."""
+        return any(agent in x for x in (self.agents, self.suspected, self.fenced, self.dead))
+
     def is_connected(self, agent: AgentId) -> bool:
         """Whether the agent counts and its session stands."""
         return agent in self.agents and self.agents[agent].is_connected
@@ -145,7 +164,7 @@ class Membership:
 
     def usable(self) -> set[AgentId]:
         """Agents that can be given work and will stay."""
-        return {a for a in self.reachable() if not self.is_departing(a)}
+        return {a for a in self.reachable() - self.slow if not self.is_departing(a)}
 
     def standby(self) -> set[AgentId]:
         """Usable agents that are not members."""
@@ -177,6 +196,14 @@ class Membership:
         """One member's view of model and data; all are equal but for measured costs."""
         found = (x.ready for a, x in sorted(self.agents.items()) if a in self.members)
         return next(r for r in found if r is not None)
+
+    def route(self, spec: JobSpec) -> Route | None:
+        """How items travel between the agents; None if no agent is ready yet."""
+        ready = (x.ready for _, x in sorted(self.agents.items()))
+        found = next((r.fingerprint for r in ready if r is not None), None)
+        if found is None:
+            return None
+        return channels.choose(spec.transport.channel, found.device, channels.nccl_of(found))
 
     def smallest_memory(self) -> int:
         """Bytes of the members' smallest device; 0 if no member knows its own."""

@@ -13,10 +13,10 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import changes
-from bamboo_core.arbiter.durable import eligible, with_manifest
+from bamboo_core.arbiter import changes, redundancy
+from bamboo_core.arbiter.durable import eligible
 from bamboo_core.arbiter.endings import end, restore
-from bamboo_core.arbiter.events import ComputePlan, Send
+from bamboo_core.arbiter.events import ComputePlan, Effect, Send
 from bamboo_core.arbiter.state import (
     RETRY_S,
     Collecting,
@@ -42,14 +42,14 @@ from bamboo_core.protocol.messages import AgentReport, Continuation, Directive, 
 
 _MOST_LEARNER_PLANS = 3  # in a row; then all members wait until the newcomers have their copies
 _LOADING_FLOOR_S = 30.0  # INIT and LOAD are instructions that no agent has measured yet
+_MOST_FAULTS = 8  # of the planner in a row: about five minutes
+_FAULT_PAUSE_S, _LONGEST_FAULT_PAUSE_S = 5.0, 60.0
 
 
 # ---------------------------------------------------------------- stop
 
 
-def begin(
-    state: State, why: str, now: float, *, cause: Iterable[AgentId] = (), ask_all: bool = False
-) -> None:
+def begin(state: State, why: str, *, cause: Iterable[AgentId] = (), ask_all: bool = False) -> None:
     """Stop every agent that may be part of the next plan.
 
     cause: agents because of which training stops; ask_all: also agents that will not stay, since
@@ -57,9 +57,10 @@ def begin(
     """
     membership = state.membership
     state.evidence.begin_epoch()
+    state.stalls.activities.clear()
     state.epoch += 1
     if state.stopped_at is None:
-        state.stopped_at = now
+        state.stopped_at = state.real_s
     state.out.withdraw(
         lambda e: isinstance(e, Send) and isinstance(e.message, Stop | Directive | Continuation)
     )
@@ -67,17 +68,15 @@ def begin(
         membership.members |= membership.reachable()
     elif _are_newcomers_wanted(state):
         membership.members |= membership.standby()
-    state.phase = Collecting(why, now + _report_patience_s(state))
+    state.phase = Collecting(why)
     state.record(
         EventReason.STOPPED,
         f"epoch {state.epoch}: {why}",
         epoch=state.epoch,
         agents=",".join(sorted(cause)),
     )
-    stop = Stop(state.fence, want_manifests=state.stops == 0)
-    state.stops += 1
     for agent in sorted(membership.members):
-        state.out.after_facts(Send(agent, stop))
+        state.out.after_facts(Send(agent, Stop(state.fence)))
 
 
 def _are_newcomers_wanted(state: State) -> bool:
@@ -93,6 +92,26 @@ def _are_newcomers_wanted(state: State) -> bool:
     return len(staying) < wanted * stages
 
 
+def sent(state: State, effects: Iterable[Effect], now: float) -> None:
+    """Effects that leave now. A deadline begins when the message that causes it leaves."""
+    phase, in_force = state.phase, state.in_force
+    for effect in effects:
+        if not isinstance(effect, Send):
+            continue
+        message, agent = effect.message, effect.agent
+        if isinstance(message, Stop) and isinstance(phase, Collecting):
+            is_asked = message.fence == state.fence and state.membership.is_connected(agent)
+            if is_asked and agent not in phase.reports:
+                phase.report_by[agent] = now + _report_patience_s(state)
+                phase.asked_at.setdefault(agent, now)
+        elif isinstance(message, Directive) and in_force is not None:
+            in_force.sent_at.setdefault(agent, now)
+            if in_force.plan.learners and in_force.catch_up_by == inf:
+                in_force.catch_up_by = now + state.job.timing.catch_up_s
+        elif isinstance(message, Continuation) and in_force is not None:
+            in_force.continued_at.setdefault(agent, now)
+
+
 def _report_patience_s(state: State) -> float:
     if state.is_loading:
         return _LOADING_FLOOR_S
@@ -105,10 +124,7 @@ def reported(state: State, agent: AgentId, report: AgentReport) -> None:
     if not isinstance(state.phase, Collecting) or report.fence != state.fence:
         return
     state.phase.reports[agent] = report
-    state.membership.agents[agent].attempt = report.fence.attempt
-    for manifest in report.manifests:
-        if manifest.attempt <= state.durable.attempt:
-            state.out.save(manifests=with_manifest(state.durable.manifests, manifest))
+    state.phase.report_by.pop(agent, None)
 
 
 # ---------------------------------------------------------------- decide
@@ -122,7 +138,7 @@ def decide(state: State, now: float) -> None:
     voters = set(state.durable.voters)
     if not membership.members and voters <= membership.dead:
         if state.unasked():  # an agent that has just handed over is no member any more
-            begin(state, "the remaining agents are asked", now, ask_all=True)
+            begin(state, "the remaining agents are asked", ask_all=True)
         else:
             _handle_layer_loss(state, "all agents are lost", now)
         return
@@ -133,16 +149,18 @@ def decide(state: State, now: float) -> None:
         _hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
         return
     state.deadlines.voter_by = inf
-    staying = membership.members - _leavers(state, now)
+    staying = membership.members - _leavers(state)
     if not _is_enough(state, staying):
         _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", now)
         return
     state.requests += 1
-    state.phase = Planning(state.requests, phase.reports)
-    state.out.at_once(ComputePlan(state.requests, _make_request(state, phase.reports, now)))
+    request = _make_request(state, phase.reports)
+    answer_by = now + state.job.timing.continuation_s
+    state.phase = Planning(state.requests, phase.reports, request.speeds, answer_by=answer_by)
+    state.out.at_once(ComputePlan(state.requests, request))
 
 
-def _leavers(state: State, now: float) -> set[AgentId]:
+def _leavers(state: State) -> set[AgentId]:
     """Members that the next plan excludes after its target step.
 
     All that will leave, as long as the others are enough; else only those that cannot stay for the
@@ -151,12 +169,16 @@ def _leavers(state: State, now: float) -> set[AgentId]:
     assert state.desired is not None
     membership, step_s = state.membership, state.ledger.progress.step_s
     going = {a for a in membership.members if membership.is_departing(a)}
+    seats = state.desired.pipelines * state.job.spec.pipelines.stages
+    if len(membership.members & membership.usable()) >= seats:
+        going |= membership.members & membership.slow  # nobody goes for being slow if it is missed
     leave_at = membership.departures()
     if state.desired.suspended:
-        return {a for a in going if leave_at.get(a, inf) < now + changes.transition_s(step_s)}
+        soon = state.real_s + changes.transition_s(step_s)
+        return {a for a in going if leave_at.get(a, inf) < soon}
     if _is_enough(state, membership.members - going):
         return going
-    last = now + changes.late_s(step_s)
+    last = state.real_s + changes.late_s(step_s)
     return {a for a in going if leave_at.get(a, inf) <= last}
 
 
@@ -172,19 +194,20 @@ def _hold(
     now: float,
     restore_by: float = inf,
     cause: RestoreCause = RestoreCause.LAYER_LOST,
+    plan_by: float = inf,
 ) -> None:
     """Keep the state of all members and wait for other agents. If none has helped until
-    ``restore_by``, restore because of ``cause``."""
+    ``restore_by``, restore because of ``cause``; at ``plan_by`` ask the planner again."""
     assert state.desired is not None
     if state.desired.suspended:
         words = f"{why}; steps since the newest checkpoint will be repeated"
         end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
         return
-    state.phase = Holding(why, state.reports(), restore_by, cause)
+    state.phase = Holding(why, state.reports(), restore_by, cause, plan_by)
     # newcomers do not put it off
     state.deadlines.retry_at = min(state.deadlines.retry_at, now + state.retry_s)
     if restore_by == inf:
-        state.deadlines.copy_by = inf
+        state.deadlines.copy_by = state.deadlines.listing_by = inf
     state.record(EventReason.WAITING, why, Severity.WARNING)
 
 
@@ -196,9 +219,12 @@ def retry(state: State, now: float) -> None:
         restore(state, phase.cause, phase.detail, now)
     elif now >= state.deadlines.retry_at and _reinstate_suspects(state):
         state.deadlines.retry_at = inf
-        begin(state, "suspected agents are asked again", now)
+        begin(state, "suspected agents are asked again")
     elif state.unasked():
-        begin(state, "more agents are ready", now)
+        begin(state, "more agents are ready")
+    elif now >= phase.plan_by:
+        state.reconsider()
+        decide(state, now)
 
 
 def _reinstate_suspects(state: State) -> bool:
@@ -207,16 +233,16 @@ def _reinstate_suspects(state: State) -> bool:
     return is_any
 
 
-def _make_request(state: State, reports: dict[AgentId, AgentReport], now: float) -> PlanRequest:
+def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequest:
     assert state.desired is not None
     durable, membership, desired = state.durable, state.membership, state.desired
-    draining, leave_at = frozenset(_leavers(state, now)), membership.departures()
-    soon = now + changes.transition_s(state.ledger.progress.step_s)
+    draining, leave_at = frozenset(_leavers(state)), membership.departures()
+    soon = state.real_s + changes.transition_s(state.ledger.progress.step_s)
     ready = membership.reference()
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
     return PlanRequest(
         fence=state.fence,
-        spec=state.job.spec,
+        spec=redundancy.spec_of_plan(state, membership.members - draining),
         batch=_batch(state),
         layers=ready.layers,
         costs=ready.costs,
@@ -238,6 +264,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport], now: float)
         least=desired.at_least,
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
+        speeds=state.speeds.relative(),
     )
 
 
@@ -261,8 +288,9 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
         if isinstance(state.phase, Running):
             _continue(state, result)
         return
-    if isinstance(result, PlannerFault) and isinstance(state.phase, Planning | Running):
-        end(state, Outcome.FAILED, Reason.PLANNING_FAILED, result.message)
+    if isinstance(result, PlannerFault):
+        if isinstance(state.phase, Planning | Running):
+            _plan_again(state, f"the planner failed: {result.message}", now)
         return
     if not isinstance(state.phase, Planning):
         return
@@ -279,16 +307,51 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
             _hold(state, message, now)
 
 
+def await_plan(state: State, now: float) -> None:
+    """While the planner works: it must answer some day."""
+    if isinstance(state.phase, Planning) and now >= state.phase.answer_by:
+        _plan_again(state, "the planner has not answered in time", now)
+
+
+def await_continuations(state: State, now: float) -> None:
+    """While the plan runs: its second part must come some day."""
+    if state.in_force is not None and now >= state.in_force.continuations_by:
+        _plan_again(state, "the programs of later steps did not come in time", now)
+
+
+def _plan_again(state: State, why: str, now: float) -> None:
+    """A defect, or too little memory: trying again may help, but not for ever."""
+    state.faults += 1
+    if state.faults >= _MOST_FAULTS:
+        end(state, Outcome.FAILED, Reason.PLANNING_FAILED, why)
+    elif isinstance(state.phase, Running):
+        begin(state, why)
+    else:
+        pause_s = min(_FAULT_PAUSE_S * 2 ** (state.faults - 1), _LONGEST_FAULT_PAUSE_S)
+        _hold(state, f"{why}; it is asked again", now, plan_by=now + pause_s)
+
+
 def _handle_layer_loss(state: State, why: str, now: float) -> None:
-    """Restore, unless an agent that has not been asked may hold the layer: one that came back
-    since the stop, or a suspect that is still connected."""
-    suspects = state.membership.suspected.values()
+    """Restore, unless an agent that has not been asked may hold the layer (one that came back
+    since the stop, or a suspect that is still connected), or a file that is not known yet."""
+    suspects, limits = state.membership.suspected.values(), state.deadlines
     if any(s.is_connected for s in suspects) or state.unasked():
-        limits = state.deadlines
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
         _hold(state, why, now, limits.copy_by)
+    elif _can_list(state) and now < limits.listing_by:
+        limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
+        _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by)
+        for agent in sorted(state.membership.members):
+            state.out.after_facts(Send(agent, Stop(state.fence, want_manifests=True)))
     else:
         restore(state, RestoreCause.LAYER_LOST, why, now)
+
+
+def _can_list(state: State) -> bool:
+    """Whether members may see a checkpoint that is not known: an agent may have sealed it and died
+    before it could say so."""
+    has_files = state.job.spec.checkpoint is not None
+    return has_files and not state.is_listed and bool(state.membership.members)
 
 
 def _direct(state: State, decision: Decision, now: float) -> None:
@@ -301,14 +364,18 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     # an agent that only hands over has had its chance, too, and is no newcomer afterwards
     membership.without_seat = membership.members - {*plan.live, *plan.learners}
     membership.members = set(plan.members)
-    catch_up_by = now + state.job.timing.catch_up_s if plan.learners else inf
     is_suspending = plan.last < state.job.spec.training.steps
-    state.in_force = InForce(plan, decision.directives, is_suspending, catch_up_by)
-    state.is_loading = decision.loads > 0
+    assert isinstance(state.phase, Planning)
+    speeds = state.phase.speeds
+    state.in_force = InForce(plan, decision.directives, is_suspending, speeds=speeds, begun_at=now)
+    state.is_loading, state.is_listed = decision.loads > 0, False
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
     state.phase = Running()
     if any(d.has_continuation for d in decision.directives.values()):
         state.phase.detail = "the programs of later steps are being computed"
+        state.in_force.continuations_by = now + state.job.timing.continuation_s
+    else:
+        state.faults = 0
     state.deadlines.clear()
     state.ledger.progress_at = now
     state.out.save(
@@ -321,6 +388,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
         target=plan.target,
         committed=decision.committed,
     )
+    mode_change = redundancy.put_in_force(state)
     for agent in plan.members:
         state.out.after_facts(Send(agent, decision.directives[agent]))
     for agent in sorted(idle & membership.departures().keys()):
@@ -329,7 +397,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
             state.record(EventReason.AGENT_LEFT, text, agents=agent)
         state.let_go(agent)
     state.fence_suspects()
-    _record_plan(state, decision, repeated)
+    _record_plan(state, decision, repeated, mode_change)
 
 
 def _continue(state: State, result: Continuations) -> None:
@@ -337,12 +405,15 @@ def _continue(state: State, result: Continuations) -> None:
     assert state.in_force is not None
     assert isinstance(state.phase, Running)
     state.phase.detail = ""
+    state.faults = 0
     state.in_force.continuations = result.directives
+    state.in_force.continuations_by = inf
+    state.speeds.begin(state.in_force.plan.fence, state.in_force.plan.target, result.expected)
     for agent in sorted(state.membership.members & result.directives.keys()):
         state.out.after_facts(Send(agent, result.directives[agent]))
 
 
-def _record_plan(state: State, decision: Decision, repeated: int) -> None:
+def _record_plan(state: State, decision: Decision, repeated: int, mode: str) -> None:
     plan = decision.plan
     facts: dict[str, str | int] = {
         "epoch": plan.fence.epoch,
@@ -368,13 +439,14 @@ def _record_plan(state: State, decision: Decision, repeated: int) -> None:
         f"{decision.copies} layers copied" if decision.copies else "",
         f"{decision.loads} layers loaded" if decision.loads else "",
         f"{repeated} committed steps are repeated" if repeated else "",
+        mode,
     ]
     state.record(
         EventReason.PLANNED, ", ".join([text, *filter(None, parts)]), Severity.NORMAL, **facts
     )
 
 
-def resumed(state: State, step: int, now: float) -> None:
+def resumed(state: State, step: int) -> None:
     """A step of the plan in force is committed: how long the change has taken. A commit that was
     on its way when the STOP left does not show that training goes on."""
     if not isinstance(state.phase, Running):
@@ -383,7 +455,7 @@ def resumed(state: State, step: int, now: float) -> None:
     if step > state.in_force.plan.target:
         state.retry_s = RETRY_S
     if state.stopped_at is not None:
-        pause_s, state.stopped_at = now - state.stopped_at, None
+        pause_s, state.stopped_at = state.real_s - state.stopped_at, None
         text = f"epoch {state.epoch}: step {step} is committed {pause_s:.2f} s after the stop"
         state.record(
             EventReason.RESUMED, text, epoch=state.epoch, step=step, pause_s=round(pause_s, 3)

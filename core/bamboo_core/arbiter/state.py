@@ -14,13 +14,28 @@ from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, 
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, DesiredState, Dismiss, Record, Send
-from bamboo_core.arbiter.evidence import Evidence
 from bamboo_core.arbiter.membership import Membership
 from bamboo_core.arbiter.outbox import Outbox
+from bamboo_core.evidence.liveness import Evidence
+from bamboo_core.evidence.speed import Speeds
+from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
+from bamboo_core.protection.choice import Verdict
+from bamboo_core.protection.hazard import Hazard
+from bamboo_core.protocol.clock import PatientClock
 from bamboo_core.protocol.exit_codes import ExitCode
-from bamboo_core.protocol.messages import AgentReport, Continuation, Directive, Progress, Release
+from bamboo_core.protocol.messages import (
+    Activity,
+    AgentReport,
+    Continuation,
+    Directive,
+    Progress,
+    Release,
+)
+
+LONGEST_LOOK_S = 0.5
+"""An operator that looks at its job less often stands still; see bamboo_core.protocol.clock."""
 
 RETRY_S = 5.0
 """Until suspects are asked again while the job is held; doubled every time."""
@@ -49,8 +64,10 @@ class Collecting:
     """All members were told to stop; their reports are on the way."""
 
     detail: str
-    report_by: float
     reports: dict[AgentId, AgentReport] = field(default_factory=dict)
+    # member -> when its report is due; not there: the STOP has not left, or it has no session
+    report_by: dict[AgentId, float] = field(default_factory=dict)
+    asked_at: dict[AgentId, float] = field(default_factory=dict)  # when its first STOP left
 
 
 @dataclass
@@ -59,7 +76,9 @@ class Planning:
 
     request: int
     reports: dict[AgentId, AgentReport]
+    speeds: Mapping[AgentId, float] = field(default_factory=dict)  # that the planner was told
     detail: str = "computing the plan"
+    answer_by: float = inf
 
 
 @dataclass
@@ -70,6 +89,7 @@ class Holding:
     reports: dict[AgentId, AgentReport]
     restore_by: float = inf  # then the newest checkpoint is used instead
     cause: RestoreCause = RestoreCause.LAYER_LOST  # of that restore
+    plan_by: float = inf  # then the planner is asked again
 
 
 @dataclass
@@ -121,7 +141,7 @@ class Ledger:
             known = replace(known, step_s=report.step_s)
         is_new = known.committed < commit.step < self.steps
         if is_new:
-            known = replace(known, committed=commit.step, loss=commit.loss)
+            known = replace(known, committed=commit.step, loss=commit.loss, skipped=commit.skipped)
             self.progress_at = now
         self.progress = known
         return is_new
@@ -143,22 +163,57 @@ class InForce:
     plan: Plan
     directives: dict[AgentId, Directive]
     is_suspending: bool
-    catch_up_by: float  # learners get no more time than this
+    catch_up_by: float = inf  # learners get no more time than this
+    continuations_by: float = inf  # then the planner has taken too long for its second part
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)
+    speeds: Mapping[AgentId, float] = field(default_factory=dict)  # with which it was made
+    begun_at: float = 0.0
+    sent_at: dict[AgentId, float] = field(default_factory=dict)  # when its first directive left
+    continued_at: dict[AgentId, float] = field(default_factory=dict)  # the same of the rest
     caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
 
 
 @dataclass
 class Deadlines:
-    """Limits on waiting while the job is held. Only a new plan or a restore clears them."""
+    """Limits on waiting while the job is held. Only a new plan or a restore clears them.
+
+    These and all other instants of this package are attentive time, except departures of agents.
+    """
 
     voter_by: float = inf  # for a voter of the newest plan to report
     copy_by: float = inf  # for a holder of a layer that no member holds
+    listing_by: float = inf  # for a list of the checkpoints
     retry_at: float = inf  # then suspects are asked again
 
     def clear(self) -> None:
         """There is a plan, or a new attempt."""
-        self.voter_by = self.copy_by = self.retry_at = inf
+        self.voter_by = self.copy_by = self.listing_by = self.retry_at = inf
+
+
+@dataclass
+class Stalls:
+    """What agents do, and who has held up the training since the newest commit."""
+
+    activities: dict[AgentId, Activity] = field(default_factory=dict)  # of the present epoch
+    tried: set[AgentId] = field(default_factory=set)  # because of which planning was done again
+    text: str = ""  # of the newest one; empty: training goes on
+    storage: str = ""  # which agents wait for storage; empty: none, or not for long
+    counts: dict[StallCause, int] = field(default_factory=dict)
+
+    def settle(self) -> None:
+        """A step is committed."""
+        self.tried.clear()
+        self.text = ""
+
+
+@dataclass
+class Protection:
+    """What mode Auto has seen and decided."""
+
+    hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
+    verdict: Verdict | None = None  # of this leader, for its newest request to the planner
+    counted_at: float | None = None  # real time until which ``hazard`` counts; None: never yet
+    zones: dict[str, int] = field(default_factory=dict)  # members by zone since then
 
 
 @dataclass
@@ -180,8 +235,16 @@ class State:
     is_loading: bool = False  # members read or make initial weights, which takes long
     learner_plans: int = 0  # plans in a row that had learners
     retry_s: float = RETRY_S
+    stalls: Stalls = field(default_factory=Stalls)
+    speeds: Speeds = field(default_factory=Speeds)
+    protection: Protection = field(default_factory=Protection)
+    straggler_after: float = -inf  # not before is another agent replaced because it is slow
+    clock: PatientClock = field(default_factory=lambda: PatientClock(LONGEST_LOOK_S))
+    real_s: float = 0.0  # real time of the present event
+    failed: dict[AgentId, bool] = field(default_factory=dict)  # agent -> whether the user's code
+    is_listed: bool = False  # the checkpoints have been listed since the newest plan
+    faults: int = 0  # of the planner, in a row
     requests: int = 0  # number of the newest request to the planner
-    stops: int = 0
 
     @property
     def durable(self) -> Durable:
@@ -241,7 +304,7 @@ class State:
     def reconsider(self) -> None:
         """The facts from which a plan is computed, or is missing, have changed."""
         if isinstance(self.phase, Planning | Holding):
-            self.phase = Collecting(self.phase.detail, inf, self.phase.reports)
+            self.phase = Collecting(self.phase.detail, self.phase.reports)
 
     def remove(self, agent: AgentId) -> None:
         """A member does not count any more. While all are stopped, the other reports hold."""
@@ -261,7 +324,12 @@ class State:
 
     def fence_suspects(self) -> None:
         """Training goes on without the suspects: those that live must end."""
-        for agent, suspect in sorted(self.membership.suspected.items()):
-            self.membership.fenced.add(agent)
-            self.out.after_facts(Send(agent, Release(ExitCode.FENCED, suspect.why)))
-            self.dismiss(agent, suspect.why)
+        for agent in sorted(self.membership.suspected):
+            self.fence_suspect(agent)
+
+    def fence_suspect(self, agent: AgentId) -> None:
+        """The suspect must end, whatever becomes of the others."""
+        why = self.membership.suspected[agent].why
+        self.membership.fenced.add(agent)
+        self.out.after_facts(Send(agent, Release(ExitCode.FENCED, why)))
+        self.dismiss(agent, why)

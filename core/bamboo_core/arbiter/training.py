@@ -3,28 +3,64 @@
 from __future__ import annotations
 
 from bamboo_core.api.events import EventReason, Severity
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter.durable import with_manifest
+from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter.rounds import begin, resumed
-from bamboo_core.arbiter.state import InForce, Running, State
+from bamboo_core.arbiter.state import Holding, InForce, Running, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.messages import BadCheckpoint, Finished, Progress, Sealed
+from bamboo_core.protocol.messages import (
+    BadCheckpoint,
+    CommitRecord,
+    Finished,
+    Listed,
+    Progress,
+    Sealed,
+)
 
 
 def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> None:
     """A step has been committed."""
     in_force, step = state.in_force, progress.commit.step
-    if state.membership.agents[agent].attempt != state.durable.attempt:
-        return  # it was out of reach when the attempt ended
+    if progress.fence.attempt != state.durable.attempt:
+        return  # its attempt has ended
     if in_force is not None and agent in in_force.plan.learners:
         newest = max(in_force.plan.target, state.ledger.progress.committed)
         if step >= newest:
             in_force.caught_up.add(agent)
+    state.speeds.learn(agent, progress, now)
     if state.ledger.learn(progress, now):
         state.evidence.settle()
+        state.stalls.settle()
         if in_force is not None and step >= in_force.plan.target:
             state.is_loading = False
-            resumed(state, step, now)
+            resumed(state, step)
+        if not progress.commit.finite:
+            _skipped(state, progress.commit)
+
+
+def _skipped(state: State, commit: CommitRecord) -> None:
+    """The step has changed no layer, since a number in it is not finite."""
+    row, most = commit.skipped_in_row, state.job.spec.training.on_non_finite.skip
+    where = (
+        f"the gradient of layer {commit.culprit}"
+        if commit.culprit >= 0
+        else "the norm of the gradients"
+    )
+    text = f"{where} is not finite in step {commit.step}"
+    if row > most:
+        text += (
+            f"; {row} steps in a row changed no layer, more than spec.training.onNonFinite.skip"
+            f" {most}"
+        )
+        end(state, Outcome.FAILED, Reason.NOT_FINITE, text)
+    elif row.bit_count() == 1:  # the 1st, 2nd, 4th, 8th in a row
+        text += f": the step changes no layer; {row} of at most {most} in a row"
+        state.record(
+            EventReason.STEP_SKIPPED, text, Severity.WARNING, step=commit.step, layer=commit.culprit
+        )
 
 
 def finished(state: State, agent: AgentId, message: Finished) -> None:
@@ -47,7 +83,18 @@ def sealed(state: State, message: Sealed) -> None:
         state.record(EventReason.CHECKPOINT_SEALED, text, step=manifest.step)
 
 
-def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float) -> None:
+def listed(state: State, message: Listed) -> None:
+    """Checkpoints that an agent has found. If the job waits for them, all agents report anew: they
+    do not name files any more that have turned out to be unreadable."""
+    is_news, state.is_listed = not state.is_listed, True
+    for manifest in message.manifests:
+        if manifest.attempt <= state.durable.attempt:
+            state.out.save(manifests=with_manifest(state.durable.manifests, manifest))
+    if is_news and isinstance(state.phase, Holding):
+        begin(state, "the checkpoints are listed")
+
+
+def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint) -> None:
     """The checkpoint is not read any more. Whether a layer is lost with it is for the next plan to
     find out, since what was read before is still held."""
     mark = (bad.attempt, bad.step)
@@ -59,8 +106,9 @@ def bad_checkpoint(state: State, agent: AgentId, bad: BadCheckpoint, now: float)
         )
     if isinstance(state.phase, Running):
         assert state.in_force is not None
-        if _loads_from(state.in_force, *mark):
-            begin(state, text, now)
+        is_written = mark == (state.durable.attempt, state.in_force.plan.target) and not bad.cause
+        if is_written or _loads_from(state.in_force, *mark):
+            begin(state, text)
 
 
 def _loads_from(in_force: InForce, attempt: int, step: int) -> bool:

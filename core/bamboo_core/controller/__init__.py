@@ -2,5 +2,5 @@
 
 Not here: training.
 
-Public: ``view``, ``reconcile``, ``lifecycle``, ``pod_zones``.
+Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``.
 """

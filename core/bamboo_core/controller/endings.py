@@ -1,60 +1,112 @@
-"""How agents and jobs end: counting ended pods, limits, deadlines, the terminal outcome."""
+"""How agents and jobs end: counting failures, limits, deadlines, the terminal outcome."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Set
+from dataclasses import replace
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import Reason, user_reason
+from bamboo_core.api.reasons import FailureCause, Reason, failure_cause, user_reason
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.view import JobView, Memory, PodView, TrainingView
+from bamboo_core.controller import failures
+from bamboo_core.controller.failures import Failure, Failures
+from bamboo_core.controller.view import (
+    ClusterView,
+    JobView,
+    LastWords,
+    Memory,
+    PodView,
+    TrainingView,
+)
+from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.exit_codes import ExitCode
 
 KEPT = 16
 """Number of ended pods that are kept for their logs while the job goes on."""
 
-_SIGKILLED, _SIGTERMED = 137, 143
+_SHORTEST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How an agent's pod ended, with regard to the job's limits."""
-
-    failure: bool
-    user_error: bool
-
-
-def judge(pod: PodView) -> Ended:
-    """Lost nodes and preemptions are no failures. The end of a container by itself may be one."""
-    code = pod.exit_code
-    if code is None or code in (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED):
-        return Ended(failure=False, user_error=False)
-    if code in (_SIGKILLED, _SIGTERMED) and pod.exit_reason != "OOMKilled":
-        return Ended(failure=False, user_error=False)
-    return Ended(failure=True, user_error=code == ExitCode.USER)
+_USERS_ERRORS = 2
+"""Agents in which the user's code must fail before it is at fault for certain."""
 
 
 def settle(
-    pods: Iterable[PodView], training: TrainingView, memory: Memory, *, now: float
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, *, now: float
 ) -> Memory:
-    """Count each pod that has ended since the last call."""
-    ended = {pod.name: pod for pod in pods if pod.has_ended}
-    fresh = [pod for name, pod in sorted(ended.items()) if name not in memory.settled]
-    settled = (memory.settled & ended.keys()) | ended.keys()
-    memory = replace(memory, settled=frozenset(settled), losses=training.losses)
+    """Count each agent that has failed since the last call, by its words or by its pod's end."""
+    policy, committed = spec.run_policy, training.progress.committed + 1
+    told = {words.agent for words in training.failed}
+    seen = {pod.agent for pod in view.pods}
+    ended = {pod.agent for pod in view.pods if pod.has_ended}
+    before = memory.settled
+    settled = frozenset((before & seen) | ended | told)
+    memory = replace(memory, settled=settled, losses=training.losses)
     if memory.terminal is not None:
         return memory
-    for pod in fresh:
-        verdict = judge(pod)
-        if verdict.failure:
-            failures = memory.failures + 1
-            pause_s = min(_LONGEST_PAUSE_S, 2.0 ** min(failures - 1, 6))
-            memory = replace(memory, failures=failures, not_before=now + pause_s)
-        if verdict.user_error:
-            memory = _fail(memory, user_reason(pod.trouble), _last_message(pod), now)
-    return memory
+    known = failures.settle(memory.failures, committed, policy, now=now)
+    machines = {node.name: node.machine for node in view.nodes}
+    until = memory.not_before
+    for words in _fresh(view, training, before):
+        failure = Failure(
+            words.agent,
+            failure_cause(words.cause),
+            committed,
+            now,
+            words.node,
+            words.machine or machines.get(words.node, ""),
+            words.is_user_error,
+            is_tolerated=words.is_refused and training.epoch > 0,
+        )
+        known = failures.add(known, failure, words.message, policy)
+        until = max(until, now + _pause_s(known, failure))
+    return replace(memory, failures=known, not_before=until)
+
+
+def _pause_s(known: Failures, failure: Failure) -> float:
+    """Time without new pods after ``failure``, the newest of the known ones.
+
+    A tolerated one says nothing about other nodes, so replacements that go there do not wait.
+    """
+    if failure.is_tolerated:
+        return _SHORTEST_PAUSE_S
+    return min(_LONGEST_PAUSE_S, _SHORTEST_PAUSE_S * 2.0 ** min(known.unforgiven - 1, 6))
+
+
+def _fresh(view: ClusterView, training: TrainingView, settled: Set[str]) -> list[LastWords]:
+    """Failures that are not counted yet; errors of the user's code last.
+
+    What an agent has said counts even if its pod was deleted before its exit code could be seen.
+    Only the first that it has said counts: what follows may be a consequence.
+    """
+    first: dict[AgentId, LastWords] = {}
+    for words in training.failed:
+        first.setdefault(words.agent, words)
+    told = [words for agent, words in first.items() if agent not in settled]
+    known = {*settled, *first}
+    ended = [pod for pod in view.pods if pod.has_ended and pod.agent not in known]
+    ended.sort(key=lambda pod: (pod.incarnation, pod.name))
+    found = [*told, *(_words(pod) for pod in ended if pod.has_failed)]
+    return sorted(found, key=lambda words: words.is_user_error)
+
+
+def _words(pod: PodView) -> LastWords:
+    """What a failed pod's end says."""
+    return LastWords(
+        pod.agent,
+        _cause(pod),
+        _last_message(pod),
+        is_user_error=pod.exit_code == ExitCode.USER,
+        node=pod.node,
+    )
+
+
+def _cause(pod: PodView) -> FailureCause:
+    if pod.exit_reason == FailureCause.OOM_KILLED:
+        return FailureCause.OOM_KILLED
+    said = failure_cause(pod.trouble)
+    if said is FailureCause.AGENT_FAILED and pod.exit_code == ExitCode.USER:
+        return FailureCause.USER_CODE_FAILED
+    return said
 
 
 def conclude(
@@ -64,12 +116,8 @@ def conclude(
     *,
     job: JobView,
     now: float,
-    pods: Iterable[PodView] = (),
 ) -> Memory:
-    """Adopt the arbiter's outcome, check limits and deadlines, keep the clocks.
-
-    pods: sources of the last messages of failed agents.
-    """
+    """Adopt the arbiter's outcome, check limits and deadlines, keep the clocks."""
     if training.outcome is Outcome.FAILED and memory.terminal in (None, Outcome.FAILED):
         # Even after our own verdict: the arbiter has the important line of the traceback.
         at = memory.finished_at or now
@@ -87,13 +135,28 @@ def conclude(
             message=words,
         )
     memory = _keep_clocks(spec, training, memory, job=job, now=now)
-    if memory.failures > spec.run_policy.backoff_limit:
+    memory = _check_failures(spec, training, memory, now=now)
+    return _check_deadlines(spec, training, memory, now=now)
+
+
+def _check_failures(spec: JobSpec, training: TrainingView, memory: Memory, *, now: float) -> Memory:
+    """An error of the user's code ends the job at once if it is everywhere: in two agents, before
+    any agent was ready. Else it may be the fault of one machine, and counts as other failures do.
+    """
+    known, policy = memory.failures, spec.run_policy
+    is_exceeded = known.is_exceeded(policy)
+    last = known.last
+    if last is not None and last.is_user_error and not training.has_begun:
+        users = {failure.agent for failure in known.recent if failure.is_user_error}
+        if is_exceeded or len(users) >= _USERS_ERRORS:
+            return _fail(memory, user_reason(last.cause), known.message, now)
+    if is_exceeded:
         text = (
-            f"agents have failed {memory.failures} times, more than spec.runPolicy.backoffLimit"
-            f" {spec.run_policy.backoff_limit}; {_last_failure(pods)}"
+            f"agents have failed {known.unforgiven} times, more than spec.runPolicy.backoffLimit"
+            f" {policy.backoff_limit}; the last: {known.message}"
         )
         return _fail(memory, Reason.BACKOFF_LIMIT_EXCEEDED, text, now)
-    return _check_deadlines(spec, training, memory, now=now)
+    return memory
 
 
 def _keep_clocks(
@@ -146,14 +209,6 @@ def _fail(memory: Memory, reason: str, message: str, now: float) -> Memory:
     return replace(
         memory, terminal=Outcome.FAILED, finished_at=now, reason=str(reason), message=message
     )
-
-
-def _last_failure(pods: Iterable[PodView]) -> str:
-    failed = [pod for pod in pods if pod.has_ended and judge(pod).failure]
-    if not failed:
-        return "see the logs of the ended pods"
-    last = max(failed, key=lambda pod: (pod.incarnation, pod.name))
-    return f"the last: {_last_message(last)}"
 
 
 def _last_message(pod: PodView) -> str:

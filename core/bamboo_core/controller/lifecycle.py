@@ -16,6 +16,7 @@ from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.controller import pod_zones
+from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
     ClusterView,
     Condition,
@@ -26,6 +27,8 @@ from bamboo_core.controller.view import (
     PodView,
     TrainingView,
 )
+from bamboo_core.protection.choice import Verdict
+from bamboo_core.protocol.channels import Route
 
 _NO_IMAGE = frozenset(
     {
@@ -79,7 +82,12 @@ class JobStatus:
     checkpoint_error: str = ""
     # (number of live copies, layers that have as many), fewest first; empty while not training.
     copies: tuple[tuple[int, str], ...] = ()
+    route: Route | None = None  # of items between agents; None: not known
+    mode: RedundancyMode | None = None  # that Auto has put in force
+    verdict: Verdict | None = None  # why
     losses: Losses = Losses()  # noqa: RUF009 - frozen
+    stalls: tuple[tuple[str, int], ...] = ()  # (cause, number since this operator leads the job)
+    failures: Failures = Failures()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,12 @@ def describe(
         checkpoint_path=training.checkpoint_path,
         checkpoint_error=training.checkpoint_error,
         copies=_layers_by_copies(training.copies) if _is_training(seen) else (),
+        route=training.route,
+        mode=training.mode,
+        verdict=training.verdict,
         losses=memory.losses,
+        failures=memory.failures,
+        stalls=training.stalls,
     )
 
 
@@ -222,8 +235,10 @@ def _capacity(seen: _Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
+    avoided = _avoided(seen.view)
     if not waiting and missing <= 0:
-        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "every agent has a node")
+        text = f"every agent has a node{avoided}"
+        return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, text)
     listed = ", ".join(f"{n} in {zone}" for zone, n in sorted(waiting.items())[:_MAX_LISTED])
     text = f"{waiting.total()} of {seen.wanted} agents wait for a node" + (
         f" ({listed})" if listed else ""
@@ -236,7 +251,31 @@ def _capacity(seen: _Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if problem := pod_zones.problem(seen.spec, seen.view.nodes):
         text += f"; {problem}"
+    text += avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
+
+
+def _avoided(view: ClusterView) -> str:
+    """Nodes that get no new agents, and until when."""
+    places = sorted((node.avoided_until, node.name) for node in view.nodes if node.avoided_until)
+    if not places:
+        return ""
+    listed = ", ".join(f"{name} until {_instant(at)}" for at, name in places[-_MAX_LISTED:])
+    rest = f" and {len(places) - _MAX_LISTED} more" if len(places) > _MAX_LISTED else ""
+    return f"; new agents avoid {listed}{rest}, since agents have failed there"
+
+
+def _instant(at: float) -> str:
+    """RFC 3339, whole seconds, UTC. Years begin in March, so that a leap day is the last day."""
+    days, second = divmod(int(at), 86_400)
+    era, day = divmod(days + 719_468, 146_097)  # since March of the year 0, in 400 years
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    date = (400 * era + year + (month >= 10), month + 3 if month < 10 else month - 9, day + 1)
+    time = (second // 3600, second // 60 % 60, second % 60)
+    return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*date, *time)
 
 
 def _zone_spread(seen: _Seen) -> Condition:
@@ -321,7 +360,7 @@ def _unprotected(spec: JobSpec) -> str:
 
 def _promised_copies(spec: JobSpec) -> int:
     """Live copies of each layer when every seat is taken."""
-    replicas = spec.redundancy is RedundancyMode.REPLICA and spec.pipelines.stages > 1
+    replicas = spec.redundancy.mode.keeps_copies and spec.pipelines.stages > 1
     return spec.pipelines.count * (2 if replicas else 1)
 
 
@@ -362,6 +401,8 @@ def _stalled(seen: _Seen) -> Condition:
         if pod.waiting in _NO_IMAGE:
             reason = Reason.IMAGE_PULL_FAILED
         return Condition(Type.STALLED, True, reason, text)
+    if seen.training.stall and not seen.is_resting:
+        return Condition(Type.STALLED, True, Reason.NO_PROGRESS, seen.training.stall)
     return Condition(Type.STALLED, False, Reason.PROGRESSING, "nothing is stuck")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller.view import NodeView, PodView, Slot
@@ -29,9 +30,24 @@ def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
         if not node.zone and _keeps_apart(spec):
             continue
         if not allowed or node.zone in allowed:
-            usable = node.agents if node.ready and node.schedulable and not node.departing else 0
+            usable = node.agents if node.is_usable else 0
             found[node.zone] = found.get(node.zone, 0) + usable
     return found
+
+
+def avoiding(
+    spec: JobSpec, nodes: Sequence[NodeView], until: Mapping[str, float]
+) -> tuple[NodeView, ...]:
+    """The nodes, with those marked that new agents must avoid.
+
+    until: machine -> instant. No node is avoided if the others have no room, or not for
+    ``spec.pipelines.min``: then a bad node is better than none.
+    """
+    marked = tuple(replace(x, avoided_until=until.get(x.machine, 0.0)) for x in nodes)
+    if not any(room(spec, marked).values()):
+        return tuple(nodes)
+    least = min(spec.pipelines.min, feasible_pipelines(spec, nodes))
+    return marked if feasible_pipelines(spec, marked) >= least else tuple(nodes)
 
 
 def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:

@@ -45,6 +45,7 @@ class CreatePod:
     slot: Slot
     incarnation: int
     zone: str
+    avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,10 @@ def step(
 ) -> Step:
     """Decide about the job's pods. ``now``: seconds since 1970."""
     view = replace(view, nodes=_with_notices(view, training))
-    memory = endings.settle(view.pods, training, memory, now=now)
-    memory = endings.conclude(spec, training, memory, job=job, now=now, pods=view.pods)
+    memory = endings.settle(spec, view, training, memory, now=now)
+    until = memory.failures.avoided_until()
+    view = replace(view, nodes=pod_zones.avoiding(spec, view.nodes, until))
+    memory = endings.conclude(spec, training, memory, job=job, now=now)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
@@ -210,8 +213,9 @@ def _fill(
     zones = pod_zones.choose(spec, view.nodes, staying, holes)
     if not zones:
         return [], memory
+    avoids = tuple(sorted(_avoided(view)))
     actions: list[Action] = [
-        CreatePod(pod_name(job.name, slot, number), slot, number, zone)
+        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids)
         for slot, zone in sorted(zones.items())
     ]
     return actions, replace(memory, incarnation=number)
@@ -221,15 +225,23 @@ def _moved(
     spec: JobSpec, view: ClusterView, training: TrainingView, now: float
 ) -> Iterable[Action]:
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
-    staying = _staying(view, training)
+    staying, avoided = _staying(view, training), _avoided(view)
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
+        if free := sorted(pod.avoids & {node.name for node in view.nodes} - avoided):
+            reason = f"node {free[0]} need not be avoided any more"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+            return
         zone = pod_zones.better_zone(spec, view.nodes, staying, pod)
         if zone is not None:
             reason = f"zone {pod.zone} has no room, {zone} has"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
+
+
+def _avoided(view: ClusterView) -> set[str]:
+    return {node.name for node in view.nodes if node.avoided_until}
 
 
 def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
@@ -279,5 +291,6 @@ def _wake_times(
     nodes = {node.name: node for node in view.nodes}
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.not_before, *(at for at in force_deletes if at is not None)]
+    times += memory.failures.avoided_until().values()
     times += [pod.created_at + MOVE_AFTER_S for pod in view.pods if not pod.node]
     return [at for at in times if at > now]

@@ -12,7 +12,12 @@ from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.controller.failures import Failures
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protection.choice import Verdict
+from bamboo_core.protocol.channels import Route
+from bamboo_core.protocol.exit_codes import ExitCode
 
 
 class Slot(NamedTuple):
@@ -25,6 +30,8 @@ class Slot(NamedTuple):
     stage: int
 
 
+_ON_ORDER = (ExitCode.RELEASED, ExitCode.FENCED, ExitCode.DRAINED)
+_BY_SIGNAL = (137, 143)  # SIGKILL, SIGTERM
 _POD_NAME = re.compile(r"p(\d+)-s(\d+)-i(\d+)")
 
 
@@ -53,6 +60,13 @@ class NodeView:
     spot: bool = False
     departing: bool = False  # its cloud has announced that it is about to go
     agents: int = 1  # how many of the job's agents fit on it
+    avoided_until: float = 0.0  # agents have failed there; 0: new ones may come
+
+    @property
+    def is_usable(self) -> bool:
+        """New agents can be placed on it."""
+        is_up = self.ready and self.schedulable
+        return is_up and not self.departing and not self.avoided_until
 
 
 class PodPhase(StrEnum):
@@ -83,6 +97,7 @@ class PodView:
     exit_reason: str = ""
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
+    avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
 
     @property
     def agent(self) -> AgentId:
@@ -93,6 +108,14 @@ class PodView:
     def has_ended(self) -> bool:
         """None of its containers runs any more."""
         return self.phase in (PodPhase.SUCCEEDED, PodPhase.FAILED)
+
+    @property
+    def has_failed(self) -> bool:
+        """Its container has ended by itself. Lost nodes, preemptions and orders are no failures."""
+        code = self.exit_code
+        if not self.has_ended or code is None or code in _ON_ORDER:
+            return False
+        return code not in _BY_SIGNAL or self.exit_reason == "OOMKilled"
 
     @property
     def is_alive(self) -> bool:
@@ -122,10 +145,23 @@ class JobView:
 
 @dataclass(frozen=True)
 class Losses:
-    """Agents lost since the job began."""
+    """Agents preempted or lost with their node since the job began."""
 
     total: int = 0
     noticed: int = 0  # with a notice
+
+
+@dataclass(frozen=True)
+class LastWords:
+    """What a failed agent has told the arbiter, or why the arbiter has refused it."""
+
+    agent: AgentId
+    cause: str  # CamelCase, as the agent says it
+    message: str  # with the agent's name
+    is_user_error: bool = False
+    node: str = ""
+    machine: str = ""
+    is_refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,13 +177,20 @@ class TrainingView:
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
-    departing: frozenset[AgentId] = frozenset()  # have announced that they will leave
+    departing: frozenset[AgentId] = frozenset()  # will leave: they have said so, or are too slow
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
+    route: Route | None = None  # of items between agents; None: no agent is ready yet
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
+    mode: RedundancyMode | None = None  # that Auto has put in force; None: the spec's own holds
+    verdict: Verdict | None = None  # why; None: the present leader has made no plan yet
+    stall: str = ""  # who holds up the training, and how; empty: nobody
+    stalls: tuple[tuple[str, int], ...] = ()  # (cause, how many since this operator leads the job)
     checkpoint_step: int = -1  # of the newest complete one; -1: none
     checkpoint_path: str = ""
     checkpoint_error: str = ""  # why no newer one can be written, with the agent
     losses: Losses = Losses()
+    has_begun: bool = False  # some agent has been ready, so the user's code can run
+    failed: tuple[LastWords, ...] = ()  # the newest under this leader, oldest first
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -169,9 +212,10 @@ class Memory:
     """What reconcile remembers from call to call. Status keeps it across restarts."""
 
     incarnation: int = -1  # highest number ever given to a pod
-    failures: int = 0  # failed agents that count towards the limit
+    failures: Failures = Failures()  # noqa: RUF009 - frozen
     losses: Losses = Losses()
-    settled: frozenset[str] = frozenset()  # ended pods that were counted and still exist
+    # Agents that have ended and were counted, as long as their pods or last words can be seen.
+    settled: frozenset[str] = frozenset()
     terminal: Outcome | None = None  # once the job has ended, with reason and message
     started_at: float | None = None  # seconds since 1970
     finished_at: float | None = None

@@ -112,8 +112,7 @@ class Gradients:
             _, done = self._folds[stage, c] = self._collector(stage, c)
             for leaf in self._batch.leaves_of(c)[done:]:
                 if not self._builder.exists(Item.leaf(0, cut, leaf)):
-                    part, _ = self._summed(stage, leaf)
-                    for m in self._batch.microbatches_of(leaf)[part:]:
+                    for m in self._batch.microbatches_of(leaf)[self._summed(stage, leaf) :]:
                         self._w[stage][m] = True
 
     def _collector(self, stage: int, chunk: int) -> tuple[AgentId, int]:
@@ -123,7 +122,7 @@ class Gradients:
         staying = sorted(a for a in begun if a not in index.short_notice)
         first = max(staying, key=begun.__getitem__, default=AgentId(""))
         done = begun.get(first, 0)
-        short_notice, _ = index.short_notice_count(Kind.FOLDED, cut, chunk)
+        short_notice = index.short_notice_count(Kind.FOLDED, cut, chunk)
         if done:
             return first, max(done, short_notice)
         leaves: dict[AgentId, int] = {}
@@ -137,12 +136,11 @@ class Gradients:
         staying = [a for a in holders if a not in self._builder.index.short_notice]
         return staying[0] if staying else self.owner(stage, leaf)
 
-    def _summed(self, stage: int, leaf: int) -> tuple[int, AgentId]:
-        """(micro-batches, holder) of the unfinished sum with which the leaf continues."""
-        agent, cut = self.owner(stage, leaf), self._cut[stage]
-        own = self._builder.index.count(agent, Kind.PART, cut, leaf)
-        short_notice = self._builder.index.short_notice_count(Kind.PART, cut, leaf)
-        return max((own, agent), short_notice, key=lambda x: x[0])
+    def _summed(self, stage: int, leaf: int) -> int:
+        """Micro-batches in the unfinished sum with which the leaf continues."""
+        cut, index = self._cut[stage], self._builder.index
+        own = index.count(self.owner(stage, leaf), Kind.PART, cut, leaf)
+        return max(own, index.short_notice_count(Kind.PART, cut, leaf))
 
     def _demand_input_gradients(self, stage: int) -> None:
         if stage == 0:
@@ -160,7 +158,13 @@ class Gradients:
             if self._w[stage][m] or self._i[stage][m]:
                 self._f[stage][m] = not self._act_exists(stage, m)
             if not last and self._f[stage + 1][m] and not self._f[stage][m]:
-                self._f[stage][m] = not self._builder.exists(Item.out(0, hi, m))
+                is_needed = not self._done(stage + 1, m)
+                self._f[stage][m] = is_needed and not self._builder.exists(Item.out(0, hi, m))
+
+    def _done(self, stage: int, m: int) -> int:
+        """Layers of the stage whose forward its owner has computed ahead, as a replica."""
+        agent = self.owner(stage, self._batch.leaf_of(m))
+        return self._builder.index.count(agent, Kind.PREFIX, self._cut[stage], m)
 
     def _act_exists(self, stage: int, m: int) -> bool:
         act = Item.act(0, self._cut[stage], m)
@@ -174,10 +178,11 @@ class Gradients:
         for m in _set(self._f[stage]):
             agent = self.owner(stage, self._batch.leaf_of(m))
             waits: list[Dependency | None] = [*self._versions.dependencies(agent, (lo, hi))]
-            if stage:
+            done = self._done(stage, m)
+            if stage and not done:
                 item = Item.out(0, lo, m)
                 waits.append(self._get(item, agent, self._forward.get((stage - 1, m))))
-            forward = Instruction(Op.F, 0, lo, hi, m)
+            forward = Instruction(Op.F, 0, lo, hi, m, ranges=((lo + done, hi),) if done else ())
             self._forward[stage, m] = self._builder.add(agent, forward, waits)
 
     def _get(self, item: Item, agent: AgentId, maker: TaskId | None) -> Dependency | None:

@@ -9,7 +9,7 @@ from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 
-_BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED})
+_BOUND = frozenset({Kind.ACT, Kind.PART, Kind.FOLDED, Kind.PREFIX})
 """A staying agent never sends these: it may be writing them, or it needs them itself."""
 
 
@@ -32,14 +32,14 @@ class HoldingsIndex:
         self.target, self.short_notice = target, short_notice
         self.held: dict[AgentId, set[Item]] = {}
         self.where: dict[Item, list[AgentId]] = {}  # agents that can send the item
-        self.commits: dict[int, list[AgentId]] = {}  # agents that know the step's commit record
+        self._commits: set[int] = set()  # steps whose commit record an agent knows
         # unfinished sum -> agent -> how much its sum contains
         self._counts: dict[tuple[Kind, Range, int], dict[AgentId, int]] = {}
         self._slices: dict[tuple[int, int, int], set[int]] = {}
         self.is_begun = False  # something of the target step exists
         # (lo, hi, leaf) -> agent -> how much of the leaf it has done, in half micro-batches
         self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
-        for agent in sorted(holdings, key=lambda a: (a in short_notice, a)):
+        for agent in sorted(holdings):
             self._read(agent, holdings[agent])
         self.reduced_in = self._reduced_ranges()
         self.have = {a: self._usable(h.versions) for a, h in holdings.items()}
@@ -50,14 +50,14 @@ class HoldingsIndex:
         items = {_new(Item, (i[0], i[1] - target, *i[2:])) for i in holdings.items}
         self.held[agent] = items
         for step in holdings.commits:
-            self.commits.setdefault(step - self.target, []).append(agent)
-            items.add(Item.commit(step - self.target))
+            self._commits.add(step - target)
+            items.add(Item.commit(step - target))
         for item in items:
             if item.step >= 0:
                 self.is_begun = True
             if item.kind in _BOUND:
                 self._read_unfinished(agent, item)
-                if agent not in self.short_notice:
+                if agent not in self.short_notice or item.kind is Kind.PREFIX:
                     continue
             if item.kind is not Kind.VOTE:
                 self.where.setdefault(item, []).append(agent)
@@ -67,10 +67,10 @@ class HoldingsIndex:
     def _read_unfinished(self, agent: AgentId, item: Item) -> None:
         if item.step != 0:
             return
-        if item.part:
+        if item.part:  # PREFIX: layers done of a micro-batch
             counts = self._counts.setdefault((item.kind, (item.lo, item.hi), item.index), {})
             counts[agent] = max(item.part, counts.get(agent, 0))
-        if item.kind is not Kind.FOLDED and agent not in self.short_notice:
+        if item.kind in (Kind.ACT, Kind.PART) and agent not in self.short_notice:
             leaf = item.index if item.part else self._batch.leaf_of(item.index)
             done = self.done.setdefault((item.lo, item.hi, leaf), {})
             done[agent] = done.get(agent, 0) + (2 * item.part or 1)
@@ -91,7 +91,7 @@ class HoldingsIndex:
             for layer, version in versions.items()
             if version <= self.target
             and all(
-                (step, layer) in self.reduced_in and step in self.commits
+                (step, layer) in self.reduced_in and step in self._commits
                 for step in range(version - self.target, 0)
             )
         }
@@ -106,15 +106,17 @@ class HoldingsIndex:
         return {layer: tuple(by[min(by)]) for layer, by in ranked.items()}
 
     def count(self, agent: AgentId, kind: Kind, span: Range, index: int) -> int:
-        """How much the agent's unfinished sum (PART of a leaf, FOLDED of a chunk) contains."""
+        """How much the agent's unfinished sum (PART of a leaf, FOLDED of a chunk) contains.
+
+        PREFIX of a micro-batch: how many layers of the stage are done.
+        """
         return self.counts(kind, span, index).get(agent, 0)
 
     def counts(self, kind: Kind, span: Range, index: int) -> Mapping[AgentId, int]:
         """The same for every agent that has begun the sum."""
         return self._counts.get((kind, span, index), _NOT_BEGUN)
 
-    def short_notice_count(self, kind: Kind, span: Range, index: int) -> tuple[int, AgentId]:
-        """(count, agent) of the most complete unfinished sum of a leaver on short notice."""
+    def short_notice_count(self, kind: Kind, span: Range, index: int) -> int:
+        """The same for the most complete unfinished sum of a leaver on short notice."""
         counts = self.counts(kind, span, index)
-        best = ((n, a) for a, n in counts.items() if a in self.short_notice)
-        return max(best, default=(0, AgentId("")))
+        return max((n for a, n in counts.items() if a in self.short_notice), default=0)

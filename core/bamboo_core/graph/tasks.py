@@ -42,7 +42,7 @@ class TaskGraph:
     """
 
     agents: tuple[AgentId, ...]
-    tasks: dict[TaskId, tuple[Dependency, ...]] = field(default_factory=dict)
+    tasks: dict[TaskId, tuple[Dependency, ...]]
 
 
 @dataclass(frozen=True)

@@ -40,12 +40,13 @@ def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
 def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
     """False: the arbiter must start again, since its part of the spec differs.
 
-    The number of pipelines and ``suspend`` reach it by the desired state, and limits do not concern
-    it.
+    The number of pipelines and ``suspend`` reach it by the desired state. Of the limits, only the
+    deadline of an agent's start concerns it.
     """
 
     def core(spec: JobSpec) -> JobSpec:
         grid = PipelinesSpec(count=1, stages=spec.pipelines.stages, min=1, max=1)
-        return replace(spec, suspend=False, run_policy=RunPolicy(), pipelines=grid)
+        policy = RunPolicy(start_deadline_s=spec.run_policy.start_deadline_s)
+        return replace(spec, suspend=False, run_policy=policy, pipelines=grid)
 
     return core(one) == core(other)

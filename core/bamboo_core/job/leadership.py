@@ -17,6 +17,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import (
     ArbiterJob,
     ComputePlan,
+    Connected,
     DesiredState,
     Dismiss,
     Effect,
@@ -29,11 +30,12 @@ from bamboo_core.arbiter.events import (
     Tick,
     Timing,
 )
-from bamboo_core.controller.view import ClusterView, JobView, Losses, TrainingView
+from bamboo_core.controller.view import ClusterView, JobView, TrainingView
 from bamboo_core.job import cluster, training
 from bamboo_core.job.storage import Storage
+from bamboo_core.job.tally import Tally
 from bamboo_core.job.training import LastReported
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Heartbeat, Notice
 
 FIRST_PAUSE_S = 2.0
@@ -93,7 +95,8 @@ class Leadership:
         self._dismissed: set[AgentId] = set()
         self._reported_lost: set[AgentId] = set()
         self._departing: set[AgentId] = set()
-        self._counted: set[AgentId] = set()
+        self._tally = Tally(reported.losses)
+        self._has_begun = durable.plan != Fence()
         self._desired: DesiredState | None = None
         self._urgent_part: object = None
         self._committed = -1
@@ -125,10 +128,15 @@ class Leadership:
                 self._observe(event, now, is_leading=is_leading)
             case Received():
                 self._receive(event, is_listening=is_listening)
+            case Connected(hello):
+                self._tally.connected(hello)
+                self._put(event, is_listening=is_listening)
             case _:
                 self._ticks += isinstance(event, Tick)
                 self._put(event, is_listening=is_listening)
         self._handle_held(now, is_leading=is_leading)
+        if self._tally.settle(now):
+            self._out.append(Wake())
         return self._take()
 
     def fail(self, error: Exception, now: float) -> list[Action]:
@@ -149,13 +157,20 @@ class Leadership:
             self.arbiter.durable,
             dismissed=self._dismissed,
             departing=self._departing,
-            reported=replace(self._reported, checkpoint_error=self._storage.trouble),
+            reported=replace(
+                self._reported,
+                losses=self._tally.losses,
+                checkpoint_error=self._storage.trouble,
+            ),
+            failed=self._tally.failed,
+            has_begun=self._has_begun,
         )
 
     # ------------------------------------------------------------ events
 
     def _observe(self, seen: Observed, now: float, *, is_leading: bool) -> None:
         """Only a suspended job may change its spec; then its arbiter begins again."""
+        self._tally.observe(seen.cluster)
         is_same = cluster.same_for_arbiter(seen.spec, self._spec)
         if not is_same and not seen.has_sessions:
             self._spec = seen.spec
@@ -201,7 +216,7 @@ class Leadership:
             effects = self.arbiter.handle(event, now)
             self._facts = self.arbiter.durable
             for effect in effects:
-                self._apply(effect, is_known=is_known)
+                self._apply(effect, now, is_known=is_known)
             if effects or is_due or not _is_routine(event):
                 self._notice_change()
         except Exception as error:
@@ -230,12 +245,12 @@ class Leadership:
         out, self._out = self._out, []
         return out
 
-    def _apply(self, effect: Effect, *, is_known: bool) -> None:
+    def _apply(self, effect: Effect, now: float, *, is_known: bool) -> None:
         match effect:
             case Dismiss(agent, _):
                 self._dismissed.add(agent)
             case Record(reason=reason):
-                self._count(effect)
+                self._tally.hear(effect, self._leaving(), now)
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return
             case Over():
@@ -245,24 +260,14 @@ class Leadership:
                 pass
         self._out.append(effect)
 
-    def _count(self, record: Record) -> None:
-        """Count a member that went away against the job's wish, once, when it is gone. Notices
-        do not count: they are repeated to every operator."""
-        agent = next(iter(record.agents), None)
+    def _leaving(self) -> set[AgentId]:
+        """Agents with notice, or that are drained."""
         drained = self._desired.drained if self._desired is not None else frozenset()
-        is_noticed = agent in self._departing or agent in drained
-        is_loss = record.reason is EventReason.AGENT_LOST or (
-            record.reason is EventReason.AGENT_LEFT and is_noticed
-        )
-        if not is_loss or agent is None or agent in self._counted:
-            return
-        self._counted.add(agent)
-        known = self._reported.losses
-        losses = Losses(known.total + 1, known.noticed + is_noticed)
-        self._reported = replace(self._reported, losses=losses)
+        return self._departing | drained
 
     def _notice_change(self) -> None:
         status = self.arbiter.status()
+        self._has_begun = self._has_begun or bool(status.ready)
         known = self._reported
         progress = training.follow(known.progress, status.progress, self.arbiter.durable)
         self._reported = replace(known, progress=progress)

@@ -25,6 +25,7 @@ class Storage:
 
     def __init__(self, trouble: str = "") -> None:
         self.trouble = trouble  # why no checkpoint can be written, with the agent; "": unknown
+        self._failed = (-1, -1)  # attempt and step of the newest checkpoint that was not written
 
     def screen(self, event: Received, durable: Durable) -> Screened:
         """After the start, agents that cannot write are admitted: the state lives in agents."""
@@ -48,10 +49,10 @@ class Storage:
         match message:
             case Ready(storage_error=error) if error:
                 self.trouble = error
-            case BadCheckpoint(cause=cause) if cause:
-                self.trouble = cause
-            case Sealed():
-                self.trouble = ""
+            case BadCheckpoint(attempt, step, cause=cause) if cause:
+                self.trouble, self._failed = cause, max(self._failed, (attempt, step))
+            case Sealed(manifest) if (manifest.attempt, manifest.step) >= self._failed:
+                self.trouble = ""  # a slow storage completes older ones later
             case _:
                 pass
         return self.trouble not in ("", before)

@@ -9,7 +9,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
-from bamboo_core.controller.view import Losses, TrainingView
+from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
 
 _STOPPED = frozenset(
@@ -33,6 +33,8 @@ def view(
     dismissed: AbstractSet[AgentId],
     departing: AbstractSet[AgentId],
     reported: LastReported,
+    failed: tuple[LastWords, ...] = (),
+    has_begun: bool = False,
 ) -> TrainingView:
     """reported: what has been reported until now; progress in ``status`` takes precedence."""
     planned = bool(durable.pipelines) and status.phase is not ArbiterPhase.WAITING
@@ -48,13 +50,20 @@ def view(
         connected=frozenset(status.connected),
         members=frozenset(status.members),
         dismissed=frozenset(dismissed),
-        departing=frozenset(departing),
+        departing=frozenset(departing).union(status.slow),
         copies=tuple(status.copies[layer] for layer in sorted(status.copies)),
+        route=status.route,
         progress=follow(reported.progress, status.progress, durable),
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
         losses=reported.losses,
+        has_begun=has_begun,
+        mode=status.mode,
+        verdict=status.verdict,
+        stall=status.stall,
+        stalls=tuple(sorted(status.stalls.items())),
+        failed=failed,
         outcome=status.outcome,
         reason=status.reason,
         message=status.message,
@@ -90,7 +99,7 @@ def follow(
     is_undone = durable.plan.attempt != durable.attempt
     if committed < durable.committed or (is_undone and committed > durable.committed):
         committed, loss = durable.committed, None
-    return replace(progress, committed=committed, loss=loss)
+    return replace(progress, committed=committed, loss=loss, skipped=reported.skipped)
 
 
 def urgent_part(status: ArbiterStatus) -> object:
@@ -101,6 +110,8 @@ def urgent_part(status: ArbiterStatus) -> object:
         status.fence,
         status.members,
         status.connected,
+        status.stall,
+        status.slow,
         status.progress.validation_loss,
         status.checkpoint,
         status.outcome,

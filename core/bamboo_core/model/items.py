@@ -34,6 +34,7 @@ class Kind(IntEnum):
     EVAL = 12  # activation of a validation micro-batch that enters a layer
     SCORE = 13  # loss of a validation micro-batch
     FILE = 14  # record (path, hash, bytes) of a saved layer of version ``step``
+    PREFIX = 15  # a forward by a replica, up to some layer of the stage; never sent
 
     __hash__ = int.__hash__  # Enum's own is a slow Python function
 
@@ -49,7 +50,8 @@ class Item(NamedTuple):
     lo: int = 0
     hi: int = 0
     index: int = 0  # type: ignore[assignment]  # micro-batch, leaf or chunk
-    part: int = 0  # slice; PART, FOLDED: how many micro-batches or leaves the sum contains
+    # slice; PART, FOLDED: how many micro-batches or leaves the sum contains; PREFIX: layers done
+    part: int = 0
     agent: AgentId = AgentId("")
 
     @staticmethod
@@ -116,6 +118,12 @@ class Item(NamedTuple):
     def file(step: int, layer: int) -> Item:
         return _new(Item, (_FILE, step, layer, layer + 1, 0, 0, _NO_AGENT))
 
+    @staticmethod
+    def prefix(step: int, span: Range, microbatch: int, layers: int) -> Item:
+        """``layers``: how many layers of the stage are done."""
+        lo, hi = span
+        return _new(Item, (_PREFIX, step, lo, hi, microbatch, layers, _NO_AGENT))
+
     def __str__(self) -> str:
         """``out[4] m3``, ``red[0:4] #1``, ``vote a``; a step other than 0 follows as ``@3``."""
         where = f"[{self.lo}:{self.hi}]" if self.hi else (f"[{self.lo}]" if self.lo else "")
@@ -137,6 +145,7 @@ _NO_AGENT = AgentId("")
 _ACT, _OUT, _INGRAD, _PART, _LEAF = Kind.ACT, Kind.OUT, Kind.INGRAD, Kind.PART, Kind.LEAF
 _FOLDED, _CHUNK, _RED, _VOTE, _COMMIT = Kind.FOLDED, Kind.CHUNK, Kind.RED, Kind.VOTE, Kind.COMMIT
 _VER, _EVAL, _SCORE, _FILE = Kind.VER, Kind.EVAL, Kind.SCORE, Kind.FILE
+_PREFIX = Kind.PREFIX
 
 _ITEM = re.compile(
     r"(?P<kind>[a-z]+)(?:\[(?P<lo>\d+)(?::(?P<hi>\d+))?\])?(?: m(?P<index>\d+))?"

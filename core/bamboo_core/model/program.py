@@ -21,7 +21,8 @@ class Op(StrEnum):
 
     INIT = "INIT"  # [lo:hi]: build the initial weights of the layers: version 0
     LOAD = "LOAD"  # [lo:hi]: read version `step` of the layers from the attempt's checkpoint
-    F = "F"  # [lo:hi] m: forward
+    F = "F"  # [lo:hi] m: forward. With a range a:hi it continues after layers lo..a-1
+    R = "R"  # [lo:hi] m a:b: layers a..b-1 of a forward that another agent owns, done ahead
     B = "B"  # [lo:hi] m: backward, I and W in one
     I = "I"  # noqa: E741  [lo:hi] m: input gradient
     W = "W"  # [lo:hi] m: weight gradient, added to the leaf sum
@@ -41,7 +42,7 @@ class Op(StrEnum):
     __hash__ = str.__hash__  # Enum's own is a slow Python function
 
 
-COMPUTE = frozenset({Op.F, Op.B, Op.I, Op.W, Op.V})
+COMPUTE = frozenset({Op.F, Op.R, Op.B, Op.I, Op.W, Op.V})
 
 
 class Instruction(NamedTuple):
@@ -77,6 +78,12 @@ class Instruction(NamedTuple):
 
 
 Program = tuple[Instruction, ...]
+
+
+def layers_done(forward: Instruction) -> int:
+    """Layers of the stage that are done before this F or R, which continues after them."""
+    return forward.ranges[0][0] - forward.lo if forward.ranges else 0
+
 
 _INDEXED = COMPUTE | {Op.FOLD, Op.REDUCE}
 _HEAD = re.compile(r"([A-Z]+)(?:\[(\d+):(\d+)\])?")

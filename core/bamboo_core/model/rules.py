@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.model.program import Instruction, Op, Program, layers_done
 
 
 def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
@@ -20,8 +20,12 @@ def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[
     span = (lo, hi)
     if op in (Op.F, Op.I, Op.B, Op.V, Op.UPDATE, Op.SAVE):
         yield from versions(lo, hi, k)
-    if op in (Op.F, Op.V) and lo:
-        yield Item.out(k, lo, m) if op is Op.F else Item.eval(k, lo, m)
+    if op is Op.R:
+        yield from versions(*instruction.ranges[0], k)
+    if op in (Op.F, Op.R) and (done := layers_done(instruction)):
+        yield Item.prefix(k, span, m, done)
+    elif op in (Op.F, Op.R, Op.V) and lo:
+        yield Item.eval(k, lo, m) if op is Op.V else Item.out(k, lo, m)
     elif op in (Op.I, Op.B, Op.W):
         yield Item.act(k, span, m)
         if hi < layers:
@@ -86,6 +90,11 @@ def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[
         yield Item.act(k, span, m)
         if hi < layers:
             yield Item.out(k, hi, m)
+    elif op is Op.R:
+        end = instruction.ranges[0][1]
+        yield Item.prefix(k, span, m, end - lo)
+        if end == hi < layers:
+            yield Item.out(k, hi, m)
     elif op is Op.V:
         last = hi == layers
         yield Item.score(k, m) if last else Item.eval(k, hi, m)
@@ -124,6 +133,9 @@ def consumes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterat
         done = m - batch.leaves_of(batch.chunk_of(m)).start
         if done:
             yield Item.folded(k, span, batch.chunk_of(m), done)
+    elif op in (Op.F, Op.R):
+        if done := layers_done(instruction):
+            yield Item.prefix(k, span, m, done)
     elif op is Op.UPDATE:
         yield from versions(lo, hi, k)
 

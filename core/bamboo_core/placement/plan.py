@@ -97,9 +97,9 @@ def wants(
 ) -> dict[AgentId, tuple[Range, ...]]:
     """Layers that each live agent must hold after the target step.
 
-    The stage of its seat and, in mode Replica, the stage of its ring successor. A stage that no
-    agent would want goes to the live agent that holds most of its layers, else to the one with the
-    fewest layers. holders: layer -> agents with a usable version.
+    The stage of its seat and, if the mode keeps copies, the stage of its ring successor. A stage
+    that no agent would want goes to the live agent that holds most of its layers, else to the one
+    with the fewest layers. holders: layer -> agents with a usable version.
     """
     wanted: dict[AgentId, set[int]] = {a: set() for a in sorted(live)}
     for pipeline in pipelines:
@@ -107,7 +107,7 @@ def wants(
             if agent is None or agent not in wanted:
                 continue
             wanted[agent].update(range(*cut[s]))
-            if mode is RedundancyMode.REPLICA:
+            if mode.keeps_copies:
                 wanted[agent].update(range(*cut[(s + 1) % len(cut)]))
     held = {a: set[int]() for a in wanted}
     for layer, agents in holders.items():

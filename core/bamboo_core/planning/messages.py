@@ -27,15 +27,20 @@ def directives(
     *,
     participants: Mapping[AgentId, Participant],
     manifest: Manifest | None,
+    lanes: Programs,
+    lane_limit: int,
 ) -> dict[AgentId, Directive]:
-    """The first part of the plan for every member. manifest: the checkpoint that LOAD reads."""
+    """The first part of the plan for every member.
+
+    manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep.
+    """
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
     return {
         agent: Directive(
             fence=plan.fence,
             target=plan.target,
             last=plan.last,
-            resume=resume.get(agent, ()),
+            resume=resume[agent],
             wanted=plan.wants.get(agent) or plan.learners.get(agent, ()),
             batch=plan.batch,
             coordinator=plan.coordinator,
@@ -45,6 +50,8 @@ def directives(
             manifest=manifest,
             plan_hash=digest,
             has_continuation=plan.target < plan.last,
+            lane=lanes.get(agent, ()),
+            lane_limit=lane_limit,
         )
         for agent in plan.members
     }
@@ -57,6 +64,7 @@ def continuations(
     final: Programs,
     *,
     participants: Mapping[AgentId, Participant],
+    lanes: Programs,
 ) -> dict[AgentId, Continuation]:
     """The second part of the plan for every member."""
     resume = {agent: directive.resume for agent, directive in first.items()}
@@ -68,6 +76,7 @@ def continuations(
             steady=steady.get(agent, ()),
             final=final.get(agent, ()),
             peers=peers[agent],
+            lane=lanes.get(agent, ()),
         )
         for agent, directive in first.items()
     }

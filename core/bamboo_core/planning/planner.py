@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, TaskGraph
 from bamboo_core.graph.holdings import HoldingsIndex
@@ -23,11 +24,13 @@ from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
 from bamboo_core.planning import messages
+from bamboo_core.planning.lanes import lanes, limit
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
 from bamboo_core.planning.requests import (
     Continuations,
     Decision,
+    Expected,
     Fatal,
     PlannerFault,
     PlanRequest,
@@ -37,6 +40,7 @@ from bamboo_core.planning.requests import (
 from bamboo_core.planning.team import Team, live_in
 from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
+from bamboo_core.scheduling.costs import unequal
 from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
@@ -57,7 +61,6 @@ class _NoPlanError(Exception):
     """No plan can be made; ``result`` says why."""
 
     def __init__(self, result: Fatal | Unplaceable | PlannerFault) -> None:
-        super().__init__(str(result))
         self.result = result
 
 
@@ -108,6 +111,7 @@ class _Planning:
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
         self._profile = Profile(request.costs, request.memory_bytes)
+        self._speeds = unequal(request.participants, request.speeds)
 
     def _continue_after(self, committed: int) -> None:
         self._committed = committed
@@ -155,11 +159,22 @@ class _Planning:
         self._check_wanted()
         plan, directives = decision.plan, decision.directives
         steady, final = self._undisturbed(plan)
+        known = self._request.participants
         return Continuations(
             messages.continuations(
-                plan, directives, steady, final, participants=self._request.participants
-            )
+                plan,
+                directives,
+                steady,
+                final,
+                participants=known,
+                lanes=self._lanes(plan, plan.cut, steady, {}),
+            ),
+            self._expected(plan, steady) if self._request.costs else {},
         )
+
+    def _expected(self, plan: Plan, steady: Programs) -> dict[AgentId, Expected]:
+        durations = self._costs.durations()
+        return {a: Expected.of(steady.get(a, ()), durations) for a in plan.members}
 
     def _check_wanted(self) -> None:
         """Called between the slow parts, because the planner shares the GIL with its successor."""
@@ -229,7 +244,7 @@ class _Planning:
             candidates,
             stages=self._stages,
             pipelines=self._num_pipelines(staying),
-            previous=() if request.is_full else request.grid,
+            previous=request.grid,
             adjacency=self._spec.placement.adjacency,
             holes=not request.is_full,
         )
@@ -324,7 +339,7 @@ class _Planning:
             pipelines=pipelines,
             cut=self._cut(),
             live=live,
-            mode=self._spec.redundancy,
+            mode=self._spec.redundancy.mode,
             holders=self._index.sources,
         )
 
@@ -333,7 +348,9 @@ class _Planning:
     def _resume(self, plan: Plan) -> Programs:
         """Programs for the rest of the target step."""
         holders, extended = self._step_holders(plan)
-        assignment = self._assign(self._step_seats(plan), holders, pinned=True, cut=plan.step_cut)
+        seats = self._step_seats(plan)
+        assignment = self._assign(seats, holders, pinned=True, cut=plan.step_cut)
+        is_degraded = self._is_disturbed(plan) or self._is_uneven(assignment, seats)
         goals = Goals(
             batch=plan.batch,
             cut=plan.step_cut,
@@ -358,7 +375,7 @@ class _Planning:
                 ]
                 for a in plan.members
             }
-            return self._best(plan, build, held, is_degraded=self._is_disturbed(plan))
+            return self._best(plan, build, held, is_degraded=is_degraded)
         except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in self._spared)
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
@@ -367,6 +384,11 @@ class _Planning:
         """Whether the target step differs from a whole step run by a full grid."""
         begun = any(i.step == 0 for held in self._index.held.values() for i in held)
         return bool(plan.holes or plan.leaving or begun)
+
+    def _is_uneven(self, work: workmap.WorkMap, seats: workmap.Seats) -> bool:
+        """Whether leaves have moved because agents differ in speed."""
+        leaves = self._request.batch.leaves
+        return bool(self._speeds) and workmap.is_moved(work, seats, leaves=leaves)
 
     def _step_seats(self, plan: Plan) -> tuple[Pipeline, ...]:
         """Agents keep the leaves they started."""
@@ -416,6 +438,7 @@ class _Planning:
                 holders=holders,
                 policy=self._spec.recovery,
                 weight=weight,
+                speeds=self._speeds,
             )
         left = remaining(self._index, batch=batch, cut=cut, holders=holders, costs=self._costs)
         return workmap.assign(
@@ -425,7 +448,9 @@ class _Planning:
             policy=self._spec.recovery,
             weight=left.weight,
             pinned=left.pinned,
+            credit=left.credit,
             base={} if left.is_begun else None,
+            speeds=self._speeds,
         )
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
@@ -433,6 +458,7 @@ class _Planning:
         wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
         holders = [[a for a in plan.live if set(range(lo, hi)) <= wanted[a]] for lo, hi in plan.cut]
         assignment = self._assign(plan.pipelines, holders, pinned=False, cut=plan.cut)
+        is_degraded = bool(plan.holes) or self._is_uneven(assignment, plan.pipelines)
         goals = Goals(
             batch=plan.batch,
             cut=plan.cut,
@@ -447,7 +473,7 @@ class _Planning:
         steady: Programs = {}
         if plan.target + 1 < plan.last:
             build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
-            steady = self._best(plan, build, _held(goals), is_degraded=bool(plan.holes))
+            steady = self._best(plan, build, _held(goals), is_degraded=is_degraded)
         ending = replace(
             goals,
             target=3,
@@ -480,6 +506,7 @@ class _Planning:
                 costs=self._costs,
                 caps=way.caps,
                 pipelines=len(plan.pipelines),
+                speeds=self._speeds,
             )
             made.append((found.length * way.price, found))
         _, best = min(made, key=lambda pair: pair[0])
@@ -502,9 +529,33 @@ class _Planning:
     # ------------------------------------------------------------ directives
 
     def _directives(self, plan: Plan, resume: Programs) -> dict[AgentId, Directive]:
+        ahead = self._lanes(plan, plan.step_cut, resume, self._index.held)
         return messages.directives(
-            plan, resume, participants=self._request.participants, manifest=self._files
+            plan,
+            resume,
+            participants=self._request.participants,
+            manifest=self._files,
+            lanes=ahead,
+            lane_limit=self._lane_limit(plan),
         )
+
+    def _lane_limit(self, plan: Plan) -> int:
+        """Most forwards that an agent computes ahead and keeps."""
+        redundancy = self._spec.redundancy
+        if redundancy.mode is not RedundancyMode.EAGER:
+            return 0
+        return limit(
+            plan.cut,
+            self._request.costs,
+            host_bytes=redundancy.host_memory_bytes,
+            microbatches=plan.batch.microbatches,
+        )
+
+    def _lanes(self, plan: Plan, cut: Cut, programs: Programs, held: _Held) -> Programs:
+        """What agents compute ahead beside these programs, in mode Eager."""
+        if not self._lane_limit(plan):
+            return {}
+        return lanes(programs, cut=cut, wants=plan.wants, held=held)
 
 
 def _copies(program: Program) -> int:
@@ -514,9 +565,6 @@ def _copies(program: Program) -> int:
 
 
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:
-    """What an agent holds at the start of an undisturbed step; items are relative to the step."""
-    out = {}
-    for agent, ranges in {**goals.wants, **goals.learners}.items():
-        versions = [Item.ver(0, x) for x in layers_of(ranges)]
-        out[agent] = [*versions, Item.commit(-1)]
-    return out
+    """What an undisturbed step begins with; items are relative to the step."""
+    ranges = {**goals.wants, **goals.learners}
+    return {agent: [Item.ver(0, x) for x in layers_of(found)] for agent, found in ranges.items()}

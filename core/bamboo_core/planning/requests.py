@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from math import inf
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import COMPUTE, Program
 from bamboo_core.placement.plan import Cut, Pipeline, Plan
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -16,6 +19,7 @@ from bamboo_core.protocol.messages import (
     LayerCost,
     Manifest,
 )
+from bamboo_core.scheduling.costs import Durations
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,8 @@ class PlanRequest:
     least: int = 1  # pipelines needed
     catch_up_above_bytes: float = inf  # see :class:`Timing`
     memory_bytes: int = 0  # of the smallest device; 0: unknown
+    # Relative to the typical agent (absent: 1); the faster of two gets more work.
+    speeds: Mapping[AgentId, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,36 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Expected:
+    """Computing time of one agent in a steady step, by the measured costs."""
+
+    step_s: float  # of what runs in every step
+    # (every, first, seconds) of instructions that run only in some steps
+    periodic: tuple[tuple[int, int, float], ...] = ()
+
+    @staticmethod
+    def of(program: Program, durations: Durations) -> Expected:
+        """Of a steady program. durations: in seconds."""
+        step_s, periodic = 0.0, defaultdict[tuple[int, int], float](float)
+        for x in program:
+            if x[0] in COMPUTE:
+                if x.every > 1:
+                    periodic[x.every, x.step] += durations.of(x)
+                else:
+                    step_s += durations.of(x)
+        return Expected(step_s, tuple((*key, s) for key, s in sorted(periodic.items())))
+
+    def at(self, step: int) -> float:
+        """Seconds in an absolute step."""
+        return self.step_s + sum(s for n, first, s in self.periodic if not (first + step) % n)
+
+
+@dataclass(frozen=True)
 class Continuations:
     """Programs of the plan's later steps, for each of its members."""
 
     directives: dict[AgentId, Continuation]
+    expected: dict[AgentId, Expected] = field(default_factory=dict)  # empty: costs not measured
 
 
 @dataclass(frozen=True)

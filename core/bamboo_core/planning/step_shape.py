@@ -5,6 +5,7 @@ Shows schedules: for the ``show`` command, benchmarks, and tests.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
@@ -34,6 +35,7 @@ class StepShape:
     extra: int = 0  # activations in flight beyond P - s
     costs: Costs | None = None  # default: F = I = W = 1
     periodic: closure.Periodic = field(default_factory=closure.Periodic)
+    speeds: Mapping[AgentId, float] = field(default_factory=dict)  # relative; absent: 1
 
     @property
     def timing(self) -> Costs:
@@ -85,6 +87,7 @@ class StepShape:
             holders=self.holders(),
             policy=self.policy,
             weight=stage_weights(batch=self.batch, cut=self.cut, costs=self.timing),
+            speeds=self.speeds,
         )
 
     def graph(self, work: workmap.WorkMap) -> TaskGraph:
@@ -111,6 +114,7 @@ class StepShape:
             costs=self.timing,
             caps=schedule.caps(self.seats, self.extra),
             pipelines=self.pipelines,
+            speeds=self.speeds,
         )
 
     def dry_run(

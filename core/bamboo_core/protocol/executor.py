@@ -3,6 +3,8 @@
 The shell (the torch worker, or the explorer's symbolic agent) feeds it events and performs its
 effects. The payloads (tensors, symbols) live in the shell, under the same item names. At most one
 instruction runs at a time. The executor never waits for a send. A RECV waits for an item by name.
+While the program waits for an input, the executor runs what it can of the lane, which no program
+needs.
 
 Fences: data is accepted only in the adopted fence, even before the program arrives. A STOP waits
 for the running instruction, then drops program and votes and is answered with a report. No data of
@@ -25,6 +27,7 @@ from bamboo_core.protocol.effects import Run as Run
 from bamboo_core.protocol.effects import SendOperator as SendOperator
 from bamboo_core.protocol.effects import StepEnded as StepEnded
 from bamboo_core.protocol.effects import Transmit as Transmit
+from bamboo_core.protocol.lane import Lane
 from bamboo_core.protocol.messages import (
     AgentReport,
     CommitRecord,
@@ -55,6 +58,8 @@ class Executor:
     completed: int = 0  # instructions performed; never decreases
     _program: tuple[Prepared, ...] | None = None
     _running: Prepared | None = None
+    _lane: Lane = field(default_factory=Lane)
+    _continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
     _asked: Stop | None = None  # waits for the running instruction
     _over: bool = False  # Left or Finished has been sent
     _saving: set[Item] = field(default_factory=set)  # files being written
@@ -65,6 +70,45 @@ class Executor:
     def running(self) -> Instruction | None:
         """The instruction that the shell is performing."""
         return None if self._running is None else self._running.instruction
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether a STOP waits for the running instruction."""
+        return self._asked is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has no program, or has run all of it. False: it runs or waits."""
+        return self._program is None or self._over
+
+    @property
+    def waits_for_files(self) -> bool:
+        """Whether the program has ended but for files, of this agent or that it waits for."""
+        if self.is_over or self._running is not None:
+            return False
+        task = self.current
+        return (task is None or task.op is Op.EXIT) and self._are_files_due()
+
+    @property
+    def awaited_record(self) -> Instruction | None:
+        """The message that must bring the record of a file, if the program waits for nothing else;
+        None: this agent's own files are not written, or it does not wait for files."""
+        if not self.waits_for_files or self._saving or self._owed:
+            return None
+        lacking = {item.lo for item in self._seals[0].items if item not in self.held}
+        step = self._seals[0].instruction.step
+        for program in self._programs():
+            for x in program:
+                item = x.item if x.op is Op.RECV else None
+                if item is not None and item.kind is Kind.FILE and item.lo in lacking:
+                    return x._replace(step=step, item=Item.file(step, item.lo))
+        return None
+
+    def _programs(self) -> tuple[Program, ...]:
+        """All programs of the plan."""
+        assert self.directive is not None
+        rest = self.continuation
+        return (self.directive.resume, *((rest.steady, rest.final) if rest is not None else ()))
 
     @property
     def current(self) -> Instruction | None:
@@ -90,7 +134,7 @@ class Executor:
         if directive.fence != self.fence or self.installed == self.fence or self._running:
             return []
         self.installed, self.directive, self.continuation = directive.fence, directive, None
-        self._enter(directive.target, directive.resume)
+        self._enter(directive.target, directive.resume, directive.lane)
         # a new agent owes no END of earlier steps, and an agent that only received later items
         # has not ended the target step
         self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
@@ -146,12 +190,14 @@ class Executor:
             raise ProtocolError("done without a running instruction")
         self.completed += 1
         effects = self._account(task, commit)
-        if task.instruction.op is not Op.SEAL:
+        if task.instruction.op not in _BESIDE:
             self.at += 1
         return effects + (self._adopt() if self._asked is not None else self._advance())
 
     def abandon(self) -> list[Effect]:
-        """The running instruction failed harmlessly (a torn file): wait for a STOP."""
+        """The running instruction did nothing (a torn file, a slow storage): wait for a STOP."""
+        if self.running is not None and self.running.op is Op.SAVE:
+            self._saving.difference_update(_files(self.running))
         self._running, self._program = None, None
         return self._adopt() if self._asked is not None else []
 
@@ -206,24 +252,45 @@ class Executor:
 
     # ------------------------------------------------------------ running the program
 
-    def _enter(self, step: int, program: Program) -> None:
+    def _enter(self, step: int, program: Program, lane: Program) -> None:
         assert self.directive is not None
         self.step, self.at = step, 0
         self._program = prepare(program, step, self.directive.batch, self.layers)
+        items = (item for task in self._program for item in task.items)
+        self._continued = frozenset(item for item in items if item.kind is Kind.PREFIX)
+        self._lane = Lane.of(prepare(lane, step, self.directive.batch, self.layers))
 
     def _advance(self) -> list[Effect]:
         """Perform what needs no shell, up to the next instruction that does or that must wait."""
         effects: list[Effect] = []
         while self._running is None and self._program is not None and not self._over:
-            if self._seals and self._may(self._seals[0]):
-                self._running, self._seals = self._seals[0], self._seals[1:]
-                effects.append(Run(self._running.instruction))
+            seal = next((s for s in self._seals if self._may(s)), None) if self._seals else None
+            if seal is not None:
+                self._running = seal
+                self._seals = tuple(s for s in self._seals if s is not seal)
+                effects.append(Run(seal.instruction))
             elif self.at >= len(self._program):
                 if not self._next_program(effects):
                     break
             elif not self._start(self._program[self.at], effects):
+                self._fill(effects)
                 break
         return effects
+
+    def _fill(self, effects: list[Effect]) -> None:
+        """Run an instruction of the lane, if one can run, while the program waits."""
+        assert self.directive is not None
+        taken = self._lane.take(self._may)
+        if taken is None:
+            return
+        task, rest = taken
+        surplus = rest.surplus(task, self.held, self.directive.lane_limit, self._continued)
+        if surplus is None:
+            return
+        self._lane = rest
+        effects += self._drop(surplus)
+        self._running = task
+        effects.append(Run(task.instruction))
 
     def _may(self, task: Prepared) -> bool:
         """Whether all its inputs are here."""
@@ -248,7 +315,7 @@ class Executor:
             if self._are_files_due():
                 return False
             self._over = True
-            effects.append(SendOperator(Left()))
+            effects.append(SendOperator(Left(self.fence)))
         elif instruction.op in _OWN:
             self.at += 1
             if instruction.op is Op.SEND:
@@ -299,7 +366,7 @@ class Executor:
         if rest is None:  # the operator still computes it: keep all state and wait
             return False
         is_last = self.step + 1 == directive.last
-        self._enter(self.step + 1, rest.final if is_last else rest.steady)
+        self._enter(self.step + 1, *((rest.final, ()) if is_last else (rest.steady, rest.lane)))
         return True
 
     def _are_files_due(self) -> bool:
@@ -372,6 +439,9 @@ class Executor:
             self.held.pop(item, None)
         return [Drop(tuple(items))] if items else []
 
+
+_BESIDE = frozenset({Op.SEAL, Op.R})
+"""Not in the order of the program."""
 
 _OWN = frozenset({Op.SEND, Op.RECV, Op.END})
 """Performed by the executor itself, at once."""

@@ -80,6 +80,9 @@ class CommitRecord:
     grad_norm: float = 0.0
     finite: bool = True  # False: the step changed no layer
     validation_loss: float | None = None
+    culprit: int = -1  # first layer whose gradient is not finite; -1: none
+    skipped: int = 0  # steps of this attempt, up to this one, that changed no layer
+    skipped_in_row: int = 0  # such steps without another one in between
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,6 @@ class AgentReport:
     items: frozenset[Item]  # all others; no votes, since a STOP drops them
     commits: tuple[CommitRecord, ...] = ()
     ended: int = -1  # last step whose END has run; -1: none
-    manifests: tuple[Manifest, ...] = ()  # complete checkpoints that it sees, if asked for
 
 
 @dataclass(frozen=True)
@@ -110,19 +112,11 @@ class Progress:
     """A step has been committed."""
 
     commit: CommitRecord
+    fence: Fence = Fence()  # of the plan in which it was committed
     step_s: float = 0.0
     busy_s: float = 0.0  # computing time within step_s
     sent_bytes: int = 0
     redone_tasks: int = 0
-
-
-@dataclass(frozen=True)
-class Heartbeat:
-    """Sign of life."""
-
-    sequence: int
-    step: int
-    progress_word: int  # instructions finished
 
 
 class Cause(StrEnum):
@@ -135,11 +129,47 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Suspicion:
-    """Evidence against ``agent``. A broken channel counts only in its own epoch."""
+    """Evidence against ``agent``. It counts only in its own epoch."""
 
     agent: AgentId
     cause: Cause
     fence: Fence
+
+
+class ActivityKind(StrEnum):
+    """What a worker does."""
+
+    STARTING = "Starting"  # builds the model and the data set
+    IDLE = "Idle"  # has no program, or its program has ended
+    RUNNING = "Running"  # an instruction
+    LOADING = "Loading"  # waits for storage (no limit), or an instruction reads data
+    WAITING = "Waiting"  # for an item of another agent
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What the worker has done without a change for ``age_s``."""
+
+    kind: ActivityKind
+    age_s: float
+    limit_s: float = 0.0  # RUNNING, LOADING: longer is too long; 0: no limit
+    instruction: str = ""  # that runs or waits
+    peer: AgentId | None = None  # WAITING: whose item it needs
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """Sign of life, and all that an agent knows and that may change: each replaces the one before.
+
+    It is sent at once when a suspicion begins, else at every interval.
+    """
+
+    sequence: int
+    step: int
+    progress_word: int  # instructions finished
+    fence: Fence = Fence()  # newest adopted
+    activity: Activity | None = None  # None: it has changed within the last second
+    suspicions: tuple[Suspicion, ...] = ()  # all that hold
 
 
 @dataclass(frozen=True)
@@ -178,8 +208,17 @@ class BadCheckpoint:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """The complete checkpoints that the agent sees: answers ``Stop.want_manifests``, later."""
+
+    manifests: tuple[Manifest, ...] = ()
+
+
+@dataclass(frozen=True)
 class Left:
     """EXIT has run: the agent has left the plan in order."""
+
+    fence: Fence
 
 
 @dataclass(frozen=True)
@@ -191,7 +230,7 @@ class Finished:
 
 AgentMessage = (
     Hello | Ready | Heartbeat | AgentReport | Progress | Suspicion | Notice | Failure
-    | Sealed | BadCheckpoint | Left | Finished
+    | Sealed | BadCheckpoint | Listed | Left | Finished
 )  # fmt: skip
 
 # ---------------------------------------------------------------- operator -> agent
@@ -206,7 +245,9 @@ class Welcome:
     job_uid: str
     spec_json: str  # the frozen JobSpec; see bamboo_core.api.spec
     heartbeat_s: float = 0.2
-    lease_s: float = 600.0  # an agent exits after so long without operator and progress
+    lease_s: float = 3600.0  # an agent exits after so long without operator and progress
+    start_s: float = 1800.0  # for the worker to build model and data set; 0: no limit
+    instruction_floor_s: float = 30.0  # no instruction is too long before
 
 
 @dataclass(frozen=True)
@@ -214,7 +255,7 @@ class Stop:
     """Finish the running instruction, drop program and votes, adopt the fence, send a report."""
 
     fence: Fence
-    want_manifests: bool = False
+    want_manifests: bool = False  # also list the checkpoints; the report does not wait for that
 
 
 @dataclass(frozen=True)
@@ -247,6 +288,8 @@ class Directive:
     manifest: Manifest | None = None  # what LOAD reads
     plan_hash: str = ""  # equal for all agents and for both parts of one plan
     has_continuation: bool = False
+    lane: Program = ()  # R instructions, each run only while ``resume`` waits for an input
+    lane_limit: int = 0  # most forwards computed ahead that are kept at once
 
 
 @dataclass(frozen=True)
@@ -261,6 +304,7 @@ class Continuation:
     steady: Program  # for the steps target+1 .. last-1
     final: Program  # for step ``last``: validation and last checkpoint only
     peers: tuple[Peer, ...] = ()  # of all three programs: replaces the Directive's
+    lane: Program = ()  # beside ``steady``
 
 
 @dataclass(frozen=True)

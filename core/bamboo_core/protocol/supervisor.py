@@ -5,21 +5,27 @@ The shell (bamboo_agent.supervisor.shell, or the explorer) turns what it observe
 seconds, the same in all calls. The machine never sleeps: the shell sends a ``Tick`` several times
 per heartbeat. Nothing follows an ``Exit``.
 
-While the operator is away, messages that must not be lost wait here: sealed checkpoints, failures,
-the outcome. Heartbeats and reports do not, since a new session asks for them again. The notice that
-this agent will leave is repeated in every session: a new leader has not seen it.
+A stream that breaks loses its last words, and a new leader has heard nothing. So every session
+begins with a repetition of what counts: Ready, the notice that this agent will leave, and
+:class:`~bamboo_core.protocol.said.Said`. Reports are not repeated, since a new session asks for
+them again. A failure is said once and ends this process, which tells the same by its exit code.
+Suspicions and the worker's activity are part of every heartbeat.
+
+Deadlines are attentive time (:mod:`bamboo_core.protocol.clock`): what this process missed while it
+stood still is not held against its worker or its peers. The end of the pod is real time.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.program import Op
+from bamboo_core.protocol.clock import PatientClock
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
+    Activity,
+    ActivityKind,
     AgentMessage,
     AgentReport,
     BadCheckpoint,
@@ -31,6 +37,7 @@ from bamboo_core.protocol.messages import (
     Heartbeat,
     Hello,
     Left,
+    Listed,
     Notice,
     OperatorMessage,
     Peer,
@@ -43,6 +50,7 @@ from bamboo_core.protocol.messages import (
     Suspicion,
     Welcome,
 )
+from bamboo_core.protocol.said import Said
 from bamboo_core.protocol.supervisor_io import CloseSession as CloseSession
 from bamboo_core.protocol.supervisor_io import ConnectLiveness as ConnectLiveness
 from bamboo_core.protocol.supervisor_io import Departing as Departing
@@ -62,21 +70,24 @@ from bamboo_core.protocol.supervisor_io import SpawnWorker as SpawnWorker
 from bamboo_core.protocol.supervisor_io import Tick as Tick
 from bamboo_core.protocol.supervisor_io import ToWorker as ToWorker
 from bamboo_core.protocol.supervisor_io import WorkerExited as WorkerExited
+from bamboo_core.protocol.watch import Watch
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds. A stopped worker must report within max(floor, 3 x its longest instruction)."""
+    """Seconds. A stopped worker must report within max(floor, 3 x its longest instruction, what is
+    left of the limit of the instruction that runs)."""
 
     silence_s: float = 1.0  # a peer not heard for so long is suspected
     connect_s: float = 2.0  # for new peers to connect
     report_floor_s: float = 2.0
-    loading_floor_s: float = 30.0  # instead, while it builds or loads layers: never measured before
     departure_margin_s: float = 1.0  # the process exits so long before the grace period ends
+    attention_s: float = 0.5  # a pause of this process counts as at most so long
+    activity_s: float = 1.0  # what the worker does is told once it has lasted so long
 
 
-_MUST_ARRIVE = (Sealed, BadCheckpoint, Failure, Progress)
-_MAX_UNSENT = 1024
+_REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Left, Finished)
+START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
 _NEVER = Fence()
 
 
@@ -89,7 +100,7 @@ class _Worker(IntEnum):
 
 @dataclass
 class Supervisor:
-    """The state of one supervisor. Times are on the clock of ``handle``; None: not set."""
+    """The state of one supervisor. Times are attentive unless they say otherwise; None: not set."""
 
     identity: Hello  # its Hello, with the fields that never change
     timing: Timing = Timing()
@@ -105,27 +116,32 @@ class Supervisor:
     _directive: Directive | None = None  # waits for its continuation
     _worker: _Worker = _Worker.NONE
     _ready: Ready | None = None
-    _outcome: Finished | Left | None = None  # sent again in every session
-    _report_due_at: float | None = None  # a later report: the worker is killed
-    _is_loading: bool = False  # the plan builds or loads layers and has committed nothing yet
-    _exit_at: float | None = None  # when the grace period ends
-    _leaves_at: float | None = None  # when the pod or its node will be gone
+    _started_at: float | None = None  # the worker began to build model and data
+    _report_due_at: float | None = None  # then the worker is killed, unless an instruction runs
+    _exit_at: float | None = None  # real time: when the grace period ends
+    _leaves_at: float | None = None  # real time: when the pod or its node will be gone
     _leave_reason: str = ""
     _is_signalled: bool = False
-    _contact_at: float | None = None  # last message of the operator
-    _progress_at: float = 0.0
+    _seen_at: float | None = None  # last sign of life of operator or worker
     _heartbeat_at: float = 0.0  # when the next one is due
     _heartbeats: int = 0
-    _heard_at: dict[AgentId, float] = field(default_factory=dict)  # peers of the plan
-    _suspected: set[AgentId] = field(default_factory=set)  # reported in this plan
-    _unsent: deque[AgentMessage] = field(default_factory=lambda: deque(maxlen=_MAX_UNSENT))
+    _doing: Progressed | None = None  # newest
+    _doing_since: float = 0.0  # the worker has given no sign of life since
+    _time: float = 0.0  # attentive time of the present event
+    _clock: PatientClock = field(init=False)
+    _said: Said = field(default_factory=Said)
+    _watch: Watch = field(default_factory=Watch)
+
+    def __post_init__(self) -> None:
+        self._clock = PatientClock(self.timing.attention_s)
 
     def handle(self, event: Event, now: float) -> list[Effect]:
         """The effects to perform, in order. No message from outside makes it raise."""
         if self.is_over:
             return []
-        if self._contact_at is None:
-            self._contact_at = now
+        self._time = self._clock.read(now)
+        if self._seen_at is None:
+            self._seen_at = self._time
         match event:
             case SessionOpened():
                 return self._opened()
@@ -135,14 +151,13 @@ class Supervisor:
             case FromOperator(message):
                 return self._from_operator(message, now)
             case FromWorker(message):
-                return self._from_worker(message, now)
+                return self._from_worker(message)
             case WorkerExited(code, text):
                 return self._worker_exited(code, text)
             case Progressed():
-                return self._progressed(event, now)
+                return self._progressed(event)
             case PeerHeard(agent):
-                if agent in self._heard_at:
-                    self._heard_at[agent] = now
+                self._watch.hear(agent, self._time)
                 return []
             case PeerClosed(agent):
                 return self._suspect(agent, Cause.LIVENESS_CLOSED)
@@ -162,18 +177,18 @@ class Supervisor:
     def _from_operator(self, message: OperatorMessage, now: float) -> list[Effect]:
         if not self.is_open:
             return []
-        self._contact_at = now
+        self._seen_at = self._time
         if isinstance(message, Welcome):
             return self._welcomed(message, now)
         if not self._is_admitted:
             return []
         match message:
             case Stop():
-                return self._stopped(message, now)
+                return self._stopped(message)
             case Directive():
-                return self._directed(message, now)
+                return self._directed(message)
             case Continuation():
-                return self._continued(message, now)
+                return self._continued(message)
             case Release(code, reason):
                 return self._exit(code, reason)
             case Reconnect(after_s):
@@ -186,54 +201,49 @@ class Supervisor:
             self.is_open = self._is_admitted = False
             return [CloseSession(1.0, f"term {welcome.term} is older than {self.fence.term}")]
         self._is_admitted = True
-        self._heartbeat_at = now
+        self._heartbeat_at = self._time
         effects: list[Effect] = []
         if self.welcome is None:
-            self._worker = _Worker.STARTING
+            self._worker, self._started_at = _Worker.STARTING, self._time
             effects.append(SpawnWorker(welcome))
         self.welcome = welcome
         if self._ready is not None:
             effects.append(SendOperator(self._ready))
         if self._leaves_at is not None:
             effects.append(SendOperator(self._notice(self._leaves_at, now)))
-        effects += [SendOperator(m) for m in self._unsent]
-        self._unsent.clear()
-        if self._outcome is not None:
-            effects.append(SendOperator(self._outcome))
-        return effects
+        return effects + [SendOperator(word) for word in self._said.words()]
 
     def _send(self, message: AgentMessage) -> list[Effect]:
-        if self._is_admitted:
-            return [SendOperator(message)]
-        if isinstance(message, _MUST_ARRIVE):
-            self._unsent.append(message)
-        return []
+        if isinstance(message, _REPEATED):
+            self._said.add(message)
+        return [SendOperator(message)] if self._is_admitted else []
 
     # ------------------------------------------------------------ orders
 
-    def _stopped(self, stop: Stop, now: float) -> list[Effect]:
+    def _stopped(self, stop: Stop) -> list[Effect]:
         """Adopt the fence and start the deadline for the worker's report."""
         if stop.fence < self.fence or self._worker not in (_Worker.STARTING, _Worker.READY):
             return []
         if stop.fence > self.fence:
-            self.fence, self._outcome = stop.fence, None
+            self.fence = stop.fence
+            self._said.stop()
+            self._watch.reconnect()
         if self._worker is _Worker.READY and self.installed != self.fence:
-            floor_s = self.timing.report_floor_s
-            if self._is_loading:
-                floor_s = self.timing.loading_floor_s
-            self._report_due_at = now + max(floor_s, 3 * self.longest_s)
+            least_s = max(self.timing.report_floor_s, 3 * self.longest_s)
+            self._report_due_at = self._time + least_s
         return [ToWorker(stop)]
 
-    def _directed(self, directive: Directive, now: float) -> list[Effect]:
+    def _directed(self, directive: Directive) -> list[Effect]:
         if directive.fence != self.fence or self.installed == self.fence:
             return []
         self.installed, self._report_due_at = self.fence, None
         self._directive = directive if directive.has_continuation else None
-        self._progress_at = now
-        self._is_loading = any(x.op in (Op.INIT, Op.LOAD) for x in directive.resume)
-        return [ToWorker(directive), *self._watch(directive.peers, directive.key, now)]
+        self._doing_since = self._time
+        self._said.install(self.fence)
+        self._watch.begin()  # a plan has no lost agents
+        return [ToWorker(directive), *self._connect(directive.peers, directive.key)]
 
-    def _continued(self, rest: Continuation, now: float) -> list[Effect]:
+    def _continued(self, rest: Continuation) -> list[Effect]:
         """Pass on the continuation of the installed directive, once."""
         first = self._directive
         if first is None or self.installed != self.fence:
@@ -241,58 +251,39 @@ class Supervisor:
         if (rest.fence, rest.plan_hash) != (first.fence, first.plan_hash):
             return []
         self._directive = None
-        self._progress_at = now
-        return [ToWorker(rest), *self._connect(rest.peers, first.key, now)]
+        self._doing_since = self._time
+        return [ToWorker(rest), *self._connect(rest.peers, first.key)]
 
-    def _watch(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
-        """Watch the peers of a new plan. Nobody in it is suspected: it has no lost agents."""
-        self._heard_at.clear()
-        self._suspected.clear()
-        return self._connect(peers, key, now)
-
-    def _connect(self, peers: tuple[Peer, ...], key: bytes, now: float) -> list[Effect]:
+    def _connect(self, peers: tuple[Peer, ...], key: bytes) -> list[Effect]:
         """Connect to exactly these peers. New ones have ``connect_s`` before silence counts."""
-        grace = now + self.timing.connect_s - self.timing.silence_s
-        heard = self._heard_at
-        self._heard_at = {
-            p.agent: heard.get(p.agent, grace) for p in peers if p.agent != self.identity.agent
-        }
+        grace = self._time + self.timing.connect_s - self.timing.silence_s
+        self._watch.expect([p.agent for p in peers if p.agent != self.identity.agent], grace)
         return [ConnectLiveness(peers, key)]
 
     # ------------------------------------------------------------ worker
 
-    def _from_worker(self, message: AgentMessage, now: float) -> list[Effect]:
-        self._progress_at = now
+    def _from_worker(self, message: AgentMessage) -> list[Effect]:
+        self._seen_at = self._doing_since = self._time
         match message:
             case Ready():
                 self._worker, self._ready = _Worker.READY, message
-                return [SendOperator(message)] if self._is_admitted else []
+                return self._send(message)
             case AgentReport():
                 if message.fence != self.fence:
                     return []
                 self._report_due_at = None
+                self._said.report(message.fence)
                 return self._send(message)
             case Suspicion():
-                return self._send(message) if message.fence == self.fence else []
-            case Progress():
-                self._is_loading = False
-                return self._send(message)
+                is_present = message.fence == self.fence
+                return self._suspect(message.agent, message.cause) if is_present else []
             case Failure():
                 return self._failed(message)
             case Left():
-                return self._left(message)
-            case Finished():
-                self._outcome = message
-                return [SendOperator(message)] if self._is_admitted else []
+                ends = self._exit(ExitCode.DRAINED, "drained") if self._is_signalled else []
+                return self._send(message) + ends
             case _:
                 return self._send(message)
-
-    def _left(self, left: Left) -> list[Effect]:
-        self._outcome = left
-        effects: list[Effect] = [SendOperator(left)] if self._is_admitted else []
-        if self._is_signalled:
-            effects += self._exit(ExitCode.DRAINED, "drained")
-        return effects
 
     def _failed(self, failure: Failure) -> list[Effect]:
         self._worker = _Worker.GONE
@@ -302,27 +293,39 @@ class Supervisor:
     def _worker_exited(self, code: int, text: str) -> list[Effect]:
         """Its state is lost: the pod exits, and another replaces it."""
         self._worker = _Worker.GONE
-        if self._outcome is not None and code == 0:
+        if self._said.outcome is not None and code == 0:
             return []
         user_error = code == ExitCode.USER
         message = text or f"the worker ended with code {code}"
         return self._failed(Failure("WorkerExited", message, user_error, code))
 
-    def _progressed(self, event: Progressed, now: float) -> list[Effect]:
+    def _progressed(self, event: Progressed) -> list[Effect]:
         if event.word != self.word:
-            self._progress_at = now
+            self._seen_at = self._time
+        if self._doing is None or _is_another(self._doing, event):
+            self._doing_since = self._time
+        self._doing = event
         self.word, self.step = event.word, event.step
         self.longest_s = max(self.longest_s, event.longest_s)
         return []
 
+    def _activity(self) -> Activity | None:
+        """What the worker does, once it has lasted for a while."""
+        if self._worker is _Worker.STARTING and self._started_at is not None:
+            limit_s = self.welcome.start_s if self.welcome is not None else 0.0
+            found = Activity(ActivityKind.STARTING, self._time - self._started_at, limit_s)
+        elif (doing := self._doing) is not None:
+            age_s = self._time - self._doing_since
+            found = Activity(doing.kind, age_s, doing.limit_s, doing.instruction, doing.peer)
+        else:
+            return None
+        return found if found.age_s > self.timing.activity_s else None
+
     # ------------------------------------------------------------ peers
 
     def _suspect(self, agent: AgentId, cause: Cause) -> list[Effect]:
-        """Report a peer once per plan."""
-        if agent not in self._heard_at or agent in self._suspected:
-            return []
-        self._suspected.add(agent)
-        return self._send(Suspicion(agent, cause, self.fence))
+        """Tell the operator at once. Every heartbeat repeats it while it holds."""
+        return self._heartbeat() if self._watch.suspect(agent, cause) else []
 
     # ------------------------------------------------------------ departure and time
 
@@ -332,7 +335,7 @@ class Supervisor:
         leaves_at = now + event.lead_s
         if self._leaves_at is None or leaves_at < self._leaves_at:
             self._leaves_at, self._leave_reason = leaves_at, event.reason
-        if self.installed == _NEVER or isinstance(self._outcome, Left):
+        if self.installed == _NEVER or isinstance(self._said.outcome, Left):
             effects = self._send(Notice(event.lead_s, event.reason))
             if event.is_signal:
                 effects += self._exit(ExitCode.DRAINED, event.reason)
@@ -345,36 +348,82 @@ class Supervisor:
         return Notice(max(0.0, leaves_at - now), self._leave_reason)
 
     def _tick(self, now: float) -> list[Effect]:
+        if self._is_admitted:
+            self._seen_at = self._time  # an operator that has nothing to say is there, too
         if self._exit_at is not None and now >= self._exit_at:
             return self._exit(ExitCode.DRAINED, "the grace period has ended")
-        if self._is_lease_over(now):
+        if self._is_lease_over():
             return self._exit(ExitCode.FENCED, "no operator and no progress for the lease's length")
-        effects = self._late_worker(now)
-        for agent, at in sorted(self._heard_at.items()):
-            if now - at > self.timing.silence_s:
-                effects += self._suspect(agent, Cause.LIVENESS_SILENT)
-        return effects + self._heartbeat(now)
+        if self._is_start_late():
+            return self._end_start()
+        has_news = self._watch.look(self._time, self.timing.silence_s)
+        is_due = has_news or self._time >= self._heartbeat_at
+        return self._late_worker() + (self._heartbeat() if is_due else [])
 
-    def _late_worker(self, now: float) -> list[Effect]:
-        if self._report_due_at is None or now < self._report_due_at:
+    def _late_worker(self) -> list[Effect]:
+        if self._report_due_at is None or self._time < self._report_due_at:
+            return []
+        if self._is_within_limit():
             return []
         self._report_due_at = None
         return [KillWorker("no report in time after STOP")]
 
-    def _heartbeat(self, now: float) -> list[Effect]:
-        if not self._is_admitted or self.welcome is None or now < self._heartbeat_at:
-            return []
-        self._heartbeat_at, self._heartbeats = now + self.welcome.heartbeat_s, self._heartbeats + 1
-        return [SendOperator(Heartbeat(self._heartbeats, self.step, self.word))]
+    def _is_within_limit(self) -> bool:
+        """Whether an instruction runs and is not overdue. The STOP cannot end it. One that only
+        waits for the storage has no limit, since the STOP abandons it."""
+        doing = self._doing
+        if doing is None or doing.kind not in (ActivityKind.RUNNING, ActivityKind.LOADING):
+            return False
+        return self._time - self._doing_since < doing.limit_s
 
-    def _is_lease_over(self, now: float) -> bool:
+    def _is_start_late(self) -> bool:
+        if self._worker is not _Worker.STARTING or self._started_at is None:
+            return False
+        start_s = self.welcome.start_s if self.welcome is not None else 0.0
+        return 0 < start_s <= self._time - self._started_at
+
+    def _end_start(self) -> list[Effect]:
+        assert self.welcome is not None
+        text = (
+            f"spec.model.factory and spec.data.factory have not finished within"
+            f" {self.welcome.start_s:g} s; make them faster, or raise"
+            " spec.runPolicy.startDeadlineSeconds"
+        )
+        failure = Failure(START_DEADLINE_EXCEEDED, text, False, int(ExitCode.FAILED))
+        return [KillWorker("not ready in time"), *self._failed(failure)]
+
+    def _heartbeat(self) -> list[Effect]:
+        if not self._is_admitted or self.welcome is None:
+            return []
+        self._heartbeat_at = self._time + self.welcome.heartbeat_s
+        self._heartbeats += 1
+        beat = Heartbeat(
+            self._heartbeats,
+            self.step,
+            self.word,
+            fence=self.fence,
+            activity=self._activity(),
+            suspicions=self._watch.suspicions(self.fence),
+        )
+        return [SendOperator(beat)]
+
+    def _is_lease_over(self) -> bool:
         """Whether neither operator nor worker has shown a sign of life for the lease."""
         if self._is_admitted:
             return False
+        assert self._seen_at is not None
         lease_s = self.welcome.lease_s if self.welcome is not None else Welcome.lease_s
-        since = max(self._contact_at if self._contact_at is not None else now, self._progress_at)
-        return now - since > lease_s
+        return self._time - self._seen_at > lease_s
 
     def _exit(self, code: int, reason: str) -> list[Effect]:
         self.is_over = True
         return [Exit(int(code), reason)]
+
+
+def _is_another(before: Progressed, after: Progressed) -> bool:
+    """Whether the worker has done something since. A slow transfer ends a wait in time."""
+    is_reading_data = before.kind is ActivityKind.LOADING and before.limit_s > 0  # never counted
+    is_wait = before.kind in (ActivityKind.WAITING, ActivityKind.LOADING) and not is_reading_data
+    if is_wait and before.traffic != after.traffic:
+        return True
+    return replace(before, traffic=0) != replace(after, traffic=0)

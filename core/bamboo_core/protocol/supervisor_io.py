@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import (
+    ActivityKind,
     AgentMessage,
     Continuation,
     Directive,
@@ -52,11 +53,16 @@ class WorkerExited:
 
 @dataclass(frozen=True)
 class Progressed:
-    """The worker's progress, from shared memory."""
+    """The worker's progress, from shared memory. Sent whenever it is not what it was."""
 
     word: int  # instructions finished
     step: int
     longest_s: float = 0.0  # the longest instruction so far
+    kind: ActivityKind = ActivityKind.IDLE  # what it does now; STARTING is never written
+    limit_s: float = 0.0  # see Activity
+    instruction: str = ""
+    peer: AgentId | None = None
+    traffic: int = 0  # grows while frames or files move
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
-"""What tasks cost: time per layer, in any unit."""
+"""What tasks cost: time per layer, in any unit, and the speeds of agents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
 
@@ -44,6 +45,7 @@ class Costs:
         return Durations(
             {
                 Op.F: _prefix(self.forward),
+                Op.R: _prefix(self.forward),
                 Op.V: _prefix(self.forward),
                 Op.B: _prefix(self.fused),
                 Op.I: _prefix(self.input_gradient),
@@ -58,8 +60,23 @@ class Durations(dict[Op, list[float]]):
     def of(self, instruction: Instruction) -> float:
         """Time of one instruction; 0 for ops that do not compute."""
         sums = self.get(instruction.op)
-        return sums[instruction.hi] - sums[instruction.lo] if sums else 0.0
+        if not sums:
+            return 0.0
+        lo, hi = instruction.ranges[0] if instruction.ranges else instruction[2:4]
+        return sums[hi] - sums[lo]
 
 
 def _prefix(costs: tuple[float, ...]) -> list[float]:
     return list(accumulate(costs, initial=0.0))
+
+
+def unequal(agents: Collection[AgentId], speeds: Mapping[AgentId, float]) -> dict[AgentId, float]:
+    """Relative speeds of these agents (default 1); empty if they are equal.
+
+    ValueError if a speed is not positive.
+    """
+    for agent, speed in speeds.items():
+        if speed <= 0:
+            raise ValueError(f"the speed of {agent} is {speed}; it must be positive")
+    out = {a: speeds.get(a, 1.0) for a in agents}
+    return out if len(set(out.values())) > 1 else {}

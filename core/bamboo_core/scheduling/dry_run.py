@@ -55,7 +55,9 @@ class DryRunResult:
     gradients: dict[AgentId, float]  # peak number of sums of a stage's size; a slice counts 1/C
     busy: dict[AgentId, float]  # computing time
     length: float  # end of the last computation
-    spans: dict[AgentId, tuple[Span, ...]]  # one per computation
+    spans: dict[AgentId, tuple[Span, ...]]  # one per computation of the program
+    ahead: dict[AgentId, int]  # forwards computed ahead, in part or as a whole
+    ahead_s: dict[AgentId, float]  # time that they took
 
     @property
     def ok(self) -> bool:
@@ -88,14 +90,17 @@ def dry_run(
     holdings: Mapping[AgentId, Collection[Item]] | None = None,
     costs: Costs | None = None,
     periodic: bool = True,
+    lanes: Mapping[AgentId, Program] | None = None,
 ) -> DryRunResult:
     """Execute the programs of one step.
 
     layers: of the whole model; holdings: items (including VER, with relative steps) that agents
     have at the start; costs: by default F = I = W = 1 and B = 2 per layer; periodic: whether
-    instructions with ``every`` run in this step.
+    instructions with ``every`` run in this step; lanes: what agents run while they wait for items.
     """
     run = _Run(programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic)
+    for name, lane in (lanes or {}).items():
+        run.agents[name].lane = list(reversed(lane))
     run.run()
     return run.report()
 
@@ -144,6 +149,8 @@ class _Agent:
     at: int = 0  # position in the program
     clock: float = 0.0
     spans: list[Span] = field(default_factory=list)
+    lane: list[Instruction] = field(default_factory=list)  # last first
+    ahead_s: float = 0.0
     lacks: Item | None = None  # the item for which it has stopped
     wake: tuple[AgentId, Item] | None = None  # the message that it waits for: sender, item
     held: dict[Item, bool] = field(default_factory=dict)  # without VER; True: received
@@ -251,9 +258,34 @@ class _Run:
             return False
         inbox.popleft()
         if arrival > agent.clock:
-            agent.clock = arrival
+            if agent.lane:
+                self._compute_ahead(agent, arrival)
+            agent.clock = max(agent.clock, arrival)
         self._gain(agent, item, True)
         return True
+
+    def _compute_ahead(self, agent: _Agent, until: float) -> None:
+        """Run slices that begin before ``until``; the last one may end later, as in an executor."""
+        waiting: list[Instruction] = []
+        while agent.lane and agent.clock < until:
+            slice = agent.lane.pop()
+            if any(x.index == slice.index for x in waiting) or not self._can_run(agent, slice):
+                waiting.append(slice)
+                continue
+            time = self.durations.of(slice)
+            agent.clock += time
+            agent.ahead_s += time
+            for item in consumes(slice, self.batch, self.layers):
+                self._lose(agent, item)
+            for item in makes(slice, self.batch, self.layers):
+                self._gain(agent, item, False)
+        agent.lane += reversed(waiting)
+
+    def _can_run(self, agent: _Agent, instruction: Instruction) -> bool:
+        return all(
+            item in agent.held or (item.kind is _VER and agent.versions.get(item.lo) == item.step)
+            for item in needs(instruction, self.batch, self.layers)
+        )
 
     def _in_disorder(self, agent: _Agent, peer: AgentId, item: Item) -> bool:
         """Whether the item has been sent after others; if so, move it to the front."""
@@ -342,4 +374,6 @@ class _Run:
             busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
             length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
             spans={a.name: tuple(a.spans) for a in agents},
+            ahead={a.name: sum(i.kind is Kind.PREFIX for i in a.held) for a in agents},
+            ahead_s={a.name: a.ahead_s for a in agents},
         )

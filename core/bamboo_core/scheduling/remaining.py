@@ -1,7 +1,8 @@
 """What remains of an interrupted step, from what the stopped agents hold; input of the work map.
 
 A leaf stays with the agent that has begun it, since activations and partial sums cannot be sent.
-Every other leaf may go to any holder; its weight is the time that it still costs.
+Every other leaf may go to any holder; its weight is the time that it still costs. A holder that has
+computed forwards of it ahead, as a replica, gets credit for their time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.workmap import Work
+from bamboo_core.scheduling.workmap import Credit, Work
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Remaining:
 
     weight: dict[Work, float]  # time that the leaf still costs
     pinned: dict[Work, AgentId]  # the agent that has begun the leaf
+    credit: Credit  # time that a leaf costs less on an agent
 
     @property
     def is_begun(self) -> bool:
@@ -43,6 +45,7 @@ def remaining(
     left = _Left(index, batch, costs)
     weight: dict[Work, float] = {}
     pinned: dict[Work, AgentId] = {}
+    credit: dict[tuple[Work, AgentId], float] = {}
     for stage, span in enumerate(cut):
         able = frozenset(holders[stage])
         for leaf in range(batch.leaves):
@@ -51,7 +54,10 @@ def remaining(
             if begun:
                 pinned[stage, leaf] = max(begun, key=done.__getitem__)
             weight[stage, leaf] = left.of(span, leaf, pinned.get((stage, leaf)))
-    return Remaining(weight, pinned)
+            if weight[stage, leaf] and not begun:
+                for agent, saved in left.done_ahead(span, leaf).items():
+                    credit[(stage, leaf), agent] = saved
+    return Remaining(weight, pinned, credit)
 
 
 def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
@@ -86,6 +92,15 @@ class _Left:
             self._microbatch(span, m, held)
             for m in range(first + part, first + self._batch.leaf_size)
         )
+
+    def done_ahead(self, span: Range, leaf: int) -> dict[AgentId, float]:
+        """Agent -> time of the forwards of the leaf that it has computed ahead."""
+        sums, lo = self._durations[Op.F], span[0]
+        out: dict[AgentId, float] = {}
+        for m in self._batch.microbatches_of(leaf):
+            for agent, layers in self._index.counts(Kind.PREFIX, span, m).items():
+                out[agent] = out.get(agent, 0.0) + sums[lo + layers] - sums[lo]
+        return out
 
     def _microbatch(self, span: Range, m: int, held: Collection[Item]) -> float:
         lo, _ = span

@@ -49,14 +49,16 @@ def build(
     costs: Costs,
     caps: Mapping[AgentId, int],
     pipelines: int = 1,
+    speeds: Mapping[AgentId, float] | None = None,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
     caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
-    determines the position of a micro-batch in its pipeline. ValueError if the graph is cyclic.
+    determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
+    (absent: 1). ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
-    index = _Index(indexed, _positions(batch, pipelines), costs)
+    index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
     run = _Simulation(index, caps)
     run.run()
     programs = Lowering(indexed, run.order).programs()
@@ -95,7 +97,13 @@ class _Index:
     held: tasks that free an activation that exists already.
     """
 
-    def __init__(self, graph: IndexedGraph, positions: list[int], costs: Costs) -> None:
+    def __init__(
+        self,
+        graph: IndexedGraph,
+        positions: list[int],
+        costs: Costs,
+        speeds: Mapping[AgentId, float],
+    ) -> None:
         self.tasks, self.size = graph.tasks, len(graph.tasks)
         self.names, self.latency = graph.agents, costs.latency
         self.after, self.far = graph.after, graph.far
@@ -109,6 +117,9 @@ class _Index:
             durations.of(task.instruction) if kind != _EAGER else 0.0
             for task, kind in zip(self.tasks, self.kind, strict=True)
         ]
+        if speeds:
+            speed = [speeds.get(a, 1.0) for a in self.names]
+            self.duration = [x / speed[a] for x, a in zip(self.duration, self.agent, strict=True)]
         self.key = self._keys(positions)
         self.deep = self._deep()
         self.holds, self.frees, self.held = self._acts()

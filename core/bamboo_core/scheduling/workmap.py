@@ -1,7 +1,8 @@
 """The work map: which agent computes which leaf of which stage.
 
 Survivors keep their own leaves, except that Diffuse relieves the busiest. Leaves of empty seats
-(orphans) go where the policy says. Deterministic: equal arguments give equal maps.
+(orphans) go where the policy says. An agent's load is the time that it needs, so a slow agent gets
+fewer leaves. Deterministic: equal arguments give equal maps.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from math import inf
 
 from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.model.ids import AgentId, Coordinate
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.scheduling.costs import unequal
 
 Work = tuple[int, int]
 """(stage, leaf)"""
@@ -20,17 +23,29 @@ Work = tuple[int, int]
 WorkMap = dict[Work, AgentId]
 """Every (stage, leaf) of a step -> the agent that computes it."""
 
+Credit = Mapping[tuple[Work, AgentId], float]
+"""(leaf, agent) -> how much less than its weight the leaf costs there."""
+
 Seats = Sequence[Sequence[AgentId | None]]
 """seats[pipeline][stage]; None: an empty seat."""
 
 _OFFSET = 0.5  # half the slots by which a stage begins after the previous one (measured)
 _TASKS = 3  # F, I and W of a micro-batch
 _EPSILON = 1e-9
+_CLEARLY = 0.95  # of the busiest agent's load: more than that is no reason to move leaves
 
 
 def pipeline_of(leaf: int, *, leaves: int, pipelines: int) -> int:
     """The pipeline of a leaf; pipelines may have unequal numbers of leaves."""
     return leaf * pipelines // leaves
+
+
+def is_moved(work: WorkMap, seats: Seats, *, leaves: int) -> bool:
+    """Whether an agent other than the one in its seat computes any leaf."""
+    return any(
+        seats[pipeline_of(leaf, leaves=leaves, pipelines=len(seats))][stage] != agent
+        for (stage, leaf), agent in work.items()
+    )
 
 
 def assign(
@@ -42,27 +57,47 @@ def assign(
     weight: Mapping[Work, float] | None = None,
     pinned: Mapping[Work, AgentId] | None = None,
     base: Mapping[AgentId, float] | None = None,
+    speeds: Mapping[AgentId, float] | None = None,
+    credit: Credit | None = None,
 ) -> WorkMap:
     """Assign every leaf of every stage to an agent.
 
     seats: the grid; holders: stage -> the live agents that may run it; weight: time that a leaf
     still costs (default 1; 0: it is finished and does not move); pinned: leaves that do not move,
     since results of them survive on that agent; base: other load of the agents in the same unit
-    (default: the start-up offset of the later stages).
-    ValueError if a stage has no holder: the loss is fatal.
+    (default: the start-up offset of the later stages); speeds: relative speed of the agents
+    (default 1: typical). Equal speeds have no effect. With unequal ones, Diffuse moves leaves of
+    slow agents even if no seat is empty; credit: what agents have done of leaves ahead.
+    ValueError if a stage has no holder: the loss is fatal; or if a speed is not positive.
     """
     for stage, able in enumerate(holders):
         if not able:
             raise ValueError(
                 f"stage {stage} has no live holder: restore it before work is assigned"
             )
-    task = _Assignment(batch, seats, holders, weight or {}, pinned or {}, base)
+    task = _Assignment(
+        batch, seats, holders, weight or {}, pinned or {}, base, speeds or {}, credit or {}
+    )
     orphans = task.place_own()
     for work in sorted(orphans, key=lambda x: (-task.weight.get(x, 1.0), x)):
         task.put(work, task.new_owner(work, policy))
-    if policy is RecoveryPolicy.DIFFUSE and orphans:
-        _Rebalancing(task).run()
+    if policy is RecoveryPolicy.DIFFUSE:
+        if orphans:
+            _Rebalancing(task).run()
+        elif task.is_uneven:
+            _relieve_slow(task)
     return _spread(task)
+
+
+def _relieve_slow(task: _Assignment) -> None:
+    """Move leaves of slow agents if that makes the step clearly shorter.
+
+    Nothing moves from an agent that is no busier than the busiest would be at typical speed.
+    """
+    before, top = dict(task.map), max(task.load.values())
+    _Rebalancing(task).run(above=task.typical_top())
+    if max(task.load.values()) > _CLEARLY * top:
+        task.map = before
 
 
 class _Assignment:
@@ -76,8 +111,11 @@ class _Assignment:
         weight: Mapping[Work, float],
         pinned: Mapping[Work, AgentId],
         base: Mapping[AgentId, float] | None,
+        speeds: Mapping[AgentId, float],
+        credit: Credit,
     ) -> None:
         self.batch, self.seats, self.weight, self.pinned = batch, seats, weight, pinned
+        self.credit = credit
         self.holders = [frozenset(x) for x in holders]
         self.home = {
             agent: Coordinate(d, s)
@@ -88,7 +126,10 @@ class _Assignment:
         self.mean = sum(weight.values()) / len(weight) if weight else 1.0
         agents = sorted(set().union(*self.holders, pinned.values()))
         start = base if base is not None else {a: self._offset(a) for a in agents}
-        self.load = {a: start.get(a, 0.0) for a in agents}
+        self.base = {a: start.get(a, 0.0) for a in agents}
+        self.load = dict(self.base)
+        self.speed = unequal(agents, speeds)
+        self.is_uneven = bool(self.speed)
         self.map: WorkMap = {}
 
     def _offset(self, agent: AgentId) -> float:
@@ -98,9 +139,18 @@ class _Assignment:
     def pipeline(self, leaf: int) -> int:
         return pipeline_of(leaf, leaves=self.batch.leaves, pipelines=len(self.seats))
 
+    def cost(self, work: Work, agent: AgentId) -> float:
+        """Time that the agent needs for a leaf."""
+        left = self.weight.get(work, 1.0) - self.credit.get((work, agent), 0.0)
+        return left / self.speed.get(agent, 1.0)
+
     def put(self, work: Work, agent: AgentId) -> None:
         self.map[work] = agent
-        self.load[agent] += self.weight.get(work, 1.0)
+        self.load[agent] += self.cost(work, agent)
+
+    def typical_top(self) -> float:
+        """Load of the busiest agent if all agents had the typical speed."""
+        return max(b + (self.load[a] - b) * self.speed.get(a, 1.0) for a, b in self.base.items())
 
     def place_own(self) -> list[Work]:
         """Give every leaf to its own seat or to the agent that it is pinned to; return the rest."""
@@ -124,19 +174,20 @@ class _Assignment:
             candidates = [shadow] if shadow in able else []
         elif policy is RecoveryPolicy.PEERS:
             candidates = [a for p in self.seats if (a := p[stage]) is not None and a in able]
-        return min(candidates or able, key=lambda a: self._rank(a, stage, d))
+        return min(candidates or able, key=lambda a: self._rank(a, work, d))
 
-    def _rank(self, agent: AgentId, stage: int, d: int) -> tuple[float, int, bool, AgentId]:
-        """Sort key: least load, then the nearest pipeline, then a seat in the stage."""
+    def _rank(self, agent: AgentId, work: Work, d: int) -> tuple[float, int, bool, AgentId]:
+        """Sort key: done first, then the nearest pipeline, then a seat in the stage."""
         home = self.home.get(agent, Coordinate(len(self.seats), -1))
-        return self.load[agent], abs(home.pipeline - d), home.stage != stage, agent
+        extra = self.cost(work, agent) - self.weight.get(work, 1.0)  # else exactly 0
+        return self.load[agent] + extra, abs(home.pipeline - d), home.stage != work[0], agent
 
 
 class _Rebalancing:
     """Relieves the busiest agents by shortest chains of moves of leaves.
 
-    Agents that hold the same stages form a class. Only the least loaded of a class is considered,
-    so a move costs O(stages), not O(agents).
+    Agents of one speed that hold the same stages form a class. Only the least loaded of a class is
+    considered, so a move costs O(stages), not O(agents).
     """
 
     def __init__(self, task: _Assignment) -> None:
@@ -146,14 +197,16 @@ class _Rebalancing:
             work = (stage, leaf)
             if work not in task.pinned and task.weight.get(work, 1.0) > 0:
                 self.own[agent].setdefault(stage, set()).add(leaf)
+        self._keep_measured()
         able: dict[AgentId, list[int]] = {a: [] for a in self.load}
         for stage, agents in enumerate(task.holders):
             for agent in agents:
                 able[agent].append(stage)
-        kinds = sorted({tuple(x) for x in able.values()})
-        self.kind = {a: kinds.index(tuple(x)) for a, x in able.items()}
+        kind = {a: (tuple(x), task.speed.get(a, 1.0)) for a, x in able.items()}
+        kinds = sorted(set(kind.values()))
+        self.kind = {a: kinds.index(x) for a, x in kind.items()}
         self.open_to = [
-            [k for k, x in enumerate(kinds) if s in x] for s in range(len(task.holders))
+            [k for k, (x, _) in enumerate(kinds) if s in x] for s in range(len(task.holders))
         ]
         self.classes: list[list[tuple[float, AgentId]]] = [[] for _ in kinds]
         for agent, load in self.load.items():
@@ -162,10 +215,23 @@ class _Rebalancing:
         for heap in (*self.classes, self.tops):
             heapify(heap)
 
-    def run(self) -> None:
-        """Relieve the busiest agent until none can be relieved; drop those that cannot."""
+    def _keep_measured(self) -> None:
+        """A slow agent keeps a leaf of its seat, so that its speed is still measured."""
+        for agent, speed in self.task.speed.items():
+            home = self.task.home.get(agent)
+            own = self.own[agent].get(home.stage) if home else None
+            if speed < 1 and own:
+                own.discard(min(own))
+
+    def run(self, above: float = -inf) -> None:
+        """Relieve the busiest agent until none can be relieved; drop those that cannot.
+
+        above: an agent with no more load than this is left alone.
+        """
         while self.tops:
             load, top = heappop(self.tops)
+            if -load <= above + _EPSILON:
+                return
             if -load == self.load[top]:
                 hops = self._chain(top)
                 if hops and self._gains(top, hops):
@@ -200,7 +266,7 @@ class _Rebalancing:
             giver = queue.popleft()
             for taker, work in self._takers(giver, top, seen):
                 before[taker] = (giver, work)
-                if self.load[taker] + self.task.weight.get(work, 1.0) < limit:
+                if self.load[taker] + self.task.cost(work, taker) < limit:
                     return self._unroll(before, taker, top)
                 queue.append(taker)
         return []
@@ -233,9 +299,9 @@ class _Rebalancing:
     def _after(self, hops: list[tuple[AgentId, AgentId, Work]]) -> dict[AgentId, float]:
         new: dict[AgentId, float] = {}
         for giver, taker, work in hops:
-            weight = self.task.weight.get(work, 1.0)
-            new[giver] = new.get(giver, self.load[giver]) - weight
-            new[taker] = new.get(taker, self.load[taker]) + weight
+            less, more = self.task.cost(work, giver), self.task.cost(work, taker)
+            new[giver] = new.get(giver, self.load[giver]) - less
+            new[taker] = new.get(taker, self.load[taker]) + more
         return new
 
     def _gains(self, top: AgentId, hops: list[tuple[AgentId, AgentId, Work]]) -> bool:
@@ -262,8 +328,10 @@ def _spread(task: _Assignment) -> WorkMap:
     out: WorkMap = {}
     groups: dict[tuple[int, int], list[int]] = {}
     for work in sorted(task.map):
-        if work in task.pinned or task.weight.get(work, 1.0) <= 0:
-            out[work] = task.map[work]
+        agent = task.map[work]
+        stays = work in task.pinned or (work, agent) in task.credit
+        if stays or task.weight.get(work, 1.0) <= 0:
+            out[work] = agent
         else:
             groups.setdefault((work[0], task.pipeline(work[1])), []).append(work[1])
     for (stage, _), leaves in groups.items():

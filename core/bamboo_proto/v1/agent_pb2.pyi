@@ -92,7 +92,7 @@ class Ready(_message.Message):
     def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class AgentReport(_message.Message):
-    __slots__ = ("fence", "installed", "versions", "items", "commits", "ended", "manifests")
+    __slots__ = ("fence", "installed", "versions", "items", "commits", "ended")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -106,29 +106,33 @@ class AgentReport(_message.Message):
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     COMMITS_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
-    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     installed: Fence
     versions: _containers.ScalarMap[int, int]
     items: _containers.RepeatedScalarFieldContainer[str]
     commits: _containers.RepeatedCompositeFieldContainer[CommitRecord]
     ended: int
-    manifests: _containers.RepeatedCompositeFieldContainer[Manifest]
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., installed: _Optional[_Union[Fence, _Mapping]] = ..., versions: _Optional[_Mapping[int, int]] = ..., items: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[CommitRecord, _Mapping]]] = ..., ended: _Optional[int] = ..., manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ...) -> None: ...
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., installed: _Optional[_Union[Fence, _Mapping]] = ..., versions: _Optional[_Mapping[int, int]] = ..., items: _Optional[_Iterable[str]] = ..., commits: _Optional[_Iterable[_Union[CommitRecord, _Mapping]]] = ..., ended: _Optional[int] = ...) -> None: ...
 
 class CommitRecord(_message.Message):
-    __slots__ = ("step", "loss", "grad_norm", "finite", "validation_loss")
+    __slots__ = ("step", "loss", "grad_norm", "finite", "validation_loss", "culprit", "skipped", "skipped_in_row")
     STEP_FIELD_NUMBER: _ClassVar[int]
     LOSS_FIELD_NUMBER: _ClassVar[int]
     GRAD_NORM_FIELD_NUMBER: _ClassVar[int]
     FINITE_FIELD_NUMBER: _ClassVar[int]
     VALIDATION_LOSS_FIELD_NUMBER: _ClassVar[int]
+    CULPRIT_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_IN_ROW_FIELD_NUMBER: _ClassVar[int]
     step: int
     loss: float
     grad_norm: float
     finite: bool
     validation_loss: float
-    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., validation_loss: _Optional[float] = ...) -> None: ...
+    culprit: int
+    skipped: int
+    skipped_in_row: int
+    def __init__(self, step: _Optional[int] = ..., loss: _Optional[float] = ..., grad_norm: _Optional[float] = ..., finite: _Optional[bool] = ..., validation_loss: _Optional[float] = ..., culprit: _Optional[int] = ..., skipped: _Optional[int] = ..., skipped_in_row: _Optional[int] = ...) -> None: ...
 
 class Manifest(_message.Message):
     __slots__ = ("attempt", "step", "path", "digest")
@@ -143,28 +147,64 @@ class Manifest(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
     REDONE_TASKS_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
     commit: CommitRecord
     step_s: float
     busy_s: float
     sent_bytes: int
     redone_tasks: int
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ...) -> None: ...
+    fence: Fence
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
-    __slots__ = ("sequence", "step", "progress_word")
+    __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     PROGRESS_WORD_FIELD_NUMBER: _ClassVar[int]
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    ACTIVITY_FIELD_NUMBER: _ClassVar[int]
+    SUSPICIONS_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     step: int
     progress_word: int
-    def __init__(self, sequence: _Optional[int] = ..., step: _Optional[int] = ..., progress_word: _Optional[int] = ...) -> None: ...
+    fence: Fence
+    activity: Activity
+    suspicions: _containers.RepeatedCompositeFieldContainer[Suspicion]
+    def __init__(self, sequence: _Optional[int] = ..., step: _Optional[int] = ..., progress_word: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., activity: _Optional[_Union[Activity, _Mapping]] = ..., suspicions: _Optional[_Iterable[_Union[Suspicion, _Mapping]]] = ...) -> None: ...
+
+class Activity(_message.Message):
+    __slots__ = ("kind", "age_s", "limit_s", "instruction", "peer")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        KIND_UNSPECIFIED: _ClassVar[Activity.Kind]
+        KIND_STARTING: _ClassVar[Activity.Kind]
+        KIND_IDLE: _ClassVar[Activity.Kind]
+        KIND_RUNNING: _ClassVar[Activity.Kind]
+        KIND_LOADING: _ClassVar[Activity.Kind]
+        KIND_WAITING: _ClassVar[Activity.Kind]
+    KIND_UNSPECIFIED: Activity.Kind
+    KIND_STARTING: Activity.Kind
+    KIND_IDLE: Activity.Kind
+    KIND_RUNNING: Activity.Kind
+    KIND_LOADING: Activity.Kind
+    KIND_WAITING: Activity.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AGE_S_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_S_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FIELD_NUMBER: _ClassVar[int]
+    PEER_FIELD_NUMBER: _ClassVar[int]
+    kind: Activity.Kind
+    age_s: float
+    limit_s: float
+    instruction: str
+    peer: str
+    def __init__(self, kind: _Optional[_Union[Activity.Kind, str]] = ..., age_s: _Optional[float] = ..., limit_s: _Optional[float] = ..., instruction: _Optional[str] = ..., peer: _Optional[str] = ...) -> None: ...
 
 class Suspicion(_message.Message):
     __slots__ = ("agent", "cause", "fence")
@@ -224,9 +264,17 @@ class BadCheckpoint(_message.Message):
     cause: str
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., message: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
+class Listed(_message.Message):
+    __slots__ = ("manifests",)
+    MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    manifests: _containers.RepeatedCompositeFieldContainer[Manifest]
+    def __init__(self, manifests: _Optional[_Iterable[_Union[Manifest, _Mapping]]] = ...) -> None: ...
+
 class Left(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("fence",)
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Finished(_message.Message):
     __slots__ = ("fence",)
@@ -235,7 +283,7 @@ class Finished(_message.Message):
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished")
+    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished", "listed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -248,6 +296,7 @@ class AgentMessage(_message.Message):
     BAD_CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
+    LISTED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
     heartbeat: Heartbeat
@@ -260,23 +309,28 @@ class AgentMessage(_message.Message):
     bad_checkpoint: BadCheckpoint
     left: Left
     finished: Finished
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ...) -> None: ...
+    listed: Listed
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., listed: _Optional[_Union[Listed, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms")
+    __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms", "start_ms", "instruction_floor_ms")
     TERM_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     JOB_UID_FIELD_NUMBER: _ClassVar[int]
     SPEC_JSON_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_MS_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    START_MS_FIELD_NUMBER: _ClassVar[int]
+    INSTRUCTION_FLOOR_MS_FIELD_NUMBER: _ClassVar[int]
     term: int
     job: str
     job_uid: str
     spec_json: str
     heartbeat_ms: int
     lease_ms: int
-    def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., job_uid: _Optional[str] = ..., spec_json: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ...) -> None: ...
+    start_ms: int
+    instruction_floor_ms: int
+    def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., job_uid: _Optional[str] = ..., spec_json: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., start_ms: _Optional[int] = ..., instruction_floor_ms: _Optional[int] = ...) -> None: ...
 
 class Stop(_message.Message):
     __slots__ = ("fence", "want_manifests")
@@ -299,7 +353,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +367,8 @@ class Directive(_message.Message):
     VOTERS_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
+    LANE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -326,21 +382,25 @@ class Directive(_message.Message):
     voters: _containers.RepeatedScalarFieldContainer[str]
     batch: BatchShape
     coordinator: str
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ...) -> None: ...
+    lane: str
+    lane_limit: int
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ...) -> None: ...
 
 class Continuation(_message.Message):
-    __slots__ = ("fence", "plan_hash", "steady", "final", "peers")
+    __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     PLAN_HASH_FIELD_NUMBER: _ClassVar[int]
     STEADY_FIELD_NUMBER: _ClassVar[int]
     FINAL_FIELD_NUMBER: _ClassVar[int]
     PEERS_FIELD_NUMBER: _ClassVar[int]
+    LANE_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     plan_hash: str
     steady: str
     final: str
     peers: _containers.RepeatedCompositeFieldContainer[Peer]
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., plan_hash: _Optional[str] = ..., steady: _Optional[str] = ..., final: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ...) -> None: ...
+    lane: str
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., plan_hash: _Optional[str] = ..., steady: _Optional[str] = ..., final: _Optional[str] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., lane: _Optional[str] = ...) -> None: ...
 
 class Range(_message.Message):
     __slots__ = ("lo", "hi")

@@ -1,18 +1,19 @@
 """Which agents are alive: contact with the operator, and suspicions among agents.
 
 An agent is lost if it is suspected and silent, or silent for long. A suspicion counts only in the
-epoch in which it was raised. Two live agents that cannot reach each other get one new epoch, since
-that makes their connection anew; if the link breaks again, one of them loses its seat.
+epoch in which it was raised, and as long as the agent that raised it repeats it. Two live agents
+that cannot reach each other get one new epoch, since that makes their connection anew; if the link
+breaks again, one of them loses its seat. Times are attentive time (bamboo_core.protocol.clock).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Cause
+from bamboo_core.protocol.messages import Cause, Suspicion
 
 Link = tuple[AgentId, AgentId]
 """Two agents, in the order of their names."""
@@ -20,11 +21,12 @@ Link = tuple[AgentId, AgentId]
 
 @dataclass(frozen=True)
 class Patience:
-    """Seconds after which an agent is lost, or a link is broken."""
+    """Seconds after which an agent is lost, a link is broken, or agents wait in vain."""
 
     silence_s: float = 1.0  # of a suspected agent
     unreachable_s: float = 3.0  # of any agent
     link_s: float = 1.0  # without progress, while one end suspects the other
+    wait_s: float = 3.0  # for an item that nobody is going to send
 
 
 @dataclass
@@ -34,19 +36,9 @@ class Evidence:
     patience: Patience
     heard: dict[AgentId, float] = field(default_factory=dict)  # time of the last sign of life
     gone: set[AgentId] = field(default_factory=set)  # agents whose stream is closed
-    # suspected agent -> agent that suspects it -> (since, cause)
+    # agent that suspects others -> suspected agent -> (since, cause)
     suspicions: dict[AgentId, dict[AgentId, tuple[float, Cause]]] = field(default_factory=dict)
     tried: set[Link] = field(default_factory=set)  # broken links that have had a new epoch
-    looked_at: float | None = None
-
-    def look(self, now: float) -> None:
-        """Called often. If the call comes late, the operator itself stood still and heard nothing
-        meanwhile; that time does not count as silence of the agents."""
-        late_s = 0.0 if self.looked_at is None else now - self.looked_at
-        self.looked_at = now
-        if late_s > self.patience.silence_s:
-            for agent in self.heard:
-                self.heard[agent] = min(now, self.heard[agent] + late_s)
 
     def hear(self, agent: AgentId, now: float) -> None:
         """Something has come from the agent."""
@@ -67,9 +59,16 @@ class Evidence:
         for others in self.suspicions.values():
             others.pop(agent, None)
 
-    def suspect(self, agent: AgentId, by: AgentId, cause: Cause, now: float) -> None:
-        """``by`` suspects ``agent`` in the present epoch."""
-        self.suspicions.setdefault(agent, {}).setdefault(by, (now, cause))
+    def suspect(self, by: AgentId, suspicions: Iterable[Suspicion], now: float) -> bool:
+        """All suspicions of the present epoch that ``by`` holds now; whether any is new."""
+        before = self.suspicions.get(by, {})
+        held = {}
+        for suspicion in suspicions:
+            known = before.get(suspicion.agent)
+            is_known = known is not None and known[1] is suspicion.cause
+            held[suspicion.agent] = known if is_known and known else (now, suspicion.cause)
+        self.suspicions[by] = held
+        return bool(held.keys() - before.keys())
 
     def begin_epoch(self) -> None:
         """Suspicions that still hold will be reported again."""
@@ -90,10 +89,11 @@ class Evidence:
 
     def _why_lost(self, agent: AgentId, now: float) -> str:
         quiet_s = now - self.heard.get(agent, now)
-        suspicion = self.suspicions.get(agent)
-        if suspicion and (agent in self.gone or quiet_s >= self.patience.silence_s):
-            by, (_, cause) = min(suspicion.items())
-            return f"{cause} seen by {by}, and the operator does not hear it"
+        if agent in self.gone or quiet_s >= self.patience.silence_s:
+            found = [(by, held[agent]) for by, held in self.suspicions.items() if agent in held]
+            if found:
+                by, (_, cause) = min(found)
+                return f"{cause} seen by {by}, and the operator does not hear it"
         if quiet_s >= self.patience.unreachable_s:
             return f"not heard from for {quiet_s:.1f} s"
         return ""
@@ -107,8 +107,8 @@ class Evidence:
         """
         members, found = set(agents), set[Link]()
         wait_s = max(self.patience.link_s, patience_s)
-        for agent, others in self.suspicions.items():
-            for by, (since, cause) in others.items():
+        for by, held in self.suspicions.items():
+            for agent, (since, cause) in held.items():
                 bound_s = wait_s if cause is Cause.LIVENESS_SILENT else self.patience.link_s
                 is_stuck = now - max(since, progress_at) >= bound_s
                 if is_stuck and agent in members and by in members:

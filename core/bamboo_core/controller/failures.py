@@ -1,0 +1,135 @@
+"""Failed agents: what is remembered of them, when they are forgiven, and which nodes to avoid.
+
+A failure counts towards ``runPolicy.backoffLimit`` until ``forgiveAfterSteps`` steps have been
+committed after it. A machine with ``nodeFailureLimit`` such failures gets no new agents for
+:data:`AVOID_S`. Preemptions and lost nodes are no failures; the caller tells them apart.
+
+Instants are in seconds since 1970. A step is a number of committed steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bamboo_core.api.reasons import FailureCause
+from bamboo_core.api.spec import RunPolicy
+from bamboo_core.model.ids import AgentId
+
+AVOID_S = 3600.0
+"""A node is avoided for so long after its last failure."""
+MOST_RECENT = 16
+"""Failures that are remembered one by one. Older ones are forgiven together."""
+MOST_AVOIDED = 16
+"""Machines that are avoided at once; those with the earliest expiry are dropped."""
+LONGEST_MESSAGE = 512
+"""Characters of the newest failure's message."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The end of one agent by itself."""
+
+    agent: AgentId
+    cause: FailureCause
+    step: int
+    at: float
+    node: str = ""  # empty: unknown
+    machine: str = ""  # node UID and boot ID; empty: unknown
+    is_user_error: bool = False  # its code or configuration is at fault
+    is_tolerated: bool = False  # counts for its node only: it did not fit, and others train
+
+
+@dataclass(frozen=True)
+class Avoided:
+    """A machine that gets no new agents."""
+
+    node: str
+    machine: str
+    until: float
+
+
+@dataclass(frozen=True)
+class Failures:
+    """What a job remembers of its failed agents. The job's status keeps it."""
+
+    counts: tuple[tuple[FailureCause, int], ...] = ()  # since the job began, sorted
+    recent: tuple[Failure, ...] = ()  # not forgiven, oldest first
+    older: int = 0  # not forgiven and not listed any more
+    older_step: int = 0  # of the newest of those
+    avoided: tuple[Avoided, ...] = ()
+    last: Failure | None = None  # forgiven or not
+    message: str = ""  # of the last one
+
+    @property
+    def total(self) -> int:
+        """Failures since the job began."""
+        return sum(count for _, count in self.counts)
+
+    @property
+    def unforgiven(self) -> int:
+        """Failures that count towards the limit."""
+        return self.older + sum(not failure.is_tolerated for failure in self.recent)
+
+    def is_exceeded(self, policy: RunPolicy) -> bool:
+        """Whether there are more failures than the policy tolerates."""
+        return self.unforgiven > policy.backoff_limit
+
+    def avoided_until(self) -> Mapping[str, float]:
+        """Machine -> until when it gets no new agents."""
+        return {place.machine: place.until for place in self.avoided}
+
+
+def add(known: Failures, failure: Failure, message: str, policy: RunPolicy) -> Failures:
+    """Remember one more failure. The caller passes each agent once."""
+    counts = dict(known.counts)
+    counts[failure.cause] = counts.get(failure.cause, 0) + 1
+    recent = (*known.recent, failure)
+    folded = [old for old in recent[:-MOST_RECENT] if not old.is_tolerated]
+    recent = recent[-MOST_RECENT:]
+    return replace(
+        known,
+        counts=tuple(sorted(counts.items())),
+        recent=recent,
+        older=known.older + len(folded),
+        older_step=max([known.older_step, *(old.step for old in folded)]),
+        avoided=_avoided(known, recent, failure, policy),
+        last=failure,
+        message=message[:LONGEST_MESSAGE],
+    )
+
+
+def _avoided(
+    known: Failures, recent: tuple[Failure, ...], failure: Failure, policy: RunPolicy
+) -> tuple[Avoided, ...]:
+    """Every further failure on a machine that is avoided already extends the time."""
+    machine = failure.machine
+    if not machine or not policy.node_failure_limit:
+        return known.avoided
+    here = sum(other.machine == machine for other in recent)
+    others = tuple(place for place in known.avoided if place.machine != machine)
+    if here < policy.node_failure_limit and len(others) == len(known.avoided):
+        return known.avoided
+    found = (*others, Avoided(failure.node, machine, failure.at + AVOID_S))
+    return tuple(sorted(found, key=lambda place: place.until)[-MOST_AVOIDED:])
+
+
+def settle(known: Failures, committed: int, policy: RunPolicy, *, now: float) -> Failures:
+    """Forgive, and end what has expired.
+
+    committed: number of committed steps. A restore lowers it; then steps count from there, so that
+    repeated steps forgive as others do.
+    """
+    after = policy.forgive_after_steps
+    recent = tuple(replace(f, step=min(f.step, committed)) for f in known.recent)
+    older_step = min(known.older_step, committed)
+    if after:
+        recent = tuple(f for f in recent if committed < f.step + after)
+    is_older_forgiven = after > 0 and committed >= older_step + after
+    return replace(
+        known,
+        recent=recent,
+        older=0 if is_older_forgiven else known.older,
+        older_step=older_step,
+        avoided=tuple(place for place in known.avoided if now < place.until),
+    )

@@ -1,0 +1,170 @@
+"""Why training does not go on although every agent lives: the wait-for graph.
+
+An agent that waits for an item waits for the agent that sends it. A chain of such waits ends in an
+agent that computes, which is well until that takes too long; in an agent that has nothing to do,
+so that the item will never come; or in itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Activity, ActivityKind
+
+_MOST_NAMED = 4  # agents of a chain in a message
+_COMMON = 4.0  # factor to the limit if several agents are late: what they share may be slow
+_STORAGE_S = 120.0  # a wait for storage that users should know of
+
+
+class StallCause(StrEnum):
+    """Why nothing goes on."""
+
+    OVERDUE = "InstructionOverdue"  # an instruction takes far longer than ever before
+    CYCLE = "WaitCycle"  # agents wait for each other
+    NOT_SENT = "ItemNotSent"  # agents wait for one that has nothing to do
+    STORAGE = "StorageSlow"  # agents wait for storage
+
+
+@dataclass(frozen=True)
+class Stall:
+    """Who holds up the training."""
+
+    cause: StallCause
+    roots: tuple[AgentId, ...]  # to replace one of them helps, if planning again does not
+    message: str
+
+
+def find(
+    activities: Mapping[AgentId, Activity],
+    members: Collection[AgentId],
+    *,
+    wait_s: float,
+    finished: Collection[AgentId] = (),
+    is_complete: bool = False,
+) -> Stall | None:
+    """The stall that must be mended first; None if training goes on.
+
+    activities: what has lasted for a while; an agent that is not named here does something new.
+    wait_s: a shorter wait may still end by what is under way; finished: agents that have nothing to
+    do any more; is_complete: the operator has sent all that agents may wait for.
+    """
+    known = {a: x for a, x in activities.items() if a in members}
+    overdue = [a for a, x in sorted(known.items()) if _is_overdue(x)]
+    if len(overdue) > 1:  # a shared storage of samples, for example: more agents would be lost
+        overdue = [a for a in overdue if known[a].age_s >= _COMMON * known[a].limit_s]
+    if overdue:
+        return _overdue(max(overdue, key=lambda a: known[a].age_s - known[a].limit_s), known)
+    long = {a for a, x in known.items() if x.kind is ActivityKind.WAITING and x.age_s >= wait_s}
+    for agent in sorted(long, key=lambda a: (-known[a].age_s, a)):
+        stall = _follow(agent, known, long, members, wait_s, is_complete=is_complete)
+        if stall is not None:
+            return stall
+    return _all_idle(known, [a for a in sorted(members) if a not in finished], wait_s)
+
+
+def _all_idle(
+    known: Mapping[AgentId, Activity], left: list[AgentId], wait_s: float
+) -> Stall | None:
+    """Nobody works or waits, though some have not finished: they have not begun their programs."""
+    for agent in left:
+        activity = known.get(agent)
+        if activity is None or activity.kind is not ActivityKind.IDLE or activity.age_s < wait_s:
+            return None
+    if not left:
+        return None
+    text = f"all agents are idle, although some have not begun their programs: {_names(left)}"
+    return Stall(StallCause.NOT_SENT, tuple(left), text)
+
+
+def slow_storage(activities: Mapping[AgentId, Activity], members: Collection[AgentId]) -> str:
+    """Which members have waited for storage for long, in words; empty: none."""
+    found = [
+        (x.age_s, a)
+        for a, x in activities.items()
+        if a in members
+        and x.kind is ActivityKind.LOADING
+        and x.limit_s == 0.0
+        and x.age_s >= _STORAGE_S
+    ]
+    if not found:
+        return ""
+    names = _names(sorted(a for _, a in found))
+    return f"storage is slow: {names} have waited for files for up to {max(found)[0]:.0f} s"
+
+
+def _is_overdue(activity: Activity) -> bool:
+    is_busy = activity.kind in (ActivityKind.RUNNING, ActivityKind.LOADING)
+    return is_busy and 0.0 < activity.limit_s <= activity.age_s
+
+
+def _overdue(agent: AgentId, known: Mapping[AgentId, Activity]) -> Stall:
+    found = known[agent]
+    waiting = sorted(a for a, x in known.items() if x.peer == agent)
+    text = (
+        f"{found.instruction or found.kind} on {agent} has taken {found.age_s:.1f} s, at most"
+        f" {found.limit_s:.1f} s are expected"
+    )
+    if waiting:
+        text += f"; {_names(waiting)} wait for it"
+    return Stall(StallCause.OVERDUE, (agent,), text)
+
+
+def _follow(
+    start: AgentId,
+    known: Mapping[AgentId, Activity],
+    long: Collection[AgentId],
+    members: Collection[AgentId],
+    wait_s: float,
+    *,
+    is_complete: bool,
+) -> Stall | None:
+    """The end of the chain of waits that begins with the agent."""
+    chain: list[AgentId] = []
+    agent = start
+    while agent in long:
+        if agent in chain:
+            return _cycle(chain[chain.index(agent) :], known)
+        chain.append(agent)
+        peer = known[agent].peer
+        if peer is None and not is_complete:
+            return None  # it waits for the operator, which knows why
+        if peer is None:
+            text = f"{agent} has waited for {known[agent].age_s:.1f} s for orders that it has had"
+            return Stall(StallCause.NOT_SENT, (agent,), text)
+        agent = peer
+    end = known.get(agent)
+    if agent not in members:
+        return _not_sent(chain[-1], agent, "takes no part", known)
+    is_idle = end is not None and end.kind is ActivityKind.IDLE and end.age_s >= wait_s
+    return _not_sent(chain[-1], agent, "has nothing to do", known) if is_idle else None
+
+
+def _cycle(cycle: list[AgentId], known: Mapping[AgentId, Activity]) -> Stall:
+    """Roots: the agents of the cycle, first those for which most others wait."""
+    count = Counter(x.peer for x in known.values())
+    parts = [f"{a} for {known[a].peer} ({known[a].instruction})" for a in cycle[:_MOST_NAMED]]
+    least_s = min(known[a].age_s for a in cycle)
+    text = f"agents have waited for each other for {least_s:.1f} s: {', '.join(parts)}"
+    if len(cycle) > _MOST_NAMED:
+        text += f" and {len(cycle) - _MOST_NAMED} more"
+    return Stall(StallCause.CYCLE, tuple(sorted(cycle, key=lambda a: (-count[a], a))), text)
+
+
+def _not_sent(
+    waiter: AgentId, sender: AgentId, why: str, known: Mapping[AgentId, Activity]
+) -> Stall:
+    found = known[waiter]
+    text = (
+        f"{waiter} has waited for {sender} for {found.age_s:.1f} s ({found.instruction}), and"
+        f" {sender} {why}"
+    )
+    return Stall(StallCause.NOT_SENT, (sender, waiter), text)
+
+
+def _names(agents: list[AgentId]) -> str:
+    more = f" and {len(agents) - _MOST_NAMED} more" if len(agents) > _MOST_NAMED else ""
+    return ", ".join(agents[:_MOST_NAMED]) + more

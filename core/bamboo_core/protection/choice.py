@@ -1,0 +1,294 @@
+"""The cost model: what each mode of redundancy costs and saves, and which one is the cheapest.
+
+One pure function, :func:`choose`. The unit of cost is seconds of training lost in an hour: by the
+overhead of undisturbed steps, by pauses, by slower steps until a lost agent is replaced, and by
+work that a restore repeats. Every term is the expectation of something that the planner does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import exp, inf
+
+from bamboo_core.api.spec import RedundancyMode
+
+NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
+MODES = (NONE, REPLICA, EAGER)
+"""From the least protection to the most."""
+
+_HOUR_S = 3600.0
+_MARGIN_S = 18.0  # in an hour (0.5 %): a smaller gain is not worth a change of mode
+_RESIDENT = 6  # times the parameters' bytes, as in bamboo_core.scheduling.inflight
+_USABLE = 0.8  # share of the device's memory, as there
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """How a step goes on without one agent."""
+
+    degraded: float  # a step with an empty seat over an undisturbed one
+    redone_s: float  # time that the lost work costs, on average
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All inputs. Sizes are those of the largest stage and one micro-batch."""
+
+    hazard_per_agent_hour: float
+    pipelines: int  # D
+    stages: int  # P
+    microbatches: int  # M of one pipeline in a step
+    step_s: float  # of an undisturbed step without redundancy
+    forward_s: float
+    backward_s: float
+    idle_s: float  # free bubble time of an agent in a step
+    ahead_s: float  # of it, what the lane fills with forwards of the next stage
+    delay_s: float  # by which slices of the lane lengthen a step
+    bare: Recovery | None  # without replicas; None: a loss is fatal, since D is 1
+    copied: Recovery | None  # with replicas; None: there are none, since P is 1
+    parameter_bytes: int
+    activation_bytes: int  # kept from a forward to its backward
+    boundary_bytes: int  # the output
+    memory_bytes: int = 0  # of the smallest device; 0: unknown
+    host_memory_bytes: int = 0  # spec.redundancy.hostMemory, for results computed ahead
+    bytes_per_s: float = 1.25e9  # of the network between two agents
+    stop_s: float = 1.0  # from a loss until the survivors compute again
+    restart_s: float = 60.0  # to restore a checkpoint, without what is repeated
+    checkpoint_s: float = inf  # between two checkpoints; inf: there is none before the end
+    refill_s: float = 180.0  # from a loss until a newcomer has the lost agent's layers
+    current: RedundancyMode | None = None  # in force; None: nothing is chosen yet
+
+    @property
+    def agents(self) -> int:
+        """N."""
+        return self.pipelines * self.stages
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What one mode costs."""
+
+    mode: RedundancyMode
+    excluded: str  # why it cannot be taken; empty: it can
+    overhead: float  # an undisturbed step over one without redundancy
+    pause_s: float  # expected for a loss, restores included
+    fatal_per_hour: float  # losses of a layer's last copy
+    lost_s_per_hour: float  # training time lost in an hour, by everything together
+    device_bytes: int  # of the fullest agent
+    host_bytes: int
+    ahead: float = 0.0  # share of forwards that are done ahead and still held at a loss
+
+    @property
+    def name(self) -> str:
+        return self.mode.value
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer, with all that led to it."""
+
+    mode: RedundancyMode
+    reason: str  # one sentence
+    facts: Facts
+    estimates: tuple[Estimate, ...]  # one of each of MODES, in their order
+
+    def of(self, mode: RedundancyMode) -> Estimate:
+        """The estimate of a mode."""
+        return next(e for e in self.estimates if e.mode is mode)
+
+
+def choose(facts: Facts) -> Verdict:
+    """The cheapest mode that fits; of equal ones the one with less redundancy.
+
+    A mode in force stays unless another one saves more than 18 s an hour (0.5 %), so that noise in
+    the measured hazard changes no plan. With more hazard and all else equal, the answer never has
+    less redundancy. Deterministic. ValueError for numbers that make no job.
+    """
+    _check(facts)
+    estimates = tuple(_estimate(facts, mode) for mode in MODES)
+    able = [e for e in estimates if not e.excluded]
+    best = min(able, key=lambda e: (_priced(e, facts), MODES.index(e.mode)))
+    return Verdict(best.mode, _reason(best, estimates, facts), facts, estimates)
+
+
+def _check(facts: Facts) -> None:
+    for name in ("pipelines", "stages", "microbatches", "step_s", "bytes_per_s", "refill_s"):
+        value = getattr(facts, name)
+        if not value > 0:
+            raise ValueError(f"{name} is {value}; it must be positive")
+    if not 0 <= facts.hazard_per_agent_hour < inf:
+        raise ValueError(
+            f"hazard_per_agent_hour is {facts.hazard_per_agent_hour}; it must be a number of at"
+            " least 0"
+        )
+
+
+def _priced(estimate: Estimate, facts: Facts) -> float:
+    is_change = facts.current is not None and estimate.mode is not facts.current
+    return estimate.lost_s_per_hour + (_MARGIN_S if is_change else 0.0)
+
+
+def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
+    device, host, excluded = _memory(facts, mode)
+    ahead = _ahead(facts) if mode is EAGER else 0.0
+    recovery = facts.bare if mode is NONE else facts.copied
+    overhead = _overhead(facts, mode)
+    if recovery is None and mode is not NONE:
+        return Estimate(mode, excluded, overhead, inf, inf, inf, device, host)
+    losses, chance = _losses_per_hour(facts), _fatal_chance(facts, mode)
+    restore_s = _restore_s(facts)
+    pause_s = slower_s = 0.0
+    if recovery is not None:
+        pause_s = facts.stop_s + recovery.redone_s * (1 - ahead * _forward_share(facts))
+        slower_s = facts.refill_s * (1 - 1 / recovery.degraded)
+    survived_s = min(pause_s + slower_s, restore_s)
+    per_loss_s = (1 - chance) * survived_s + chance * restore_s
+    return Estimate(
+        mode,
+        excluded,
+        overhead,
+        pause_s=(1 - chance) * pause_s + chance * restore_s,
+        fatal_per_hour=losses * chance,
+        lost_s_per_hour=_HOUR_S * (1 - 1 / overhead) + losses * per_loss_s,
+        device_bytes=device,
+        host_bytes=host,
+        ahead=ahead,
+    )
+
+
+# ---------------------------------------------------------------- losses
+
+
+def _hazard(facts: Facts) -> float:
+    """At most one loss of an agent in the time that replaces it: beyond, no grid can be kept, and
+    the comparison of modes has no meaning."""
+    return min(facts.hazard_per_agent_hour, _HOUR_S / facts.refill_s)
+
+
+def _losses_per_hour(facts: Facts) -> float:
+    return facts.agents * _hazard(facts)
+
+
+def _fatal_chance(facts: Facts, mode: RedundancyMode) -> float:
+    """Chance that a loss takes the last copy of a layer.
+
+    Of D copies of a stage (2 D with replicas, on different agents), all others must have been lost
+    within the time until they are replaced. Agents fail independently here; that neighbours stand
+    in different zones is what makes this fair (bamboo_core.placement).
+    """
+    others = facts.pipelines * (1 if mode is NONE else 2) - 1
+    gone = 1 - exp(-_hazard(facts) * facts.refill_s / _HOUR_S)
+    return float(gone**others)
+
+
+def _restore_s(facts: Facts) -> float:
+    """What a restore costs: half the interval between checkpoints is repeated on average, and the
+    seat must be taken again."""
+    return facts.restart_s + facts.refill_s + facts.stop_s + facts.checkpoint_s / 2
+
+
+# ---------------------------------------------------------------- overhead
+
+
+def _overhead(facts: Facts, mode: RedundancyMode) -> float:
+    """Of an undisturbed step.
+
+    Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
+    of the step graph), and nothing overlaps with it here. Eager: besides, a slice that has begun
+    when an input comes delays the agents that wait for it, by as much as the dry run shows.
+    """
+    if mode is NONE:
+        return 1.0
+    extra_s = facts.parameter_bytes / facts.bytes_per_s
+    if mode is EAGER:
+        extra_s += facts.delay_s
+    return 1 + extra_s / facts.step_s
+
+
+def _forward_share(facts: Facts) -> float:
+    """Of what is redone after a loss, the part that was done ahead: F of F + B. The backward is
+    always left to do (lazy BRC)."""
+    whole = facts.forward_s + facts.backward_s
+    return facts.forward_s / whole if whole else 0.0
+
+
+def _ahead(facts: Facts) -> float:
+    """Share of the forwards that an agent has done ahead of a loss: as far as time and room
+    reach."""
+    work_s = facts.microbatches * facts.forward_s
+    by_time = facts.ahead_s / work_s if work_s else 1.0
+    return max(0.0, min(1.0, by_time, _lane_room(facts) / facts.microbatches))
+
+
+def _lane_room(facts: Facts) -> int:
+    """Results ahead that fit into host memory: at most those of a step."""
+    size = facts.activation_bytes
+    return min(facts.microbatches, facts.host_memory_bytes // size) if size else facts.microbatches
+
+
+# ---------------------------------------------------------------- memory
+
+
+def _memory(facts: Facts, mode: RedundancyMode) -> tuple[int, int, str]:
+    """Bytes on the device, bytes in host memory, and why the mode does not fit (empty: it does).
+
+    Of the first agent of a pipeline, which has most activations in flight: P of them. Outputs and
+    input gradients stay until the step ends. A copy has room for its sums, too, since it needs them
+    as soon as it takes over.
+    """
+    own = _RESIDENT * facts.parameter_bytes
+    flight = facts.stages * facts.activation_bytes
+    boundaries = 2 * facts.microbatches * facts.boundary_bytes
+    device = own * (1 if mode is NONE else 2) + flight + boundaries
+    if mode is NONE:
+        return device, 0, ""
+    host = _lane_room(facts) * facts.activation_bytes if mode is EAGER else 0
+    if mode is EAGER:
+        device += facts.activation_bytes  # of the slice that is computed
+    if facts.stages == 1:
+        return device, host, "there is no next stage: spec.pipelines.stages is 1"
+    if facts.memory_bytes and device > _USABLE * facts.memory_bytes:
+        text = (
+            f"it needs {-(-device // 2**20)} MiB, and {_USABLE:.0%} of the device's"
+            f" {facts.memory_bytes // 2**20} MiB can be used: raise spec.pipelines.stages, or lower"
+            " spec.training.microBatchSize"
+        )
+        return device, host, text
+    if mode is EAGER and not _lane_room(facts):
+        text = (
+            "no result computed ahead fits into spec.redundancy.hostMemory: it takes"
+            f" {-(-facts.activation_bytes // 2**20)} MiB"
+        )
+        return device, host, text
+    return device, host, ""
+
+
+# ---------------------------------------------------------------- words
+
+
+def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> str:
+    losses = _losses_per_hour(facts)
+    others = [
+        f"{e.mode.value} {_seconds(e.lost_s_per_hour)}"
+        for e in estimates
+        if e.mode is not best.mode and not e.excluded
+    ]
+    cannot = [f"{e.mode.value} cannot be used ({e.excluded})" for e in estimates if e.excluded]
+    text = (
+        f"with {losses:.3g} losses an hour among {facts.agents} agents, {best.mode.value} costs"
+        f" {_seconds(best.lost_s_per_hour)} of training an hour"
+    )
+    if others:
+        text += f", {' and '.join(others)}"
+    if cannot:
+        text += f"; {', '.join(cannot)}"
+    cheaper = min(
+        (e.lost_s_per_hour for e in estimates if not e.excluded), default=best.lost_s_per_hour
+    )
+    if cheaper < best.lost_s_per_hour:
+        text += f"; a change would save less than {_MARGIN_S:g} s"
+    return text
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.0f} s" if value >= 10 else f"{value:.2g} s"
