@@ -45,7 +45,13 @@ class Model:
 
 
 class Dataset(Protocol):
-    """Map-style: ``dataset[i]`` gives (input, target), each a tensor, a number or a tuple."""
+    """Map-style: ``dataset[i]`` gives (input, target), each a tensor, a number or a tuple.
+
+    A sample may depend on its index and on torch's, numpy's and ``random``'s global generators,
+    which are seeded before every sample: by (seed, step, index), for validation by (seed, index). A
+    data set that makes a generator makes it in ``__getitem__``, with a seed from a global one:
+    ``np.random.default_rng(np.random.randint(2**31))``.
+    """
 
     def __len__(self) -> int: ...
 

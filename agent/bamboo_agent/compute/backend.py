@@ -24,7 +24,7 @@ from bamboo_agent.model import Model
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.program import Instruction, Op, layers_done
 from bamboo_core.protocol.messages import CommitRecord
 
 
@@ -46,14 +46,14 @@ class TrainingSetup:
 class Backend:
     """Layers and payloads of one agent.
 
-    ``read_layer(layer, step)`` reads a layer from the checkpoint that the plan restores.
+    ``read_layer(layer)``: a layer of the running LOAD.
     ``commits``: the executor's records by step.
     """
 
     def __init__(
         self,
         setup: TrainingSetup,
-        read_layer: Callable[[int, int], LayerRecord],
+        read_layer: Callable[[int], LayerRecord],
         commits: Mapping[int, CommitRecord],
     ) -> None:
         self.layers: dict[int, Layer] = {}
@@ -66,6 +66,7 @@ class Backend:
             Op.INIT: self._init,
             Op.LOAD: self._load,
             Op.F: self._forward,
+            Op.R: self._forward_ahead,
             Op.B: self._backward,
             Op.I: self._backward_input,
             Op.W: self._backward_weight,
@@ -167,7 +168,7 @@ class Backend:
 
     def _load(self, task: Instruction) -> None:
         for layer in range(task.lo, task.hi):
-            self._restore(layer, self._read_layer(layer, task.step), task.step)
+            self._restore(layer, self._read_layer(layer), task.step)
 
     def _update(self, task: Instruction) -> None:
         record = self._commits[task.step]
@@ -189,16 +190,46 @@ class Backend:
     # ------------------------------------------------------------ forward and backward
 
     def _forward(self, task: Instruction) -> None:
-        activation = self._activate(task, self._input(task, Item.out))
+        begun = self._begin_forward(task)
+        activation = self._run_forward(task, begun, task.lo + layers_done(task), task.hi)
         self.store[Item.act(task.step, (task.lo, task.hi), task.index)] = activation
+        self._keep_output(task, activation)
+
+    def _forward_ahead(self, task: Instruction) -> None:
+        first, end = task.ranges[0]
+        activation = self._run_forward(task, self._begin_forward(task), first, end)
+        span = task.lo, task.hi
+        self.store[Item.prefix(task.step, span, task.index, end - task.lo)] = activation
+        if end == task.hi:
+            self._keep_output(task, activation)
+
+    def _begin_forward(self, task: Instruction) -> stage.Activation:
+        """What the task continues: a forward begun ahead, or the input of the stage."""
+        if done := layers_done(task):
+            name = Item.prefix(task.step, (task.lo, task.hi), task.index, done)
+            begun: stage.Activation = self.store[name]
+            return begun
+        return self._entered(task, self._input(task, Item.out))
+
+    @staticmethod
+    def _entered(task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
+        inputs = stage.detached(values, first=task.lo == 0)
+        return stage.Activation(inputs, inputs)
+
+    def _keep_output(self, task: Instruction, activation: stage.Activation) -> None:
         if activation.loss is None:
             out = Item.out(task.step, task.hi, task.index)
             self.store[out] = tuple(value.detach() for value in activation.outputs)
 
-    def _activate(self, task: Instruction, values: tuple[torch.Tensor, ...]) -> stage.Activation:
-        inputs = stage.detached(values, first=task.lo == 0)
-        outputs = self._run(self._held(task.lo, task.hi), task, inputs, training=True)
-        if task.hi < len(self._setup.sizes):
+    def _run_forward(
+        self, task: Instruction, begun: stage.Activation, first: int, end: int
+    ) -> stage.Activation:
+        """The forward after layers ``first`` to ``end - 1``, of which some may be none."""
+        if first == end:
+            return begun
+        inputs, layers = begun.inputs, self._held(first, end)
+        outputs = self._run(layers, task, begun.outputs, first=first, training=True)
+        if end < len(self._setup.sizes):
             return stage.Activation(inputs, outputs)
         loss = self._loss(outputs, task)
         # divided here, the sum over the global batch is the mean's gradient
@@ -225,6 +256,7 @@ class Backend:
         task: Instruction,
         inputs: tuple[torch.Tensor, ...],
         *,
+        first: int,
         training: bool,
     ) -> tuple[torch.Tensor, ...]:
         seed, device = self._setup.seed, self._setup.device
@@ -233,7 +265,7 @@ class Backend:
         return stage.run_layers(
             layers,
             inputs,
-            lambda index: seed_forward(seed, task.step, task.index, task.lo + index, device),
+            lambda index: seed_forward(seed, task.step, task.index, first + index, device),
         )
 
     def _loss(self, outputs: tuple[torch.Tensor, ...], task: Instruction) -> torch.Tensor:
@@ -246,7 +278,8 @@ class Backend:
         found: stage.Activation | tuple[torch.Tensor, ...] = self.store[item]
         if isinstance(found, tuple):
             values = found or self._input(task, Item.out)
-            found = self.store[item] = self._activate(task, values)
+            begun = self._entered(task, values)
+            found = self.store[item] = self._run_forward(task, begun, task.lo, task.hi)
         return found
 
     def _output_gradient(self, task: Instruction) -> stage.Gradients | None:
@@ -402,12 +435,14 @@ class Backend:
             for item, score in self.store.items()
             if item.kind is Kind.SCORE and item.step == task.step
         }
-        return votes.count(task.step, list(cast.values()), scores)
+        before = self._commits.get(task.step - 1)
+        return votes.count(task.step, list(cast.values()), scores, before)
 
     def _validate(self, task: Instruction) -> None:
         layers = self._held(task.lo, task.hi)
         with torch.no_grad():
-            outputs = self._run(layers, task, self._input(task, Item.eval), training=False)
+            inputs = self._input(task, Item.eval)
+            outputs = self._run(layers, task, inputs, first=task.lo, training=False)
             if task.hi == len(self._setup.sizes):
                 item = Item.score(task.step, task.index)
                 self.store[item] = float(self._loss(outputs, task))

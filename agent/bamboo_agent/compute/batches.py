@@ -1,16 +1,22 @@
-"""Micro-batches by index, equal on every agent, cached while they are in use."""
+"""Micro-batches by index, equal on every agent, cached while they are in use.
+
+A data set may draw random numbers from the global generators of torch, numpy and ``random``: they
+are seeded before every sample.
+"""
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 
 from bamboo_agent.compute.order import sample_indices
+from bamboo_agent.compute.random_state import sampling, seed_sample
 from bamboo_agent.model import Dataset, FactoryError, call_factory
 from bamboo_core.api.spec import JobSpec
 
@@ -71,6 +77,7 @@ class Data:
     def __init__(self, spec: JobSpec, device: torch.device) -> None:
         """Build both sets. FactoryError, DataTooSmallError. Later calls may raise SampleError."""
         self._device, self._seed = device, spec.seed
+        self._reading: Callable[[], AbstractContextManager[None]] = nullcontext
         self._size = spec.training.micro_batch_size
         self._microbatches = spec.training.microbatches
         self._training = _build(spec.data)
@@ -103,6 +110,12 @@ class Data:
         """Samples in the validation set; 0 if there is none."""
         return 0 if self._validation is None else len(self._validation)
 
+    def watched(self, reading: Callable[[], AbstractContextManager[None]]) -> Data:
+        """The same data, with the same cache. ``reading()`` is entered while samples are read."""
+        same = copy.copy(self)
+        same._reading = reading
+        return same
+
     def training(self, step: int, microbatch: int) -> tuple[Any, Any]:
         """(input, target) of a micro-batch of a step, on the device."""
         return self._fetch(False, step, microbatch)
@@ -122,17 +135,23 @@ class Data:
         return found
 
     def _load(self, validating: bool, step: int, microbatch: int) -> tuple[Any, Any]:
-        dataset = self._validation if validating else self._training
-        assert dataset is not None
         if validating:
             first = microbatch * self._size
-            indices = list(range(first, min(first + self._size, len(dataset))))
+            indices = list(range(first, min(first + self._size, self.validation_samples)))
         else:
             indices = self.indices(step, microbatch)
-        with _blaming(self._names[validating], indices):
-            pairs = [dataset[i] for i in indices]
+        name = self._names[validating]
+        with self._reading(), sampling(self._device), _blaming(name, indices):
+            pairs = [self._sample(None if validating else step, i) for i in indices]
             whole = [_collate([pair[i] for pair in pairs]) for i in (0, 1)]
         return _to_device(whole[0], self._device), _to_device(whole[1], self._device)
+
+    def _sample(self, step: int | None, index: int) -> tuple[Any, Any]:
+        """A sample as it is in a step; step None: of the validation set."""
+        dataset = self._validation if step is None else self._training
+        assert dataset is not None
+        seed_sample(self._seed, step, index, self._device)
+        return dataset[index]
 
     def indices(self, step: int, microbatch: int) -> list[int]:
         """Samples of a training micro-batch."""
@@ -146,17 +165,32 @@ class Data:
         )
 
     def fingerprint(self) -> str:
-        """Hash of the lengths and some samples of both sets."""
+        """Hash of the lengths and some samples of both sets, as they are in step 0.
+
+        SampleError also if a sample differs when it is read again.
+        """
         digest = hashlib.sha256()
-        for name, dataset in zip(self._names, (self._training, self._validation), strict=True):
-            count = 0 if dataset is None else len(dataset)
+        sets = ((0, self.training_samples), (None, self.validation_samples))
+        for name, (step, count) in zip(self._names, sets, strict=True):
             digest.update(f"{count};".encode())
             for i in range(min(count, _FINGERPRINT_SAMPLES)):
-                assert dataset is not None
                 index = i * count // min(count, _FINGERPRINT_SAMPLES)
-                with _blaming(name, [index]):
-                    _digest(dataset[index], digest)
+                digest.update(self._hash(name, step, index))
         return digest.hexdigest()
+
+    def _hash(self, name: str, step: int | None, index: int) -> bytes:
+        reads = [hashlib.sha256(), hashlib.sha256()]
+        for digest in reads:
+            with sampling(self._device), _blaming(name, [index]):
+                _digest(self._sample(step, index), digest)
+        first, second = (digest.digest() for digest in reads)
+        if first != second:
+            raise SampleError(
+                f"{name}, sample {index}: it differs when it is read again; if it draws from a"
+                " generator of its own, make that one in __getitem__ and seed it with a number"
+                " from torch's, numpy's or random's global generator"
+            )
+        return first
 
 
 def _digest(value: Any, digest: hashlib._Hash) -> None:

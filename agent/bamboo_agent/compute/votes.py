@@ -34,23 +34,33 @@ def compare(step: int, votes: Mapping[AgentId, Vote]) -> None:
                 )
 
 
-def count(step: int, votes: Sequence[Vote], scores: Losses) -> CommitRecord:
+def count(
+    step: int, votes: Sequence[Vote], scores: Losses, before: CommitRecord | None = None
+) -> CommitRecord:
     """The step's global scalars. Norms are summed in layer order, losses in batch order.
 
-    scores: losses of the validation micro-batches. The final program has no votes.
+    scores: losses of the validation micro-batches. The final program has no votes. before: the
+    commit of the step before; None: there is none in this attempt.
     """
     norms: dict[int, float] = {}
     losses: Losses = {}
     for vote in votes:
         norms |= vote.norms
         losses |= vote.losses
-    grad_norm = math.sqrt(sum(norms[layer] ** 2 for layer in sorted(norms)))
+    squares = {layer: norms[layer] * norms[layer] for layer in sorted(norms)}
+    grad_norm = math.sqrt(sum(squares.values()))
+    is_finite = math.isfinite(grad_norm)
+    known = before or CommitRecord(step - 1)
+    # a loss that is not finite does not enter the update, so it alone does not prevent it
     return CommitRecord(
         step=step,
         loss=_mean(losses) or 0.0,
         grad_norm=grad_norm,
-        finite=math.isfinite(grad_norm),
+        finite=is_finite,
         validation_loss=_mean(scores),
+        culprit=next((layer for layer, square in squares.items() if not math.isfinite(square)), -1),
+        skipped=known.skipped + (not is_finite),
+        skipped_in_row=0 if is_finite else known.skipped_in_row + 1,
     )
 
 

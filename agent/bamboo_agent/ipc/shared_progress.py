@@ -1,17 +1,28 @@
 """The worker's progress in memory that it shares with the supervisor.
 
 The worker writes it without a system call. The supervisor reads it several times per heartbeat, so
-it can tell a busy worker from a stuck one.
+it can tell a busy worker from a stuck one, whatever the worker's threads do.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import struct
+
+_PROGRESS, _STEP, _LONGEST, _TRAFFIC, _DOING = range(5)
+_RUNNING = struct.Struct("=7q")
+DOING = struct.Struct("=15q")
+"""What the worker does now: kind, limit, instruction (5 words), item (7), peer. The last 8 count
+only while it waits. :mod:`bamboo_agent.ipc.activity` reads and writes them."""
 
 
 class SharedProgress:
-    """64-bit words. Only the worker writes, so no lock is needed."""
+    """64-bit words. Only the worker writes, so no lock is needed.
+
+    A reader may see a mixture of an old and a new value of :attr:`doing`. The next reading repairs
+    it, and nothing that has not been read many times over is told to anyone.
+    """
 
     def __init__(self, fd: int) -> None:
         """Map the memory of ``fd`` and take ownership of it."""
@@ -29,29 +40,56 @@ class SharedProgress:
     @property
     def progress(self) -> int:
         """Instructions finished."""
-        return self._words[0]
+        return self._words[_PROGRESS]
 
     @progress.setter
     def progress(self, value: int) -> None:
-        self._words[0] = value
+        self._words[_PROGRESS] = value
 
     @property
     def step(self) -> int:
         """The current step."""
-        return self._words[1]
+        return self._words[_STEP]
 
     @step.setter
     def step(self, value: int) -> None:
-        self._words[1] = value
+        self._words[_STEP] = value
 
     @property
     def longest_s(self) -> float:
         """The longest instruction so far, in seconds."""
-        return self._words[2] / 1e9
+        return self._words[_LONGEST] / 1e9
 
     @longest_s.setter
     def longest_s(self, value: float) -> None:
-        self._words[2] = round(value * 1e9)
+        self._words[_LONGEST] = round(value * 1e9)
+
+    @property
+    def traffic(self) -> int:
+        """Grows while frames come in or go out, and while files are read or written.
+
+        Their threads count. If two do so at once, one count may be lost, which changes nothing.
+        """
+        return self._words[_TRAFFIC]
+
+    def count_traffic(self) -> None:
+        """Something has come in or gone out."""
+        self._words[_TRAFFIC] += 1
+
+    @property
+    def doing(self) -> tuple[int, ...]:
+        """The words of :data:`DOING`."""
+        return DOING.unpack_from(self._map, _DOING * 8)
+
+    def write_running(
+        self, kind: int, limit_ns: int, op: int, step: int, lo: int, hi: int, index: int
+    ) -> None:
+        """Replace the first words of :data:`DOING` in one go, for an instruction that runs."""
+        _RUNNING.pack_into(self._map, _DOING * 8, kind, limit_ns, op, step, lo, hi, index)
+
+    def write_doing(self, *words: int) -> None:
+        """Replace all words of :data:`DOING` in one go."""
+        DOING.pack_into(self._map, _DOING * 8, *words)
 
     def close(self) -> None:
         self._words.release()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,8 +24,15 @@ from bamboo_agent.compute.serialization import FileRecord
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.protocol.messages import Manifest
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
 MANIFEST = "manifest.json"
+
+
+Mark = tuple[int, int]
+"""Attempt and step of a checkpoint."""
+_PIECE_BYTES = 64 << 20  # of a file at a time, so that a slow storage is seen to move
 
 
 class CheckpointError(Exception):
@@ -33,9 +41,13 @@ class CheckpointError(Exception):
     cause: why a write failed, without the file's name.
     """
 
-    def __init__(self, text: str, *, attempt: int = 0, step: int = 0, cause: str = "") -> None:
+    def __init__(self, text: str, attempt: int = 0, step: int = 0, *, cause: str = "") -> None:
         super().__init__(text)
         self.attempt, self.step, self.cause = attempt, step, cause
+
+
+class UnreachableError(CheckpointError):
+    """The storage fails. This says nothing about a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +63,11 @@ class Header:
 class Checkpoints:
     """The checkpoints of one job below one address."""
 
-    def __init__(self, uri: str, job_uid: str) -> None:
-        """uri: ``file:///path``, a plain path, or any fsspec address.
+    def __init__(
+        self, uri: str, job_uid: str, *, on_traffic: Callable[[], None] = lambda: None
+    ) -> None:
+        """uri: ``file:///path``, a plain path, or any fsspec address. on_traffic: called in the
+        thread that reads or writes, after each piece of a file.
 
         CheckpointError if the installed fsspec does not support it.
         """
@@ -62,6 +77,7 @@ class Checkpoints:
             raise CheckpointError(f"checkpoint.uri {uri!r} cannot be used: {error}") from error
         self._root = f"{root.rstrip('/')}/{job_uid}"
         self._is_local = "file" in _protocols(self._fs)
+        self._on_traffic = on_traffic
         self._mark = os.urandom(8).hex()  # process ids are not unique across containers
 
     def folder(self, attempt: int, step: int) -> str:
@@ -99,15 +115,19 @@ class Checkpoints:
         try:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             with self._fs.open(temporary, "wb") as file:
-                file.write(data)
+                view = memoryview(data)
+                for at in range(0, len(data), _PIECE_BYTES):
+                    file.write(view[at : at + _PIECE_BYTES])
+                    self._on_traffic()
                 if self._is_local:
                     file.flush()
                     os.fsync(file.fileno())
+                    self._on_traffic()
             self._fs.mv(temporary, path)
             self._sync_folder(path)
-        except OSError as error:
+        except Exception as error:
             self._remove_quietly(temporary)
-            why = error.strerror or str(error)
+            why = _why(error)
             cause = f"writing below {self._root} failed: {why}"
             raise CheckpointError(f"writing {path} failed: {why}", cause=cause) from error
 
@@ -125,47 +145,95 @@ class Checkpoints:
         try:
             if self._fs.exists(path):
                 self._fs.rm(path)
-        except OSError:
-            return  # the first error is reported
+        except Exception:
+            return
 
     # ------------------------------------------------------------ reading
 
     def scan(self) -> tuple[list[Manifest], list[CheckpointError]]:
-        """Complete checkpoints, oldest first, and errors for the others.
+        """Complete checkpoints, oldest first, and errors for the torn ones.
 
-        This checks that all files exist. Hashes are checked when layers are loaded.
+        This checks that all files exist, by listing each folder once. Hashes are checked when
+        layers are loaded. A checkpoint that cannot be reached is neither good nor torn.
+        UnreachableError if the job's folder cannot be listed.
         """
+        good, bad, _ = self._survey()
+        return good, bad
+
+    def _survey(self) -> tuple[list[Manifest], list[CheckpointError], list[tuple[Mark, str]]]:
+        """The same, and the folders of checkpoints that are not sealed."""
         self._fs.invalidate_cache()
         good: list[Manifest] = []
         bad: list[CheckpointError] = []
-        for path in sorted(self._fs.glob(f"{self._root}/attempt-*/step-*/{MANIFEST}")):
-            try:
-                good.append(self._check(path))
-            except CheckpointError as error:
-                attempt, step = (int(part.rpartition("-")[2]) for part in path.split("/")[-3:-1])
-                bad.append(CheckpointError(str(error), attempt=attempt, step=step))
-        return good, bad
+        unsealed: list[tuple[Mark, str]] = []
+        for parent in self._children(self._root, "attempt-"):
+            for folder in self._children(parent, "step-"):
+                attempt, step = (int(x.rpartition("-")[2]) for x in folder.split("/")[-2:])
+                try:
+                    manifest = self._check(folder)
+                except UnreachableError as error:
+                    log.warning("%s; it may be complete", error)
+                except CheckpointError as error:
+                    bad.append(CheckpointError(str(error), attempt, step))
+                else:
+                    if manifest is None:
+                        unsealed.append(((attempt, step), folder))
+                    else:
+                        good.append(manifest)
+        return good, bad, unsealed
 
-    def _check(self, path: str) -> Manifest:
-        data = self._read(path)
+    def _children(self, folder: str, prefix: str) -> list[str]:
+        names = (path.rpartition("/")[2] for path in self._list(folder))
+        found = (n for n in names if n.startswith(prefix) and n.removeprefix(prefix).isdecimal())
+        return [f"{folder}/{name}" for name in sorted(found)]
+
+    def _list(self, folder: str) -> dict[str, int | None]:
+        """Path -> bytes, with as few requests as the storage allows; empty: no such folder."""
+        try:
+            entries = self._fs.ls(folder, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except Exception as error:
+            raise UnreachableError(f"listing {folder} failed: {_why(error)}") from error
+        return {entry["name"].rstrip("/"): entry["size"] for entry in entries}
+
+    def _check(self, folder: str) -> Manifest | None:
+        """None if it is not sealed, or is being removed at this moment.
+
+        The manifest is read before the folder is listed, since it is written after the files and
+        removed before them.
+        """
+        path = f"{folder}/{MANIFEST}"
+        data = self._find(path)
+        if data is None:
+            return None
         content = _parse(path, data)
+        sizes = {name.rpartition("/")[2]: size for name, size in self._list(folder).items()}
         for entry in content["files"]:
-            size = self._fs.size(entry["path"]) if self._fs.exists(entry["path"]) else None
+            size = sizes.get(entry["path"].rpartition("/")[2])
             if size != entry["bytes"]:
+                if self._find(path) is None:
+                    return None
                 found = "is missing" if size is None else f"has {size} bytes"
                 raise CheckpointError(f"{entry['path']} {found}, expected {entry['bytes']} bytes")
         digest = hashlib.sha256(data).hexdigest()
         return Manifest(content["attempt"], content["step"], path, digest)
 
-    def read_layer(self, manifest: Manifest, layer: int) -> LayerRecord:
-        """A layer's state. CheckpointError if the manifest or the file was altered."""
+    def read_layers(self, manifest: Manifest, layers: Iterable[int]) -> Iterator[LayerRecord]:
+        """The state of these layers. CheckpointError if the manifest or a file was altered."""
         data = self._read(manifest.path)
         if hashlib.sha256(data).hexdigest() != manifest.digest:
             raise CheckpointError(f"{manifest.path} has been altered: its hash does not match")
         files = _parse(manifest.path, data)["files"]
-        if layer >= len(files):
-            raise CheckpointError(f"{manifest.path} has {len(files)} layers, none is layer {layer}")
-        return self._read_file(files[layer])
+        for layer in layers:
+            if layer >= len(files):
+                text = f"{manifest.path} has {len(files)} layers, none is layer {layer}"
+                raise CheckpointError(text)
+            yield self._read_file(files[layer])
+
+    def read_layer(self, manifest: Manifest, layer: int) -> LayerRecord:
+        """A layer's state. CheckpointError if the manifest or the file was altered."""
+        return next(self.read_layers(manifest, [layer]))
 
     def _read_file(self, entry: dict[str, Any]) -> LayerRecord:
         path, data = entry["path"], self._read(entry["path"])
@@ -179,29 +247,59 @@ class Checkpoints:
             raise CheckpointError(f"{path} is no safetensors file: {error}") from error
         return LayerRecord(tensors, _metadata(data).get("extra", "{}"))
 
-    def _read(self, path: str) -> bytes:
+    def _find(self, path: str) -> bytes | None:
+        """A file's content; None if there is no such file. UnreachableError."""
         try:
             with self._fs.open(path, "rb") as file:
-                return bytes(file.read())
-        except OSError as error:
-            raise CheckpointError(f"reading {path} failed: {error.strerror or error}") from error
+                pieces = []
+                while piece := file.read(_PIECE_BYTES):
+                    pieces.append(piece)
+                    self._on_traffic()
+                return b"".join(pieces)
+        except FileNotFoundError:
+            return None
+        except Exception as error:
+            raise UnreachableError(f"reading {path} failed: {_why(error)}") from error
+
+    def _read(self, path: str) -> bytes:
+        data = self._find(path)
+        if data is None:
+            raise CheckpointError(f"reading {path} failed: No such file or directory")
+        return data
 
     # ------------------------------------------------------------ pruning
 
     def prune(self, *, keep: int, newest: Manifest) -> None:
-        """Remove all but the newest ``keep`` checkpoints up to ``newest``, manifests first.
+        """Remove all but the newest ``keep`` checkpoints up to ``newest``, manifests first; also
+        what older ones have left that were given up.
 
-        CheckpointError if one cannot be removed.
+        Nobody writes to those any more: each agent writes in order, and the files of a sealed
+        checkpoint are complete. CheckpointError if one cannot be removed.
         """
-        good, _ = self.scan()
+        good, _, unsealed = self._survey()
         older = [m for m in good if (m.attempt, m.step) <= (newest.attempt, newest.step)]
         for manifest in older[: max(0, len(older) - keep)]:
-            try:
-                self._fs.rm(manifest.path)
-                self._fs.rm(manifest.path.rpartition("/")[0], recursive=True)
-            except OSError as error:
-                why = error.strerror or str(error)
-                raise CheckpointError(f"removing {manifest.path} failed: {why}") from error
+            self._remove(manifest.path)
+            self._remove(manifest.path.rpartition("/")[0])
+        kept = min((m.attempt, m.step) for m in (*older[-keep:], newest))
+        for mark, folder in unsealed:
+            if mark < kept:
+                self._remove(folder)
+
+    def _remove(self, path: str) -> None:
+        try:
+            self._fs.rm(path, recursive=True)
+        except FileNotFoundError:
+            return
+        except Exception as error:
+            raise CheckpointError(f"removing {path} failed: {_why(error)}") from error
+
+
+def _why(error: Exception) -> str:
+    """Stores raise errors of their own types, too. No error of a store may end training."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

@@ -1,85 +1,149 @@
-"""Writes checkpoint layers from snapshots in the background, while training continues."""
+"""Writes checkpoints from snapshots in the background, while training continues."""
 
 from __future__ import annotations
 
 import logging
-import threading
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
 
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.serialization import FileRecord
-from bamboo_agent.ipc.mailbox import Mailbox
-from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.storage.background import Background
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
+from bamboo_core.protocol.messages import Manifest
 
 log = logging.getLogger(__name__)
 
+MOST_UNWRITTEN = 2
+"""Checkpoints of which this agent may hold snapshots that are not written yet."""
+
 
 @dataclass(frozen=True)
-class _Job:
+class Saved:
+    """A layer's file, or in ``record.error`` why there is none."""
+
+    attempt: int
+    item: Item
+    record: FileRecord
+
+
+@dataclass(frozen=True)
+class Sealing:
+    """A manifest, or why there is none."""
+
     attempt: int
     step: int
-    layer: int
-    record: LayerRecord
+    manifest: Manifest | None = None
+    error: str = ""
 
 
 class Saver:
-    """One writer thread. :meth:`poll` returns the results as FILE items with their records.
+    """Writes in order, in one thread: a manifest after its files, and nothing twice at a time.
 
     agent: for error messages that other agents report.
     """
 
     def __init__(self, checkpoints: Checkpoints, agent: AgentId) -> None:
         self._checkpoints, self._agent = checkpoints, agent
-        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._results: Mailbox[tuple[Item, FileRecord, int]] = Mailbox()
-        self._outstanding = 0
+        self._thread: Background[Saved | Sealing] = Background("saver")
+        self._attempt = 0  # jobs of older ones are skipped
+        self._unwritten: Counter[tuple[int, int]] = Counter()  # (attempt, step) -> layers
+        self._given_up = (-1, -1)  # the last one
         self._logged = (-1, -1)
-        self._thread = threading.Thread(target=self._work, name="saver", daemon=True)
-        self._thread.start()
+
+    # ------------------------------------------------------------ jobs
+
+    def adopt(self, attempt: int) -> None:
+        """What older attempts have queued is not written any more. A new plan may try again."""
+        self._attempt, self._given_up = attempt, (-1, -1)
+
+    def has_room(self, attempt: int, step: int) -> bool:
+        """Whether a snapshot of this checkpoint may be queued without exceeding the bound."""
+        unwritten = {mark for mark in self._unwritten if mark[0] >= self._attempt}
+        if (attempt, step) in unwritten:
+            return True
+        return (attempt, step) != self._given_up and len(unwritten) < MOST_UNWRITTEN
 
     def save(self, *, attempt: int, step: int, layer: int, record: LayerRecord) -> None:
         """Queue a snapshot."""
-        self._outstanding += 1
-        self._jobs.put(_Job(attempt, step, layer, record))
+        self._unwritten[attempt, step] += 1
+        self._thread.submit(lambda: self._write(attempt, step, layer, record))
 
-    def poll(self) -> list[tuple[Item, FileRecord, int]]:
-        """Finished files: item, record (with ``error`` if the write failed) and attempt."""
-        results = self._results.take_all()
-        self._outstanding -= len(results)
+    def give_up(self, *, attempt: int, step: int, layer: int, why: str) -> None:
+        """Record a layer as not written, at once."""
+        self._given_up = (attempt, step)
+        self._thread.post(Saved(attempt, Item.file(step, layer), self._failed(why)))
+
+    def seal(self, header: Header, records: Sequence[FileRecord]) -> None:
+        """Queue the manifest over these files."""
+        self._thread.submit(lambda: self._seal(header, records))
+
+    def prune(self, *, keep: int, newest: Manifest) -> None:
+        """Queue the removal of all but the newest ``keep`` checkpoints up to ``newest``."""
+        self._thread.submit(lambda: self._prune(keep, newest))
+
+    # ------------------------------------------------------------ results
+
+    def poll(self) -> list[Saved | Sealing]:
+        """What has been written or given up since the last call, in order."""
+        results = self._thread.poll()
+        for result in results:
+            if isinstance(result, Saved):
+                self._count_down(result.attempt, result.item.step)
         return results
 
     @property
     def is_busy(self) -> bool:
-        """Whether :meth:`poll` has not yet returned all files."""
-        return self._outstanding > 0
+        """Whether something is not written, or :meth:`poll` has not returned it yet."""
+        return self._thread.is_busy
 
     def fileno(self) -> int:
         """Readable while :meth:`poll` has results."""
-        return self._results.fileno()
+        return self._thread.fileno()
 
     def close(self) -> None:
         """Write what is queued, then end the thread."""
-        self._jobs.put(None)
-        self._thread.join()
-        self._results.close()
+        self._thread.close()
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                record = self._checkpoints.write_layer(
-                    attempt=job.attempt, step=job.step, layer=job.layer, record=job.record
-                )
-            except CheckpointError as error:
-                self._log_error(job, error)
-                record = FileRecord(error=f"agent {self._agent}: {error.cause}")
-            item = Item.file(job.step, job.layer)
-            self._results.put((item, record, job.attempt))
+    def _count_down(self, attempt: int, step: int) -> None:
+        self._unwritten -= Counter({(attempt, step): 1})  # drops zeros
 
-    def _log_error(self, job: _Job, error: CheckpointError) -> None:
-        """Log once per step, not once per layer."""
-        if self._logged != (job.attempt, job.step):
-            self._logged = (job.attempt, job.step)
-            log.error("layer %d of step %d is not saved: %s", job.layer, job.step, error)
+    # ------------------------------------------------------------ in the thread
+
+    def _write(self, attempt: int, step: int, layer: int, record: LayerRecord) -> Saved:
+        item = Item.file(step, layer)
+        if attempt < self._attempt:
+            return Saved(attempt, item, self._failed("the attempt is over"))
+        try:
+            file = self._checkpoints.write_layer(
+                attempt=attempt, step=step, layer=layer, record=record
+            )
+        except CheckpointError as error:
+            if self._logged != (attempt, step):  # once per step, not once per layer
+                self._logged = (attempt, step)
+                log.error("layer %d of step %d is not saved: %s", layer, step, error)
+            file = self._failed(error.cause)
+        return Saved(attempt, item, file)
+
+    def _seal(self, header: Header, records: Sequence[FileRecord]) -> Sealing | None:
+        if header.attempt < self._attempt:
+            return None
+        try:
+            manifest = self._checkpoints.seal(header, records)
+        except CheckpointError as error:
+            log.error("the manifest of step %d is not written: %s", header.step, error)
+            why = self._failed(error.cause).error
+            return Sealing(header.attempt, header.step, error=why)
+        return Sealing(header.attempt, header.step, manifest)
+
+    def _prune(self, keep: int, newest: Manifest) -> None:
+        try:
+            self._checkpoints.prune(keep=keep, newest=newest)
+        except CheckpointError as error:
+            log.warning("an old checkpoint stays: %s", error)
+
+    def _failed(self, why: str) -> FileRecord:
+        return FileRecord(error=f"agent {self._agent}: {why}")

@@ -2,7 +2,8 @@
 
 Written if ``BAMBOO_EVENT_LOG`` names a folder, which also gets the worker's log. One JSON object
 per line: first identity and timing, then the time, event and effects of each call. Messages are
-base64 of their proto bytes.
+base64 of their proto bytes. Ticks without effects share one line, since only their times count:
+they advance the clock that forgives pauses.
 """
 
 from __future__ import annotations
@@ -30,13 +31,19 @@ class EventLog:
         self.path = folder / "supervisors" / f"{supervisor.identity.agent}.jsonl"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("w", encoding="utf-8", buffering=1)
+        self._ticks: list[float] = []
         self._write({"identity": _agent(supervisor.identity), "timing": _plain(supervisor.timing)})
 
     def record(self, event: core.Event, now: float, effects: Iterable[core.Effect]) -> None:
-        """Log one call of ``Supervisor.handle``. Ticks without effects are left out."""
+        """Log one call of ``Supervisor.handle``. Ticks without effects wait for the next line."""
         answers = [_plain(effect) for effect in effects]
-        if answers or not isinstance(event, core.Tick):
-            self._write({"now": now, "event": _plain(event), "effects": answers})
+        if isinstance(event, core.Tick) and not answers:
+            self._ticks.append(now)
+            return
+        if self._ticks:
+            self._write({"ticks": self._ticks})
+            self._ticks = []
+        self._write({"now": now, "event": _plain(event), "effects": answers})
 
     def close(self) -> None:
         self._file.close()
@@ -55,9 +62,14 @@ def divergences(path: Path) -> list[str]:
     supervisor = core.Supervisor(_hello(first["identity"]), core.Timing(**_values(first["timing"])))
     out = []
     for number, line in enumerate(rest, start=2):
-        effects = [_plain(e) for e in supervisor.handle(_event(line["event"]), line["now"])]
-        if effects != line["effects"]:
-            out.append(f"{path}:{number}: recorded {line['effects']}, replayed {effects}")
+        recorded = line.get("effects", [])
+        calls: list[tuple[core.Event, float]] = [
+            (core.Tick(), now) for now in line.get("ticks", [])
+        ]
+        calls += [(_event(line["event"]), line["now"])] if "event" in line else []
+        effects = [_plain(e) for event, now in calls for e in supervisor.handle(event, now)]
+        if effects != recorded:
+            out.append(f"{path}:{number}: recorded {recorded}, replayed {effects}")
     return out
 
 
@@ -122,5 +134,8 @@ def _event(line: Json) -> core.Event:
         return core.FromOperator(_said_by_operator(line["message"]))
     if line["is"] == "FromWorker":
         return core.FromWorker(_said_by_agent(line["message"]))
-    event: core.Event = getattr(core, line["is"])(**_values(line))
+    values = _values(line)
+    if line["is"] == "Progressed":
+        values["kind"] = m.ActivityKind(values["kind"])
+    event: core.Event = getattr(core, line["is"])(**values)
     return event

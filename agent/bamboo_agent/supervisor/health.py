@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
-from bamboo_core.protocol.messages import AgentMessage, Progress, Suspicion
+from bamboo_core.protocol.messages import AgentMessage, Heartbeat, Progress, Suspicion
 
 _READ_S = 5.0
 
@@ -38,6 +38,7 @@ class Metrics:
             [*self._labels, "cause"],
             registry=self.registry,
         )
+        self._suspicions: set[Suspicion] = set()  # of the newest heartbeat
 
     def sent_to_operator(self, message: AgentMessage) -> None:
         """Count a message that the agent sends."""
@@ -45,8 +46,10 @@ class Metrics:
             self.compute.inc(max(0.0, message.busy_s))
             self.sent.inc(message.sent_bytes)
             self.redone.inc(message.redone_tasks)
-        elif isinstance(message, Suspicion):
-            self.suspicions.labels(**self._labels, cause=message.cause.value).inc()
+        elif isinstance(message, Heartbeat):
+            for suspicion in set(message.suspicions) - self._suspicions:
+                self.suspicions.labels(**self._labels, cause=suspicion.cause.value).inc()
+            self._suspicions = set(message.suspicions)
 
     def _gauge(self, name: str, text: str) -> Gauge:
         gauge = Gauge(f"bamboo_agent_{name}", text, list(self._labels), registry=self.registry)

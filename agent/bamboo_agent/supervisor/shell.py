@@ -15,6 +15,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 
 from bamboo_agent.addresses import join_address
+from bamboo_agent.ipc import activity
 from bamboo_agent.supervisor.config import Config
 from bamboo_agent.supervisor.event_log import EventLog
 from bamboo_agent.supervisor.health import HealthServer, Metrics
@@ -30,6 +31,7 @@ from bamboo_core.protocol.messages import (
     Continuation,
     Directive,
     Hello,
+    Peer,
     Ready,
     Stop,
     Welcome,
@@ -78,7 +80,8 @@ class SupervisorShell:
             None if config.event_log is None else EventLog(config.event_log, self.supervisor)
         )
         self._exit_decision: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
-        self._progress = core.Progressed(0, 0)
+        self._progress: core.Progressed | None = None
+        self._names: dict[int, AgentId] = {}  # of the plan's agents, by hash
         self._early_exit: core.WorkerExited | None = None
         self._is_worker_expected = False
         self._is_ready = False
@@ -164,8 +167,7 @@ class SupervisorShell:
             await asyncio.sleep(TICK_S)
 
     def _poll_progress(self) -> None:
-        shared = self._worker.shared_progress
-        progress = core.Progressed(shared.progress, shared.step, shared.longest_s)
+        progress = activity.read(self._worker.shared_progress, self._names)
         if progress != self._progress:
             self._progress = progress
             self._handle(progress)
@@ -176,8 +178,8 @@ class SupervisorShell:
         metrics.worker_ready.set(self._is_ready)
         metrics.peers.set(len(self._liveness.connected))
         metrics.epoch.set(self.supervisor.fence.epoch)
-        metrics.step.set(self._progress.step)
-        metrics.instructions.set(self._progress.word)
+        metrics.step.set(self.supervisor.step)
+        metrics.instructions.set(self.supervisor.word)
 
     # ------------------------------------------------------------ effects
 
@@ -197,6 +199,7 @@ class SupervisorShell:
             case core.KillWorker(reason):
                 self._worker.kill(reason)
             case core.ConnectLiveness(peers, key):
+                self._names = {activity.hash_of(x): x for x in (self._agent, *_agents(peers))}
                 self._liveness.watch(peers, key)
             case core.Exit():
                 self._exit(effect)
@@ -241,6 +244,10 @@ def _identity(config: Config, sockets: _Sockets) -> Hello:
         data_address=_address(sockets.data),
         liveness_address=_address(sockets.liveness),
     )
+
+
+def _agents(peers: tuple[Peer, ...]) -> list[AgentId]:
+    return [peer.agent for peer in peers]
 
 
 def _address(sock: socket.socket) -> str:

@@ -87,7 +87,7 @@ class Transport(Protocol):
         """Queue a frame. Its tensors must not change until it has been sent."""
 
     def poll(self) -> list[Arrived | Broken]:
-        """Events since the last call."""
+        """Events since the last call. An exception if the transport itself has failed."""
 
     def fileno(self) -> int:
         """Readable while :meth:`poll` has events."""

@@ -1,4 +1,4 @@
-"""TCP connections: `Outgoing` sends frames to a peer, `Incoming` receives a peer's frames.
+"""TCP connections: `Outgoing` sends frames to a peer; the peer's end is `incoming.Incoming`.
 
 Both run in the transport's thread and never block. Flow control is by credits: per lane, a sender
 may have WINDOW_BYTES in flight that the receiver's worker has not taken yet.
@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from bamboo_agent.transport import handshake
 from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError
-from bamboo_agent.transport.wire import BYE, SEGMENT, LaneReader, WireError, segments
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_agent.transport.process_group.control import Control, decode, encode
+from bamboo_agent.transport.process_group.sender import Held, Piece, Sender
+from bamboo_agent.transport.wire import (
+    BYE,
+    CONTROL,
+    GROUP,
+    REPAIR,
+    SEGMENT,
+    TAKEN,
+    WireError,
+    segments,
+)
+from bamboo_core.model.ids import Fence
 
 WINDOW_BYTES = 256 << 20
-_SCRATCH_BYTES = 1 << 16
-_TURN_BYTES = 16 << 20
 _USER_TIMEOUT_MS = 5000
 _IOV_MAX = 512
+_MAX_CONTROL_BYTES = 1 << 16
 
 
 def tune(sock: socket.socket) -> None:
@@ -57,12 +68,25 @@ class Lines:
                 raise RefusedError("it does not speak our protocol")
 
 
+@dataclass
+class _Current:
+    """A frame of which segments have been sent."""
+
+    held: Held
+    segments: Iterator[list[memoryview]]
+    in_group: bool  # a group carries its large tensors
+
+
 class Outgoing:
-    """Sends frames to one peer. States: greeting -> proving -> open."""
+    """Sends frames to one peer. States: greeting -> proving -> open.
+
+    ``group``: carries large tensors, once there is one; None: nothing but this link does.
+    """
 
     def __init__(self, sock: socket.socket, greeting: Greeting, key: bytes) -> None:
         self.socket, self.greeting = sock, greeting
         self.is_open = False
+        self.group: Sender | None = None
         self.queues: tuple[deque[Frame], deque[Frame]] = (deque(), deque())
         self._key = key
         self._lines = Lines(sock)
@@ -71,7 +95,8 @@ class Outgoing:
         self._credits = bytearray()
         self._out = [0, 0]
         self._segment: list[memoryview] = []
-        self._current: list[Iterator[list[memoryview]] | None] = [None, None]
+        self._current: list[_Current | None] = [None, None]
+        self._repairing: Piece | None = None
 
     @property
     def wants_write(self) -> bool:
@@ -79,7 +104,15 @@ class Outgoing:
         return bool(self._control or self._segment) or (self.is_open and self._has_frame())
 
     def _has_frame(self) -> bool:
-        return any(self._current[lane] or self._may_start(lane) for lane in Lane)
+        if self.group is not None and not self.group.is_repaired:
+            return True
+        return any(self._may_go_on(lane) for lane in Lane)
+
+    def _may_go_on(self, lane: Lane) -> bool:
+        current = self._current[lane]
+        if current is None:
+            return self._may_start(lane)
+        return not (current.in_group and self.group is not None and self.group.is_full(lane))
 
     def _may_start(self, lane: Lane) -> bool:
         """Credits come in quarters of the window, so up to a quarter may be outstanding."""
@@ -91,8 +124,9 @@ class Outgoing:
 
     @property
     def is_idle(self) -> bool:
-        """Whether the kernel has all bytes."""
-        return not (self._segment or any(self.queues) or any(self._current))
+        """Whether the kernel has all bytes, and the peer has those that went by a group."""
+        is_empty = not (self._segment or any(self.queues) or any(self._current))
+        return is_empty and (self.group is None or self.group.is_idle)
 
     def purge(self, fence: Fence) -> None:
         """Drop frames of lower fences that have not been started."""
@@ -110,49 +144,72 @@ class Outgoing:
             for frame in queue:
                 frame.release()
             queue.clear()
-        self._segment = []
+        for current in self._current:
+            if current is not None:
+                current.held.let_go()
+        if self._repairing is not None:
+            self._repairing.held.let_go()
+        if self.group is not None:
+            self.group.end()
+        self._segment, self._repairing = [], None
         self._current = [None, None]
 
     def on_writable(self) -> None:
         """Send as much as possible. OSError if the connection has failed."""
         try:
-            while self._control:
+            while self._control and not self._segment:
                 del self._control[: self.socket.send(self._control)]
             while self.is_open and self._next_segment():
                 self._send_segment()
+                while self._control and not self._segment:
+                    del self._control[: self.socket.send(self._control)]
         except BlockingIOError:
             return
 
     def _next_segment(self) -> bool:
-        """Choose the next segment: boundary frames first."""
+        """Choose the next segment: first what a group has lost, then boundary frames."""
         if self._segment:
             return True
-        for lane in Lane:
-            current = self._current[lane]
-            if current is None and self._may_start(lane):
-                current = self._begin(lane)
-            if current is None:
-                continue
-            segment = next(current, None)
+        if self._repairing is not None:
+            self._repairing.held.let_go()
+            self._repairing = None
+        if self.group is not None and (piece := self.group.next_lost()) is not None:
+            prefix = SEGMENT.pack(REPAIR, len(piece.memory))
+            self._segment, self._repairing = [memoryview(prefix), piece.memory], piece
+            return True
+        return any(self._take_segment(lane) for lane in Lane)
+
+    def _take_segment(self, lane: Lane) -> bool:
+        """The lane's next segment, if it has one."""
+        while self._may_go_on(lane):
+            current = self._current[lane] or self._begin(lane)
+            segment = next(current.segments, None)
             if segment is not None:
-                self._segment = segment
+                self._segment = self._divert(current, lane, segment)
                 return True
             self._current[lane] = None
-            return self._next_segment()
+            current.held.let_go()
         return False
 
-    def _begin(self, lane: Lane) -> Iterator[list[memoryview]]:
+    def _divert(self, current: _Current, lane: Lane, segment: list[memoryview]) -> list[memoryview]:
+        """What the link itself carries of a segment."""
+        mark, size = SEGMENT.unpack(segment[0])
+        if not mark & GROUP:
+            return segment
+        if self.group is not None and self.group.is_active:
+            self.group.put(current.held, lane, segment[1])
+            return segment[:1]
+        return [memoryview(SEGMENT.pack(lane, size)), *segment[1:]]
+
+    def _begin(self, lane: Lane) -> _Current:
         frame = self.queues[lane].popleft()
         self._out[lane] += frame.num_bytes
-
-        def run() -> Iterator[list[memoryview]]:
-            try:
-                yield from segments(frame)
-            finally:
-                frame.release()
-
-        self._current[lane] = run()
-        return self._current[lane]  # type: ignore[return-value]
+        group = self.group
+        in_group = group is not None and group.takes(frame)
+        floor = group.piece_floor if in_group and group is not None else 0
+        current = _Current(Held(frame), segments(frame, floor), in_group)
+        self._current[lane] = current
+        return current
 
     def _send_segment(self) -> None:
         sent = self.socket.sendmsg(self._segment[:_IOV_MAX])
@@ -190,152 +247,35 @@ class Outgoing:
                 raise ConnectionResetError("closed by the peer")
             self._credits += data
             while len(self._credits) >= SEGMENT.size:
-                lane, count = SEGMENT.unpack_from(self._credits)
-                del self._credits[: SEGMENT.size]
-                self._out[Lane(lane)] -= count
+                kind, count = SEGMENT.unpack_from(self._credits)
+                end = SEGMENT.size + (count if kind == CONTROL else 0)
+                if end > _MAX_CONTROL_BYTES:
+                    raise WireError(f"a message of {count} bytes about a group")
+                if len(self._credits) < end:
+                    break
+                content = bytes(self._credits[SEGMENT.size : end])
+                del self._credits[:end]
+                self._hear(kind, count, content)
+
+    def _hear(self, kind: int, count: int, content: bytes) -> None:
+        if kind < len(Lane):
+            self._out[kind] -= count
+        elif self.group is None or kind not in (CONTROL, TAKEN):
+            raise WireError(f"an answer of kind {kind}")
+        elif kind == TAKEN:
+            self.group.taken(count)
+        else:
+            self.group.hear(decode(content))
+
+    def say(self, message: Control) -> None:
+        """Tell the peer something about the group, before the next segment."""
+        data = encode(message)
+        self._control += SEGMENT.pack(CONTROL, len(data)) + data
 
     def say_bye(self) -> None:
         """Best effort: tell the peer that this connection is closed on purpose."""
-        if self.is_open and not self._segment:
+        if self.is_open and not (self._segment or self._control):
             try:
                 self.socket.send(SEGMENT.pack(BYE, 0))
             except OSError:
                 return  # it is gone already
-
-
-class Incoming:
-    """Receives a peer's frames. ``admit(greeting)`` returns our key, or None if not known yet."""
-
-    def __init__(
-        self,
-        sock: socket.socket,
-        *,
-        admit: Callable[[Greeting], bytes | None],
-        deliver: Callable[[Incoming, Frame], None],
-    ) -> None:
-        self.socket = sock
-        self.peer = AgentId("")
-        self.is_open = False
-        self.said_bye = False
-        self._admit, self._deliver = admit, deliver
-        self._lines = Lines(sock)
-        self._greeting: Greeting | None = None
-        self._expected = ""
-        self._out = bytearray()
-        self._granted = [0, 0]
-        self._lanes = (LaneReader(), LaneReader())
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._have = self._scratch[:0]
-        self._prefix = bytearray()
-        self._lane: LaneReader | None = None
-        self._left = 0
-
-    @property
-    def wants_write(self) -> bool:
-        """Whether there is an answer or credit to write."""
-        return bool(self._out)
-
-    @property
-    def is_waiting_for_key(self) -> bool:
-        """Whether a greeting waits for a plan with our key."""
-        return self._greeting is not None and not self._expected
-
-    def on_writable(self) -> None:
-        """Send answers and credits. OSError if the connection has failed."""
-        try:
-            while self._out:
-                del self._out[: self.socket.send(self._out)]
-        except BlockingIOError:
-            return
-
-    def grant(self, lane: Lane, count: int) -> None:
-        """The worker has taken ``count`` bytes. The sender gets credit per quarter window."""
-        self._granted[lane] += count
-        if self._granted[lane] >= WINDOW_BYTES // 4:
-            self._out += SEGMENT.pack(lane, self._granted[lane])
-            self._granted[lane] = 0
-
-    def on_readable(self) -> None:
-        """Handshake, then frames. OSError, RefusedError, WireError."""
-        try:
-            while not self.is_open:
-                if self._greeting is not None and not self._expected:
-                    return
-                self._read_handshake()
-            budget = _TURN_BYTES
-            # the selector does not see the scratch buffer, so read it to its end
-            while not self.said_bye and (budget > 0 or len(self._have)):
-                budget -= self._read()
-        except BlockingIOError:
-            return
-
-    def _read_handshake(self) -> None:
-        line = self._lines.next()
-        assert line is not None
-        if self._greeting is None:
-            self._greeting = handshake.read_greeting(line)
-            self.greet()
-            return
-        handshake.check(handshake.decode_line(line).get("proof"), self._expected)
-        self.peer, self.is_open = self._greeting.dialer, True
-        self._out += handshake.encode_line({"welcome": True})
-
-    def greet(self) -> None:
-        """Answer the greeting if the key is known. RefusedError if it is not for us."""
-        assert self._greeting is not None
-        key = self._admit(self._greeting)
-        if key is None:
-            return
-        nonce = handshake.new_nonce()
-        self._expected = handshake.proof(key, "dial", self._greeting, nonce)
-        mine = handshake.proof(key, "listen", self._greeting, nonce)
-        self._out += handshake.encode_line({"nonce": nonce, "proof": mine})
-
-    def _read(self) -> int:
-        if self._lane is None:
-            self._read_prefix()
-            return 0
-        target = self._lane.target()[: self._left]
-        count = self._fill(target)
-        self._left -= count
-        frame = self._lane.filled(count)
-        if not self._left:
-            self._lane = None
-        if frame is not None:
-            self._deliver(self, frame)
-        return count
-
-    def _read_prefix(self) -> None:
-        piece = self._scratch_bytes(SEGMENT.size - len(self._prefix))
-        self._prefix += piece
-        if len(self._prefix) < SEGMENT.size:
-            return
-        lane, self._left = SEGMENT.unpack(self._prefix)
-        self._prefix.clear()
-        if lane == BYE:
-            self.said_bye = True
-        elif lane < len(self._lanes) and self._left:
-            self._lane = self._lanes[lane]
-        else:
-            raise WireError(f"a segment of lane {lane} with {self._left} bytes")
-
-    def _fill(self, target: memoryview) -> int:
-        """Read small pieces through the scratch buffer, large ones directly into the target."""
-        if not len(self._have) and len(target) >= _SCRATCH_BYTES:
-            return self._checked(self.socket.recv_into(target))
-        piece = self._scratch_bytes(len(target))
-        target[: len(piece)] = piece
-        return len(piece)
-
-    def _scratch_bytes(self, limit: int) -> memoryview:
-        if not len(self._have):
-            self._have = self._scratch[: self._checked(self.socket.recv_into(self._scratch))]
-        piece = self._have[:limit]
-        self._have = self._have[len(piece) :]
-        return piece
-
-    @staticmethod
-    def _checked(count: int) -> int:
-        if not count:
-            raise ConnectionResetError("closed by the peer")
-        return count

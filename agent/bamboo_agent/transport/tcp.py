@@ -3,7 +3,10 @@ epochs.
 
 A separate thread reads and writes, so frames move while the worker computes. The sender dials, and
 both sides authenticate (see `handshake`). A failed connection is reported once per fence and dialed
-again only in the next one.
+again only in the next one. If the thread itself fails, the next :meth:`TcpTransport.poll` says so.
+
+With a `process_group.maker.Maker`, process groups carry large tensors, once they are made: that is
+the `process_group` channel.
 """
 
 from __future__ import annotations
@@ -19,7 +22,12 @@ from bamboo_agent.addresses import split_address
 from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.transport.base import Arrived, Broken, Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
-from bamboo_agent.transport.links import Incoming, Outgoing, tune
+from bamboo_agent.transport.incoming import Incoming
+from bamboo_agent.transport.links import Outgoing, tune
+from bamboo_agent.transport.process_group.control import ControlError
+from bamboo_agent.transport.process_group.maker import Maker, Tell
+from bamboo_agent.transport.process_group.receiver import Receiver
+from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.wire import WireError
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
@@ -27,7 +35,11 @@ from bamboo_core.protocol.messages import Peer
 HANDSHAKE_S = 10.0
 FLUSH_S = 2.0
 MAX_PENDING = 64
-_ERRORS = (OSError, RefusedError, WireError)
+_ERRORS = (OSError, RefusedError, WireError, ControlError)
+
+
+class TransportError(Exception):
+    """The transport's thread has failed: nothing is sent or received any more."""
 
 
 @dataclass(frozen=True)
@@ -39,16 +51,39 @@ class _Credit:
     count: int
 
 
-class TcpTransport:
-    """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening."""
+_Events = Mailbox[tuple[Arrived | Broken | TransportError, _Credit | None]]
 
-    def __init__(self, *, job: str, agent: AgentId, listening: socket.socket) -> None:
-        self._events: Mailbox[tuple[Arrived | Broken, _Credit | None]] = Mailbox()
+
+class TcpTransport:
+    """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening.
+
+    on_traffic: called in the transport's thread while bytes come in or go out. groups: makes
+    process groups for large tensors; None: all goes over tcp.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        agent: AgentId,
+        listening: socket.socket,
+        on_traffic: Callable[[], None] = lambda: None,
+        groups: Maker | None = None,
+    ) -> None:
+        self._events: _Events = Mailbox()
         self._commands: Mailbox[Callable[[], None]] = Mailbox()
-        self._loop = _Loop(job, agent, listening, self._events, self._commands)
+        self._loop = _Loop(job, agent, listening, self._events, self._commands, on_traffic, groups)
         self._sent = 0
-        self._thread = threading.Thread(target=self._loop.run, name="tcp", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tcp", daemon=True)
         self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run()
+        except Exception as error:
+            failure = TransportError(f"the transport's thread has failed: {error!r}")
+            failure.__cause__ = error
+            self._events.put((failure, None))
 
     def adopt(self, fence: Fence) -> None:
         """Forget queued frames of lower fences; broken peers may be tried again."""
@@ -65,12 +100,17 @@ class TcpTransport:
         self._commands.put(lambda: self._loop.send(peer, frame))
 
     def poll(self) -> list[Arrived | Broken]:
-        """What has happened; taking a frame gives its sender credit."""
+        """What has happened; taking a frame gives its sender credit. TransportError."""
         taken = self._events.take_all()
         credit = [grant for _, grant in taken if grant is not None and grant.count]
         if credit:
             self._commands.put(lambda: self._loop.grant(credit))
-        return [event for event, _ in taken]
+        events: list[Arrived | Broken] = []
+        for event, _ in taken:
+            if isinstance(event, TransportError):
+                raise event
+            events.append(event)
+        return events
 
     def fileno(self) -> int:
         """Readable while :meth:`poll` has something."""
@@ -97,11 +137,14 @@ class _Loop:
         job: str,
         agent: AgentId,
         listening: socket.socket,
-        events: Mailbox[tuple[Arrived | Broken, _Credit | None]],
+        events: _Events,
         commands: Mailbox[Callable[[], None]],
+        on_traffic: Callable[[], None],
+        groups: Maker | None,
     ) -> None:
+        self._groups = groups
         self._job, self._agent, self._listening = job, agent, listening
-        self._events, self._commands = events, commands
+        self._events, self._commands, self._on_traffic = events, commands, on_traffic
         self._selector = selectors.DefaultSelector()
         self._fence = Fence()
         self._key, self._key_fence = b"", Fence()
@@ -118,16 +161,21 @@ class _Loop:
         self._listening.setblocking(False)
         self._selector.register(self._listening, selectors.EVENT_READ, None)
         self._selector.register(self._commands, selectors.EVENT_READ, None)
-        while not self._is_over:
-            for key, mask in self._selector.select(self._timeout_s()):
-                if key.fileobj is self._listening:
-                    self._accept()
-                elif key.data is not None:
-                    self._serve(key.data, mask)
-            for command in self._commands.take_all():
-                command()
-            self._expire_handshakes()
-        self._close_all()
+        try:
+            while not self._is_over:
+                self._serve_all()
+        finally:
+            self._close_all()
+
+    def _serve_all(self) -> None:
+        for key, mask in self._selector.select(self._timeout_s()):
+            if key.fileobj is self._listening:
+                self._accept()
+            elif key.data is not None:
+                self._serve(key.data, mask)
+        for command in self._commands.take_all():
+            command()
+        self._expire_handshakes()
 
     @property
     def is_idle(self) -> bool:
@@ -150,7 +198,13 @@ class _Loop:
         self._broken.clear()
         for link in self._outgoing.values():
             link.purge(fence)
+            if link.group is not None:
+                link.group.adopt(fence)
             self._watch(link)
+        for incoming in self._incoming:
+            if incoming.group is not None:
+                incoming.group.adopt(fence)
+            self._watch(incoming)
 
     def introduce(self, fence: Fence, key: bytes, peers: dict[AgentId, Peer]) -> None:
         """See the transport. Answers greetings that waited for the plan."""
@@ -203,6 +257,9 @@ class _Loop:
         sock.connect_ex((host, port))  # an error appears at the first write
         greeting = Greeting(self._job, self._agent, peer, self._key_fence, new_nonce())
         link = Outgoing(sock, greeting, known.key)
+        if self._groups is not None:
+            tell = Tell(self._poster(link), link.say)
+            link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell)
         self._outgoing[peer] = link
         return link
 
@@ -216,6 +273,14 @@ class _Loop:
             return
         tune(sock)
         link = Incoming(sock, admit=self._admit, deliver=self._deliver)
+        if self._groups is not None:
+            link.group = Receiver(
+                self._groups,
+                lambda: _own_address(sock),
+                lambda: self._fence,
+                Tell(self._poster(link), link.say),
+                link.taken,
+            )
         self._pending[link] = time.monotonic() + HANDSHAKE_S
         self._watch(link)
 
@@ -226,11 +291,24 @@ class _Loop:
             return None
         return self._key
 
+    def _poster(self, link: Outgoing | Incoming) -> Callable[[Callable[[], None]], None]:
+        """For the threads of a link's group: runs functions in this one."""
+
+        def act(action: Callable[[], None]) -> None:
+            self._on_traffic()
+            self._guarded(link, action)
+            if self._is_known(link):
+                self._guarded(link, link.on_writable)
+            self._watch(link)
+
+        return lambda action: self._commands.put(lambda: act(action))
+
     def _deliver(self, link: Incoming, frame: Frame) -> None:
         taken = _Credit(link, frame.lane, frame.num_bytes)
         self._events.put((Arrived(link.peer, frame), taken))
 
     def _serve(self, link: Outgoing | Incoming, mask: int) -> None:
+        self._on_traffic()
         if mask & selectors.EVENT_READ:
             self._guarded(link, link.on_readable)
         if self._is_known(link):
@@ -288,6 +366,8 @@ class _Loop:
         else:
             self._pending.pop(link, None)
             self._incoming.discard(link)
+            if link.group is not None:
+                link.group.end()
 
     def _registered(self) -> Mapping[object, object]:
         return self._selector.get_map()  # type: ignore[return-value]
@@ -324,3 +404,8 @@ class _Loop:
             self._forget(incoming)
         self._selector.close()
         self._listening.close()
+
+
+def _own_address(sock: socket.socket) -> str:
+    """Where the other end of the connection reaches this machine."""
+    return str(sock.getsockname()[0])

@@ -3,6 +3,9 @@
 A connection carries segments ``lane (1 byte), length (4 bytes), data``. The data of one lane is a
 sequence of frames ``header length (4 bytes), header (JSON), tensors``. A boundary frame is one
 segment. Bulk frames are split, so boundary frames can go in between. Nothing is unpickled.
+
+The data of a segment whose lane is marked GROUP does not follow: a process group carries it (see
+`process_group`). REPAIR brings such data after all, once the group has failed.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import json
 import struct
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -22,10 +25,12 @@ from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.messages import CommitRecord
 
 SEGMENT = struct.Struct(">BI")
-BYE = 255
+BYE, CONTROL, REPAIR, TAKEN = 255, 254, 253, 252
+GROUP = 16
 MAX_HEADER_BYTES = 16 << 20
 _LENGTH = struct.Struct(">I")
 _BULK_SEGMENT_BYTES = 1 << 20
+_PIECE_BYTES = 2 << 20
 _MAX_SEGMENT_BYTES = 1 << 30
 
 
@@ -73,11 +78,30 @@ def _empty(dtype_name: str, shape: list[int]) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
-def segments(frame: Frame) -> Iterator[list[memoryview]]:
-    """The frame as segments, each a list of pieces for one ``sendmsg``."""
+def segments(frame: Frame, group_floor: int = 0) -> Iterator[list[memoryview]]:
+    """The frame as segments, each a list of pieces for one ``sendmsg``, the prefix first.
+
+    group_floor: tensors of at least so many bytes become segments that are marked GROUP, with one
+    piece each (0: none).
+    """
     limit = _BULK_SEGMENT_BYTES if frame.lane is Lane.BULK else _MAX_SEGMENT_BYTES
     pieces: deque[memoryview] = deque([memoryview(encode_header(frame))])
-    pieces.extend(tensor_bytes(t) for t in frame.tensors if t is not None and t.numel())
+    for tensor in frame.tensors:
+        if tensor is None or not tensor.numel():
+            continue
+        memory = tensor_bytes(tensor)
+        if not group_floor or len(memory) < group_floor:
+            pieces.append(memory)
+            continue
+        yield from _joined(frame.lane, pieces, limit)
+        for at in range(0, len(memory), _PIECE_BYTES):
+            piece = memory[at : at + _PIECE_BYTES]
+            yield [memoryview(SEGMENT.pack(frame.lane | GROUP, len(piece))), piece]
+    yield from _joined(frame.lane, pieces, limit)
+
+
+def _joined(lane: Lane, pieces: deque[memoryview], limit: int) -> Iterator[list[memoryview]]:
+    """Segments of at most ``limit`` bytes. ``pieces`` is empty afterwards."""
     while pieces:
         taken: list[memoryview] = []
         size = 0
@@ -88,7 +112,72 @@ def segments(frame: Frame) -> Iterator[list[memoryview]]:
                 piece = piece[: limit - size]
             taken.append(piece)
             size += len(piece)
-        yield [memoryview(SEGMENT.pack(frame.lane, size)), *taken]
+        yield [memoryview(SEGMENT.pack(lane, size)), *taken]
+
+
+class Assembly:
+    """A frame whose tensors are being filled, in order. Other bytes than those that come next may
+    be missing: a group brings them."""
+
+    def __init__(self, frame: Frame) -> None:
+        self.frame = frame
+        self.missing = 0  # places that are not filled
+        self._at, self._offset = 0, 0
+        self._map()
+
+    def _map(self) -> None:
+        full = [t for t in self.frame.tensors if t is not None and t.numel()]
+        self.memory = [tensor_bytes(tensor) for tensor in full]
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the place of every byte is known."""
+        return self._at == len(self.memory)
+
+    def target(self) -> memoryview:
+        """Memory for the next bytes; never empty."""
+        return self.memory[self._at][self._offset :]
+
+    def advance(self, count: int) -> None:
+        """So many bytes of the target have come, or will be filled elsewhere."""
+        self._offset += count
+        if self._offset == len(self.memory[self._at]):
+            self._at, self._offset = self._at + 1, 0
+
+    def reserve(self, count: int) -> Place:
+        """The next ``count`` bytes will come by another way. WireError if they are not of one
+        tensor."""
+        if self.is_read or not 0 < count <= len(self.target()):
+            raise WireError(f"a piece of {count} bytes goes beyond its tensor")
+        place = Place(self, self._at, self._offset, count)
+        self.missing += 1
+        self.advance(count)
+        return place
+
+    def move(self) -> None:
+        """Go on in other memory: a library may still write into the old one."""
+        moved = tuple(None if t is None else t.clone() for t in self.frame.tensors)
+        self.frame = replace(self.frame, tensors=moved)
+        self._map()
+
+
+@dataclass(frozen=True)
+class Place:
+    """Bytes of a frame that come by another way than its link."""
+
+    assembly: Assembly
+    at: int
+    offset: int
+    size: int
+
+    @property
+    def memory(self) -> memoryview:
+        """Where they belong now."""
+        return self.assembly.memory[self.at][self.offset : self.offset + self.size]
+
+    def fill(self) -> None:
+        """They have come."""
+        self.assembly.missing -= 1
 
 
 class LaneReader:
@@ -98,39 +187,55 @@ class LaneReader:
     """
 
     def __init__(self) -> None:
-        self._frame: Frame | None = None
-        self._header: bytearray | None = None
-        self._targets: deque[memoryview] = deque()
+        self._waiting: deque[Assembly] = deque()  # read, but not all of their places are filled
         self._start()
 
     def _start(self) -> None:
         self._length = bytearray(_LENGTH.size)
-        self._frame, self._header = None, None
-        self._targets = deque([memoryview(self._length)])
+        self._assembly: Assembly | None = None
+        self._header: bytearray | None = None
+        self._rest = memoryview(self._length)
 
     @property
     def is_between_frames(self) -> bool:
         """Whether no byte of the next frame has arrived."""
-        return self._header is None and len(self._targets[0]) == _LENGTH.size
+        return self._header is None and len(self._rest) == _LENGTH.size and not self._waiting
 
     def target(self) -> memoryview:
         """Memory for the next bytes; never empty."""
-        return self._targets[0]
+        return self._rest if self._assembly is None else self._assembly.target()
 
-    def filled(self, count: int) -> Frame | None:
-        """``count`` bytes of the target have arrived. Returns the frame if they complete it."""
-        rest = self._targets[0][count:]
-        if len(rest):
-            self._targets[0] = rest
-            return None
-        self._targets.popleft()
-        if self._frame is None:
-            self._next_part()
-        if self._targets or self._frame is None:
-            return None
-        frame = self._frame
-        self._start()
-        return frame
+    def filled(self, count: int) -> list[Frame]:
+        """``count`` bytes of the target have arrived. Returns what is complete now."""
+        if self._assembly is not None:
+            self._assembly.advance(count)
+        else:
+            self._rest = self._rest[count:]
+            if not len(self._rest):
+                self._next_part()
+        self._end()
+        return self.complete()
+
+    def reserve(self, count: int) -> Place:
+        """A group brings the next ``count`` bytes. WireError if they cannot be a tensor's."""
+        if self._assembly is None:
+            raise WireError("a group's piece before its frame's header")
+        place = self._assembly.reserve(count)
+        self._end()
+        return place
+
+    def complete(self) -> list[Frame]:
+        """Frames, in order, that have become complete since it was asked last."""
+        frames: list[Frame] = []
+        while self._waiting and not self._waiting[0].missing:
+            frames.append(self._waiting.popleft().frame)
+        return frames
+
+    def _end(self) -> None:
+        """Begin the next frame once all places of this one are known."""
+        if self._assembly is not None and self._assembly.is_read:
+            self._waiting.append(self._assembly)
+            self._start()
 
     def _next_part(self) -> None:
         if self._header is None:
@@ -138,8 +243,6 @@ class LaneReader:
             if not 0 < length <= MAX_HEADER_BYTES:
                 raise WireError(f"a frame's header claims {length} bytes")
             self._header = bytearray(length)
-            self._targets.append(memoryview(self._header))
+            self._rest = memoryview(self._header)
             return
-        self._frame = decode_header(bytes(self._header))
-        tensors = [t for t in self._frame.tensors if t is not None and t.numel()]
-        self._targets.extend(tensor_bytes(t) for t in tensors)
+        self._assembly = Assembly(decode_header(bytes(self._header)))

@@ -14,6 +14,7 @@ import os
 import selectors
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Sequence
@@ -22,21 +23,25 @@ from typing import Any, NoReturn
 import torch
 
 from bamboo_agent.compute.backend import TrainingSetup
-from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
-from bamboo_agent.compute.copies import DivergenceError
+from bamboo_agent.compute.batches import Data, SampleError
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import optimizer_factory
 from bamboo_agent.compute.profile import Profile, measure
+from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.model import FactoryError, build_model, code_hash
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
+from bamboo_agent.transport.process_group import groups
+from bamboo_agent.transport.process_group.maker import MIN_BYTES, Limits, Maker
+from bamboo_agent.transport.process_group.pump import THREAD_NAME
 from bamboo_agent.transport.tcp import TcpTransport
+from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.lazy_dynamo import defer_import
 from bamboo_agent.worker.shell import Worker
-from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec, from_json
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.channels import Route, choose, torch_text
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
@@ -55,6 +60,8 @@ from bamboo_wire import decode, encode
 log = logging.getLogger(__name__)
 
 THREADS_VARIABLE = "BAMBOO_THREADS"
+GROUP_FLOOR_VARIABLE = "BAMBOO_GROUP_FLOOR_BYTES"
+"""Smaller tensors do not go by process groups. Tests lower it: their tensors are small."""
 _LEAVING_POLL_S = 0.01
 
 
@@ -88,16 +95,8 @@ def serve(
         process.run()
     except PipeClosedError:
         return ExitCode.FENCED  # the supervisor is gone
-    except (FactoryError, DataTooSmallError) as error:
-        too_small = isinstance(error, DataTooSmallError)
-        reason = Reason.DATA_TOO_SMALL if too_small else Reason.USER_CODE_FAILED
-        return process.fail(reason, error, ExitCode.USER)
-    except CheckpointError as error:
-        return process.fail(Reason.CHECKPOINT_FAILED, error, ExitCode.USER)
-    except DivergenceError as error:
-        return process.fail("ReplicaDiffers", error, ExitCode.FAILED)
     except Exception as error:  # the first failed instruction ends the worker
-        return process.fail("TaskFailed", error, ExitCode.FAILED)
+        return process.fail(error)
 
 
 def make_deterministic() -> None:
@@ -158,13 +157,6 @@ def _try_data(data: Data) -> tuple[Any, Any]:
         raise FactoryError(str(error)) from error
 
 
-def essential_line(error: Exception, *, is_users: bool) -> str:
-    """The line about an error that the operator gets. A user's error has a complete sentence; any
-    other one needs its type (``KeyError: 'x'``)."""
-    text = str(error) if is_users else f"{type(error).__name__}: {error}"
-    return next(iter(text.strip().splitlines()), type(error).__name__)
-
-
 def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
     """What must be equal on all agents of a job. FactoryError if a sample cannot be read."""
     factories = [spec.model.factory, spec.data.factory, spec.training.optimizer.factory]
@@ -174,13 +166,30 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
         data = setup.data.fingerprint()
     except SampleError as error:
         raise FactoryError(str(error)) from error
+    uses_nccl = choose_route(spec, setup.device).backend == "nccl"
+    nccl = groups.nccl_version() if uses_nccl else ""
     return Fingerprint(
         code=code_hash(*factories),
         data=data,
-        torch=torch.__version__,
+        torch=torch_text(torch.__version__, nccl),
         device=device_kind(setup.device),
         threads=torch.get_num_threads(),
     )
+
+
+def choose_route(spec: JobSpec, device: torch.device) -> Route:
+    """How items travel between this agent and the others."""
+    return choose(spec.transport.channel, device_kind(device), groups.nccl_version())
+
+
+def make_groups(route: Route, device: torch.device) -> Maker | None:
+    """What makes process groups; None: all goes over tcp."""
+    log.info("channel %s: %s", route.channel, route.reason)
+    if not route.backend:
+        return None
+    floor = int(os.environ.get(GROUP_FLOOR_VARIABLE, str(MIN_BYTES)))
+    limits = Limits(min_bytes=floor)
+    return Maker(route.backend, device=device, gpu=groups.gpu_id(device), limits=limits)
 
 
 class _Process:
@@ -192,6 +201,8 @@ class _Process:
         self._agent, self._pipe, self._shared_progress = agent, pipe, shared_progress
         self._listening = listening
         self._worker: Worker | None = None
+        self._activity: ActivityWriter | None = None
+        self._is_ready = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(pipe, selectors.EVENT_READ)
 
@@ -204,15 +215,17 @@ class _Process:
             if self._worker is None:
                 self._wait()
             elif not self._turn(self._worker):
+                if self._activity is not None:
+                    self._worker.describe_wait(self._activity)
                 self._wait(_LEAVING_POLL_S if self._worker.is_leaving else None)
 
-    def fail(self, reason: str, error: Exception, code: ExitCode) -> int:
+    def fail(self, error: Exception) -> int:
         """Log the traceback, send the essential line to the operator, return the exit code."""
         traceback.print_exception(error)
+        reason, line, code = judge(error, ready=self._is_ready)
         is_users = code is ExitCode.USER
-        line = essential_line(error, is_users=is_users)
         try:
-            self._send(Failure(str(reason), line, user_error=is_users, exit_code=int(code)))
+            self._send(Failure(reason, line, user_error=is_users, exit_code=int(code)))
             self._flush_all()
         except PipeClosedError:
             return int(code)
@@ -258,16 +271,28 @@ class _Process:
         memory_bytes = free_memory(device)
         setup, profile = build_setup(self._agent, spec, device)
         checkpoints = None
+        shared = self._shared_progress
         if spec.checkpoint is not None:
-            checkpoints = Checkpoints(spec.checkpoint.uri, welcome.job_uid)
+            checkpoints = Checkpoints(
+                spec.checkpoint.uri, welcome.job_uid, on_traffic=shared.count_traffic
+            )
         job = welcome.job_uid or welcome.job
-        transport = TcpTransport(job=job, agent=self._agent, listening=self._listening)
+        route = choose_route(spec, device)
+        transport = TcpTransport(
+            job=job,
+            agent=self._agent,
+            listening=self._listening,
+            on_traffic=shared.count_traffic,
+            groups=make_groups(route, device),
+        )
+        self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
         worker = Worker(
             setup=setup,
             spec=spec,
             transport=transport,
             checkpoints=checkpoints,
             send=self._send,
+            activity=self._activity,
         )
         for source in worker.sources:
             self._selector.register(source, selectors.EVENT_READ)
@@ -284,6 +309,7 @@ class _Process:
                 memory_bytes=memory_bytes,
             )
         )
+        self._is_ready = True
 
 
 def _try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
@@ -299,5 +325,16 @@ def _try_storage(agent: AgentId, checkpoints: Checkpoints) -> str:
     return ""
 
 
+def end(code: int) -> NoReturn:
+    """Exit. A thread of a process group may hang in its library; Python's own way out would abort
+    the process when such a thread wakes up, and its exit code would be lost."""
+    if not any(thread.name == THREAD_NAME for thread in threading.enumerate()):
+        sys.exit(code)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    end(main())

@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from bamboo_agent.compute.backend import Backend, TrainingSetup
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.layers import LayerRecord
-from bamboo_agent.compute.serialization import FileRecord, pack, unpack
+from bamboo_agent.compute.serialization import pack, unpack
+from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
-from bamboo_agent.storage.saver import Saver
+from bamboo_agent.storage.reader import Reader
+from bamboo_agent.storage.saver import Saved, Saver
 from bamboo_agent.transport.base import Arrived, Broken, Frame, Transport
+from bamboo_agent.worker.checkpointing import Checkpointing
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
+from bamboo_agent.worker.meter import Meter
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import COMPUTE, Instruction, Op
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.executor import (
     Drop,
     Effect,
@@ -40,15 +46,17 @@ from bamboo_core.protocol.messages import (
     CommitRecord,
     Continuation,
     Directive,
+    Finished,
     Left,
     Manifest,
-    Progress,
-    Sealed,
     Stop,
     Suspicion,
 )
 
 log = logging.getLogger(__name__)
+
+
+_OF_CHECKPOINTS = frozenset({Op.SAVE, Op.SEAL, Op.LOAD})
 
 
 class TaskError(Exception):
@@ -58,7 +66,8 @@ class TaskError(Exception):
 class Worker:
     """One agent's training.
 
-    send: sends a message to the operator. checkpoints: None if the job keeps none.
+    send: sends a message to the operator. checkpoints: None if the job keeps none. activity: where
+    the supervisor sees what this worker does.
     """
 
     def __init__(
@@ -69,27 +78,36 @@ class Worker:
         transport: Transport,
         checkpoints: Checkpoints | None,
         send: Callable[[AgentMessage], None],
+        activity: ActivityWriter | None = None,
     ) -> None:
         self.executor = Executor(setup.agent, len(setup.sizes))
-        self.backend = Backend(setup, self._read_layer, self.executor.commits)
-        self.saver = None if checkpoints is None else Saver(checkpoints, setup.agent)
+        watched = replace(setup, data=setup.data.watched(self._reading_data))
+        self.backend = Backend(watched, self._read_layer, self.executor.commits)
         self._events = LoggedExecutor(self.executor, open_log(setup.agent, len(setup.sizes)))
         self._spec, self._transport, self._send = spec, transport, send
         self._agent, self._device = setup.agent, setup.device
-        self._checkpoints = checkpoints
+        self._storage = Checkpointing(checkpoints, setup.agent, spec, send)
         self._pending: Instruction | None = None
         self._manifest: Manifest | None = None
-        self._wants_manifests = False
-        self._is_leaving = False
-        self.longest_s = 0.0
-        self._meter = _Meter()
+        self._farewell: Left | Finished | None = None  # waits until all is written and sent
+        self.longest_s = 0.0  # of an instruction, without the time in which it read data
+        self._reading_s = 0.0  # of the running instruction
+        self._meter = Meter()
+        self._activity = activity
 
     # ------------------------------------------------------------ events
 
     def stop(self, stop: Stop) -> None:
-        """Adopt the fence and report as soon as the running instruction has ended."""
-        self._wants_manifests = stop.want_manifests
+        """Adopt the fence and report as soon as the running instruction has ended.
+
+        An instruction that waits for the storage has not begun, so it is given up. A listing that
+        the operator wants is made in the background.
+        """
+        if stop.want_manifests:
+            self._storage.begin_listing()
         self._perform(self._events.stop(stop))
+        if self.executor.is_stopping and self.waits_for_storage:
+            self._abandon()
 
     def install(self, directive: Directive) -> None:
         peers = {peer.agent: peer for peer in directive.peers}
@@ -115,31 +133,58 @@ class Worker:
                 self._arrived(event.frame)
             else:
                 self._broken(event)
-        saved = [] if self.saver is None else self.saver.poll()
-        for item, record, attempt in saved:
-            self._saved(item, record, attempt)
-        if self._is_leaving and self._transport.is_idle:
-            self._is_leaving = False
-            self._send(Left())
-        if self._pending is None:
-            return bool(events or saved)
+        has_news = self._hear_storage()
+        self._say_farewell()
+        if self._pending is None or self.waits_for_storage:
+            return bool(events) or has_news
         self._run(self._pending)
         return True
 
     @property
-    def sources(self) -> list[Transport | Saver]:
+    def sources(self) -> list[Transport | Saver | Reader]:
         """What can wake the worker through its descriptor."""
-        return [self._transport] if self.saver is None else [self._transport, self.saver]
+        return [self._transport, *self._storage.sources]
+
+    @property
+    def waits_for_storage(self) -> bool:
+        """Whether the next instruction waits for layers, or for room for the last checkpoint."""
+        task = self._pending
+        if task is None:
+            return False
+        if task.op is Op.LOAD:
+            return self._storage.loaded is None
+        return task.op is Op.SAVE and self._is_last(task) and not self._storage.has_room(task.step)
+
+    def describe_wait(self, activity: ActivityWriter) -> None:
+        """Tell the supervisor what the worker waits for, now that a turn had nothing to do."""
+        executor = self.executor
+        task = executor.running or executor.current
+        if executor.running is not None:
+            activity.wait_for_storage(executor.running)
+        elif (record := executor.awaited_record) is not None and not self._storage.is_writing:
+            activity.wait_for(record, record.peer)
+        elif executor.waits_for_files or (self._farewell is not None and self._storage.is_writing):
+            activity.wait_for_storage(None)
+        elif executor.is_over:
+            activity.rest()
+        elif task is None:
+            activity.wait_for_operator()
+        else:
+            activity.wait_for(task, _sender(task, executor))
 
     @property
     def is_leaving(self) -> bool:
-        """EXIT has run, and frames are still being sent."""
-        return self._is_leaving
+        """EXIT has run, all is written, and frames are still being sent."""
+        return isinstance(self._farewell, Left) and not self._storage.is_writing
+
+    @property
+    def is_storage_busy(self) -> bool:
+        """Whether something of the storage is still to come."""
+        return self._storage.is_busy
 
     def close(self) -> None:
         """Finish writing files and close all connections."""
-        if self.saver is not None:
-            self.saver.close()
+        self._storage.close()
         self._transport.close()
         self._events.close()
 
@@ -154,24 +199,39 @@ class Worker:
         if event.fence == self.executor.fence:
             self._send(Suspicion(event.peer, Cause.CHANNEL_BROKEN, event.fence))
 
-    def _saved(self, item: Item, record: FileRecord, attempt: int) -> None:
-        if attempt == self.executor.fence.attempt:
-            self.backend.store[item] = record
-            self._perform(self._events.saved(item))
+    def _hear_storage(self) -> bool:
+        """Whether something has come from the storage."""
+        has_news, results = self._storage.poll()
+        for result in results:
+            if isinstance(result, Saved):
+                self.backend.store[result.item] = result.record
+                self._perform(self._events.saved(result.item))
+            else:
+                self._refuse(result)
+        return has_news
+
+    def _say_farewell(self) -> None:
+        """Tell the operator, which then lets the process go, only once nothing can be lost."""
+        message = self._farewell
+        if message is None or self._storage.is_writing:
+            return
+        if isinstance(message, Finished) or self._transport.is_idle:
+            self._farewell = None
+            self._send(message)
 
     # ------------------------------------------------------------ effects
 
     def _perform(self, effects: list[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, Run):
-                self._pending = effect.instruction
+                self._begin(effect.instruction)
             elif isinstance(effect, Transmit):
                 self._transmit(effect)
             elif isinstance(effect, Drop):
                 for item in effect.items:
                     self.backend.drop(item)
             elif isinstance(effect, StepEnded):
-                self._send(self._meter.end_step(effect.commit))
+                self._send(self._meter.end_step(effect.commit, self.executor.fence))
             else:
                 self._send_to_operator(effect)
 
@@ -195,52 +255,71 @@ class Worker:
 
     def _send_to_operator(self, effect: SendOperator) -> None:
         message: AgentMessage = effect.message
-        if isinstance(message, Left):
-            self._is_leaving = True  # sent when all frames have left
+        if isinstance(message, Left | Finished):
+            self._farewell = message
             return
         if isinstance(message, AgentReport):
+            self._farewell = None  # of the plan that this fence supersedes
             self._transport.adopt(message.fence)
-            if self._wants_manifests:
-                manifests = self._scan()
-                items = frozenset(self.executor.held)  # without files that the scan has not found
-                message = replace(message, manifests=manifests, items=items)
+            message = self._without_lost_files(message)
         self._send(message)
 
-    def _scan(self) -> tuple[Manifest, ...]:
-        if self._checkpoints is None:
-            return ()
-        good, bad = self._checkpoints.scan()
-        for error in bad:
-            text = f"{error}; this checkpoint is not used"
-            self._send(BadCheckpoint(error.attempt, error.step, text))
-        attempt = self.executor.fence.attempt
-        torn = {error.step for error in bad if error.attempt == attempt}
-        if torn:
-            self._perform(self._events.unsaved(torn))
-        return tuple(good)
+    def _without_lost_files(self, report: AgentReport) -> AgentReport:
+        held = self.executor.held
+        steps = self._storage.adopt(report.fence.attempt, held, self.backend.store)
+        if not steps:
+            return report
+        self._perform(self._events.unsaved(steps))
+        return replace(report, items=frozenset(held))
 
     # ------------------------------------------------------------ instructions
 
+    def _begin(self, instruction: Instruction) -> None:
+        """Have its layers read, if it needs any."""
+        if instruction.op in _OF_CHECKPOINTS and not self._storage.is_kept:
+            raise ProtocolError(f"{instruction} in a job without checkpoints")
+        self._pending, manifest = instruction, self._manifest
+        if instruction.op is Op.LOAD:
+            if manifest is None or manifest.step != instruction.step:
+                raise ProtocolError(f"{instruction}, but the plan's manifest is {manifest}")
+            self._storage.load(manifest, (instruction.lo, instruction.hi))
+
     def _run(self, instruction: Instruction) -> None:
-        self._pending = None
+        self._pending, self._reading_s = None, 0.0
+        if self._activity is not None:
+            self._activity.run(instruction)
         started = time.perf_counter()
         try:
             commit = self._do(instruction)
-        except CheckpointError as error:
-            self._refuse(error)
-            return
         except DivergenceError:
             raise
         except Exception as error:
             raise TaskError(f"{instruction}: {type(error).__name__}: {error}") from error
         elapsed = time.perf_counter() - started
-        self.longest_s = max(self.longest_s, elapsed)
+        own_s = elapsed - self._reading_s
+        self.longest_s = max(self.longest_s, own_s)
         self._meter.add(instruction, elapsed)
+        if self._activity is not None:
+            self._activity.ran(own_s)
         self._perform(self._events.done(commit))
+
+    @contextmanager
+    def _reading_data(self) -> Iterator[None]:
+        """What reads samples waits for a storage of the user's. It is no measure of this agent."""
+        started = time.perf_counter()
+        if self._activity is not None:
+            self._activity.read_data()
+        yield
+        if self._activity is not None:
+            self._activity.go_on()
+        self._reading_s += time.perf_counter() - started
 
     def _do(self, instruction: Instruction) -> CommitRecord | None:
         if self.backend.can_run(instruction.op):
-            return self.backend.run(instruction)
+            commit = self.backend.run(instruction)
+            if instruction.op is Op.LOAD:
+                self._storage.forget_layers()
+            return commit
         if instruction.op is Op.SAVE:
             self._save(instruction)
         elif instruction.op is Op.SEAL:
@@ -249,51 +328,38 @@ class Worker:
             raise ProtocolError(f"no back end performs {instruction.op}")
         return None
 
-    def _read_layer(self, layer: int, step: int) -> LayerRecord:
-        manifest = self._manifest
-        if manifest is None or manifest.step != step or self._checkpoints is None:
-            raise ProtocolError(f"LOAD of version {step}, but the plan's manifest is {manifest}")
-        return self._checkpoints.read_layer(manifest, layer)
+    def _read_layer(self, layer: int) -> LayerRecord:
+        loaded, task = self._storage.loaded, self.executor.running
+        assert loaded is not None
+        assert task is not None
+        return loaded[layer - task.lo]
+
+    def _abandon(self) -> None:
+        """Give up the instruction that waits for the storage."""
+        self._pending = None
+        self._storage.forget_layers()
+        self._perform(self._events.abandon())
 
     def _refuse(self, error: CheckpointError) -> None:
-        """A checkpoint cannot be read: report it and wait for another plan."""
+        """A checkpoint is torn or altered: report it and wait for another plan."""
         assert self._manifest is not None
         text = f"{error}; the checkpoint before it is used"
         self._send(BadCheckpoint(self._manifest.attempt, self._manifest.step, text))
-        self._perform(self._events.abandon())
+        self._abandon()
 
-    def _save(self, instruction: Instruction) -> None:
-        if self.saver is None:
-            raise ProtocolError("SAVE in a job without checkpoints")
-        attempt = self.executor.fence.attempt
-        for layer in range(instruction.lo, instruction.hi):
-            record = self.backend.layers[layer].record()
-            self.saver.save(attempt=attempt, step=instruction.step, layer=layer, record=record)
+    def _is_last(self, save: Instruction) -> bool:
+        """Whether it is a SAVE of the job's last checkpoint, or of the one before a suspension."""
+        directive = self.executor.directive
+        return directive is not None and save.step >= directive.last
+
+    def _save(self, save: Instruction) -> None:
+        layers = self.backend.layers
+        self._storage.save(save.step, (save.lo, save.hi), lambda layer: layers[layer].record())
 
     def _seal(self, instruction: Instruction) -> None:
         step, attempt = instruction.step, self.executor.fence.attempt
-        layers = range(self.executor.layers)
-        records = [self.backend.store[Item.file(step, x)] for x in layers]
-        failed = [record.error for record in records if record.error]
-        if failed or self._checkpoints is None:
-            self._report_unsaved(attempt, step, failed[0] if failed else "the job keeps none")
-            return
-        try:
-            manifest = self._checkpoints.seal(self._header(attempt, step), records)
-        except CheckpointError as error:
-            log.error("the manifest of step %d is not written: %s", step, error)
-            self._report_unsaved(attempt, step, f"agent {self._agent}: {error.cause}")
-            return
-        self._send(Sealed(manifest))
-        assert self._spec.checkpoint is not None
-        try:
-            self._checkpoints.prune(keep=self._spec.checkpoint.keep, newest=manifest)
-        except CheckpointError as error:
-            log.warning("an old checkpoint stays: %s", error)
-
-    def _report_unsaved(self, attempt: int, step: int, why: str) -> None:
-        text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"
-        self._send(BadCheckpoint(attempt, step, text, cause=why))
+        items = [Item.file(step, x) for x in range(self.executor.layers)]
+        self._storage.seal(self._header(attempt, step), [self.backend.store[i] for i in items])
 
     def _header(self, attempt: int, step: int) -> Header:
         directive = self.executor.directive
@@ -301,36 +367,7 @@ class Worker:
         return Header(attempt=attempt, step=step, seed=self._spec.seed, batch=directive.batch)
 
 
-class _Meter:
-    """The figures of Progress: times, traffic, tasks computed again."""
-
-    def __init__(self) -> None:
-        self.sent_bytes = 0
-        self._busy_s = 0.0
-        self._ended_at = time.perf_counter()
-        self._done: set[tuple[Op, int, int, int, int]] = set()
-        self._redone = 0
-
-    def add(self, instruction: Instruction, elapsed_s: float) -> None:
-        """Count a completed instruction."""
-        op, step, lo, hi, index = instruction[:5]
-        if op not in COMPUTE:
-            return
-        self._busy_s += elapsed_s
-        task = (op, step, lo, hi, index)
-        self._redone += task in self._done
-        self._done.add(task)
-
-    def end_step(self, commit: CommitRecord) -> Progress:
-        """The figures of the step that ends. The next one begins."""
-        now = time.perf_counter()
-        progress = Progress(
-            commit,
-            step_s=now - self._ended_at,
-            busy_s=self._busy_s,
-            sent_bytes=self.sent_bytes,
-            redone_tasks=self._redone,
-        )
-        self.sent_bytes, self._busy_s, self._redone, self._ended_at = 0, 0.0, 0, now
-        self._done.clear()
-        return progress
+def _sender(task: Instruction, executor: Executor) -> AgentId:
+    """Who sends what the instruction waits for; empty if nobody in particular."""
+    voters = (a for a in task.agents if not executor.has(Item.vote(task.step, a)))
+    return task.peer or next(voters, AgentId(""))

@@ -1,0 +1,148 @@
+"""Reads layers of a checkpoint and lists the checkpoints, in the background."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Event
+
+from bamboo_agent.compute.layers import LayerRecord
+from bamboo_agent.storage.background import Background
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, UnreachableError
+from bamboo_core.model.ids import Range
+from bamboo_core.protocol.messages import Manifest
+
+log = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.5
+MOST_PAUSE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Complete checkpoints, oldest first, and an error for each one that is torn."""
+
+    good: tuple[Manifest, ...]
+    bad: tuple[CheckpointError, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """Layers that are being read."""
+
+    manifest: Manifest
+    layers: Range
+    is_given_up: Event = field(default_factory=Event)
+
+
+@dataclass(frozen=True)
+class Read:
+    """The layers in order, or in what way the checkpoint is torn or altered."""
+
+    reading: Reading
+    records: tuple[LayerRecord, ...] = ()
+    error: CheckpointError | None = None
+
+
+def pauses() -> Iterator[float]:
+    """Seconds between attempts to reach the storage: each twice as long, up to a bound."""
+    pause_s = FIRST_PAUSE_S
+    while True:
+        yield pause_s
+        pause_s = min(MOST_PAUSE_S, 2 * pause_s)
+
+
+class Reader:
+    """One thread of its own: a slow write does not hold up what a plan waits for."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self._checkpoints = checkpoints
+        self._thread: Background[Listing | Read] = Background("reader")
+        self._wanted: Reading | None = None
+        self._is_listing_queued = False
+
+    def read(self, manifest: Manifest, layers: Range) -> None:
+        """Queue the reading of these layers. The last one before it is given up.
+
+        While the storage cannot be reached, the thread tries again: only the storage knows whether
+        the checkpoint is good.
+        """
+        self.forget()
+        self._wanted = reading = Reading(manifest, layers)
+        self._thread.submit(lambda: self._read(reading))
+
+    def forget(self) -> None:
+        """The layers are not wanted any more."""
+        if self._wanted is not None:
+            self._wanted.is_given_up.set()
+        self._wanted = None
+
+    def begin_listing(self) -> None:
+        """Queue a listing, unless one is queued that has not begun."""
+        if not self._is_listing_queued:
+            self._is_listing_queued = True
+            self._thread.submit(self._list)
+
+    def poll(self) -> list[Listing | Read]:
+        """Results since the last call, without layers that are not wanted any more."""
+        return [
+            result
+            for result in self._thread.poll()
+            if isinstance(result, Listing) or result.reading is self._wanted
+        ]
+
+    def fileno(self) -> int:
+        """Readable while :meth:`poll` may have results."""
+        return self._thread.fileno()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether :meth:`poll` has not yet returned all results."""
+        return self._thread.is_busy
+
+    def close(self) -> None:
+        """End the thread after the file that it is reading."""
+        self.forget()
+        self._thread.close()
+
+    # ------------------------------------------------------------ in the thread
+
+    def _read(self, reading: Reading) -> Read | None:
+        records: list[LayerRecord] = []
+        told: set[str] = set()
+        waits = pauses()
+        while not reading.is_given_up.is_set():
+            count = len(records)
+            try:
+                self._read_more(reading, records)
+                return Read(reading, tuple(records))
+            except UnreachableError as error:
+                if str(error) not in told:
+                    told.add(str(error))
+                    log.warning("%s; the load waits until the storage can be reached", error)
+            except CheckpointError as error:
+                return Read(reading, error=error)
+            if len(records) > count:
+                waits = pauses()
+            reading.is_given_up.wait(next(waits))
+        return None
+
+    def _read_more(self, reading: Reading, records: list[LayerRecord]) -> None:
+        """Add the layers that are missing, until the reading is given up. CheckpointError."""
+        lo, hi = reading.layers
+        missing = range(lo + len(records), hi)
+        for record in self._checkpoints.read_layers(reading.manifest, missing):
+            if reading.is_given_up.is_set():
+                return
+            records.append(record)
+
+    def _list(self) -> Listing | None:
+        """A listing that fails is no answer: others may see the folder."""
+        self._is_listing_queued = False
+        try:
+            good, bad = self._checkpoints.scan()
+        except CheckpointError as error:
+            log.warning("the checkpoints are not listed: %s", error)
+            return None
+        return Listing(tuple(good), tuple(bad))

@@ -1,0 +1,181 @@
+"""The worker's checkpoints: what it gives to the storage threads, and what comes back.
+
+No method waits for the storage or touches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from bamboo_agent.compute.layers import LayerRecord
+from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
+from bamboo_agent.storage.reader import Listing, Read, Reader
+from bamboo_agent.storage.saver import MOST_UNWRITTEN, Saved, Saver, Sealing
+from bamboo_core.api.spec import CheckpointSpec, JobSpec
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.protocol.messages import AgentMessage, BadCheckpoint, Listed, Manifest, Sealed
+
+
+class Checkpointing:
+    """Tells the operator about checkpoints, and the worker about its own files and layers.
+
+    checkpoints: None if the job keeps none; then only :meth:`begin_listing` may be asked for.
+    send: sends a message to the operator.
+    """
+
+    def __init__(
+        self,
+        checkpoints: Checkpoints | None,
+        agent: AgentId,
+        spec: JobSpec,
+        send: Callable[[AgentMessage], None],
+    ) -> None:
+        self._spec = spec.checkpoint or CheckpointSpec("")
+        self._send = send
+        self._saver = None if checkpoints is None else Saver(checkpoints, agent)
+        self._reader = None if checkpoints is None else Reader(checkpoints)
+        self._torn: set[tuple[int, int]] = set()  # (attempt, step), found since the last report
+        self.attempt = 0
+        self.loaded: tuple[LayerRecord, ...] | None = None  # for the LOAD that waits
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the job keeps checkpoints."""
+        return self._saver is not None
+
+    @property
+    def sources(self) -> list[Saver | Reader]:
+        """What can wake the worker through its descriptor."""
+        return [x for x in (self._saver, self._reader) if x is not None]
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether files or manifests of this agent are not written yet."""
+        return self._saver is not None and self._saver.is_busy
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether :meth:`poll` has something to expect."""
+        return any(source.is_busy for source in self.sources)
+
+    def close(self) -> None:
+        """Write what is queued, then end the threads."""
+        for source in self.sources:
+            source.close()
+
+    # ------------------------------------------------------------ results
+
+    def poll(self) -> tuple[bool, list[Saved | CheckpointError]]:
+        """Whether something has come, and of that: files, and why layers cannot be read."""
+        if self._saver is None or self._reader is None:
+            return False, []
+        news = [*self._saver.poll(), *self._reader.poll()]
+        out: list[Saved | CheckpointError] = []
+        for result in news:
+            match result:
+                case Saved():
+                    out += [result] if result.attempt == self.attempt else []
+                case Sealing():
+                    self._sealed(result)
+                case Listing():
+                    self._listed(result)
+                case Read(error=None):
+                    self.loaded = result.records
+                case Read():
+                    assert result.error is not None
+                    out.append(result.error)
+        return bool(news), out
+
+    def _sealed(self, sealing: Sealing) -> None:
+        if sealing.attempt != self.attempt:
+            return
+        if sealing.manifest is None:
+            self._say_unsaved(sealing.attempt, sealing.step, sealing.error)
+            return
+        self._send(Sealed(sealing.manifest))
+        assert self._saver is not None
+        self._saver.prune(keep=self._spec.keep, newest=sealing.manifest)
+
+    def _listed(self, listing: Listing) -> None:
+        for error in listing.bad:
+            text = f"{error}; this checkpoint is not used"
+            self._send(BadCheckpoint(error.attempt, error.step, text))
+            self._torn.add((error.attempt, error.step))
+        self._send(Listed(listing.good))
+
+    # ------------------------------------------------------------ reports
+
+    def begin_listing(self) -> None:
+        """List the checkpoints; the operator is told when it is done."""
+        if self._reader is None:
+            self._send(Listed())
+        else:
+            self._reader.begin_listing()
+
+    def adopt(self, attempt: int, held: Collection[Item], store: Mapping[Item, Any]) -> set[int]:
+        """Prepare for a report. Returns the steps whose FILE items must not be in it.
+
+        Those are files that could not be written, and files of checkpoints that a listing has found
+        torn. Such a listing may come at any time, but a plan relies on the items that were
+        reported, and its programs seal them. So the items are kept until the next report; what is
+        sealed from them in between is a checkpoint that the operator knows to be bad.
+        """
+        self.attempt = attempt
+        if self._saver is not None:
+            self._saver.adopt(attempt)
+        torn, self._torn = {step for a, step in self._torn if a == attempt}, set()
+        files = [item for item in held if item.kind is Kind.FILE]
+        return {i.step for i in files if i.step in torn or store[i].error}
+
+    # ------------------------------------------------------------ instructions
+
+    def load(self, manifest: Manifest, layers: Range) -> None:
+        """Read these layers; :attr:`loaded` has them when they are here."""
+        assert self._reader is not None
+        self.loaded = None
+        self._reader.read(manifest, layers)
+
+    def forget_layers(self) -> None:
+        """The layers of :meth:`load` are not wanted any more."""
+        self.loaded = None
+        if self._reader is not None:
+            self._reader.forget()
+
+    def has_room(self, step: int) -> bool:
+        """Whether :meth:`save` writes the layers of this step; if not, it gives them up."""
+        assert self._saver is not None
+        return self._saver.has_room(self.attempt, step)
+
+    def save(self, step: int, layers: Range, record: Callable[[int], LayerRecord]) -> None:
+        """Write snapshots of these layers, made by ``record``, or give them up at once."""
+        assert self._saver is not None
+        has_room = self.has_room(step)
+        for layer in range(*layers):
+            if has_room:
+                self._saver.save(attempt=self.attempt, step=step, layer=layer, record=record(layer))
+            else:
+                self._saver.give_up(
+                    attempt=self.attempt, step=step, layer=layer, why=self._too_slow()
+                )
+
+    def _too_slow(self) -> str:
+        return (
+            f"the storage is too slow for spec.checkpoint.everySteps {self._spec.every_steps}: "
+            f"{MOST_UNWRITTEN} checkpoints are still being written; raise everySteps, or use a "
+            "faster storage"
+        )
+
+    def seal(self, header: Header, layers: Collection[Any]) -> None:
+        """Write the manifest over these file records, in order."""
+        assert self._saver is not None
+        failed = [record.error for record in layers if record.error]
+        if failed:
+            self._say_unsaved(header.attempt, header.step, failed[0])
+        else:
+            self._saver.seal(header, list(layers))
+
+    def _say_unsaved(self, attempt: int, step: int, why: str) -> None:
+        text = f"the checkpoint of step {step} is not complete: {why}; training goes on without it"
+        self._send(BadCheckpoint(attempt, step, text, cause=why))

@@ -1,0 +1,92 @@
+"""What ends a worker: whose fault it is, and the line about it that the operator gets.
+
+An error of the user's code occurs on every node, so the job may end with it. A broken disk, a
+missing mount, a network or a device may be the fault of one node: the operator's failure policy
+decides, and ends the job if it happens everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+
+from bamboo_agent.compute.batches import DataTooSmallError
+from bamboo_agent.compute.copies import DivergenceError
+from bamboo_agent.model import FactoryError
+from bamboo_agent.storage.checkpoint import CheckpointError
+from bamboo_core.api.reasons import Reason
+from bamboo_core.protocol.exit_codes import ExitCode
+
+_USERS: dict[type[Exception], Reason] = {
+    FactoryError: Reason.USER_CODE_FAILED,
+    DataTooSmallError: Reason.DATA_TOO_SMALL,
+    CheckpointError: Reason.CHECKPOINT_FAILED,
+}
+_OF_NODE = (OSError, MemoryError, torch.OutOfMemoryError, torch.AcceleratorError)
+_OF_DEVICE = (  # what torch says in a plain RuntimeError
+    "CUDA error",
+    "cuDNN error",
+    "CUDA out of memory",
+    "No CUDA GPUs are available",
+    "can't allocate memory",
+)
+
+
+class Verdict(NamedTuple):
+    """reason: one word; line: the essential line of the error."""
+
+    reason: str
+    line: str
+    code: ExitCode
+
+
+def judge(error: Exception, *, ready: bool) -> Verdict:
+    """Whether the user or the node is at fault. ready: the worker had finished its set-up."""
+    reason = next((r for kind, r in _USERS.items() if isinstance(error, kind)), None)
+    if reason is None:
+        return Verdict(_reason(error, ready=ready), _typed(error), ExitCode.FAILED)
+    line = _first_line(str(error)) or type(error).__name__
+    cause = next((e for e in _chain(error) if _is_of_node(e)), None)
+    if cause is None:
+        return Verdict(str(reason), line, ExitCode.USER)
+    why = _first_line(str(cause)) or type(cause).__name__
+    told = line if why in line else f"{line} ({_typed(cause)})"
+    return Verdict("SetUpFailed", told, ExitCode.FAILED)
+
+
+def _reason(error: Exception, *, ready: bool) -> str:
+    if isinstance(error, DivergenceError):
+        return "ReplicaDiffers"
+    return "TaskFailed" if ready else "SetUpFailed"
+
+
+def _is_of_node(error: BaseException) -> bool:
+    text = str(error)
+    return isinstance(error, _OF_NODE) or (
+        isinstance(error, RuntimeError) and any(words in text for words in _OF_DEVICE)
+    )
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """What caused the error, as a traceback shows it; the nearest first."""
+    seen: set[int] = set()
+    cause = _cause(error)
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = _cause(cause)
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _typed(error: BaseException) -> str:
+    """A text such as 'text' says little without its type: KeyError: 'text'."""
+    return _first_line(f"{type(error).__name__}: {error}")
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")

@@ -1,0 +1,45 @@
+"""The figures of Progress: times, traffic, tasks computed again."""
+
+from __future__ import annotations
+
+import time
+
+from bamboo_core.model.ids import Fence
+from bamboo_core.model.program import COMPUTE, Instruction, Op
+from bamboo_core.protocol.messages import CommitRecord, Progress
+
+
+class Meter:
+    """Counts from one end of a step to the next."""
+
+    def __init__(self) -> None:
+        self.sent_bytes = 0
+        self._busy_s = 0.0
+        self._ended_at = time.perf_counter()
+        self._done: set[tuple[Op, int, int, int, int]] = set()
+        self._redone = 0
+
+    def add(self, instruction: Instruction, elapsed_s: float) -> None:
+        """Count a completed instruction."""
+        op, step, lo, hi, index = instruction[:5]
+        if op not in COMPUTE or op is Op.R:  # what is computed ahead costs nobody time
+            return
+        self._busy_s += elapsed_s
+        task = (op, step, lo, hi, index)
+        self._redone += task in self._done
+        self._done.add(task)
+
+    def end_step(self, commit: CommitRecord, fence: Fence) -> Progress:
+        """The figures of the step that ends. The next one begins."""
+        now = time.perf_counter()
+        progress = Progress(
+            commit,
+            fence,
+            step_s=now - self._ended_at,
+            busy_s=self._busy_s,
+            sent_bytes=self.sent_bytes,
+            redone_tasks=self._redone,
+        )
+        self.sent_bytes, self._busy_s, self._redone, self._ended_at = 0, 0.0, 0, now
+        self._done.clear()
+        return progress

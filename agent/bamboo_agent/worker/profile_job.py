@@ -1,0 +1,52 @@
+"""``python -m bamboo_agent.worker.profile_job --out FILE``: what a job's layers cost here.
+
+Reads the frozen spec (JSON) from standard input and writes one JSON object into the file: the
+layers' costs, the device and its free memory. ``bamboo profile`` runs it. What is wrong with the
+user's code is one line on standard error, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from bamboo_agent.compute.batches import DataTooSmallError
+from bamboo_agent.model import FactoryError
+from bamboo_agent.worker.main import build_setup, device_kind, free_memory, make_deterministic
+from bamboo_core.api.spec import from_json
+from bamboo_core.model.ids import AgentId
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Profile the job; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m bamboo_agent.worker.profile_job")
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    spec = from_json(sys.stdin.read())
+    make_deterministic()
+    device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    memory_bytes = free_memory(device)
+    try:
+        _, profile = build_setup(AgentId("profile"), spec, device)
+    except (FactoryError, DataTooSmallError) as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return 1
+    found = {
+        "device": device_kind(device),
+        "memory_bytes": memory_bytes,
+        "micro_batch_size": spec.training.micro_batch_size,
+        "model": {"factory": spec.model.factory, "args": spec.model.args},
+        "layers": [asdict(cost) for cost in profile.costs],
+    }
+    given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
