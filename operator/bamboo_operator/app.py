@@ -21,6 +21,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, servicer, tls
 from bamboo_operator.api import Api, ApiError
 from bamboo_operator.config import Config
+from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
 from bamboo_operator.health import HealthServer, Pulse
 from bamboo_operator.lease import Elector
@@ -99,12 +100,13 @@ class App:
         recorder = Recorder(kube, identity=config.identity)
         led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder))
         authority = await tls.load_authority(kube, config.namespace)
-        nodes = Nodes(kube)
+        nodes, deleted_pods = Nodes(kube), DeletedPods()
         self._reconciler = reconciler.Reconciler(
             reconciler.Ports(
                 kube=kube,
                 jobs=led,
                 nodes=nodes,
+                deleted_pods=deleted_pods,
                 trust=Trust(kube, authority.bundle, config.advertise),
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
@@ -126,6 +128,7 @@ class App:
             add=self._queue.add,
             nodes_changed=lambda: self._nodes_changed(nodes, led),
             seen=lambda resource: self.metrics.last_event.labels(resource).set_to_current_time(),
+            deleted=deleted_pods.deleted,
         )
         informers = list(await handlers.start(registry, config.namespaces))
         self._catch_signals()

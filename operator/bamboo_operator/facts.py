@@ -1,9 +1,7 @@
 """The arbiter's durable facts in ``status.arbiter``: read at the start, written before they count.
 
-Compare and swap: a leader's first write replaces exactly the facts that it began from, and each
-later write replaces its own. If it finds other facts it writes nothing, and the job must be led
-again from those. Comparing terms is not enough: each leader raises the term that it has read, so
-two leaders may have the same one.
+:class:`Line` of the core says what a write may replace. The resource version makes look and write
+one action.
 """
 
 from __future__ import annotations
@@ -14,28 +12,23 @@ from dataclasses import dataclass, field
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller.view import JobView
+from bamboo_core.job import durable_writer
+from bamboo_core.job.durable_writer import OvertakenError as OvertakenError
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
 
 _TRIES = 5
-_WRITER = "writer"
 
 
 @dataclass(frozen=True)
-class Line:
-    """One leader's facts of one job."""
+class Line(durable_writer.Line):
+    """One leader's facts of one job, with a mark that no other leader has."""
 
-    began: Durable  # the facts that it read first
-    # Marks the facts that it wrote.
     writer: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
 
 
 class NotWrittenError(Exception):
     """The API server refused the write or could not be reached; try again."""
-
-
-class OvertakenError(Exception):
-    """Another leader has written. Never try again; begin again from its facts."""
 
 
 class JobGoneError(Exception):
@@ -63,7 +56,7 @@ async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
     body = await kube.get(api.job(job.namespace, job.name))
     if body is None or body["metadata"]["uid"] != job.uid:
         raise JobGoneError("the job is gone")
-    _compare(body, durable, line)
+    line.check((body.get("status") or {}).get("arbiter") or {}, durable)
     meta = {
         "name": job.name,
         "namespace": job.namespace,
@@ -74,7 +67,7 @@ async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
         "apiVersion": api.API_VERSION,
         "kind": "BambooJob",
         "metadata": meta,
-        "status": {"arbiter": codec.to_json(durable) | {_WRITER: line.writer}},
+        "status": {"arbiter": line.body(durable)},
     }
     try:
         path = api.job_status(job.namespace, job.name)
@@ -86,18 +79,3 @@ async def _try(kube: Api, job: JobView, durable: Durable, line: Line) -> bool:
             raise JobGoneError("the job is gone") from error
         raise
     return True
-
-
-def _compare(body: Object, durable: Durable, line: Line) -> None:
-    found = (body.get("status") or {}).get("arbiter") or {}
-    if not found or found.get(_WRITER) == line.writer:
-        return  # no leader erases facts; if they are erased, ours are still the newest
-    try:
-        stored = read(body)
-    except ValueError as error:
-        raise OvertakenError(str(error)) from error
-    if stored != line.began:
-        raise OvertakenError(
-            f"term {stored.term} has written {stored.plan}; ours, {durable.term}, began from term"
-            f" {line.began.term} with {line.began.plan}"
-        )

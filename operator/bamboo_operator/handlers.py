@@ -34,9 +34,16 @@ class _Endless:
 
 
 def registry(
-    *, add: Callable[[JobKey], None], nodes_changed: Callable[[], None], seen: Callable[[str], None]
+    *,
+    add: Callable[[JobKey], None],
+    nodes_changed: Callable[[], None],
+    seen: Callable[[str], None],
+    deleted: Callable[[Any], None],
 ) -> kopf.OperatorRegistry:
-    """Handlers that only report what may have changed. seen: called with an event's resource."""
+    """Handlers that only report what may have changed.
+
+    seen: called with an event's resource. deleted: called with a deleted pod in its last state.
+    """
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]
@@ -49,8 +56,10 @@ def registry(
         add((namespace or "", name or ""))
 
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]
-    async def on_pod(namespace: str | None, labels: Any, **_: Any) -> None:
+    async def on_pod(namespace: str | None, labels: Any, event: Any, **_: Any) -> None:
         seen("pods")
+        if event["type"] == "DELETED":
+            deleted(event["object"])
         add((namespace or "", str(labels[JOB_LABEL])))
 
     @kopf.on.event("", "v1", "nodes", registry=handlers)  # type: ignore[untyped-decorator]

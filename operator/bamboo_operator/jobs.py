@@ -21,7 +21,6 @@ from bamboo_core.arbiter.events import (
     Disconnected,
     Dismiss,
     Persist,
-    Persisted,
     Planned,
     Received,
     Record,
@@ -30,6 +29,7 @@ from bamboo_core.arbiter.events import (
     Timing,
 )
 from bamboo_core.controller.view import ClusterView, JobView, TrainingView
+from bamboo_core.job.durable_writer import RETRY_S, DurableWriter
 from bamboo_core.job.leadership import Action, Input, Leadership, Observed, Restarted, Wake
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
@@ -47,7 +47,7 @@ RETURN_S = 30.0
 """How long members may take to find a new leader. Without a Service for the operator, its new
 address takes a while to reach the nodes."""
 
-_RETRY_S = 1.0
+_RETRY_S = RETRY_S
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,8 @@ class JobActor:
         self._ports = ports
         self._keys: dict[AgentId, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pending: Persist | None = None
+        self._writer = DurableWriter()
         self._computing: ComputePlan | None = None  # the newest request to the planner
-        self._is_persisting = False
 
     # ------------------------------------------------------------ events
 
@@ -143,9 +142,7 @@ class JobActor:
             case Send(agent, message):
                 self.sessions.send(agent, message)
             case Persist():
-                self._pending = action
-                if not self._is_persisting:
-                    self._is_persisting = True
+                if self._writer.put(action):
                     self._spawn(self._persist())
             case ComputePlan():
                 self._computing = action
@@ -165,7 +162,8 @@ class JobActor:
         level = logging.ERROR if error is not None else logging.WARNING
         extra = {"job": self.job.name, "uid": self.job.uid, "cause": str(cause)}
         log.log(level, "the arbiter starts again", exc_info=error, extra=extra)
-        self._pending = self._computing = None
+        self._writer.drop()
+        self._computing = None
         self._close_sessions()
 
     def send_away(self, after_s: float) -> None:
@@ -174,12 +172,11 @@ class JobActor:
             session.send(Reconnect(after_s))
 
     async def _persist(self) -> None:
-        """Write the newest facts until there are no newer ones; the arbiter waits for that."""
+        """Write what the writer wants until all is written."""
         try:
-            while (wanted := self._pending) is not None:
-                term = self._leadership.term
+            while (wanted := self._writer.next()) is not None:
                 try:
-                    await self._ports.persist(self.job, wanted.durable, self._line)
+                    await self._ports.persist(self.job, wanted, self._line)
                 except (facts.JobGoneError, facts.OvertakenError):
                     raise
                 except Exception as error:
@@ -192,10 +189,9 @@ class JobActor:
                     )
                     await asyncio.sleep(_RETRY_S)
                     continue
-                if self._pending is wanted:
-                    self._pending = None
-                if term == self._leadership.term:
-                    self.tell(Persisted(wanted.version))
+                done = self._writer.written()
+                if done is not None:
+                    self.tell(done)
         except facts.JobGoneError:
             log.debug("the job is deleted; its facts are dropped", extra={"job": self.job.name})
         except facts.OvertakenError as error:
@@ -203,7 +199,7 @@ class JobActor:
             self.is_overtaken = True
             self._ports.wake(self.job)
         finally:
-            self._is_persisting = False
+            self._writer.end()
 
     async def _compute(self, order: ComputePlan) -> None:
         """Pass on each result as soon as it is ready, until a later event overtakes the order."""

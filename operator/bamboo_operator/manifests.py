@@ -17,7 +17,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import JOB_LABEL
+from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -26,6 +26,7 @@ ADDRESS_KEY = "address"
 _IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
 _HEALTH_PORT = 8080
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pod(
@@ -58,6 +59,11 @@ def pod(
     body.setdefault("securityContext", {}).setdefault("seccompProfile", {"type": "RuntimeDefault"})
     if selector:
         body["nodeSelector"] = selector
+    annotations = dict(meta.get("annotations") or {})
+    annotations.pop(AVOIDS_ANNOTATION, None)
+    if action.avoids:
+        body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
+        annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -65,11 +71,26 @@ def pod(
             "name": action.name,
             "namespace": job.namespace,
             "labels": {**(meta.get("labels") or {}), **labels(job), **_slot_labels(action)},
-            "annotations": meta.get("annotations") or {},
+            "annotations": annotations,
             "ownerReferences": [owner(job)],
         },
         "spec": body,
     }
+
+
+def _avoiding(affinity: Object, nodes: Iterable[str]) -> Object:
+    """The user's affinity without these nodes.
+
+    Terms are alternatives, so each gets the rule. The API server allows one value in a rule about
+    a node's name.
+    """
+    rules = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    on_nodes = dict(affinity.get("nodeAffinity") or {})
+    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{"matchFields": []}]
+    # A term without any rule matches no node, and that must stay so.
+    terms = [x | {"matchFields": [*(x.get("matchFields") or []), *rules]} for x in given if x]
+    on_nodes[_REQUIRED] = {"nodeSelectorTerms": terms or given}
+    return affinity | {"nodeAffinity": on_nodes}
 
 
 def labels(job: JobView) -> dict[str, str]:

@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bamboo_core.api.reasons import JobPhase
+from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
+from bamboo_core.evidence.stalls import StallCause
 
 _JOB = ["job_namespace", "training_job"]
 
@@ -130,6 +131,16 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
             _copies,
         ),
         (
+            "bamboo_job_unforgiven_failures",
+            "Failures of agents that count towards spec.runPolicy.backoffLimit",
+            lambda f: f.status.failures.unforgiven,
+        ),
+        (
+            "bamboo_job_avoided_nodes",
+            "Nodes that get no new agents because agents have failed there too often",
+            lambda f: len(f.status.failures.avoided),
+        ),
+        (
             "bamboo_job_samples_per_second",
             "Samples trained per second",
             lambda f: f.status.samples_per_s,
@@ -159,17 +170,37 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
     samples = CounterMetricFamily("bamboo_job_samples", "Samples in committed steps", labels=_JOB)
     lost = CounterMetricFamily(
         "bamboo_preemptions",
-        "Agents lost; noticed says whether they announced it",
+        "Agents preempted or lost with their node; noticed says whether they announced it",
         labels=[*_JOB, "noticed"],
     )
+    failed = CounterMetricFamily(
+        "bamboo_job_failures", "Agents that failed by themselves, by cause", labels=[*_JOB, "cause"]
+    )
+    skipped = CounterMetricFamily(
+        "bamboo_job_skipped_steps",
+        "Steps that changed no layer because a gradient was not finite",
+        labels=_JOB,
+    )
+    stalls = CounterMetricFamily(
+        "bamboo_stalls",
+        "Times that training stood still although all agents lived, by cause",
+        labels=[*_JOB, "cause"],
+    )
     for f in figures:
+        skipped.add_metric(_labels(f), f.status.progress.skipped)
+        found = dict(f.status.stalls)
+        for stall in StallCause:
+            stalls.add_metric([*_labels(f), stall], found.get(stall, 0))
         done = f.status.progress.committed + 1
         steps.add_metric(_labels(f), done)
         samples.add_metric(_labels(f), done * f.global_batch)
         losses = f.status.losses
         lost.add_metric([*_labels(f), "true"], losses.noticed)
         lost.add_metric([*_labels(f), "false"], losses.total - losses.noticed)
-    yield from (steps, samples, lost)
+        counts = dict(f.status.failures.counts)
+        for cause in FailureCause:
+            failed.add_metric([*_labels(f), cause], counts.get(cause, 0))
+    yield from (steps, samples, lost, failed, skipped, stalls)
 
 
 def _workers(figures: list[JobFigures]) -> Metric:

@@ -10,16 +10,17 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from bamboo_core.api import pod_template
+from bamboo_core.api import pod_template, quantities
 from bamboo_core.api import spec as specs
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
-from bamboo_operator import quantities
 from bamboo_operator.api import Object
 
 JOB_LABEL = "bamboo.dev/job"
+AVOIDS_ANNOTATION = "bamboo.dev/avoids"
+"""Names of the nodes on which a pod must not be placed, separated by spaces."""
 DEPARTURE_TAINTS = frozenset(
     {
         "cloud.google.com/impending-node-termination",
@@ -110,7 +111,13 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         exit_reason=ended.get("reason") or status.get("reason") or "",
         waiting=waiting.get("reason") or "",
         trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
+        avoids=frozenset((meta.get("annotations") or {}).get(AVOIDS_ANNOTATION, "").split()),
     )
+
+
+def has_exit_code(pod: Object) -> bool:
+    """True if the agent's container has ended, and the kubelet has reported how."""
+    return "terminated" in _agent_state(pod.get("status") or {})
 
 
 def _agent_state(status: Object) -> Object:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
@@ -21,6 +21,7 @@ from bamboo_core.job.training import ended
 from bamboo_operator import api, facts, manifests, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
@@ -59,6 +60,7 @@ class Ports:
     again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
     event_logs: str = ""
     clock: Callable[[], float] = time.time
+    deleted_pods: DeletedPods = field(default_factory=DeletedPods)
 
 
 class Reconciler:
@@ -113,7 +115,9 @@ class Reconciler:
             known.memory = replace(known.memory, conditions=fault)
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
-        view = await self._observe(job, spec)
+        pods = await self._pods(job)
+        nodes = await self._ports.nodes.views(spec)
+        view = ClusterView(nodes, observe.pod_views(pods, job))
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             actor.observe(spec, view)
@@ -125,6 +129,7 @@ class Reconciler:
         now = self._ports.clock()
         decided = step(spec, view, training, known.memory, job=job, now=now)
         known.memory = decided.memory
+        self._ports.deleted_pods.counted(pods)
         self.figures[job.uid] = JobFigures(job, decided.status, spec.training.global_batch_size)
         again_s = await self._write(job, spec, body, known, decided, now)
         await self._act(job, spec, known, decided.actions)
@@ -133,10 +138,10 @@ class Reconciler:
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
 
-    async def _observe(self, job: JobView, spec: JobSpec) -> ClusterView:
+    async def _pods(self, job: JobView) -> list[Object]:
         labels = f"{observe.JOB_LABEL}={job.name}"
-        pods = await self._kube.list(api.pods(job.namespace), labels=labels)
-        return ClusterView(await self._ports.nodes.views(spec), observe.pod_views(pods, job))
+        listed = await self._kube.list(api.pods(job.namespace), labels=labels)
+        return [*listed, *self._ports.deleted_pods.of(job.namespace, labels, listed)]
 
     async def _actor(
         self, job: JobView, spec: JobSpec, body: Object, memory: Memory

@@ -13,18 +13,19 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
-from bamboo_core.api.spec import JobSpec
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
-from bamboo_core.controller.view import Condition, JobView, Losses, Memory
+from bamboo_core.controller.view import Condition, JobView, Losses, Memory, parse_pod_name
 from bamboo_core.job.training import LastReported
-from bamboo_operator import api
+from bamboo_core.protection.choice import Estimate, Verdict
+from bamboo_operator import api, failed_agents
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
 from bamboo_operator.observe import JOB_LABEL, timestamp
 
 _MAX_ZONES = 8
 _MAX_MESSAGE = 1024
-_MAX_SETTLED = 32
+_MAX_SETTLED = 96
 _LARGE = 1e9
 
 
@@ -41,7 +42,7 @@ def read_memory(body: Object) -> Memory:
     pods, name = status.get("pods") or {}, body["metadata"]["name"]
     return Memory(
         incarnation=int(pods.get("incarnation", -1)),
-        failures=int(status.get("failures", 0)),
+        failures=failed_agents.read(status.get("failures"), name),
         losses=read_progress(body).losses,
         settled=frozenset(f"{name}-{short}" for short in (pods.get("settled") or "").split()),
         terminal=terminal,
@@ -65,6 +66,7 @@ def read_progress(body: Object) -> LastReported:
             committed=int(progress.get("step", 0)) - 1,
             loss=None if loss is None else float(loss),
             validation_loss=None if validation is None else float(validation),
+            skipped=int(progress.get("skippedSteps", 0)),
         ),
         checkpoint_error=status.get("checkpointError", ""),
     )
@@ -107,10 +109,11 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "agents": _zones(status.zones),
         "progress": _progress(status),
         "losses": {"total": status.losses.total, "noticed": status.losses.noticed},
-        "failures": memory.failures,
+        "failures": failed_agents.write(memory.failures, job.name),
         "lastCheckpoint": _checkpoint(status),
         "checkpointError": _clipped(status.checkpoint_error) or None,
         "protection": _protection(status),
+        "transport": _transport(status),
         "identity": identity(spec),
         "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
     }
@@ -151,6 +154,8 @@ def _progress(status: JobStatus) -> Object:
         found["validationLoss"] = _number(progress.validation_loss, 4)
     if status.samples_per_s:
         found["samplesPerSecond"] = _number(status.samples_per_s, 1)
+    if progress.skipped:
+        found["skippedSteps"] = progress.skipped
     return found
 
 
@@ -166,12 +171,46 @@ def _checkpoint(status: JobStatus) -> Object | None:
 
 
 def _protection(status: JobStatus) -> Object | None:
-    if not status.copies:
-        return None
+    found: Object = {}
+    if status.copies:
+        copies = [{"count": count, "layers": layers} for count, layers in status.copies]
+        found |= {"leastCopies": status.copies[0][0], "copies": copies}
+    if status.mode is not None:
+        found |= _verdict(status.mode, status.verdict)
+    return found or None
+
+
+def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:
+    """What Auto has decided, and from what."""
+    if verdict is None or verdict.mode is not mode:
+        return {"mode": mode.value}
+    facts = verdict.facts
     return {
-        "leastCopies": status.copies[0][0],
-        "copies": [{"count": count, "layers": layers} for count, layers in status.copies],
+        "mode": mode.value,
+        "reason": _clipped(verdict.reason),
+        "hazardPerAgentHour": _number(facts.hazard_per_agent_hour, 4),
+        "stepSeconds": _number(facts.step_s, 4),
+        "idleSeconds": _number(facts.idle_s, 4),
+        "estimates": [_estimate(e) for e in verdict.estimates],
     }
+
+
+def _estimate(estimate: Estimate) -> Object:
+    if estimate.excluded:
+        return {"mode": estimate.mode.value, "excluded": _clipped(estimate.excluded)}
+    return {
+        "mode": estimate.mode.value,
+        "overhead": _number(estimate.overhead, 4),
+        "pauseSeconds": _number(estimate.pause_s, 2),
+        "fatalPerHour": f"{estimate.fatal_per_hour:.2g}",
+        "lostSecondsPerHour": _number(estimate.lost_s_per_hour, 1),
+    }
+
+
+def _transport(status: JobStatus) -> Object | None:
+    if status.route is None:
+        return None
+    return {"channel": status.route.channel.value, "reason": status.route.reason}
 
 
 def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
@@ -199,11 +238,17 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
 
 
 def _settled(job: JobView, memory: Memory) -> str:
-    """The newest ended pods; older ones are about to be deleted. A finished job needs none."""
+    """The newest agents; the pods of older ones are about to be deleted. A finished job needs
+    none."""
     if memory.terminal is not None:
         return ""
-    names = sorted(memory.settled)[-_MAX_SETTLED:]
-    return " ".join(name.removeprefix(f"{job.name}-") for name in names)
+    names = sorted(memory.settled, key=lambda name: (_incarnation(job, name), name))
+    return " ".join(name.removeprefix(f"{job.name}-") for name in names[-_MAX_SETTLED:])
+
+
+def _incarnation(job: JobView, name: str) -> int:
+    parsed = parse_pod_name(job.name, name)
+    return parsed[1] if parsed is not None else -1
 
 
 def with_times(new: Object, old: Object, now: float) -> Object:
