@@ -62,6 +62,8 @@ class Job:
     lost_noticed: int
     checkpoint_step: int | None
     checkpoint_path: str
+    redundancy: str  # mode; with Auto the one that it has taken, and "" until then
+    redundancy_reason: str  # why Auto has taken it; empty: the spec names it
     conditions: tuple[ConditionLine, ...]
 
     def condition(self, kind: str) -> ConditionLine | None:
@@ -83,6 +85,8 @@ def read_job(manifest: Manifest) -> Job:
     status = manifest.get("status") or {}
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
     checkpoint = status.get("lastCheckpoint") or {}
+    protection = status.get("protection") or {}
+    asked = (spec.get("redundancy") or {}).get("mode", "None")
     return Job(
         namespace=metadata["namespace"],
         name=metadata["name"],
@@ -102,6 +106,8 @@ def read_job(manifest: Manifest) -> Job:
         lost_noticed=losses.get("noticed", 0),
         checkpoint_step=checkpoint.get("step"),
         checkpoint_path=checkpoint.get("path", ""),
+        redundancy=protection.get("mode", "") if asked == "Auto" else asked,
+        redundancy_reason=protection.get("reason", ""),
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from bamboo_cli import screen
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
+from bamboo_core.protection.hazard import PRIOR
 from bamboo_devcluster.errors import DevclusterError
 
 _DAY_S = 86400.0
@@ -102,6 +104,114 @@ def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more:
     if file is not None:
         options = replace(options, file=file)
     sys.exit(run_quickstart(options, Console()))
+
+
+@cli.command()
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="YAML file with the BambooJob.",
+)
+@click.option(
+    "--profile",
+    type=click.Path(path_type=Path),
+    help="Costs of the layers that `bamboo profile` has measured.",
+)
+@click.option("--shape", help="Costs of a known model: bert-large, gpt2, gpt2-medium, gpt2-xl.")
+@click.option(
+    "--tflops",
+    type=click.FloatRange(min=0, min_open=True),
+    default=50.0,
+    show_default=True,
+    help="Speed of a device, for costs that are not measured.",
+)
+@click.option(
+    "--hazard",
+    type=click.FloatRange(min=0),
+    default=PRIOR,
+    show_default=True,
+    help="Losses per agent-hour to expect.",
+)
+@click.option(
+    "--bandwidth",
+    "gbits",
+    type=click.FloatRange(min=0, min_open=True),
+    default=10.0,
+    show_default=True,
+    help="Network between two agents, in Gbit/s.",
+)
+@click.option("--memory", help="Memory of a device, such as 80Gi.  [default: the profile's]")
+@click.option(
+    "--restart",
+    "restart_s",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds that a restore from a checkpoint takes.",
+)
+@click.option(
+    "--refill",
+    "refill_s",
+    type=click.FloatRange(min=0, min_open=True),
+    default=180.0,
+    show_default=True,
+    help="Seconds until another agent has a lost one's layers.",
+)
+@click.option("--json", "is_json", is_flag=True, help="Print JSON.")
+def plan(**given: Any) -> None:
+    """Show a job's grid, cut, memory and schedule, and what each mode of redundancy would cost.
+
+    It needs no cluster. The mode that it recommends is the one that redundancy.mode Auto takes.
+    """
+    from bamboo_cli.plan import as_json, plan_of
+    from bamboo_cli.plan_view import plan_view
+
+    is_json = given.pop("is_json")
+    found = plan_of(**given)
+    if is_json:
+        click.echo(json.dumps(as_json(found), indent=1))
+    else:
+        Console().print(plan_view(found))
+
+
+@cli.command()
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="YAML file with the BambooJob.",
+)
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("profile.json"),
+    show_default=True,
+    help="File to write.",
+)
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=1800.0,
+    show_default=True,
+    help="Seconds after which measuring is given up.",
+)
+def profile(file: Path, out: Path, timeout_s: float) -> None:
+    """Measure what each layer of a job costs on this machine, for `bamboo plan --profile`."""
+    from bamboo_cli.manifest import read_manifest
+    from bamboo_cli.profile import measure
+
+    name, spec = read_manifest(file)
+    found = measure(spec, out, timeout_s=timeout_s)
+    forward_s = sum(x.forward_s for x in found.costs)
+    click.echo(
+        f"{name}: {len(found.costs)} layers on {found.device}, {forward_s:.4g} s for the forward of"
+        f" a micro-batch -> {out}"
+    )
 
 
 def main() -> None:

@@ -51,6 +51,8 @@ def final_report(
     job: Job, timeline: Timeline, record: RunRecord, comparison: Comparison | None = None
 ) -> RenderableType:
     parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
+    if job.redundancy_reason:
+        parts.append(redundancy(job))
     if record.hits:
         parts += [faults(record.hits, record.events), _LEGEND]
     if comparison is not None:
@@ -126,6 +128,11 @@ def losses(job: Job) -> Text:
         return Text("no agent was lost")
     restores = f"{job.attempt} restores" if job.attempt else "no restore from a checkpoint"
     return Text(f"{job.lost} agents lost ({job.lost_noticed} with notice), {restores}")
+
+
+def redundancy(job: Job) -> Text:
+    """The mode that Auto has taken, and why."""
+    return Text(f"redundancy {job.redundancy}, taken by Auto: {job.redundancy_reason}")
 
 
 def faults(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:

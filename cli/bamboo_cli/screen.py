@@ -80,6 +80,7 @@ def fleet(job: Job) -> Text:
     known = [
         f"pipelines {job.active_pipelines}/{job.pipelines}",
         f"plan {job.plan_epoch}",
+        f"redundancy {job.redundancy}" if job.redundancy else "",
         f"lost {job.lost} ({job.lost_noticed} noticed)" if job.lost else "",
     ]
     return _joined(known)

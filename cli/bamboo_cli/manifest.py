@@ -1,0 +1,35 @@
+"""Reads the BambooJob of a YAML file, with every default filled in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bamboo_cli.errors import CommandError
+from bamboo_core.api.spec import JobSpec, from_manifest
+
+_KIND = "BambooJob"
+
+
+def read_manifest(path: Path) -> tuple[str, JobSpec]:
+    """Name and spec of the file's only BambooJob. CommandError names the field that is wrong."""
+    try:
+        documents = [x for x in yaml.safe_load_all(path.read_text(encoding="utf-8")) if x]
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}.") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise CommandError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    jobs = [x for x in documents if isinstance(x, dict) and x.get("kind") == _KIND]
+    if len(jobs) != 1:
+        raise CommandError(f"{path} has {len(jobs)} objects of kind {_KIND}; give a file with one.")
+    found = from_manifest(jobs[0])
+    if isinstance(found, list):
+        raise CommandError(f"{path}: {'; '.join(str(problem) for problem in found)}.")
+    return _name(jobs[0]), found
+
+
+def _name(manifest: dict[str, Any]) -> str:
+    metadata = manifest.get("metadata")
+    return str(metadata.get("name", "job")) if isinstance(metadata, dict) else "job"

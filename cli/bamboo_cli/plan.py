@@ -1,0 +1,181 @@
+"""What a job will look like and cost in each mode of redundancy, without a cluster.
+
+The grid, the cut and the verdict come from the core's own functions, which the operator calls, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.manifest import read_manifest
+from bamboo_cli.profile import read_profile
+from bamboo_core.api import quantities
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.protection import facts, shapes
+from bamboo_core.protection.choice import Estimate, Verdict, choose
+from bamboo_core.protection.facts import Assumptions, Seen
+from bamboo_core.protocol.messages import LayerCost
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Costs of the layers, and where they are from."""
+
+    layers: tuple[LayerCost, ...]
+    source: str
+    memory_bytes: int = 0  # of the device; 0: unknown
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """The answer."""
+
+    name: str
+    spec: JobSpec
+    costs: Costs
+    cut: tuple[tuple[int, int], ...]
+    verdict: Verdict
+
+    def layers_of(self, stage: int) -> Sequence[LayerCost]:
+        """Costs of a stage's layers."""
+        lo, hi = self.cut[stage]
+        return self.costs.layers[lo:hi]
+
+
+def plan_of(
+    *,
+    file: Path,
+    profile: Path | None,
+    shape: str | None,
+    tflops: float,
+    hazard: float,
+    gbits: float,
+    memory: str | None,
+    restart_s: float,
+    refill_s: float,
+) -> JobPlan:
+    """The answer to a command line. CommandError names the field or option that is wrong."""
+    name, spec = read_manifest(file)
+    if profile is None:
+        costs = built_in(spec, shape, tflops=tflops)
+    elif shape is not None:
+        raise CommandError("--profile and --shape both say what layers cost; give one of them.")
+    else:
+        costs = measured(spec, profile)
+    if memory is not None:
+        costs = replace(costs, memory_bytes=_bytes(memory))
+    assumptions = Assumptions(gbits * 1e9 / 8, restart_s=restart_s, refill_s=refill_s)
+    return make_plan(name, spec, costs, hazard_per_agent_hour=hazard, assumptions=assumptions)
+
+
+def _bytes(memory: str) -> int:
+    try:
+        return int(quantities.parse(memory))
+    except ValueError as error:
+        text = f"--memory {memory!r} is not a quantity; give bytes, as in 80Gi."
+        raise CommandError(text) from error
+
+
+def measured(spec: JobSpec, path: Path) -> Costs:
+    """Costs of a file that ``bamboo profile`` has written for this job."""
+    found = read_profile(path)
+    found.check(spec, path)
+    return Costs(found.costs, f"measured on {found.device} ({path.name})", found.memory_bytes)
+
+
+def built_in(spec: JobSpec, shape: str | None, *, tflops: float) -> Costs:
+    """Costs by arithmetic: of a named shape, else of the model that comes with Bamboo.
+
+    CommandError: the model has another factory, whose costs must be measured.
+    """
+    if shape is not None and shape not in shapes.NAMED:
+        raise CommandError(f"--shape {shape} is not known; give one of {', '.join(shapes.NAMED)}.")
+    try:
+        found = shapes.NAMED[shape] if shape is not None else shapes.shape_of(spec)
+    except ValueError as error:
+        raise CommandError(f"{error}.") from error
+    if found is None:
+        raise CommandError(
+            f"nobody knows what the layers of spec.model.factory {spec.model.factory} cost: measure"
+            " them with `bamboo profile` and give --profile, or give --shape, one of"
+            f" {', '.join(shapes.NAMED)}."
+        )
+    layers = shapes.costs(found, samples=spec.training.micro_batch_size, speed=tflops * 1e12)
+    kind = shape or spec.model.factory
+    source = f"by arithmetic, shape {kind} at {tflops:g} TFLOP/s"
+    return Costs(layers, source)
+
+
+def make_plan(
+    name: str,
+    spec: JobSpec,
+    costs: Costs,
+    *,
+    hazard_per_agent_hour: float,
+    assumptions: Assumptions,
+) -> JobPlan:
+    """What the planner and Auto would do. CommandError names the field that is wrong."""
+    seen = Seen(hazard_per_agent_hour, memory_bytes=costs.memory_bytes)
+    try:
+        cut = facts.cut_of(spec, costs.layers)
+        found = facts.gather(
+            spec, costs.layers, seen, pipelines=spec.pipelines.count, assumptions=assumptions
+        )
+        return JobPlan(name, spec, costs, cut, choose(found))
+    except ValueError as error:
+        raise CommandError(f"spec.pipelines.stages: {error}.") from error
+
+
+def as_json(plan: JobPlan) -> dict[str, Any]:
+    """The whole answer; times in seconds, sizes in bytes, null for what is unknown or endless."""
+    found = plan.verdict.facts
+    return {
+        "job": plan.name,
+        "grid": {
+            "pipelines": found.pipelines,
+            "stages": found.stages,
+            "agents": found.agents,
+            "microBatches": found.microbatches,
+        },
+        "costs": plan.costs.source,
+        "cut": [_stage(plan, s) for s in range(len(plan.cut))],
+        "facts": {name: _plain(value) for name, value in asdict(found).items()},
+        "modes": [_mode(e) for e in plan.verdict.estimates],
+        "requested": plan.spec.redundancy.mode.value,
+        "auto": {"mode": plan.verdict.mode.value, "reason": plan.verdict.reason},
+    }
+
+
+def _stage(plan: JobPlan, stage: int) -> dict[str, Any]:
+    layers = plan.layers_of(stage)
+    return {
+        "layers": list(plan.cut[stage]),
+        "forwardSeconds": sum(x.forward_s for x in layers),
+        "backwardSeconds": sum(x.backward_s for x in layers),
+        "parameterBytes": sum(x.parameter_bytes for x in layers),
+        "activationBytes": sum(x.activation_bytes for x in layers),
+    }
+
+
+def _mode(estimate: Estimate) -> Mapping[str, Any]:
+    return {
+        "mode": estimate.mode.value,
+        "excluded": estimate.excluded or None,
+        "overhead": _plain(estimate.overhead),
+        "pauseSeconds": _plain(estimate.pause_s),
+        "fatalPerHour": _plain(estimate.fatal_per_hour),
+        "lostSecondsPerHour": _plain(estimate.lost_s_per_hour),
+        "deviceBytes": estimate.device_bytes,
+        "hostBytes": estimate.host_bytes,
+        "aheadShare": estimate.ahead,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """JSON knows no infinity."""
+    return None if isinstance(value, float) and not isfinite(value) else value

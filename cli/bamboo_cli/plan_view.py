@@ -1,0 +1,119 @@
+"""Renders a job's plan for a terminal. Pure."""
+
+from __future__ import annotations
+
+from math import isfinite
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bamboo_cli.plan import JobPlan
+from bamboo_core.planning import show
+
+_MOST_STAGES, _MOST_MICROBATCHES = 12, 16
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def plan_view(plan: JobPlan) -> RenderableType:
+    """Grid, cut, schedule, modes, verdict."""
+    parts: list[RenderableType] = [_grid(plan), _cut(plan), _schedule(plan)]
+    if drawn := _drawing(plan):
+        parts.append(Text(drawn, style="dim", no_wrap=True, overflow="ellipsis"))
+    return Group(*parts, _modes(plan), *_excluded(plan), _verdict(plan))
+
+
+def _grid(plan: JobPlan) -> Text:
+    found = plan.verdict.facts
+    return Text(
+        f"{plan.name}: {found.pipelines} pipelines x {found.stages} stages, {found.agents} agents,"
+        f" {found.microbatches} micro-batches in each pipeline\ncosts {plan.costs.source}"
+    )
+
+
+def _cut(plan: JobPlan) -> Table:
+    table = _table("stage", "layers", "forward", "backward", "parameters", "activation")
+    for stage, (lo, hi) in enumerate(plan.cut):
+        layers = plan.layers_of(stage)
+        table.add_row(
+            str(stage),
+            f"{lo}-{hi - 1}",
+            seconds(sum(x.forward_s for x in layers)),
+            seconds(sum(x.backward_s for x in layers)),
+            size(sum(x.parameter_bytes for x in layers)),
+            size(sum(x.activation_bytes for x in layers)),
+        )
+    return table
+
+
+def _schedule(plan: JobPlan) -> Text:
+    found = plan.verdict.facts
+    return Text(
+        f"schedule: a step takes {seconds(found.step_s)}; an agent waits {seconds(found.idle_s)} of"
+        f" it, in which it can compute {seconds(found.ahead_s)} of its successor's forwards ahead"
+    )
+
+
+def _drawing(plan: JobPlan) -> str:
+    """One pipeline, slot by slot, if it fits on a screen."""
+    found = plan.verdict.facts
+    if found.stages > _MOST_STAGES or found.microbatches > _MOST_MICROBATCHES:
+        return ""
+    numbers = ["--stages", str(found.stages), "--microbatches", str(found.microbatches)]
+    return show.render(numbers).rstrip()
+
+
+def _modes(plan: JobPlan) -> Table:
+    table = _table(
+        "mode", "overhead", "pause per loss", "fatal losses / h", "lost / h", "device", "host"
+    )
+    for e in plan.verdict.estimates:
+        table.add_row(
+            Text(e.mode.value, style="bold green" if e.mode is plan.verdict.mode else ""),
+            f"{100 * (e.overhead - 1):.2f} %",
+            seconds(e.pause_s),
+            f"{e.fatal_per_hour:.2g}" if isfinite(e.fatal_per_hour) else "-",
+            seconds(e.lost_s_per_hour),
+            size(e.device_bytes),
+            size(e.host_bytes),
+        )
+    return table
+
+
+def _excluded(plan: JobPlan) -> list[Text]:
+    return [
+        Text(f"{e.mode.value} cannot be used: {e.excluded}", style="yellow")
+        for e in plan.verdict.estimates
+        if e.excluded
+    ]
+
+
+def _verdict(plan: JobPlan) -> Text:
+    text = Text(f"Auto takes {plan.verdict.mode.value}", style="bold")
+    text.append(f": {plan.verdict.reason}", style="not bold")
+    return text
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading in ("mode", "layers") else "right")
+    return table
+
+
+def seconds(value: float) -> str:
+    """Three digits with a unit; "-" if there is no such time."""
+    if not isfinite(value):
+        return "-"
+    if value >= 1 or not value:
+        return f"{value:.3g} s" if value < 1000 else f"{value:.0f} s"
+    return f"{1000 * value:.3g} ms" if value >= 1e-3 else f"{1e6 * value:.3g} us"
+
+
+def size(count: int) -> str:
+    """Three digits with a binary unit."""
+    value, unit = float(count), 0
+    while value >= 1000 and unit + 1 < len(_UNITS):
+        value, unit = value / 1024, unit + 1
+    return f"{value:.3g} {_UNITS[unit]}"

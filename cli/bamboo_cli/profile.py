@@ -1,0 +1,113 @@
+"""Measures what the layers of a job cost on this machine, in a process that holds torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from bamboo_cli.errors import CommandError, ProgramError
+from bamboo_core.api.spec import JobSpec, to_json
+from bamboo_core.protocol.messages import LayerCost
+
+_PROGRAM = ("-m", "bamboo_agent.worker.profile_job")
+_TIMEOUT_S = 1800.0
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What ``bamboo profile`` has measured."""
+
+    device: str
+    memory_bytes: int  # free on the device; 0: unlimited
+    micro_batch_size: int  # samples
+    factory: str
+    args: dict[str, Any]
+    costs: tuple[LayerCost, ...]
+
+    def check(self, spec: JobSpec, path: Path) -> None:
+        """CommandError if it is a profile of another model or micro-batch."""
+        wanted = {
+            "spec.model.factory": (spec.model.factory, self.factory),
+            "spec.model.args": (spec.model.args, self.args),
+            "spec.training.microBatchSize": (spec.training.micro_batch_size, self.micro_batch_size),
+        }
+        for field, (given, measured) in wanted.items():
+            if given != measured:
+                raise CommandError(
+                    f"{path} was measured with {field} {measured!r}, and the job has {given!r};"
+                    " run `bamboo profile` again."
+                )
+
+
+def measure(
+    spec: JobSpec,
+    out: Path,
+    *,
+    program: Sequence[str] = (sys.executable, *_PROGRAM),
+    timeout_s: float = _TIMEOUT_S,
+) -> Profile:
+    """Profile the job into the file ``out``. ProgramError says why it is impossible."""
+    try:
+        done = subprocess.run(
+            [*program, "--out", str(out)], input=to_json(spec), stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL, text=True, timeout=timeout_s, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise ProgramError(
+            f"the layers were not measured within {timeout_s:g} s; give --timeout more seconds."
+        ) from error
+    except OSError as error:
+        raise ProgramError(f"cannot run {program[0]}: {error}.") from error
+    if done.returncode:
+        raise ProgramError(_why(done.stderr))
+    return read_profile(out)
+
+
+def _why(errors: str) -> str:
+    line = next(reversed(errors.strip().splitlines()), "no output")
+    if "No module named 'torch'" in line or "No module named bamboo_agent" in line:
+        return (
+            f"layers are measured with torch, which is missing here ({line}); install"
+            " bamboo-train[agent], or use the image of the agents."
+        )
+    return f"the layers cannot be measured: {line}"
+
+
+def read_profile(path: Path) -> Profile:
+    """A file of :func:`measure`. CommandError if it is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        model = found["model"]
+        costs = tuple(LayerCost(**layer) for layer in found["layers"])
+        profile = Profile(
+            device=str(found["device"]),
+            memory_bytes=int(found["memory_bytes"]),
+            micro_batch_size=int(found["micro_batch_size"]),
+            factory=str(model["factory"]),
+            args=dict(model["args"]),
+            costs=costs,
+        )
+        _check(costs)
+    except OSError as error:
+        raise CommandError(f"cannot read {path}: {error.strerror}.") from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CommandError(
+            f"{path} is not a file of `bamboo profile` ({type(error).__name__}: {error}); make it"
+            " again."
+        ) from error
+    return profile
+
+
+def _check(costs: Sequence[LayerCost]) -> None:
+    if not costs:
+        raise ValueError("it has no layers")
+    for index, cost in enumerate(costs):
+        for name, value in vars(cost).items():
+            if not isinstance(value, int | float) or not isfinite(value) or value < 0:
+                raise ValueError(f"{name} of layer {index} is {value!r}")
