@@ -63,8 +63,7 @@ class InProcessFleet(WorkerFleet):
     def turn(self, but: Collection[AgentId] = ()) -> bool:
         """One turn of each worker; False if nothing happened."""
         happened = [w.turn() for agent, w in self.workers.items() if agent not in but]
-        savers = [w.saver for w in self.workers.values() if w.saver is not None]
-        return any(happened) or any(saver.is_busy for saver in savers)
+        return any(happened) or any(w.is_storage_busy for w in self.workers.values())
 
     def wait(self, condition: Callable[[], bool]) -> None:
         while not condition():

@@ -5,6 +5,7 @@ They are forked from a server that has torch loaded already: 12 workers start in
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import secrets
@@ -12,6 +13,7 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 from bamboo_agent.ipc.pipe import Pipe, PipeClosedError
@@ -32,8 +34,14 @@ def context() -> Any:
     return found
 
 
-def _serve(agent: AgentId, control: socket.socket, listening: socket.socket) -> None:
-    from bamboo_agent.worker.main import serve
+def _serve(
+    agent: AgentId, control: socket.socket, listening: socket.socket, log: Path | None
+) -> None:
+    from bamboo_agent.worker.main import GROUP_FLOOR_VARIABLE, serve
+
+    os.environ[GROUP_FLOOR_VARIABLE] = "1"
+    if log is not None:
+        logging.basicConfig(filename=log, level=logging.INFO)
 
     os._exit(
         serve(agent, control=control, listening=listening, shared_progress=SharedProgress.create())
@@ -41,8 +49,14 @@ def _serve(agent: AgentId, control: socket.socket, listening: socket.socket) -> 
 
 
 class ProcessFleet(WorkerFleet):
-    def __init__(self, job: JobSpec, agents: tuple[AgentId, ...]) -> None:
+    """If the job uses process groups, tensors of any size go by them.
+
+    logs: folder for one log of each worker; None: none is written.
+    """
+
+    def __init__(self, job: JobSpec, agents: tuple[AgentId, ...], logs: Path | None = None) -> None:
         super().__init__()
+        self._logs = logs
         self.keys = {agent: secrets.token_bytes(16) for agent in agents}
         self.peers: tuple[Peer, ...] = ()
         self._pipes: dict[AgentId, Pipe] = {}
@@ -56,7 +70,10 @@ class ProcessFleet(WorkerFleet):
         listening = socket.create_server(("127.0.0.1", 0))
         address = "{}:{}".format(*listening.getsockname())
         self.peers += (Peer(agent, address, "", self.keys[agent]),)
-        process = context().Process(target=_serve, args=(agent, theirs, listening), daemon=True)
+        log = None if self._logs is None else self._logs / agent
+        process = context().Process(
+            target=_serve, args=(agent, theirs, listening, log), daemon=True
+        )
         process.start()
         theirs.close()
         listening.close()

@@ -1,7 +1,8 @@
 """Whether a restore was justified: some layer has no usable version, neither live nor in a file.
 
 The check looks at what the agents hold at that moment, not at their reports. A file counts once it
-has been reported to the operator. An attempt that starts at the needed version loses nothing.
+has been reported to the operator, and until the storage refuses to read it. An attempt that starts
+at the needed version loses nothing.
 """
 
 from __future__ import annotations
@@ -91,8 +92,10 @@ def _needed(nodes: dict[AgentId, Node], before: Durable) -> tuple[int, ...]:
 
 
 def _has_file(world: World, before: Durable, needed: int) -> bool:
+    given_up = set(before.bad) if world.has_storage_failed else set()
     return any(
         m.step == needed
+        and (m.attempt, m.step) not in given_up
         and world.sealed.get((m.attempt, m.step)) is not None
         and all(m.step <= f.step for f in before.forks if f.attempt > m.attempt)
         for m in before.manifests

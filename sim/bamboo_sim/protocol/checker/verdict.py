@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ComputePlan
 from bamboo_core.arbiter.state import Holding
@@ -17,6 +19,7 @@ from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
 from bamboo_core.protocol.messages import AgentReport
+from bamboo_core.protocol.said import MOST_SEALED
 
 if TYPE_CHECKING:
     from bamboo_sim.protocol.exploration.history import History
@@ -95,16 +98,30 @@ def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
 def check_commit(world: World, node: Node, record: Any) -> None:
     """The commit record is right, and a superseded plan commits at most once more."""
     fence, durable = node.executor.fence, world.operators.durable
-    if fence.attempt != durable.attempt or record.step >= world.job.steps:
+    if fence.attempt != durable.attempt:
+        return
+    right = _expected(world)[1][record.step]
+    if record.loss != right.loss:
+        raise Violation(f"{node.name} commits a wrong result of step {record.step}")
+    if world.job.evals:
+        _check_validation(world, node, record, right)
+    if record.step >= world.job.steps:
         return
     world.newest = max(world.newest, (fence.attempt, record.step))
-    if record.loss != _expected(world)[1][record.step].loss:
-        raise Violation(f"{node.name} commits a wrong result of step {record.step}")
     decided = durable.plan
     if fence < decided and fence.attempt == decided.attempt:
         world.orphans[fence] += 1
         if world.orphans[fence] > 1:
             raise Violation(f"plan {fence} keeps committing after {decided}")
+
+
+def _check_validation(world: World, node: Node, record: Any, right: Any) -> None:
+    """The record has the right validation loss, if one is due and training goes on."""
+    found, directive = record.validation_loss, node.executor.directive
+    is_suspending = directive is not None and directive.last < world.job.steps
+    is_due = world.job.is_validated(record.step) and not is_suspending
+    if found != right.validation_loss and (is_due or found is not None):
+        raise Violation(f"{node.name} validates version {record.step} as {found}")
 
 
 def check_plan(world: World, before: Durable) -> None:
@@ -136,16 +153,19 @@ def judge(world: World) -> str:
         _check_files(world)
         if ended.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
             return "suspended"
+        if ended.reason == Reason.CHECKPOINT_FAILED and world.has_storage_failed:
+            return "unsaved"
         if ended.outcome is not Outcome.COMPLETE:
             raise Violation(f"the job ends as {ended.outcome}: {ended.message}")
         _check_weights(world)
+        _check_last_checkpoint(world)
         if world.has_given_up:
             return "restored by mistake"
         return "restored" if world.operators.durable.attempt else "complete"
-    if _is_too_few(world) or _waits_for_suspects(world):
+    if is_too_few(world) or _waits_for_suspects(world):
         return "waiting"
     status = world.operators.arbiter.status()
-    raise Violation(f"deadlock: {status.phase} {status.detail}; {_positions(world)}")
+    raise Violation(f"deadlock: {status.phase} {status.detail}; {positions(world)}")
 
 
 def _check_stops(world: World) -> None:
@@ -165,7 +185,22 @@ def _check_files(world: World) -> None:
             raise Violation(f"the checkpoint of step {step}, attempt {attempt} is wrong")
 
 
-def _is_too_few(world: World) -> bool:
+def _check_last_checkpoint(world: World) -> None:
+    """The job ends with its last checkpoint, and knows all that its live agents have sealed."""
+    durable, plan, steps = world.operators.durable, world.operators.plan, world.job.steps
+    if not world.job.save_every or plan is None:
+        return
+    if (durable.attempt, steps) not in world.sealed:
+        raise Violation("the job has ended without its last checkpoint")
+    known = {(m.attempt, m.step) for m in durable.manifests} | set(durable.bad)
+    live = [] if world.has_cuts else [n for a, n in world.nodes.items() if a in plan.live]
+    sealed = {mark for node in live for mark in node.worker.sealings}
+    newest = sorted(mark for mark in sealed if mark[0] == durable.attempt)[-MOST_SEALED:]
+    if not known.issuperset(newest):
+        raise Violation(f"checkpoints {newest} are sealed, but the job knows only {sorted(known)}")
+
+
+def is_too_few(world: World) -> bool:
     """Whether the operator reaches too few agents for a plan, by its own rules."""
     operators = world.operators
     deaf = world.noticed | world.network.frozen
@@ -185,10 +220,11 @@ def _waits_for_suspects(world: World) -> bool:
     """Whether the job waits, with back-off, to ask agents again that it suspected by mistake."""
     state = world.arbiter.state
     is_given_up = any(s.is_connected for s in state.membership.suspected.values())
-    return world.is_misled and isinstance(state.phase, Holding) and is_given_up
+    will_ask = isinstance(state.phase, Holding) and world.now < state.deadlines.retry_at < inf
+    return world.is_misled and is_given_up and will_ask
 
 
-def _positions(world: World) -> str:
+def positions(world: World) -> str:
     return "; ".join(
         f"{a} {n.executor.fence} step {n.executor.step} at {n.executor.current}"
         for a, n in sorted(world.nodes.items())

@@ -10,7 +10,7 @@ from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.branching import POLICIES, parts
 from bamboo_sim.protocol.exploration.families import FAMILIES
 from bamboo_sim.protocol.exploration.history import History, violation
-from bamboo_sim.protocol.mutants.planted import Planted
+from bamboo_sim.protocol.mutants.patches import Planted
 
 _MOST_PER_BASE = 60
 

@@ -30,7 +30,7 @@ _EVERY = {
     "every second": (*PAIRS, replace(PAIRS[2], spares=1)),
 }
 _WEIGHT = {"every pair": 3, "every second": 10}
-_UNLIMITED = {"fuzz": 5000}  # histories per job of families without an end
+_UNLIMITED = {"fuzz": 5000, "sources": 200}  # histories per job of families without an end
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ import random
 from collections.abc import Callable
 
 from bamboo_core.model.ids import AgentId
-from bamboo_sim.protocol.exploration import fleets, losses, restores
+from bamboo_sim.protocol.exploration import edges, fleets, losses, moments, restores
 from bamboo_sim.protocol.exploration.branching import POLICIES, WHOLE, Histories, Part, inject
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.losses import links
 from bamboo_sim.protocol.world.faults import Fault
 from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
 from bamboo_sim.protocol.world.world import World
 
 
@@ -30,35 +31,44 @@ def fuzz(base: History, part: Part = WHOLE) -> Histories:
 
 
 def _any_fault(job: Job, rng: random.Random) -> Fault:
-    name = rng.choice(job.agents)
-    names = sorted(job.agents)
-    kind = rng.randrange(18)
-    if kind < 4:
-        return ("kill", name, rng.randrange(3))
-    if kind == 4:
-        return ("kill silently", name, rng.randrange(3))
-    if kind < 7:
-        return ("start", AgentId(f"c{rng.randrange(1 << 20)}"))
-    if kind < 9:
-        return ("notice", name, rng.choice((1.0, 3.0)))
-    if kind == 9:
-        return ("scale", 1 + rng.randrange(job.pipelines))
-    if kind == 10:
-        return ("restart operator", rng.random() < 0.5)
-    if kind == 11:
-        return ("second operator",)
-    if kind < 14:
-        return ("cut", *links(rng.randrange(6), names, rng)) if kind == 12 else ("heal",)
-    if kind == 14:
-        return ("duplicate",)
-    if kind == 15:
-        return ("suspect", name)
-    return (rng.choice(("freeze", "freeze", "thaw")), name)
+    """Half of them old faults of agents and links, half of them of :mod:`.edges`."""
+    name, names = rng.choice(job.agents), sorted(job.agents)
+    seconds = rng.choice((0.5, 2.0, 5.0, 40.0))
+    kinds: tuple[Callable[[], Fault], ...] = (
+        lambda: ("kill", name, rng.randrange(3)),
+        lambda: ("kill", name, rng.randrange(3)),
+        lambda: ("kill silently", name, rng.randrange(3)),
+        lambda: ("start", AgentId(f"c{rng.randrange(1 << 20)}")),
+        lambda: ("start", AgentId(f"c{rng.randrange(1 << 20)}")),
+        lambda: ("notice", name, rng.choice((1.0, 3.0))),
+        lambda: ("scale", 1 + rng.randrange(job.pipelines)),
+        lambda: ("restart operator", rng.random() < 0.5),
+        lambda: ("second operator",),
+        lambda: ("cut", *links(rng.randrange(6), names, rng)),
+        lambda: ("heal",),
+        lambda: ("duplicate",),
+        lambda: ("suspect", name),
+        lambda: (rng.choice(("freeze", "freeze", "thaw")), name),
+        lambda: ("reconnect", name, rng.randrange(9)),
+        lambda: ("reset", rng.randrange(3), *names),
+        lambda: ("pass", rng.choice((1, 3, 8))),
+        lambda: ("pace", rng.choice((0.01, 0.1)), 50),
+        lambda: ("stand still", "machine", rng.choice((OPERATOR, STORE, PLANNER)), seconds),
+        lambda: ("stand still", rng.choice(("supervisor", "worker")), name, seconds),
+        lambda: ("stand still", rng.choice(("lease", "storage")), OPERATOR, seconds),
+        lambda: ("fail writes", rng.randrange(1, 4), rng.random() < 0.5),
+        lambda: ("fail storage", rng.randrange(1, 4)),
+        lambda: ("fail", name, rng.random() < 0.5),
+        lambda: ("cut quietly", *links(rng.randrange(2), names, rng)),
+        lambda: ("drop", rng.randrange(9)),
+        lambda: rng.choice((("defect",), ("fail planner", 1))),
+        lambda: ("slow down", name),
+    )
+    return rng.choice(kinds)()
 
 
 FAMILIES: dict[str, Callable[..., Histories]] = {
     "singles": losses.singles,
-    "sessions": losses.sessions,
     "pairs": losses.pairs,
     "seconds": losses.seconds,
     "bulks": losses.bulks,
@@ -73,11 +83,28 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "short-notices": fleets.short_notices,
     "new-owners": fleets.new_owners,
     "handovers": fleets.handovers,
+    "leavers": fleets.leavers,
     "regrids": fleets.regrids,
     "learners": fleets.learners,
     "forks": restores.forks,
     "suspensions": restores.suspensions,
     "shrinks": losses.shrinks,
     "restores": restores.restores,
+    "sessions": edges.sessions,
+    "words": edges.words,
+    "tears": moments.tears,
+    "farewells": moments.farewells,
+    "finishes": moments.finishes,
+    "reports": moments.reports,
+    "stops": moments.stops,
+    "sources": moments.sources,
+    "resets": edges.resets,
+    "races": edges.races,
+    "writes": edges.writes,
+    "pauses": edges.pauses,
+    "hangs": edges.hangs,
+    "storage": edges.storage,
+    "silences": edges.silences,
+    "delays": edges.delays,
     "fuzz": fuzz,
 }

@@ -109,6 +109,17 @@ def handovers(base: History, part: Part = WHOLE) -> Histories:
         yield inject(found, rng.randrange(20, 110), ("kill", newcomer, n % 3))
 
 
+def leavers(base: History, part: Part = WHOLE) -> Histories:
+    """An agent hands over to a new agent, and dies before it may go."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        leaver = base.job.at_start[n % len(base.job.at_start)]
+        found = inject(at, 0, ("start", base.job.agents[-1]))
+        found = inject(found, rng.randrange(8), ("notice", leaver, 3.0))
+        for gap in (rng.randrange(20, 60), rng.randrange(60, 110)):
+            yield inject(found, gap, ("kill", leaver, 1 + n % 2))
+
+
 def learners(base: History, part: Part = WHOLE) -> Histories:
     """A new agent catches up while the others train; it, a source or the operator dies."""
     rng, spares = random.Random(base.seed), base.job.agents[len(base.job.at_start) :]

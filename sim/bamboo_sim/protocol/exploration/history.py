@@ -29,7 +29,10 @@ class History:
 
 
 def apply(world: World, fault: Fault) -> None:
-    """Inject a fault, and reseed the scheduler, so that a replay makes the same choices."""
+    """Inject a fault, and reseed the scheduler, so that a replay makes the same choices. () is
+    none: the history only goes on."""
+    if not fault:
+        return
     world.rng.seed(crc32(repr((world.events, fault)).encode()))
     world.burst = 0.8
     world.causes += 1

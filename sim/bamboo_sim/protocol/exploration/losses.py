@@ -28,13 +28,6 @@ def singles(base: History, part: Part = WHOLE) -> Histories:
             yield inject(at, 0, ("kill", name, (n + i) % 3))
 
 
-def sessions(base: History, part: Part = WHOLE) -> Histories:
-    """An agent's session with the operator breaks, with all that is on its way, and is resumed."""
-    for at in prefixes(base, part):
-        for name in sorted(at[1].nodes):
-            yield inject(at, 0, ("reconnect", name))
-
-
 def pairs(base: History, part: Part = WHOLE) -> Histories:
     """Two kills at once, with and without new agents."""
     for n, at in enumerate(prefixes(base, part), part.turn):

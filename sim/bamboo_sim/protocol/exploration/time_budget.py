@@ -25,13 +25,25 @@ TURNING = Job(2, 2, 2, layers=4, steps=4)
 SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, save_every=2, learners=True)
+LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
 LARGE = Job(3, 4, 4, steps=2, spares=2)
 WIDE = Job(4, 2, 2, steps=2, replica=False, spares=2)
 SPLIT = Job(2, 3, 4, spares=1, profiled=True)
 SHADOW, PEERS = RecoveryPolicy.SHADOW, RecoveryPolicy.PEERS
 TWO_ZONES = Job(2, 2, 2, replica=False, spares=2, zones=2)
 THREE_ZONES = Job(2, 3, 2, spares=1, zones=3)
+FAST = Job(2, 2, 4, fast=True, evals=3, validate_every=1)
+FILES = Job(2, 3, 8, layers=4, fast=True, save_every=2, spares=1, evals=2)
+NARROW = Job(2, 1, 2, layers=2, spares=1)
+SINGLE = Job(1, 1, 2, spares=1, save_every=1)
+ONE_STEP = Job(2, 2, 2, steps=1, evals=2, save_every=1)
+AHEAD = Job(1, 3, 2, eager=True, layers=6)
+AHEAD_TWICE = Job(2, 2, 2, eager=True, layers=4, spares=1)
+MIXED = (FAST, FILES, NARROW, SINGLE, ONE_STEP)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
+
+EDGES = ("sessions", "words", "resets", "races", "writes", "pauses", "hangs", "silences", "delays")
+"""Families in which nobody need die; ``storage`` needs jobs that write checkpoints."""
 
 
 def grids() -> Iterator[Job]:
@@ -43,6 +55,12 @@ def grids() -> Iterator[Job]:
         yield Job(1, 3, 2, steps=2, policy=policy)
         yield Job(2, 2, 2, steps=2, policy=policy)
         yield Job(2, 2, 2, replica=False, steps=2, policy=policy)
+    yield Job(2, 2, 4, steps=2, fast=True, evals=2, validate_every=1)
+    yield Job(1, 3, 4, steps=2, fast=True)
+    yield Job(1, 1, 2, steps=2)
+    yield Job(2, 1, 2, steps=2)
+    yield Job(3, 1, 2, steps=2, replica=False, layers=2)
+    yield Job(2, 2, 2, steps=1, evals=2)
     yield Job(1, 3, 2, steps=2, profiled=True)
     yield Job(2, 2, 2, steps=2, profiled=True)
 
@@ -69,12 +87,30 @@ def runs() -> list[tuple[str, Job, float]]:
     out += [
         ("short-notices", MOVING, 0.5),
         ("handovers", MOVING, 0.5),
+        ("leavers", MOVING, 0.5),
+        ("leavers", SPARE, 0.5),
         ("new-owners", NEW_OWNERS, 0.5),
     ]
     out += [("forks", SAVING, 1.0), ("shrinks", LONG, 1.0)]
     out += [("restores", SAVING, 2.0), ("fuzz", SAVING, 2.0)]
     for job in (LEARNING, LEARNERS):
         out += [("learners", job, 2.0), ("fuzz", job, 1.0)]
+    for family in EDGES:
+        out += [(family, job, 0.8) for job in (SMALL, LONG, SPARE, UNEVEN)]
+        out += [(family, job, 0.5) for job in (SAVING, LEARNING, MOVING)]
+        out += [(family, job, 0.3) for job in MIXED]
+    out += [("storage", job, 1.0) for job in (SAVING, SLEEPING, UNEVEN, FILES, SINGLE)]
+    out += [("tears", SAVING, 0.5), ("tears", SLEEPING, 0.5), ("sources", LEARNT, 0.5)]
+    out += [("farewells", job, 0.5) for job in (SPARE, UNEVEN)]
+    out += [("finishes", job, 0.3) for job in (SMALL, SAVING, UNEVEN)]
+    out += [("races", Job(1, 3, 2), 0.5)]
+    out += [("reports", MOVING, 0.5), ("stops", SMALL, 0.5), ("stops", SAVING, 0.5)]
+    for job in MIXED:
+        out += [(family, job, 0.3) for family in ("changes", "operators", "bulks", "partitions")]
+        out += [("fuzz", job, 0.6)]
+    for job in (AHEAD, AHEAD_TWICE):
+        out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
+        out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]
     out += [("fuzz", LARGE, 2.0), ("bulks", LARGE, 1.0), ("changes", LARGE, 1.0)]

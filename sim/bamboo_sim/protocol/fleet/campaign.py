@@ -65,7 +65,7 @@ class Campaign:
         return (
             status.phase is ArbiterPhase.RUNNING
             and plan is not None
-            and len(plan.pipelines) == fleet.spec.pipelines.count
+            and len(plan.pipelines) == fleet.operator.goal.pipelines
             and not plan.holes
             and fleet.exits.keys() >= set(plan.leaving)
             and fleet.exits.keys().isdisjoint(plan.live)
@@ -80,7 +80,8 @@ class Campaign:
         return step
 
     async def inject(self, *points: Point) -> InjectedFault:
-        """Kill the agents of all points in one step, and wait for the next commit.
+        """Kill the agents of all points in one step, or let them stand still; wait for the next
+        commit.
 
         An agent that does not reach its instruction because of another death is killed after the
         step; its point is not part of the fault.
@@ -113,7 +114,7 @@ class Campaign:
         )
         died = {agent: at for agent in victims if (at := fleet.died_at(agent))}
         assert died, f"nobody died at {victims} @{when}\n{fleet.record()}"
-        fleet.kill(*(victims.keys() - died.keys()))
+        fleet.kill(*(victims.keys() - fleet.exits.keys()))
         await fleet.until(lambda: victims.keys() <= fleet.exits.keys(), f"exits of {victims}")
         await fleet.committed(when + 1)
         return died

@@ -11,6 +11,7 @@ from bamboo_core.api.spec import (
     JobSpec,
     PipelinesSpec,
     RedundancyMode,
+    RedundancySpec,
     TrainingSpec,
     WorkerSpec,
 )
@@ -51,6 +52,6 @@ def tiny_gpt(
         pipelines=PipelinesSpec(pipelines, stages, min=least, max=most),
         worker=WorkerSpec("none"),
         checkpoint=CheckpointSpec(f"file://{folder / 'checkpoints'}", every_steps=every_steps),
-        redundancy=mode,
+        redundancy=RedundancySpec(mode),
         seed=7,
     )

@@ -14,7 +14,7 @@ from bamboo_sim import results_file
 from bamboo_sim.protocol.fleet.campaign import COMMIT
 from bamboo_sim.protocol.fleet.scenarios import Points, Scenario
 
-NAME = "kill_points"
+NAME, OVER_GLOO = "kill_points", "kill_points_over_gloo"
 CODE = ("agent", "core", "sim")
 """Folders whose code must be the same for all slices of one record."""
 
@@ -52,6 +52,7 @@ def as_text(faults: Sequence[Points]) -> list[list[str]]:
 @dataclass
 class KillRecord:
     scheduled: Mapping[Scenario, Sequence[Points]]
+    name: str = NAME
     code: str = field(default_factory=lambda: results_file.fingerprint(CODE))
     slices: list[Slice] = field(default_factory=list)
 
@@ -103,14 +104,14 @@ class KillRecord:
                 f"the code in {', '.join(CODE)} has changed: the last slice is not counted;"
                 " run this again"
             )
-        results_file.save_progress(NAME, self.code, {"slices": list(map(asdict, self.slices))})
+        results_file.save_progress(self.name, self.code, {"slices": list(map(asdict, self.slices))})
         samples = {
             "code": self.code,
             "kinds": self.kinds(),
             "runs": results_file.columns([summary(s) for s in self.slices]),
             "failures": [s.failure for s in self.slices if s.failure][:5],
         }
-        results_file.write(NAME, samples=samples, figures=self.figures(), note=NOTE)
+        results_file.write(self.name, samples=samples, figures=self.figures(), note=NOTE)
 
 
 def summary(each: Slice) -> dict[str, Any]:
@@ -125,10 +126,10 @@ def summary(each: Slice) -> dict[str, Any]:
     }
 
 
-def resume(scheduled: Mapping[Scenario, Sequence[Points]]) -> KillRecord:
+def resume(scheduled: Mapping[Scenario, Sequence[Points]], name: str = NAME) -> KillRecord:
     """The record of an earlier run of the same code; otherwise an empty one."""
-    record = KillRecord(scheduled)
-    progress = results_file.load_progress(NAME, record.code)
+    record = KillRecord(scheduled, name)
+    progress = results_file.load_progress(name, record.code)
     if progress is not None:
         record.slices = [Slice(**each) for each in progress["slices"]]
     return record

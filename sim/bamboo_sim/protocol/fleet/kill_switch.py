@@ -6,9 +6,12 @@ The fleet writes a moment and an instruction with its absolute step, as the even
     after F[0:2] m3 @17      it has completed, its results were not sent
     sent F[0:2] m3 @17       its results were handed to the network
 
-Instead of a kill, a bit can flip:
+Instead of a kill, a bit can flip, or the worker stands still for ever:
 
     flip UPDATE[0:2] 0:2 @17 flip a bit of layer 0's optimizer state after it
+    hang F[0:2] m3 @17       it never ends
+    hang *                   the next instruction never ends
+    freeze F[0:2] m3 @17     worker and supervisor get SIGSTOP before it
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import mmap
 import os
 import signal
 import struct
+import threading
 import time
 from pathlib import Path
 
@@ -27,6 +31,8 @@ from bamboo_core.model.program import Instruction
 from bamboo_core.protocol.messages import CommitRecord
 
 MOMENTS = ("before", "after", "sent")
+HANG, FREEZE = "hang", "freeze"
+ANY = "*"
 _SIZE = 4096
 _INSTANT = struct.Struct("d")
 _INSTANT_AT = 2048
@@ -45,8 +51,8 @@ def create(path: Path) -> None:
     path.write_bytes(bytes(_SIZE))
 
 
-def died_at(path: Path) -> float:
-    """time.monotonic() of the death; 0 if the switch was not triggered."""
+def triggered_at(path: Path) -> float:
+    """time.monotonic() of the death or standstill; 0 if the switch was not triggered."""
     instant: float = _INSTANT.unpack_from(path.read_bytes(), _INSTANT_AT)[0]
     return instant
 
@@ -61,9 +67,23 @@ class KillSwitchWorker(Worker):
         armed = self.page[1 : 1 + self.page[0]]
         return bool(armed) and armed == f"{moment} {instruction}".encode()
 
+    def _stand_still_if_armed(self, instruction: Instruction) -> None:
+        if self.page[1 : 1 + self.page[0]] == f"{HANG} {ANY}".encode() or self._is_armed(
+            HANG, instruction
+        ):
+            self._note_instant()
+            threading.Event().wait()
+        elif self._is_armed(FREEZE, instruction):
+            self._note_instant()
+            os.kill(self.supervisor, signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _note_instant(self) -> None:
+        _INSTANT.pack_into(self.page, _INSTANT_AT, time.monotonic())
+
     def _die_if_armed(self, moment: str, instruction: Instruction) -> None:
         if self._is_armed(moment, instruction):
-            _INSTANT.pack_into(self.page, _INSTANT_AT, time.monotonic())
+            self._note_instant()
             os.kill(self.supervisor, signal.SIGKILL)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -73,6 +93,7 @@ class KillSwitchWorker(Worker):
 
     def _do(self, instruction: Instruction) -> CommitRecord | None:
         self._die_if_armed("before", instruction)
+        self._stand_still_if_armed(instruction)
         commit = super()._do(instruction)
         self._die_if_armed("after", instruction)
         if self._is_armed("flip", instruction):

@@ -4,6 +4,7 @@ async with LocalFleet(spec, folder) as fleet:
     await fleet.add({"a-0": "zone-a", "b-0": "zone-b"})
     await fleet.committed(3)
     fleet.kill("a-0")                 # SIGKILL the pod: supervisor and worker
+    fleet.faults.cut("a-0", "b-0")    # see .injection.faults
     outcome = await fleet.over()
     fleet.history(), fleet.weights()
 """
@@ -21,7 +22,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -33,13 +34,18 @@ from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import CommitRecord, Ready
-from bamboo_sim.protocol.fleet import kill_switch, sample_log
+from bamboo_sim.protocol.fleet import kill_switch, sample_log, state_log
 from bamboo_sim.protocol.fleet.certificates import Authority
+from bamboo_sim.protocol.fleet.injection import state
+from bamboo_sim.protocol.fleet.injection.faults import Faults
 from bamboo_sim.protocol.fleet.instruction_log import InstructionLog
 from bamboo_sim.protocol.fleet.local_operator import LocalOperator
 
 ROOT = Path(__file__).resolve().parents[4]
 WORKER = "bamboo_sim.protocol.fleet.forked_worker"
+GRACE_S = 10.0
+"""Between SIGTERM and SIGKILL of a pod, in seconds."""
+Processes = Literal["both", "worker", "supervisor"]
 _T = TypeVar("_T")
 
 
@@ -89,11 +95,22 @@ class Pod:
         """The worker's process id, once it has started."""
         return int(self.pid_file.read_text())
 
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal to both processes at almost the same time."""
-        for pid in (self.worker_pid, self.process.pid):
+    def signal(self, number: signal.Signals, what: Processes = "both") -> None:
+        """Send a signal, to both processes at almost the same time."""
+        pids = {"worker": self.worker_pid, "supervisor": self.process.pid}
+        for pid in pids.values() if what == "both" else [pids[what]]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def terminate(self) -> None:
+        """End the pod as Kubernetes does: SIGTERM, and SIGKILL after the grace period."""
+        if self.process.returncode is None:
+            self.process.terminate()
+            asyncio.get_running_loop().call_later(GRACE_S, self._end)
+
+    def _end(self) -> None:
+        if self.process.returncode is None:
+            self.process.kill()
 
 
 class LocalFleet:
@@ -108,10 +125,13 @@ class LocalFleet:
         forkserver: ForkServerProcess | None = None,
         sees_ends: bool = True,
         profiled: bool = True,
+        logs_events: bool = True,
+        logs_states: bool = False,
     ) -> None:
         """forkserver: one that several fleets share (None: start one); sees_ends: report the end of
         a process to the arbiter at once, as a kubelet does later; profiled: see
-        :class:`LocalOperator`."""
+        :class:`LocalOperator`; logs_events: write event logs; logs_states: write hashes of the
+        layers into ``folder/states`` (see :mod:`.state_log`)."""
         authority = Authority()
         self.spec = spec
         self.folder = folder
@@ -125,8 +145,10 @@ class LocalFleet:
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
             profiled=profiled,
         )
-        for name in ("pids", "logs", "kill-switches", "samples"):
+        self._logs_events, self._logs_states = logs_events, logs_states
+        for name in ("pids", "logs", "kill-switches", "samples", "states"):
             (folder / name).mkdir(parents=True)
+        self.faults = Faults(folder / "faults")
         (folder / "token").write_text("token")
         (folder / "ca.pem").write_bytes(authority.bundle)
         self._sees_ends = sees_ends
@@ -154,6 +176,7 @@ class LocalFleet:
                 await pod.watcher
         if self._owns_forkserver:
             self._forkserver.stop()
+        self.faults.close()
 
     # ------------------------------------------------------------ agents
 
@@ -182,19 +205,22 @@ class LocalFleet:
             "BAMBOO_JOB": self.operator.job.name,
             "BAMBOO_AGENT": agent,
             "BAMBOO_POD_UID": f"uid-{agent}",
-            "BAMBOO_POD_IP": "127.0.0.1",
+            "BAMBOO_POD_IP": self.faults.address_of(agent),
             "BAMBOO_NODE": f"node-{agent}",
             "BAMBOO_ZONE": zone,
             "BAMBOO_TOKEN_FILE": str(self.folder / "token"),
             "BAMBOO_CA_FILE": str(self.folder / "ca.pem"),
-            "BAMBOO_GRACE_S": "10",
+            "BAMBOO_GRACE_S": f"{GRACE_S:g}",
             "BAMBOO_HEALTH_PORT": "0",
-            "BAMBOO_EVENT_LOG": str(self.folder / "events"),
+            "BAMBOO_EVENT_LOG": str(self.folder / "events") if self._logs_events else "",
             "BAMBOO_FLEET_FORKSERVER": str(self._forkserver.socket),
             "BAMBOO_FLEET_PIDS": str(self.folder / "pids"),
             "BAMBOO_FLEET_KILL_SWITCHES": str(self.folder / "kill-switches"),
             "BAMBOO_FLEET_SAMPLES": str(self.folder / "samples"),
+            state.FOLDER_VARIABLE: str(self.faults.folder),
+            state_log.FOLDER_VARIABLE: str(self.folder / "states") if self._logs_states else "",
             "BAMBOO_THREADS": "1",
+            "BAMBOO_GROUP_FLOOR_BYTES": "1",  # the tensors of these jobs are small
         }
 
     async def _watch(self, pod: Pod) -> None:
@@ -203,10 +229,9 @@ class LocalFleet:
             self.operator.lost(pod.agent, f"the pod ended with {code}")
 
     def _dismissed(self, agent: AgentId, reason: str) -> None:
-        """The operator deletes the pod: SIGTERM first."""
-        pod = self.pods.get(agent)
-        if pod is not None and pod.process.returncode is None:
-            pod.process.terminate()
+        """The operator deletes the pod."""
+        if (pod := self.pods.get(agent)) is not None:
+            pod.terminate()
 
     # ------------------------------------------------------------ faults
 
@@ -221,13 +246,20 @@ class LocalFleet:
         """SIGKILL only the worker."""
         os.kill(self.pods[AgentId(agent)].worker_pid, signal.SIGKILL)
 
-    def freeze(self, agent: str) -> None:
-        """Stop both processes, as when a node hangs: sockets stay open."""
-        self.pods[AgentId(agent)].signal(signal.SIGSTOP)
+    def freeze(self, agent: str, what: Processes = "both") -> float:
+        """Stop processes, as when a node hangs: sockets stay open. Returns when
+        (time.monotonic())."""
+        at = time.monotonic()
+        self.pods[AgentId(agent)].signal(signal.SIGSTOP, what)
+        return at
 
     def thaw(self, agent: str) -> None:
         """Undo :meth:`freeze`."""
         self.pods[AgentId(agent)].signal(signal.SIGCONT)
+
+    def hang(self, agent: str) -> None:
+        """Let the worker's next instruction never end (:meth:`hung_at` tells when it began)."""
+        self.arm_kill_switch(agent, kill_switch.HANG, kill_switch.ANY)
 
     def terminate(self, agent: str) -> None:
         """SIGTERM, as before a preemption."""
@@ -239,7 +271,11 @@ class LocalFleet:
 
     def died_at(self, agent: str) -> float:
         """time.monotonic() of a death by the kill switch; 0 if it was not triggered."""
-        return kill_switch.died_at(self.folder / "kill-switches" / agent)
+        return kill_switch.triggered_at(self.folder / "kill-switches" / agent)
+
+    def hung_at(self, agent: str) -> float:
+        """time.monotonic() when an instruction began to hang; 0: none does."""
+        return kill_switch.triggered_at(self.folder / "kill-switches" / agent)
 
     # ------------------------------------------------------------ waiting
 

@@ -1,6 +1,11 @@
 """The operator of one job without Kubernetes: a real arbiter behind a real gRPC server.
 
-Durable facts are kept as the JSON text that the operator would write to the status.
+Durable facts are kept as the JSON text that the operator would write to the status. Its faults:
+
+    operator.writes = Writes(delay_s=2.0)   a durable write takes that long (from the next one on)
+    operator.freeze(), operator.thaw()      as SIGSTOP and SIGCONT: what comes meanwhile waits
+    operator.hold("a"), operator.let_go()   nothing passes a's session, which stays open
+    await operator.replace()                it dies; a new leader begins with the durable facts
 """
 
 from __future__ import annotations
@@ -55,6 +60,8 @@ from bamboo_wire import decode, encode
 from bamboo_wire.options import OPERATOR_OPTIONS
 
 TICK_S = 0.05
+RETRY_S = 0.2
+"""Between a failed durable write and the next attempt, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,16 @@ class Sent:
     at: float  # time.monotonic()
     agent: AgentId
     message: AgentMessage
+
+
+@dataclass(frozen=True)
+class Writes:
+    """How durable writes go. lands_first: a write takes effect at its start and is confirmed at its
+    end, so that a leader that dies meanwhile has written."""
+
+    delay_s: float = 0.0
+    fail: bool = False
+    lands_first: bool = False
 
 
 class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
@@ -88,7 +105,15 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self.over: Over | None = None
         self.goal = DesiredState(spec.pipelines.count)
         self.arbiter: Arbiter | None = None
+        self.writes = Writes()
+        self._ended: dict[AgentId, str] = {}
         self._facts = "{}"
+        self._unwritten: tuple[str, int] | None = None
+        self._wants_write = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+        self._waiting: list[Event] | None = None
+        self._held: set[AgentId] = set()
+        self._released = asyncio.Event()
         self._dismiss = dismiss
         self._pair = authority.issue("127.0.0.1")
         self._streams: dict[AgentId, asyncio.Queue[OperatorMessage | None]] = {}
@@ -108,14 +133,20 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         port = self._server.add_secure_port(self.address or "127.0.0.1:0", credentials)
         self.address = f"127.0.0.1:{port}"
         await self._server.start()
+        self._unwritten = None
+        self._writer = asyncio.create_task(self._write())
         self.handle(self.goal)
+        for agent, evidence in self._ended.items():
+            self.handle(Lost(agent, confirmed=True, evidence=evidence))
         self._ticker = asyncio.create_task(self._tick())
 
     async def stop(self) -> None:
         """Stop without closing sessions in order."""
         self.arbiter = None
-        if self._ticker is not None:
-            self._ticker.cancel()
+        self._waiting = None
+        for task in (self._ticker, self._writer):
+            if task is not None:
+                task.cancel()
         if self._server is not None:
             await self._server.stop(grace=None)
         self._streams.clear()
@@ -124,7 +155,10 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         """Pass an event to the arbiter and perform the effects."""
         if isinstance(event, DesiredState):
             self.goal = event
-        if self.arbiter is not None:
+        if self._waiting is not None:
+            if not isinstance(event, Tick):
+                self._waiting.append(event)
+        elif self.arbiter is not None:
             for effect in self.arbiter.handle(event, time.monotonic()):
                 self._perform(effect)
 
@@ -138,13 +172,64 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
                 assert repr(found.setdefault(commit.step, commit)) == repr(commit), said
         return found
 
+    # ------------------------------------------------------------ faults
+
+    async def replace(self) -> None:
+        """The operator dies, and another one takes over."""
+        await self.stop()
+        await self.start()
+
+    def freeze(self) -> None:
+        """Stand still: time passes, and what comes waits."""
+        if self._waiting is None:
+            self._waiting = []
+
+    def thaw(self) -> None:
+        """Go on. The clock is read before the messages that have waited."""
+        waited, self._waiting = self._waiting or [], None
+        for event in (Tick(), *waited):
+            self.handle(event)
+
+    def hold(self, *agents: str) -> None:
+        """Let nothing pass these agents' sessions, in both directions, new sessions included."""
+        self._held |= {AgentId(agent) for agent in agents}
+
+    def let_go(self) -> None:
+        """Undo :meth:`hold`: what was held arrives now."""
+        self._held.clear()
+        self._released.set()
+        self._released = asyncio.Event()
+
+    async def _pass(self, agent: AgentId) -> None:
+        while agent in self._held:
+            await self._released.wait()
+
+    async def _write(self) -> None:
+        """Write the newest facts, one write at a time, until it is stopped."""
+        while True:
+            await self._wants_write.wait()
+            self._wants_write.clear()
+            while self._unwritten is not None:
+                unwritten = text, version = self._unwritten
+                how = self.writes
+                if how.lands_first and not how.fail:
+                    self._facts = text
+                await asyncio.sleep(how.delay_s)
+                if how.fail:
+                    await asyncio.sleep(RETRY_S)
+                    continue
+                self._facts = text
+                if self._unwritten is unwritten:
+                    self._unwritten = None
+                self.handle(Persisted(version))
+
     # ------------------------------------------------------------ effects
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Persist(durable, version):
-                self._facts = json.dumps(facts.to_json(durable))
-                asyncio.get_running_loop().call_soon(self.handle, Persisted(version))
+                self._unwritten = (json.dumps(facts.to_json(durable)), version)
+                self._wants_write.set()
             case Send(agent, message):
                 if agent in self._streams:
                     self._streams[agent].put_nowait(message)
@@ -178,6 +263,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         """One agent's stream."""
         hello = decode.agent_message(await anext(requests))
         assert isinstance(hello, Hello)
+        await self._pass(hello.agent)
         outgoing: asyncio.Queue[OperatorMessage | None] = asyncio.Queue()
         self._streams[hello.agent] = outgoing
         self._log(hello.agent, hello)
@@ -185,6 +271,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         reader = asyncio.create_task(self._read(hello.agent, requests, outgoing))
         try:
             while (message := await outgoing.get()) is not None:
+                await self._pass(hello.agent)
                 yield encode.operator_message(message)
         finally:
             reader.cancel()
@@ -197,6 +284,7 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     ) -> None:
         async for request in requests:
             message = decode.agent_message(request)
+            await self._pass(agent)
             self._log(agent, message)
             if isinstance(message, Ready) and not self._profiled:
                 message = replace(message, costs=())
@@ -207,7 +295,8 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         self.messages.append(Sent(time.monotonic(), agent, message))
 
     def lost(self, agent: AgentId, evidence: str) -> None:
-        """Report the end of a pod."""
+        """Report the end of a pod, to every leader from now on."""
+        self._ended[agent] = evidence
         self.handle(Lost(agent, confirmed=True, evidence=evidence))
 
     def change_goal(self, **changed: Any) -> None:

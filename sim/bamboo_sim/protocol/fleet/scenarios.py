@@ -1,7 +1,8 @@
 """Fault scenarios of real agents whose results must equal an undisturbed run's.
 
 Kills at every instruction of one pipeline with replicas; at the instructions around a commit of two
-pipelines without; of the coordinator at COMMIT; and of two agents in one step.
+pipelines without; of the coordinator at COMMIT; and of two agents in one step. Agents that stand
+still for ever, or whose worker does, at every instruction of two pipelines.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import torch
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode, TransportSpec
+from bamboo_core.arbiter.events import Timing
 from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, InjectedFault, Point
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.kill_switch import MOMENTS
+from bamboo_sim.protocol.fleet.kill_switch import FREEZE, HANG, MOMENTS
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.logs import divergences
 from bamboo_sim.protocol.fleet.sample_log import SampleLog
@@ -38,10 +40,15 @@ class Scenario:
     most: int
     mode: RedundancyMode
     faults: tuple[Points, ...] = ()
+    channel: Channel = Channel.AUTO
+
+    def over(self, channel: Channel) -> Scenario:
+        """The same with another channel."""
+        return replace(self, channel=channel)
 
     def job(self, folder: Path) -> JobSpec:
         """A job with dropout and clipping; its checkpoints are below ``folder``."""
-        return tiny_gpt(
+        job = tiny_gpt(
             folder,
             pipelines=self.pipelines,
             stages=self.stages,
@@ -49,6 +56,7 @@ class Scenario:
             mode=self.mode,
             microbatches=MICROBATCHES,
         )
+        return replace(job, transport=TransportSpec(self.channel))
 
     def unlimited_job(self, folder: Path) -> JobSpec:
         """The same job without an end."""
@@ -71,17 +79,24 @@ class Scenario:
         tasks = [f"{op} m{m}" for op in ("F", "B", "FOLD") for m in own]
         return (*tasks, f"REDUCE m{pipeline}", "VOTE", COMMIT, "UPDATE", *copies)
 
-    def points(self, pipeline: int, stage: int, last: int | None = None) -> tuple[Point, ...]:
+    def points(
+        self,
+        pipeline: int,
+        stage: int,
+        last: int | None = None,
+        moments: Sequence[str] = MOMENTS,
+    ) -> tuple[Point, ...]:
         """All instructions of a seat, or the ``last`` ones, at every moment."""
         names = self.instructions(pipeline)
         chosen = names if last is None else names[-last:]
-        return tuple(Point(pipeline, stage, moment, name) for moment in MOMENTS for name in chosen)
+        return tuple(Point(pipeline, stage, moment, name) for moment in moments for name in chosen)
 
     def seats(self) -> list[tuple[int, int]]:
         """(pipeline, stage) of the whole grid."""
         return [(d, s) for d in range(self.pipelines) for s in range(self.stages)]
 
 
+TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=2.0)
 PHASES = 5
 """Instructions at the end of a step: the last FOLD, REDUCE, VOTE, COMMIT, UPDATE."""
 
@@ -97,6 +112,13 @@ COORDINATOR = replace(
     COMMITTING,
     name="coordinator",
     faults=tuple((point,) for (point,) in COMMITTING.faults if point.instruction == COMMIT),
+)
+STANDSTILLS = replace(
+    _TWO,
+    name="standstills",
+    faults=tuple(
+        (point,) for seat in _TWO.seats() for point in _TWO.points(*seat, moments=(HANG, FREEZE))
+    ),
 )
 TWO_DEATHS = replace(
     _TWO,
@@ -173,7 +195,11 @@ async def run_scenario(
     checkpoint was restored, and all logs replay through the core's state machines.
     """
     async with LocalFleet(
-        scenario.unlimited_job(folder), folder / "faulty", forkserver=forkserver, profiled=False
+        scenario.unlimited_job(folder),
+        folder / "faulty",
+        timing=TIMING,
+        forkserver=forkserver,
+        profiled=False,
     ) as fleet:
         await fleet.add(scenario.agents())
         campaign = Campaign(fleet)
@@ -183,5 +209,8 @@ async def run_scenario(
                 assert {*ran, COMMIT} == {*scenario.instructions(point.pipeline)}, (point, ran)
         trained = await suspend(fleet)
     assert divergences(folder / "faulty" / "events") == []
+    if scenario.channel is Channel.PROCESS_GROUP:
+        logs = [path.read_text() for path in (folder / "faulty" / "logs").iterdir()]
+        assert any("goes over gloo" in log for log in logs)
     trained.assert_equal(await undisturbed(folder, forkserver, scenario, trained.steps))
     return ScenarioResult(tuple(injected), trained.steps)

@@ -24,8 +24,7 @@ from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Decision
 from bamboo_core.protocol.effects import SendOperator, Transmit
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import Directive, Finished, Suspicion
-from bamboo_sim.protocol.world.operators import Operators
+from bamboo_core.protocol.messages import Directive, Finished
 from bamboo_sim.protocol.world.symbolic import Symbolic
 
 # ---------------------------------------------------------------- agents
@@ -140,15 +139,6 @@ def same_term(self: Arbiter, job: Any, durable: Durable, term: int) -> None:
     _make_arbiter(self, job, replace(durable, term=1), 1)
 
 
-def write_any(self: Operators, write: Any) -> bool:
-    """An API server's facts that know no term either."""
-    self.durable = replace(self.durable, term=0, plan=Fence())
-    return _persist(self, write)
-
-
-_persist = Operators.persist
-
-
 def begin_silently(self: Any) -> None:
     """The agents that report decide, even if all of them have just come."""
 
@@ -162,21 +152,12 @@ def persist_late(self: Outbox, effect: Any) -> None:
     self._ready.append(effect)
 
 
-def any_evidence(self: Arbiter, agent: AgentId, message: Any, now: float) -> bool:
-    if isinstance(message, Suspicion):
-        message = replace(message, fence=self.fence)
-    return _received(self, agent, message, now)
-
-
-_received = Arbiter._received
-
-
-def restore_at_once(state: State, agent: AgentId, bad: Any, now: float) -> None:
+def restore_at_once(state: State, agent: AgentId, bad: Any) -> None:
     """The file from which the attempt had begun: as if nothing that was read from it lived."""
     base = state.durable.manifest
-    _bad_checkpoint(state, agent, bad, now)
+    _bad_checkpoint(state, agent, bad)
     if base is not None and (base.attempt, base.step) == (bad.attempt, bad.step):
-        endings.restore(state, RestoreCause.LAYER_LOST, "the base cannot be read", now)
+        endings.restore(state, RestoreCause.LAYER_LOST, "the base cannot be read", state.real_s)
 
 
 _bad_checkpoint = training.bad_checkpoint

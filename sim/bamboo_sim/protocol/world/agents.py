@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.arbiter.events import Connected, Disconnected, Received
+from bamboo_core.arbiter.events import Received
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Cause, Hello, Suspicion
 from bamboo_core.protocol.supervisor import (
@@ -17,6 +17,8 @@ from bamboo_core.protocol.supervisor import (
     FromWorker,
     KillWorker,
     PeerClosed,
+    PeerHeard,
+    Progressed,
     SendOperator,
     SessionClosed,
     SessionOpened,
@@ -25,7 +27,9 @@ from bamboo_core.protocol.supervisor import (
     ToWorker,
     WorkerExited,
 )
+from bamboo_sim.protocol.checker.claims import check_killed_worker
 from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.control.shell import Closed, Ended, Opened
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH
 from bamboo_sim.protocol.world.node import Node
 
@@ -33,32 +37,59 @@ if TYPE_CHECKING:
     from bamboo_sim.protocol.world.world import World
 
 
-def connect(world: World, node: Node, operator: AgentId) -> None:
-    """Open a new session. Messages in flight on the old one are lost, its end included."""
-    before, node.operator = node.operator, operator
-    world.network.end_session(node.name, before)
-    if before != operator:
-        world.to_arbiter(before, Disconnected(node.name))
-    inform(world, node, SessionClosed())
+_PASSING = (Tick, PeerHeard, Progressed)  # a supervisor that stands still misses these
+
+
+def connect(world: World, node: Node, operator: AgentId, kept: int = 0) -> AgentId | None:
+    """Open a new session. Of what the agent said in the old one, the first ``kept`` messages that
+    are under way still come, and so does its end; what was sent to the agent is lost.
+
+    Returns the name under which the last words of the old one come.
+    """
+    before, stream, old = node.operator, node.stream, None
+    node.operator, node.stream = operator, stream + 1
+    if stream:
+        old = world.network.end_session(node.name, before, stream, kept)
+        world.network.post(old, before, Ended(node.name, stream))
+        inform(world, node, SessionClosed())
     if world.network.reaches(node.name):
         inform(world, node, SessionOpened())
+    return old
+
+
+def end_session(
+    world: World, node: Node, *, agent_sees: bool = True, operator_sees: bool = True
+) -> None:
+    """An agent's stream ends though its link may be cut; each end sees that, or only silence."""
+    messages = world.network.messages
+    if agent_sees:
+        messages.append((node.operator, node.name, Closed(node.stream)))
+    if operator_sees:
+        messages.append((node.name, node.operator, Ended(node.name, node.stream)))
 
 
 def _exit(world: World, node: Node, event: Event) -> None:
-    """The supervisor exits. Its state is kept for the verdict only if the job is over."""
+    """The supervisor exits, and its worker ends. What it holds is kept for the verdict if the job
+    is over."""
     if isinstance(event, Departing | Tick):
         world.losses += 1  # not requested by the operator
     if world.arbiter.durable.outcome in (None, Outcome.SUSPENDED):
         world.kill(node.name)
+    else:
+        node.backlog = []
+        world.ready = [a for a in world.ready if a != node.name]
 
 
 def inform(world: World, node: Node, event: Any) -> None:
     """Pass an event to an agent's supervisor and perform the effects."""
+    if node.unheard is not None:
+        if not isinstance(event, _PASSING):
+            node.unheard.append(event)
+        return
     for effect in node.handle(event, world.now):
         match effect:
             case SendOperator(Hello() as hello):
-                connected = Connected(hello, node.name.encode())
-                world.network.post(node.name, node.operator, connected)
+                world.network.post(node.name, node.operator, Opened(hello, node.stream))
             case SendOperator(message):
                 world.network.post(node.name, node.operator, Received(node.name, message))
             case ToWorker(message):
@@ -70,6 +101,7 @@ def inform(world: World, node: Node, event: Any) -> None:
             case CloseSession():
                 connect(world, node, world.operators.leader)
             case KillWorker():
+                check_killed_worker(world, node)
                 inform(world, node, WorkerExited(-9, "killed"))
             case Exit():
                 _exit(world, node, event)
@@ -78,7 +110,7 @@ def inform(world: World, node: Node, event: Any) -> None:
 def _instruct(world: World, node: Node, message: Any) -> None:
     executor = node.executor
     installed, rest = executor.installed, executor.continuation
-    node.worker.hear(message)
+    node.reach_worker(message)
     if executor.installed != installed:
         world.operators.seats.installed(node.name, message)
         if world.network.cut:
@@ -99,17 +131,32 @@ def _watch(world: World, node: Node, peers: list[AgentId]) -> None:
 def suspect(world: World, node: Node) -> None:
     """A broken channel is reported once per epoch."""
     for a, b in sorted(world.network.cut):
-        if node.name in (a, b) and OPERATOR not in (a, b):
-            other = b if a == node.name else a
-            broken = Suspicion(other, Cause.CHANNEL_BROKEN, node.executor.fence)
-            inform(world, node, FromWorker(broken))
+        is_seen = OPERATOR not in (a, b) and (a, b) not in world.network.quiet
+        if node.name in (a, b) and is_seen:
+            break_channel(world, node, b if a == node.name else a)
+
+
+def break_channel(world: World, node: Node, peer: AgentId) -> None:
+    """The worker's connection to a peer is broken until the next fence, and it says so."""
+    fence = node.executor.fence
+    world.network.broken[node.name, peer] = fence
+    if node.backlog is None:
+        inform(world, node, FromWorker(Suspicion(peer, Cause.CHANNEL_BROKEN, fence)))
+
+
+def rejoin(world: World, node: Node) -> None:
+    """After it has stood still: its stream may have ended meanwhile."""
+    operator = world.operators.running.get(node.operator)
+    is_open = operator is not None and operator.sessions.get(node.name) == node.stream
+    if node.name in world.nodes and not is_open:
+        connect(world, node, world.operators.leader)
 
 
 def freeze(world: World, name: AgentId) -> None:
     """Freeze the agent's machine; others cannot tell that from a death."""
     if name in world.nodes:
         world.losses += 1
-        world.is_misled = True
+        world.is_misled = world.is_raced = True
         world.network.freeze(name)
         world.ready = [a for a in world.ready if a != name]
 
@@ -134,6 +181,12 @@ def pass_on(world: World, node: Node) -> None:
         said, worker.said = worker.said, []
         for message in said:
             inform(world, node, FromWorker(message))
-    is_able = name in world.nodes and name not in world.network.frozen
-    if worker.is_busy and name not in world.ready and is_able:
-        world.ready.append(name)
+    if name in world.nodes and name not in world.network.frozen and node.backlog is None:
+        is_busy = worker.can_run or (worker.is_busy and is_storage_up(world))
+        if is_busy and name not in world.ready:
+            world.ready.append(name)
+
+
+def is_storage_up(world: World) -> bool:
+    """Whether the checkpoint storage answers."""
+    return not world.still or ("storage", OPERATOR) not in world.still

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import is_dataclass
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -26,8 +27,8 @@ def clone(value: Any, memo: dict[int, Any] | None = None) -> Any:
         return memo[id(value)]
     if kind is dict:
         copied: Any = {k: clone(v, memo) for k, v in value.items()}
-    elif kind is list:
-        copied = [clone(v, memo) for v in value]
+    elif kind is list or kind is deque:
+        copied = kind(clone(v, memo) for v in value)
     elif kind is set:
         copied = value.copy()
     elif kind is MethodType:
@@ -48,7 +49,7 @@ def _clone_object(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _is_atom(kind: type) -> bool:
-    if kind in (dict, list, set, MethodType):
+    if kind in (dict, list, set, deque, MethodType):
         return False
     if issubclass(kind, tuple | frozenset | Enum | type):
         return True

@@ -6,12 +6,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from bamboo_core.arbiter.events import Disconnected, Lost
+from bamboo_core.arbiter.events import Lost
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.supervisor import Departing, SessionClosed
-from bamboo_sim.protocol.world.agents import connect, freeze, inform, suspect, thaw
+from bamboo_core.protocol.exit_codes import ExitCode
+from bamboo_core.protocol.messages import ActivityKind, Failure
+from bamboo_core.protocol.supervisor import Departing, FromWorker
+from bamboo_sim.protocol.control import shell
+from bamboo_sim.protocol.control.shell import Look, look
+from bamboo_sim.protocol.world.agents import (
+    break_channel,
+    connect,
+    end_session,
+    freeze,
+    inform,
+    suspect,
+    thaw,
+)
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Link
 from bamboo_sim.protocol.world.node import Node
+from bamboo_sim.protocol.world.passing import KEEP_ALIVE_S, go_on, stand_still, tick
 from bamboo_sim.protocol.world.world import FindLeader, World
 
 Fault = tuple[Any, ...]
@@ -59,12 +72,16 @@ def _restart_operator(world: World, *, lossy: bool = False, split: bool = False)
     old, new = operators.leader, operators.replace_leader(split=split)
     if not split:
         network.forget_operator(old, lossy=lossy, rng=world.rng)
-    network.operators = set(operators.arbiters)
-    world.to_arbiter(new, operators.goal)
+    network.operators = set(operators.running)
+    look(world, operators.running[new])
     for name in sorted(world.nodes):
         network.post(WATCH, name, FindLeader())
-    for name in sorted(world.dead):
-        network.post(WATCH, new, Lost(name, True, "pod is gone"))
+    if world.dead:
+        network.post(WATCH, new, Look(frozenset(world.dead)))
+
+
+def _look(world: World) -> None:
+    look(world, world.operators.running[world.operators.leader])
 
 
 def _notice(world: World, name: AgentId, lead_s: float) -> None:
@@ -78,7 +95,7 @@ def _notice(world: World, name: AgentId, lead_s: float) -> None:
 def _scale(world: World, pipelines: int) -> None:
     """Change the number of pipelines in the spec."""
     world.operators.goal = replace(world.operators.goal, pipelines=pipelines)
-    world.to_arbiter(world.operators.leader, world.operators.goal)
+    _look(world)
 
 
 def _drain(world: World, *names: AgentId) -> None:
@@ -86,7 +103,7 @@ def _drain(world: World, *names: AgentId) -> None:
     goal = world.operators.goal
     world.operators.goal = replace(goal, drained=goal.drained | frozenset(names))
     world.noticed |= frozenset(names)
-    world.to_arbiter(world.operators.leader, world.operators.goal)
+    _look(world)
 
 
 def _regrid(world: World, pipelines: int, stages: int) -> None:
@@ -97,7 +114,7 @@ def _regrid(world: World, pipelines: int, stages: int) -> None:
 
 def _suspend(world: World) -> None:
     world.operators.goal = replace(world.operators.goal, suspended=True)
-    world.to_arbiter(world.operators.leader, world.operators.goal)
+    _look(world)
 
 
 def _resume(world: World, pipelines: int, stages: int) -> None:
@@ -106,8 +123,7 @@ def _resume(world: World, pipelines: int, stages: int) -> None:
     operators.goal = replace(operators.goal, suspended=False)
     if not world.nodes and not world.network.messages:
         operators.regrid(pipelines, stages)
-        operators.start_anew()
-    world.to_arbiter(operators.leader, operators.goal)
+    _look(world)
 
 
 def _corrupt(world: World) -> None:
@@ -121,9 +137,7 @@ def _cut(world: World, *links: Link) -> None:
     """Break directed links. ``OPERATOR`` stands for the operators."""
     network = world.network
     network.break_links(links)
-    world.losses += 1  # agents that are cut off may count as lost
-    world.has_cuts = world.is_misled = True
-    world.has_expelled |= any(OPERATOR not in link for link in network.cut)
+    _count_cut(world)
     for name in sorted(world.nodes):
         node = world.nodes.get(name)
         if node is not None:
@@ -132,19 +146,27 @@ def _cut(world: World, *links: Link) -> None:
                 _break_session(world, node)
 
 
+def _count_cut(world: World) -> None:
+    world.losses += 1  # agents that are cut off may count as lost
+    world.has_cuts = world.is_misled = True
+    world.has_expelled |= any(OPERATOR not in link for link in world.network.cut)
+    world.keep_alive_at = min(world.keep_alive_at, world.now + KEEP_ALIVE_S)
+
+
 def _break_session(world: World, node: Node) -> None:
     """Each end sees a closed stream now, or only silence."""
-    network = world.network
-    if world.rng.random() < 0.5:
-        network.messages.append((node.operator, node.name, SessionClosed()))
-    if world.rng.random() < 0.5:
-        network.messages.append((node.name, node.operator, Disconnected(node.name)))
+    agent_sees, operator_sees = (world.rng.random() < 0.5 for _ in range(2))
+    end_session(world, node, agent_sees=agent_sees, operator_sees=operator_sees)
 
 
-def _reconnect(world: World, name: AgentId) -> None:
-    """Break an agent's session; it opens another one with the same leader."""
+def _reconnect(world: World, name: AgentId, kept: int, delay: int = 0) -> None:
+    """Break an agent's session; it opens another one with the same leader. The first ``kept`` of
+    its words that are under way still come, ``delay`` events later or more."""
     if name in world.nodes:
-        connect(world, world.nodes[name], world.operators.leader)
+        old = connect(world, world.nodes[name], world.operators.leader, kept)
+        if delay and old is not None:
+            world.network.freeze(old)
+            world.late = tuple(sorted((*world.late, (world.events + delay, old))))
 
 
 def _suspect(world: World, name: AgentId) -> None:
@@ -156,31 +178,153 @@ def _suspect(world: World, name: AgentId) -> None:
 
 def _heal(world: World) -> None:
     """Restore all links and reopen broken sessions."""
-    lost = [name for name in sorted(world.nodes) if not world.network.reaches(name)]
-    world.network.cut = set()
+    network = world.network
+    lost = [name for name in sorted(world.nodes) if not network.reaches(name)]
+    network.cut, network.quiet, network.muted = set(), frozenset(), frozenset()
     for name in lost:
         connect(world, world.nodes[name], world.operators.leader)
+
+
+def _cut_quietly(world: World, *links: Link) -> None:
+    """Break directed links as a firewall does: nobody sees a closed connection."""
+    world.network.quiet |= frozenset(links)
+    world.is_silent = True
+    world.network.break_links(links)
+    _count_cut(world)
+
+
+def _mute(world: World, *links: Link) -> None:
+    """No payload comes through, but sessions and signs of life do: a dead transport thread."""
+    world.network.mute(links)
+    world.is_silent = True
+    world.losses += 1  # an agent may have to be replaced
+    world.is_misled = True
+
+
+def _reset(world: World, kept: int, *names: AgentId) -> None:
+    """All connections of these agents are reset and opened again at once: what is under way is
+    lost, but for ``kept`` last words of each to the operator. One whose link breaks again before
+    a commit may count as lost, until it is asked again."""
+    world.losses += 1
+    world.resets += 1
+    for name in names:
+        _reconnect(world, name, kept)
+    live = [world.nodes[a] for a in names if a in world.nodes]
+    pairs = {frozenset((a.name, b)) for a in live for b in a.watched if b in names}
+    network = world.network
+    network.messages = [
+        m for m in network.messages if type(m[2]) is not tuple or frozenset(m[:2]) not in pairs
+    ]
+    for node in live:
+        for other in sorted(set(node.watched) & set(names)):
+            if other in world.nodes and node.name in world.nodes:
+                break_channel(world, node, other)
+
+
+def _drop(world: World, number: int) -> None:
+    """Lose a message between agents, whose link stays whole."""
+    world.network.lose(number)
+    world.is_silent = True
+
+
+def _pass(world: World, ticks: int) -> None:
+    """Let time pass while messages are under way: live agents may count as lost."""
+    world.losses += 1
+    world.is_misled = world.is_raced = True
+    for _ in range(ticks):
+        tick(world)
+
+
+def _pace(world: World, event_s: float, events: int) -> None:
+    """Each of the next events takes time."""
+    world.pace_s, world.paced = event_s, events
+    world.losses += 1
+    world.is_misled = world.is_raced = True
+
+
+def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:
+    """Something stands still for a while. The leader's name is ``OPERATOR`` here."""
+    agent, node = name, world.nodes.get(name)
+    if kind in ("machine", "lease") and name == OPERATOR:
+        agent = world.operators.leader
+    world.has_storage_stalled |= kind == "storage"
+    if kind == "lease":
+        world.operators.running[agent].is_leading = False
+    elif kind == "machine":
+        world.network.freeze(agent)
+    elif kind == "supervisor" and node is not None:
+        node.unheard = node.unheard or []
+    elif kind == "worker" and node is not None:
+        if node.doing().kind is ActivityKind.LOADING:
+            return  # it cannot be told from a slow storage, for which there is no limit
+        node.backlog = node.backlog or []
+    if node is not None:
+        world.losses += 1  # it counts as lost if this takes long
+        world.is_misled = True
+        if kind != "supervisor":
+            world.is_raced = True  # its work is late
+            world.ready = [a for a in world.ready if a != agent]
+    stand_still(world, kind, agent, seconds)
+
+
+def _fail(world: World, name: AgentId, is_users: bool) -> None:
+    """The worker fails."""
+    if name in world.nodes:
+        world.losses += 1
+        code = ExitCode.USER if is_users else ExitCode.FAILED
+        failure = Failure("ValueError", "a bad sample", is_users, int(code))
+        inform(world, world.nodes[name], FromWorker(failure))
+
+
+def _set(world: World, name: str, value: Any) -> None:
+    assert hasattr(world, name), name
+    setattr(world, name, value)
+
+
+def _fail_writes(world: World, count: int, are_answers_lost: bool) -> None:
+    """So many writes of facts fail, or only their answers are lost."""
+    world.write_faults, world.are_answers_lost = count, are_answers_lost
+
+
+def _defect(world: World) -> None:
+    """A defect of the leader's shell."""
+    shell.fail(world, world.operators.running[world.operators.leader])
 
 
 INJECTORS: dict[str, Callable[..., None]] = {
     "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
     "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
+    "fail": _fail,
     "start": lambda w, name: w.start(name),
     "notice": _notice,
     "scale": _scale,
     "drain": _drain,
     "restart operator": lambda w, lossy: _restart_operator(w, lossy=lossy),
     "second operator": lambda w: _restart_operator(w, split=True),
+    "defect": _defect,
+    "fail writes": _fail_writes,
+    "fail storage": lambda w, count: _set(w, "storage_faults", count),
+    "fail planner": lambda w, count: _set(w, "planner_faults", count),
+    "lose continuation": lambda w: _set(w, "planner_losses", 1),
     "regrid": _regrid,
     "suspend": _suspend,
     "resume": _resume,
     "corrupt": _corrupt,
     "cut": _cut,
+    "cut quietly": _cut_quietly,
+    "mute": _mute,
     "heal": _heal,
+    "reset": _reset,
     "reconnect": _reconnect,
+    "drop": _drop,
     "suspect": _suspect,
     "freeze": freeze,
     "thaw": thaw,
+    "stand still": _stand_still,
+    "go on": go_on,
+    "pass": _pass,
+    "pace": _pace,
+    "slow down": lambda w, *names: _set(w, "slow", frozenset(names)),
     "duplicate": lambda w: w.network.duplicate(),
 }
 

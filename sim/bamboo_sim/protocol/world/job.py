@@ -14,10 +14,12 @@ from bamboo_core.api.spec import (
     DataSpec,
     FactorySpec,
     JobSpec,
+    Numerics,
     PipelinesSpec,
     PlacementSpec,
     RecoveryPolicy,
     RedundancyMode,
+    RedundancySpec,
     TrainingSpec,
     WorkerSpec,
 )
@@ -44,9 +46,13 @@ class Job:
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
     zones: int = 0  # ring neighbours are in different ones; 0: all agents in one
     profiled: bool = False  # agents report costs for which full grids split their backward
+    fast: bool = False  # numerics: Fast, which sums all micro-batches of a pipeline as one leaf
+    evals: int = 0  # micro-batches of the validation set; 0: there is none
+    validate_every: int = 0  # steps; 0: only at the end
+    eager: bool = False  # replicas compute forwards ahead
 
     def __str__(self) -> str:
-        mode = "Replica" if self.replica else "None"
+        mode = self.mode.value
         extra = f" +{self.spares}" if self.spares else ""
         extra += " learning" if self.learners else ""
         extra += f" save/{self.save_every}" if self.save_every else ""
@@ -54,8 +60,16 @@ class Job:
         extra += f" {self.layers} layers" if self.layers else ""
         extra += f" {self.steps} steps" if self.steps != 3 else ""
         extra += " profiled" if self.profiled else ""
+        extra += " fast" if self.fast else ""
+        extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
         extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
+
+    @property
+    def mode(self) -> RedundancyMode:
+        if self.eager:
+            return RedundancyMode.EAGER
+        return RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE
 
     @property
     def num_layers(self) -> int:
@@ -91,17 +105,21 @@ class Job:
     def arbiter_job(self) -> ArbiterJob:
         spec = JobSpec(
             model=FactorySpec("model:make"),
-            data=DataSpec("data:make"),
+            data=DataSpec(
+                "data:make", validation=FactorySpec("data:validation") if self.evals else None
+            ),
             training=TrainingSpec(
                 steps=self.steps,
                 global_batch_size=self.total or self.pipelines * self.microbatches,
                 micro_batch_size=1,
                 optimizer=FactorySpec("optim:make"),
+                validate_every=self.validate_every,
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),
+            numerics=Numerics.FAST if self.fast else Numerics.CANONICAL,
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
-            redundancy=RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE,
+            redundancy=RedundancySpec(self.mode),
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
         )
@@ -111,15 +129,21 @@ class Job:
 
     def expected(self, batch: BatchShape, salts: tuple[int, ...]) -> Reference:
         """Versions and commit records of the undisturbed run."""
-        key = (self.num_layers, batch, self.steps, salts)
+        key = (self.num_layers, batch, self.steps, salts, self.evals)
         if key not in _REFERENCES:
             _REFERENCES[key] = reference(
                 layers=self.num_layers,
                 batch=batch,
                 steps=self.steps,
                 salts=dict(enumerate(salts)),
+                evals=self.evals,
             )
         return _REFERENCES[key]
+
+    def is_validated(self, step: int) -> bool:
+        """Whether the validation loss of the version that the step begins with is wanted."""
+        every = self.validate_every
+        return self.evals > 0 and (step == self.steps or (every > 0 and step % every == 0))
 
 
 @cache

@@ -3,8 +3,9 @@
 Undisturbed steps (no seat empty, after the target step), per agent of stage s in D pipelines:
 
 - activations: P - s, the cap of in-flight forwards;
+- forwards computed ahead: as many as the plan allows;
 - boundary tensors: 2M, since an output replaces its input and a gradient its own, and M more that
-  an agent one step ahead may send early;
+  an agent one step ahead may send early; and M of what it computes ahead;
 - gradient buffers: the chunks that the agent collects, one leaf sum that is being folded, and the
   slices that others sent to it for reduction; if chunks cross pipelines, also the leaf sums of one
   chunk from others; in the first step, also slices of an agent that was one step ahead under the
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from bamboo_sim.protocol.world.node import Node
 
 _EXTRA = 8
-_ACTIVATION, _BOUNDARY, _SUM, _SLICE = range(4)
+_ACTIVATION, _BOUNDARY, _SUM, _SLICE, _PREFIX = range(5)
 _GROUPS = {
     Kind.ACT: _ACTIVATION,
     Kind.OUT: _BOUNDARY,
@@ -39,19 +40,24 @@ _GROUPS = {
     Kind.LEAF: _SUM,
     Kind.FOLDED: _SUM,
     Kind.CHUNK: _SLICE,
+    Kind.PREFIX: _PREFIX,
 }
 
 
 def check_memory(node: Node, plan: Plan) -> None:
     """Raise a Violation if the agent holds too much. plan: the newest durable one."""
     executor = node.executor
-    counts = [0, 0, 0, 0]
+    counts = [0, 0, 0, 0, 0]
     for item in executor.held:
         group = _GROUPS.get(item[0])
         if group is not None:
             counts[group] += 1
     if counts[_ACTIVATION] > len(plan.cut) + _EXTRA + 1:
         raise Violation(f"{node.name} holds {counts[_ACTIVATION]} activations")
+    if executor.directive is not None and counts[_PREFIX] > executor.directive.lane_limit:
+        raise Violation(f"{node.name} has computed {counts[_PREFIX]} forwards ahead")
+    if any(i.kind is Kind.PREFIX and i.step <= executor.ended for i in executor.held):
+        raise Violation(f"{node.name} keeps what it computed ahead in an ended step")
     if executor.step > plan.target and plan.fence == executor.fence == executor.installed:
         stages = _stages(plan.pipelines)
         if stages is not None and node.name in stages:
@@ -72,9 +78,11 @@ def _check_undisturbed(node: Node, plan: Plan, stage: int, counts: list[int]) ->
         "boundary tensors": counts[_BOUNDARY],
         "gradient buffers": counts[_SUM] + counts[_SLICE] / batch.chunks,
     }
+    rest = node.executor.continuation
+    per_pipeline = ceil(batch.leaves / pipelines) * batch.leaf_size
     most = {
         "activations": len(plan.cut) - stage,
-        "boundary tensors": 3 * ceil(batch.leaves / pipelines) * batch.leaf_size,
+        "boundary tensors": (4 if rest is not None and rest.lane else 3) * per_pipeline,
         "gradient buffers": most_gradients(batch, pipelines)
         + (_ahead(batch) if node.executor.step == plan.target + 1 else 0),
     }

@@ -10,10 +10,16 @@ from collections.abc import Callable, Iterable
 from random import Random
 from typing import Any
 
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 
 OPERATOR, STORE, WATCH = AgentId(""), AgentId("store"), AgentId("watch")
+PLANNER = AgentId("planner")
 """Endpoints that are not agents. In cut links, ``OPERATOR`` stands for the operators."""
+
+_OLD = "~"
+
+_NEVER = Fence(-1)
+_UNORDERED = frozenset({WATCH, PLANNER})
 
 Message = tuple[AgentId, AgentId, Any]
 Link = tuple[AgentId, AgentId]
@@ -26,6 +32,10 @@ class Network:
         self.operators: set[AgentId] = {OPERATOR}  # the running ones
         self.frozen: set[AgentId] = set()
         self.held: list[Message] = []  # from and to frozen agents
+        self.quiet: frozenset[Link] = frozenset()  # cut without a sign to the workers
+        self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
+        # a worker's connection to another one -> the fence in which it broke
+        self.broken: dict[Link, Fence] = {}
 
     def copy(self) -> Network:
         """An independent copy; messages are shared."""
@@ -33,10 +43,15 @@ class Network:
         new.messages, new.cut = self.messages.copy(), self.cut.copy()
         new.operators = self.operators.copy()
         new.frozen, new.held = self.frozen.copy(), self.held.copy()
+        new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
         return new
 
     def post(self, source: AgentId, target: AgentId, content: Any) -> None:
         """Send a message; a broken link drops it."""
+        if (self.broken or self.muted) and type(content) is tuple:
+            link = (source, target)
+            if link in self.muted or content[0].fence <= self.broken.get(link, _NEVER):
+                return
         if not self.cut or not self._is_cut(source, target):
             waits = self.frozen and (source in self.frozen or target in self.frozen)
             (self.held if waits else self.messages).append((source, target, content))
@@ -61,7 +76,7 @@ class Network:
         self.held = [m for m in self.held if is_kept(m)]
 
     def _is_cut(self, source: AgentId, target: AgentId) -> bool:
-        ends = (OPERATOR if x in self.operators else x for x in (source, target))
+        ends = (OPERATOR if x in self.operators else x for x in (_agent(source), target))
         return tuple(ends) in self.cut
 
     def reaches(self, name: AgentId) -> bool:
@@ -77,10 +92,25 @@ class Network:
         self.cut |= set(links)
         self._keep(lambda m: not self._is_cut(m[0], m[1]))
 
-    def end_session(self, one: AgentId, other: AgentId) -> None:
-        """Drop all messages between the two."""
-        pair = {one, other}
-        self._keep(lambda m: {m[0], m[1]} != pair)
+    def end_session(self, agent: AgentId, operator: AgentId, stream: int, kept: int) -> AgentId:
+        """An agent leaves its stream; messages to it are lost, and those that it sent, except the
+        first ``kept``. These still come, in any order with those of its next stream.
+
+        Returns the name under which the stream now sends.
+        """
+        self._keep(lambda m: not (m[0] == operator and m[1] == agent))
+        old = AgentId(f"{agent}{_OLD}{stream}")
+        for name in ("messages", "held"):
+            out = []
+            for message in getattr(self, name):
+                if message[0] == agent and message[1] == operator:
+                    kept -= 1
+                    if kept < 0:
+                        continue
+                    message = (old, operator, message[2])
+                out.append(message)
+            setattr(self, name, out)
+        return old
 
     def forget(self, name: AgentId, fate: int, rng: Random) -> None:
         """Drop a dead agent's messages. fate of those that it sent: 0 delivered, 1 lost, 2 a random
@@ -102,14 +132,30 @@ class Network:
         return [m for m in sent[number:] if m[1] == sent[number][1]]
 
     def forget_operator(self, name: AgentId, *, lossy: bool, rng: Random) -> None:
-        """Drop a dead operator's messages; lossy: also some of those that it sent."""
-        self._keep(
-            lambda m: (
-                m[1] != name
-                and m[0] not in (WATCH, STORE)
-                and not (m[0] == name and lossy and rng.random() < 0.5)
-            )
-        )
+        """Drop a dead operator's messages; lossy: also some of those that it sent. A write of
+        facts that is on its way may still arrive."""
+
+        def is_kept(message: Message) -> bool:
+            source, target, content = message
+            if source == STORE and target == name:
+                return getattr(content, "is_sent", False) and rng.random() < 0.5
+            return target != name and not (source == name and lossy and rng.random() < 0.5)
+
+        self._keep(is_kept)
+
+    def lose(self, number: int) -> None:
+        """Lose one message between agents, whose link stays whole."""
+        found = [m for m in self.messages if type(m[2]) is tuple]
+        if found:
+            lost = found[number % len(found)]
+            self.messages = [m for m in self.messages if m is not lost]
+
+    def mute(self, links: Iterable[Link]) -> None:
+        """From now on no payload comes through these links."""
+        self.muted |= set(links)
+        self.messages = [
+            m for m in self.messages if m[:2] not in self.muted or type(m[2]) is not tuple
+        ]
 
     def duplicate(self) -> None:
         """Deliver every message between agents twice."""
@@ -118,11 +164,16 @@ class Network:
     def take(self, choice: int) -> Message:
         """Remove and return the message, or the first one of its stream."""
         source, target, _ = self.messages[choice]
-        if source != WATCH and (source in self.operators or target in self.operators):
+        if source not in _UNORDERED and (source in self.operators or target in self.operators):
             choice = next(
                 i for i, m in enumerate(self.messages) if m[0] == source and m[1] == target
             )
         return self.messages.pop(choice)
+
+
+def _agent(source: AgentId) -> AgentId:
+    """The agent to which a stream belongs."""
+    return AgentId(source.partition(_OLD)[0])
 
 
 def choose(policy: str, messages: list[Message], ready: int, rng: Random) -> int:

@@ -5,26 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Hello
-from bamboo_core.protocol.supervisor import Effect, Event, Supervisor
+from bamboo_core.model.items import Item
+from bamboo_core.model.program import Op
+from bamboo_core.protocol.messages import ActivityKind, Hello
+from bamboo_core.protocol.supervisor import Effect, Event, Progressed, Supervisor
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.worker import Sealings, Worker
 
-_MUTABLE = ("_heard_at", "_suspected", "_unsent")
+_OF_STORAGE = frozenset({Op.LOAD, Op.SAVE, Op.SEAL})
+_MEASURED_S, _UNKNOWN_S = 30.0, 300.0  # limits of instructions, as a worker writes them
+
+_MUTABLE = ("_clock", "_said", "_watch")
 
 
 class Node:
     """The state of a supervisor's shell; Supervisor and Executor make the decisions.
 
-    operator: the one of the present or the last session; watched: peers on its liveness sockets.
+    operator: the one of the present or the last session; stream: that session's number; watched:
+    peers on its liveness sockets.
     """
 
     def __init__(self, name: AgentId, job: Job, sealed: Sealings) -> None:
         self.name = name
         self.supervisor = Supervisor(_identity(name, job.zone(name)))
-        self.worker = Worker(name, job.num_layers, sealed, salted=job.salted, costs=job.costs)
+        self.worker = Worker(
+            name, job.num_layers, sealed, salted=job.salted, costs=job.costs, evals=job.evals
+        )
         self.operator = AgentId("")
+        self.stream = 0
         self.watched: tuple[AgentId, ...] = ()
+        self.unheard: list[Any] | None = None  # events of a supervisor that stands still
+        self.backlog: list[Any] | None = None  # messages to a worker that stands still
+        self.traffic = 0
 
     def copy(self, sealed: Sealings) -> Node:
         """An independent copy that sees those checkpoints."""
@@ -36,6 +48,8 @@ class Node:
         for name in _MUTABLE:
             state[name] = state[name].copy()
         new.worker = self.worker.copy(sealed)
+        new.unheard = None if self.unheard is None else self.unheard.copy()
+        new.backlog = None if self.backlog is None else self.backlog.copy()
         return new
 
     @property
@@ -46,6 +60,45 @@ class Node:
     def handle(self, event: Event, now: float) -> list[Effect]:
         """What the supervisor does about it."""
         return self.supervisor.handle(event, now)
+
+    def reach_worker(self, message: Any) -> None:
+        """A message comes to the worker: of the operator, or with a peer's payload."""
+        if self.backlog is not None:
+            self.backlog.append(message)
+        elif type(message) is tuple:
+            self.traffic += 1
+            self.worker.arrive(*message)
+        else:
+            self.worker.hear(message)
+
+    def doing(self) -> Progressed:
+        """What the worker has written into the memory that it shares with the supervisor."""
+        worker, executor = self.worker, self.worker.executor
+        task, kind, peer = executor.running or executor.current, ActivityKind.WAITING, None
+        if executor.running is not None:
+            is_stored = executor.running.op in _OF_STORAGE
+            kind = ActivityKind.LOADING if is_stored else ActivityKind.RUNNING
+        elif (record := executor.awaited_record) is not None and not worker.writes:
+            task, peer = record, record.peer
+        elif executor.waits_for_files or (worker.farewell is not None and worker.writes):
+            kind = ActivityKind.LOADING
+        elif executor.is_over:
+            kind = ActivityKind.IDLE
+        elif task is not None:
+            voters = (a for a in task.agents if not executor.has(Item.vote(task.step, a)))
+            peer = task.peer or next(voters, None)
+        limit_s = 0.0
+        if worker.can_run:
+            limit_s = _UNKNOWN_S if kind is ActivityKind.LOADING else _MEASURED_S
+        return Progressed(
+            executor.completed,
+            executor.step,
+            kind=kind,
+            limit_s=limit_s,
+            instruction="" if task is None else str(task),
+            peer=peer,
+            traffic=self.traffic,
+        )
 
 
 def _identity(name: AgentId, zone: str) -> Hello:

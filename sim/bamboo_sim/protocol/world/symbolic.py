@@ -13,7 +13,7 @@ from typing import Any
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, tree_order
-from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.program import Instruction, Op, layers_done
 from bamboo_core.protocol.messages import CommitRecord
 
 Symbol = int
@@ -94,15 +94,27 @@ class Symbolic:
         return None
 
     def _forward(self, task: Instruction) -> None:
+        self._go_forward(task, Item.act(task.step, (task.lo, task.hi), task.index), task.hi)
+
+    def _forward_ahead(self, task: Instruction) -> None:
+        end = task.ranges[0][1]
+        span = task.lo, task.hi
+        self._go_forward(task, Item.prefix(task.step, span, task.index, end - task.lo), end)
+
+    def _go_forward(self, task: Instruction, name: Item, end: int) -> None:
+        """The forward up to layer ``end``, from where the task says that it has got."""
         k, lo, hi, m = task.step, task.lo, task.hi, task.index
-        x = self.store[Item.out(k, lo, m)] if lo else symbol(_DATA, k, m)
-        acts = []
-        for layer in range(lo, hi):
+        if done := layers_done(task):
+            before, x = self.store[Item.prefix(k, (lo, hi), m, done)]
+        else:
+            before, x = (), self.store[Item.out(k, lo, m)] if lo else symbol(_DATA, k, m)
+        acts = list(before)
+        for layer in range(lo + done, end):
             acts.append((x, self.layers[layer]))
             x = symbol(_FORWARD, self.layers[layer], x)
-        if hi < self.num_layers:
+        if end == hi < self.num_layers:
             self.store[Item.out(k, hi, m)] = x
-        self.store[Item.act(k, (lo, hi), m)] = (tuple(acts), x)
+        self.store[name] = (tuple(acts), x)
 
     def _gradients(self, task: Instruction) -> Iterator[tuple[int, Symbol, Symbol, Symbol]]:
         """(layer, its input, gradient by its output, gradient by its input), deepest first."""
@@ -219,6 +231,7 @@ class Symbolic:
 
     _perform: dict[Op, Callable[..., None]] = {  # noqa: RUF012 - a table of methods
         Op.F: _forward,
+        Op.R: _forward_ahead,
         Op.I: _backward_input,
         Op.W: _backward_weight,
         Op.B: _backward,
@@ -257,23 +270,42 @@ def _tree(parts: list[Symbol]) -> Symbol:
 
 
 def reference(
-    *, layers: int, batch: BatchShape, steps: int, salts: Mapping[int, int] | None = None
+    *,
+    layers: int,
+    batch: BatchShape,
+    steps: int,
+    salts: Mapping[int, int] | None = None,
+    evals: int = 0,
 ) -> tuple[list[list[Symbol]], list[CommitRecord]]:
-    """Versions 0..steps of every layer, and the commit records, computed in one loop.
+    """Versions 0..steps of every layer, and the commit records, computed in one loop. The last
+    record has only the validation loss of the final version.
 
-    salts: step -> salt of the attempt whose result counts (default 0).
+    salts: step -> salt of the attempt whose result counts (default 0); evals: micro-batches of the
+    validation set.
     """
     weights = [[initial(layer) for layer in range(layers)]]
     records = []
     for step in range(steps):
         gradients = _sequential_step(weights[-1], batch, step)
-        record = CommitRecord(step, loss=_as_float(committed(step, gradients)))
+        loss, score = _as_float(committed(step, gradients)), _validated(weights[-1], evals)
+        record = CommitRecord(step, loss=loss, validation_loss=score)
         salt = salts[step] if salts is not None else 0
         records.append(record)
         weights.append(
             [updated(w, g, record, salt) for w, g in zip(weights[-1], gradients, strict=True)]
         )
+    records.append(CommitRecord(steps, validation_loss=_validated(weights[-1], evals)))
     return weights, records
+
+
+def _validated(weights: list[Symbol], evals: int) -> float | None:
+    scores = []
+    for m in range(evals):
+        x = symbol(_VALIDATION, m)
+        for w in weights:
+            x = symbol(_FORWARD, w, x)
+        scores.append(symbol(_SCORE, x))
+    return _as_float(symbol(*scores)) if scores else None
 
 
 def _sequential_step(weights: list[Symbol], batch: BatchShape, step: int) -> list[Symbol]:

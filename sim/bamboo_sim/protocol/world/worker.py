@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item
+from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
@@ -26,18 +27,24 @@ from bamboo_core.protocol.messages import (
     Continuation,
     Directive,
     Fingerprint,
+    Finished,
     LayerCost,
     Left,
+    Listed,
     Manifest,
     Progress,
     Ready,
     Sealed,
     Stop,
 )
+from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.world.symbolic import Symbolic
 
 Sealings = dict[tuple[int, int], tuple[int, ...] | None]
 """(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is corrupt."""
+
+Write = tuple[int, int, int, Any]
+"""Attempt, step, layer and symbol of a file; layer -1: a manifest over the symbols of all layers"""
 
 
 class Worker:
@@ -49,17 +56,23 @@ class Worker:
         *,
         salted: bool,
         costs: tuple[LayerCost, ...],
+        evals: int = 0,
     ) -> None:
         self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
+        self.evals = evals
         self.executor = Executor(name, num_layers)
         self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1))
         self.pending: Instruction | None = None  # the running one
-        self.saving: list[tuple[Item, int, Any]] = []  # files that are being written
+        self.writes: list[Write] = []  # of its storage threads, one that writes
+        self.reads: list[Manifest | None] = []  # and one that reads; None: a listing
+        self.loaded: tuple[int, ...] | None = None  # for the LOAD that waits
+        self.torn: set[tuple[int, int]] = set()  # checkpoints found since the last report
+        self.farewell: Any = None  # waits until all is written
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
         self.sealed = sealed
         self.manifest: Manifest | None = None
-        self.wants_manifests = False
+        self.sealings: frozenset[tuple[int, int]] = frozenset()  # that it has completed
         self.settled: frozenset[int] = frozenset()  # layers that it must keep
         self.ended = -1
 
@@ -72,18 +85,28 @@ class Worker:
         for name in ("held", "versions", "commits", "_saving", "_owed"):
             setattr(executor, name, getattr(executor, name).copy())
         new.executor, new.backend, new.sealed = executor, self.backend.copy(), sealed
-        new.saving, new.said, new.sent = self.saving.copy(), self.said.copy(), self.sent.copy()
+        for name in ("writes", "reads", "torn", "said", "sent"):
+            setattr(new, name, getattr(self, name).copy())
         return new
 
     @property
     def is_busy(self) -> bool:
         """Whether it has work that waits for no message."""
-        return self.pending is not None or bool(self.saving)
+        return self.can_run or bool(self.writes or self.reads)
+
+    @property
+    def can_run(self) -> bool:
+        """Whether its next instruction waits for nothing."""
+        return self.pending is not None and not self._waits_for_layers
+
+    @property
+    def _waits_for_layers(self) -> bool:
+        return self.pending is not None and self.pending.op is Op.LOAD and self.loaded is None
 
     def ready(self) -> Ready:
         """Its first message, once model and data are loaded."""
         return Ready(
-            Fingerprint(), self.num_layers, 1 << 20, validation_samples=0, costs=self.costs
+            Fingerprint(), self.num_layers, 1 << 20, validation_samples=self.evals, costs=self.costs
         )
 
     # ------------------------------------------------------------ events
@@ -93,8 +116,11 @@ class Worker:
         executor = self.executor
         match message:
             case Stop():
-                self.wants_manifests = message.want_manifests
+                if message.want_manifests:
+                    self.reads.append(None)
                 self.perform(executor.stop(message))
+                if executor.is_stopping and self._waits_for_layers:
+                    self._abandon()
             case Directive():
                 if message.fence == executor.fence:
                     self.backend.batch = message.batch
@@ -119,47 +145,78 @@ class Worker:
         assert task is not None
         self.pending = None
         record = None
+        attempt = self.executor.fence.attempt
         if task.op is Op.SAVE:
             for layer in range(task.lo, task.hi):
-                item = Item.file(task.step, layer)
-                value = self.backend.layers[layer]
-                self.saving.append((item, self.executor.fence.attempt, value))
+                self.writes.append((attempt, task.step, layer, self.backend.layers[layer]))
         elif task.op is Op.SEAL:
-            self._seal(task)
+            names = [Item.file(task.step, x) for x in range(self.num_layers)]
+            files = tuple(self.backend.store[name] for name in names)
+            if None in files:
+                self._say_unsaved(attempt, task.step)
+            else:
+                self.writes.append((attempt, task.step, -1, files))
         elif task.op is Op.LOAD:
-            if not self._load(task):
-                return None
+            assert self.loaded is not None
+            self.backend.run(task, dict(enumerate(self.loaded)))
+            self.loaded = None
         else:
             record = self.backend.run(task)
         self.perform(self.executor.done(record))
         return record
 
-    def _load(self, task: Instruction) -> bool:
-        """False if the checkpoint cannot be read."""
-        assert self.manifest is not None
-        attempt, step = self.manifest.attempt, self.manifest.step
-        files = self.sealed[attempt, step]
-        if files is None:
-            self.said.append(BadCheckpoint(attempt, step, "torn"))
-            self.perform(self.executor.abandon())
-            return False
-        self.backend.run(task, dict(enumerate(files)))
-        return True
+    # ------------------------------------------------------------ storage
 
-    def _seal(self, task: Instruction) -> None:
-        attempt = self.executor.fence.attempt
-        names = [Item.file(task.step, x) for x in range(self.num_layers)]
-        self.sealed[attempt, task.step] = tuple(self.backend.store[name] for name in names)
-        manifest = Manifest(attempt, task.step, f"{attempt}/{task.step}", "")
-        self.said.append(Sealed(manifest))
+    @property
+    def storage(self) -> tuple[tuple[Callable[[bool], None], Sized], ...]:
+        """Its threads: what completes the next job, and the jobs."""
+        return (self.write, self.writes), (self.read, self.reads)
 
-    def save(self) -> None:
-        """Complete the oldest file."""
-        item, attempt, value = self.saving.pop(0)
-        if attempt != self.executor.fence.attempt:
-            return
-        self.backend.store[item] = value
-        self.perform(self.executor.saved(item))
+    def write(self, fails: bool = False) -> None:
+        """Complete the oldest file or manifest. Those of an attempt that is over count no more."""
+        attempt, step, layer, value = self.writes.pop(0)
+        if attempt == self.executor.fence.attempt:
+            if layer >= 0:
+                item = Item.file(step, layer)
+                self.backend.store[item] = None if fails else value
+                self.perform(self.executor.saved(item))
+            elif fails:
+                self._say_unsaved(attempt, step)
+            else:
+                self.sealed[attempt, step] = value
+                self.sealings |= {(attempt, step)}
+                self.said.append(Sealed(_manifest(attempt, step)))
+        self._say_farewell()
+
+    def _say_unsaved(self, attempt: int, step: int) -> None:
+        self.said.append(BadCheckpoint(attempt, step, "not complete", cause="the disk is full"))
+
+    def read(self, fails: bool = False) -> None:
+        """Complete the oldest listing, or reading for the LOAD that waits. A listing that fails is
+        no answer."""
+        wanted = self.reads.pop(0)
+        if wanted is None:
+            if not fails:
+                self._list()
+        elif wanted is self.manifest and self._waits_for_layers:
+            self.loaded = None if fails else self.sealed[wanted.attempt, wanted.step]
+            if self.loaded is None:
+                self.said.append(BadCheckpoint(wanted.attempt, wanted.step, "torn"))
+                self._abandon()
+
+    def _abandon(self) -> None:
+        self.pending = self.loaded = None
+        self.perform(self.executor.abandon())
+
+    def _list(self) -> None:
+        """All readable checkpoints; the others are reported as bad."""
+        marks = sorted(self.sealed)
+        for mark in marks:
+            if self.sealed[mark] is None:
+                self.said.append(BadCheckpoint(*mark, "torn"))
+                self.torn.add(mark)
+        good = (_manifest(*mark) for mark in marks if self.sealed[mark] is not None)
+        self.said.append(Listed(tuple(good)))
 
     def settle(self) -> bool:
         """Take note of an ended step. After the plan's target, all assigned layers must be here.
@@ -183,6 +240,11 @@ class Worker:
         for effect in effects:
             if type(effect) is Run:
                 self.pending = effect.instruction
+                if self.pending.op is Op.R:
+                    self._check_lane()
+                if self.pending.op is Op.LOAD:
+                    assert self.manifest is not None
+                    self.reads.append(self.manifest)
             elif type(effect) is Transmit:
                 payload = self.backend.payload(effect.item)
                 self.sent.append((effect.peer, (effect, payload)))
@@ -190,27 +252,46 @@ class Worker:
                 for item in effect.items:
                     self.backend.drop(item)
             elif type(effect) is StepEnded:
-                self.said.append(Progress(effect.commit))
+                self.said.append(Progress(effect.commit, self.executor.fence))
             elif type(effect) is SendOperator:
                 self._say(effect.message)
 
+    def _check_lane(self) -> None:
+        """Nothing is computed ahead while the program can go on."""
+        executor = self.executor
+        assert executor._program is not None
+        task = executor._program[executor.at]
+        if executor._may(task):
+            raise Violation(f"{self.name} runs {self.pending}, although {task.instruction} can run")
+
     def _say(self, message: Any) -> None:
-        if isinstance(message, AgentReport) and self.wants_manifests:
-            manifests = self._scan()
-            items = frozenset(self.executor.held)
-            message = replace(message, manifests=manifests, items=items)
-        if isinstance(message, Left):  # nothing depends on its holdings from now on
-            self.settled = frozenset()
+        if isinstance(message, Left | Finished):
+            self.farewell = message
+            self._say_farewell()
+            return
+        if isinstance(message, AgentReport):
+            self.farewell = None
+            message = self._without_torn_files(message)
         self.said.append(message)
 
-    def _scan(self) -> tuple[Manifest, ...]:
-        """All readable checkpoints; the others are reported as bad."""
-        good = []
-        for (attempt, step), files in sorted(self.sealed.items()):
-            if files is None:
-                self.said.append(BadCheckpoint(attempt, step, "torn"))
-                if attempt == self.executor.fence.attempt:
-                    self.perform(self.executor.unsaved({step}))
-            else:
-                good.append(Manifest(attempt, step, f"{attempt}/{step}", ""))
-        return tuple(good)
+    def _say_farewell(self) -> None:
+        if self.farewell is None or self.writes:
+            return
+        if isinstance(self.farewell, Left):  # nothing depends on its holdings from now on
+            self.settled = frozenset()
+        self.said.append(self.farewell)
+        self.farewell = None
+
+    def _without_torn_files(self, report: AgentReport) -> AgentReport:
+        steps = {step for attempt, step in self.torn if attempt == report.fence.attempt}
+        files = (item for item in report.items if item.kind is Kind.FILE)
+        steps |= {item.step for item in files if self.backend.store[item] is None}
+        self.torn.clear()
+        if not steps:
+            return report
+        self.perform(self.executor.unsaved(steps))
+        return replace(report, items=frozenset(self.executor.held))
+
+
+def _manifest(attempt: int, step: int) -> Manifest:
+    return Manifest(attempt, step, f"{attempt}/{step}", "")

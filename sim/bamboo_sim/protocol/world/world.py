@@ -1,7 +1,7 @@
 """The simulated world: operators, agents and network, with one scheduling choice per event.
 
-The clock moves only when no other event is possible, so time-outs never race with events that are
-merely not scheduled yet. The arbiter hears of a loss by a message like any other.
+The clock moves when no other event is possible, and by faults of its own, which let time-outs race
+with what is under way. The arbiter hears of a loss by a message like any other.
 """
 
 from __future__ import annotations
@@ -9,35 +9,33 @@ from __future__ import annotations
 import random
 from collections import Counter
 from copy import copy
+from math import inf
 from typing import Any
 
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.arbiter.events import Disconnected, Lost, Received, Tick
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import COMPUTE
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.effects import ProtocolError
-from bamboo_core.protocol.messages import Heartbeat
 from bamboo_core.protocol.supervisor import (
     FromOperator,
     PeerClosed,
-    PeerHeard,
-    SessionClosed,
 )
-from bamboo_core.protocol.supervisor import Tick as SupervisorTick
 from bamboo_sim.protocol.checker.verdict import Violation, check_commit, judge
-from bamboo_sim.protocol.world.agents import connect, inform, pass_on, thaw
-from bamboo_sim.protocol.world.effects import perform, serve
+from bamboo_sim.protocol.control.operators import Operators
+from bamboo_sim.protocol.control.shell import Closed, Ended, Look, look, serve
+from bamboo_sim.protocol.world.agents import connect, inform, is_storage_up, pass_on, thaw
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.memory_bounds import check_memory
-from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Link, Network, choose
+from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Network, choose
 from bamboo_sim.protocol.world.node import Node
-from bamboo_sim.protocol.world.operators import Operators
+from bamboo_sim.protocol.world.passing import KEEP_ALIVE_S, TICK_S, tick, wait
 from bamboo_sim.protocol.world.symbolic import SymbolError
 from bamboo_sim.protocol.world.worker import Sealings
 
-_IDLE_S, _IDLE_ROUNDS = 0.5, 300
-_KEEPALIVE_S = 15.0
+_ALL = 1_000_000  # words: more than are ever under way
+_SLOWNESS = 0.95  # how often another agent runs instead of a slow one
+_STORAGE_SHARE = 0.2  # of the turns of a worker whose instruction could run
 
 
 class FindLeader:
@@ -58,18 +56,34 @@ class World:
         self.has_expelled = self.has_cuts = False
         self.has_given_up = False  # the job was restored while a layer was still held
         self.is_misled = False  # live agents may be suspected
+        self.is_raced = False  # time has passed while messages were under way
+        self.is_silent = False  # something was lost of which nobody knows
+        self.resets = 0
+        self.late: tuple[tuple[int, AgentId], ...] = ()  # last words that come at some event
         self.newest = (0, -1)  # attempt and step of the newest commit
         self.trace = 0  # hash of all choices
         self.points = Counter[tuple[str, str, str]]()  # where agents were killed
         self.noticed: frozenset[AgentId] = frozenset()
-        self.silent: frozenset[Link] = frozenset()  # sessions of agents that died unseen
+        # sessions of agents that died unseen: agent, its operator, number
+        self.silent: frozenset[tuple[AgentId, AgentId, int]] = frozenset()
+        self.still: dict[tuple[str, AgentId], float] = {}  # what stands still, until when
+        self.slow: frozenset[AgentId] = frozenset()  # agents that seldom run
+        self.pace_s, self.paced = 0.0, 0  # time of an event, for so many events
+        self.ahead_s = 0.0  # time that has not passed yet
+        self.keep_alive_at = inf  # broken sessions are noticed from then on
+        self.storage_faults = 0  # so many reads and writes of files fail
+        self.has_storage_failed = self.has_storage_stalled = False
+        self.planner_faults = self.planner_losses = 0
+        self.write_faults = 0  # so many writes of facts fail
+        self.are_answers_lost = False  # they are performed all the same
         self.nodes: dict[AgentId, Node] = {}  # the live agents
         self.ready: list[AgentId] = []  # agents that have work
         self.sealed: Sealings = {}
         self.dead: set[AgentId] = set()
         self.orphans: Counter[Fence] = Counter()  # commits of superseded plans
         self.network, self.operators = Network(), Operators(job)
-        self.to_arbiter(OPERATOR, self.operators.goal)
+        self.pods = list(job.at_start)  # of all agents that were ever started
+        look(self, self.operators.running[OPERATOR])
         for name in job.at_start:
             self.start(name)
 
@@ -80,7 +94,7 @@ class World:
         new.rng = random.Random()
         new.rng.setstate(self.rng.getstate())
         new.network, new.operators = self.network.copy(), self.operators.copy()
-        for name in ("ready", "sealed", "dead", "orphans", "points"):
+        for name in ("ready", "sealed", "dead", "orphans", "points", "pods"):
             setattr(new, name, copy(getattr(self, name)))
         new.nodes = {a: n.copy(new.sealed) for a, n in self.nodes.items()}
         return new
@@ -93,7 +107,8 @@ class World:
     @property
     def is_over(self) -> bool:
         """Whether the job has ended or is suspended."""
-        return self.operators.arbiter.durable.outcome is not None
+        operators = self.operators
+        return operators.durable.outcome is not None is not operators.arbiter.durable.outcome
 
     @property
     def plan(self) -> Plan | None:
@@ -108,6 +123,8 @@ class World:
             return
         node = Node(name, self.job, self.sealed)
         self.nodes[name] = node
+        if name not in self.pods:
+            self.pods.append(name)
         connect(self, node, self.operators.leader)
 
     def kill(self, name: AgentId, *, fate: int = 0, is_seen: bool = True) -> None:
@@ -124,11 +141,13 @@ class World:
         self.dead.add(name)
         self.network.forget(name, fate, self.rng)
         if not is_seen:
-            self.silent = self.silent | {(name, node.operator)}
+            self.is_silent = True
+            self.silent = self.silent | {(name, node.operator, node.stream)}
+            self.keep_alive_at = min(self.keep_alive_at, self.now + KEEP_ALIVE_S)
             return
-        self.network.post(name, node.operator, Disconnected(name))
-        for operator in self.operators.arbiters:
-            self.network.post(WATCH, operator, Lost(name, True, "process exit seen"))
+        self.network.post(name, node.operator, Ended(name, node.stream))
+        for operator in self.operators.running:
+            self.network.post(WATCH, operator, Look(frozenset({name})))
         for other in self.nodes.values():
             if name in other.watched:
                 self.network.post(WATCH, other.name, PeerClosed(name))
@@ -137,9 +156,14 @@ class World:
 
     def step(self) -> bool:
         """Run one event; False if no event is possible."""
+        if self.late and self.events >= self.late[0][0]:
+            thaw(self, self.late[0][1])
+            self.late = self.late[1:]
+        if self.paced:
+            self._let_time_pass()
         messages, ready = self.network.messages, self.ready
         if not messages and not ready:
-            return self._wait()
+            return wait(self)
         self.events += 1
         if self.policy == "random":
             choice = int(self.rng.random() * (len(messages) + len(ready)))
@@ -151,73 +175,25 @@ class World:
                 self.trace = hash((self.trace, message[0], message[1], _name_of(message[2])))
                 self._deliver(*message)
             else:
-                name = ready.pop(choice - len(messages))
+                choice -= len(messages)
+                if self.slow and ready[choice] in self.slow and self.rng.random() < _SLOWNESS:
+                    choice = self.rng.randrange(len(ready))
+                name = ready.pop(choice)
                 self.trace = hash((self.trace, name))
                 self._run(name)
         except (ProtocolError, SymbolError, KeyError, AssertionError, ValueError) as error:
             raise Violation(f"{type(error).__name__}: {error}") from error
         return True
 
-    def _wait(self) -> bool:
-        """Nothing is in flight: let time pass until something happens; False if nothing does."""
-        if self.is_over:
-            return False
-        for number in range(_IDLE_ROUNDS):
-            self.now += _IDLE_S
-            self._beat()
-            if number * _IDLE_S >= _KEEPALIVE_S:
-                self._keep_alive()
-            for operator in list(self.operators.arbiters):
-                self.to_arbiter(operator, Tick())
-            if self.network.messages or self.ready:
-                return True
-        return self._thaw()
+    def _let_time_pass(self) -> None:
+        """Events take time: what they race with is not known to any of them."""
+        self.paced -= 1
+        self.ahead_s += self.pace_s
+        while self.ahead_s >= TICK_S:
+            self.ahead_s -= TICK_S
+            tick(self)
 
-    def _thaw(self) -> bool:
-        """Thaw all frozen agents; False if there are none."""
-        frozen = sorted(self.network.frozen)
-        for name in frozen:
-            thaw(self, name)
-        return bool(frozen)
-
-    def _beat(self) -> None:
-        """Exchange heartbeats, and move sessions from deposed operators to the leader."""
-        for name in sorted(self.nodes):
-            node = self.nodes.get(name)
-            if node is None or name in self.network.frozen:
-                continue
-            if node.operator != self.operators.leader:
-                connect(self, node, self.operators.leader)
-            for peer in node.watched:
-                is_heard = peer in self.nodes and peer not in self.network.frozen
-                if is_heard and self.network.is_whole(name, peer):
-                    inform(self, node, PeerHeard(peer))
-            inform(self, node, SupervisorTick())
-        self._hear_beats()
-
-    def _keep_alive(self) -> None:
-        """Close broken sessions at both ends, as gRPC's keepalive does.
-
-        This also covers a session that is broken in one direction, whose heartbeats still arrive.
-        """
-        for node in self.nodes.values():
-            if node.supervisor.is_open and not self.network.reaches(node.name):
-                self.network.messages.append((node.operator, node.name, SessionClosed()))
-                self.network.messages.append((node.name, node.operator, Disconnected(node.name)))
-        for name, operator in sorted(self.silent):
-            self.network.messages.append((name, operator, Disconnected(name)))
-        self.silent = frozenset()
-
-    def _hear_beats(self) -> None:
-        """Deliver heartbeats at once: their order does not matter."""
-        messages, self.network.messages = self.network.messages, []
-        for source, target, content in messages:
-            if isinstance(content, Received) and isinstance(content.message, Heartbeat):
-                self.to_arbiter(target, content)
-            else:
-                self.network.messages.append((source, target, content))
-
-    def finish(self, limit: int = 20000) -> str:
+    def finish(self, limit: int = 8000) -> str:
         """Run to the end; the outcome. A Violation if an invariant is broken."""
         end = self.events + limit
         while self.step():
@@ -230,24 +206,27 @@ class World:
             raise Violation(f"{type(error).__name__}: {error}") from error
 
     def _deliver(self, source: AgentId, target: AgentId, content: Any) -> None:
-        if target in self.operators.arbiters:
-            serve(self, target, content)
-            return
         node = self.nodes.get(target)
         if node is None:
+            if target not in self.dead:
+                serve(self, target, content)
             return
         if type(content) is tuple:
-            node.worker.arrive(content[0], content[1])
+            node.reach_worker(content)
             pass_on(self, node)
         elif isinstance(content, FindLeader):
             self._find_leader(node)
+        elif isinstance(content, Closed):
+            if content.stream == node.stream and node.unheard is None:
+                connect(self, node, self.operators.leader, self.rng.choice((0, _ALL)))
         else:
-            is_told = source != WATCH and not isinstance(content, SessionClosed)
-            inform(self, node, FromOperator(content) if is_told else content)
+            inform(self, node, content if source == WATCH else FromOperator(content))
 
     def _find_leader(self, node: Node) -> None:
         """Connect to the leader, or sometimes first to a deposed operator that still runs."""
         operators = self.operators
+        if node.unheard is not None:
+            return  # it looks when it goes on
         deposed = sorted(operators.deposed())
         if deposed and self.rng.random() < 0.3:
             connect(self, node, deposed[-1])
@@ -258,11 +237,17 @@ class World:
     def _run(self, name: AgentId) -> None:
         node = self.nodes[name]
         worker = node.worker
-        if worker.pending is None:
-            worker.save()
+        stored = [f for f, jobs in worker.storage if jobs] if is_storage_up(self) else []
+        if stored and (not worker.can_run or self.rng.random() < _STORAGE_SHARE):
+            fails = self.storage_faults > 0
+            self.storage_faults -= fails
+            self.has_storage_failed |= fails
+            self.rng.choice(stored)(fails)
+        elif not worker.can_run:
+            return
         else:
             self._perform(node)
-            while self.burst and worker.pending is not None and self.rng.random() < self.burst:
+            while self.burst and worker.can_run and self.rng.random() < self.burst:
                 self._perform(node)
         pass_on(self, node)
 
@@ -275,15 +260,6 @@ class World:
             check_commit(self, node, record)
         if op in COMPUTE and plan is not None:
             check_memory(node, plan)
-
-    def to_arbiter(self, operator: AgentId, event: Any) -> None:
-        """Pass an event to a running arbiter and perform the effects."""
-        arbiter = self.operators.arbiters.get(operator)
-        if arbiter is None:
-            return
-        before = arbiter.durable
-        for effect in arbiter.handle(event, self.now):
-            perform(self, operator, effect, before)
 
 
 def _name_of(content: Any) -> Any:

@@ -11,6 +11,7 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import Continuations, Decision, PlanRequest, PlanResult
+from bamboo_sim.protocol.checker.order import check_order
 
 Results = tuple[PlanResult, ...]
 
@@ -18,14 +19,14 @@ _MOST = 20_000
 _PLAIN = [
     f.name
     for f in fields(PlanRequest)
-    if f.name not in ("fence", "spec", "participants", "reports")
+    if f.name not in ("fence", "spec", "participants", "reports", "speeds")
 ]
 _LASTING = [
     f.name
     for f in fields(Plan)
     if f.name not in ("fence", "step_cut", "target", "leaving", "short_notice")
 ]
-"""Fields on which the steps after the target depend."""
+"""Fields on which the steps after the target depend, besides the agents' speeds."""
 
 
 class Plans:
@@ -53,11 +54,13 @@ class Plans:
         return _fenced(known[1], request.fence)
 
     def _compute(self, request: PlanRequest) -> Results:
-        return tuple(planner.run(_Remembering(request, self._undisturbed)))
+        results = tuple(planner.run(_Remembering(request, self._undisturbed)))
+        check_order(results)
+        return results
 
 
 class _Remembering(planner._Planning):
-    """Caches undisturbed steps, which depend on the plan alone."""
+    """Caches undisturbed steps, which depend on the plan and the agents' speeds alone."""
 
     def __init__(self, request: PlanRequest, known: dict[tuple[Any, ...], Any]) -> None:
         super().__init__(request)
@@ -67,7 +70,8 @@ class _Remembering(planner._Planning):
         facts = {f: getattr(plan, f) for f in _LASTING}
         facts |= {name: tuple(facts[name].items()) for name in ("wants", "learners")}
         left = plan.last - plan.target
-        key = (id(self._spec), *facts.values(), min(left, 2))
+        speeds = tuple(sorted(self._speeds.items()))
+        key = (id(self._spec), *facts.values(), min(left, 2), speeds)
         if key not in self._known:
             self._known[key] = super()._undisturbed(plan)
         return self._known[key]
@@ -83,6 +87,7 @@ def _facts(request: PlanRequest) -> tuple[Any, ...]:
         id(request.spec),
         tuple(request.participants),
         reports,
+        tuple(sorted(request.speeds.items())),
         *[getattr(request, name) for name in _PLAIN],
     )
 
@@ -97,5 +102,6 @@ def _fenced(results: Results, fence: Fence) -> Results:
     out: list[PlanResult] = [replace(decision, plan=plan, directives=directives)]
     for rest in results[1:]:
         assert isinstance(rest, Continuations)
-        out.append(Continuations({a: replace(c, **named) for a, c in rest.directives.items()}))
+        later = {a: replace(c, **named) for a, c in rest.directives.items()}
+        out.append(replace(rest, directives=later))
     return tuple(out)

@@ -1,0 +1,1 @@
+"""Mutation score of the core: how many small changes of its code do the tests notice."""

@@ -1,0 +1,75 @@
+"""What operators and supervisors claim must be so: losses, stalls, what a job waits for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bamboo_core.api.events import EventFact
+from bamboo_core.arbiter.events import ArbiterPhase, ComputePlan, Record
+from bamboo_core.evidence.stalls import StallCause
+from bamboo_core.model.ids import AgentId
+from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, positions
+from bamboo_sim.protocol.world.network import STORE
+
+if TYPE_CHECKING:
+    from bamboo_sim.protocol.control.operator import Operator
+    from bamboo_sim.protocol.world.node import Node
+    from bamboo_sim.protocol.world.world import World
+
+
+def check_said(world: World) -> None:
+    """A job that stands still says what it waits for, unless status cannot be written either."""
+    view = world.operators.running[world.operators.leader].leadership.view()
+    is_mute = ("machine", STORE) in world.still
+    if not is_mute and not view.detail and not view.stall and not is_too_few(world):
+        raise Violation(f"stands still without a word; {positions(world)}")
+
+
+def check_loss(world: World, record: Record) -> None:
+    """No agent is given up that lives, can be reached, and has not been made to look dead."""
+    # a link that breaks again, or a message lost again, costs an agent its place
+    if world.is_misled or world.is_silent or world.resets > 1:
+        return
+    for name in record.agents:
+        if name in world.nodes and name not in world.noticed:
+            raise Violation(f"a healthy agent is given up: {record.message}")
+
+
+def check_dismissed(world: World, operator: Operator, agent: AgentId) -> None:
+    """No live agent is sent away to which the plan in force gives a seat."""
+    arbiter, plan = operator.arbiter, world.plan
+    is_ours = plan is not None and arbiter.fence == plan.fence and not world.is_misled
+    is_running = arbiter.state.phase_name is ArbiterPhase.RUNNING
+    if is_ours and is_running and plan is not None and agent in plan.live and agent in world.nodes:
+        raise Violation(f"{agent} is sent away, but {plan.fence} gives it a seat")
+
+
+def check_reports(wanted: ComputePlan) -> None:
+    """A plan is made from reports that answer its own STOP."""
+    fence = wanted.request.fence
+    for agent, report in wanted.request.reports.items():
+        if report.fence != fence:
+            raise Violation(f"{fence} is planned from a report of {agent} in {report.fence}")
+
+
+def check_stall(world: World, record: Record) -> None:
+    """Agents wait in vain only where something was lost in silence: else it is our own fault."""
+    if record.facts.get(EventFact.CAUSE) == StallCause.STORAGE and world.has_storage_stalled:
+        return
+    if not (world.is_misled or world.is_silent):
+        raise Violation(f"a deadlock of our own: {record.message}; {positions(world)}")
+
+
+def check_killed_worker(world: World, node: Node) -> None:
+    """A supervisor kills its worker only if that stands still."""
+    if node.backlog is None and not world.is_raced:
+        raise Violation(f"the supervisor of {node.name} kills a worker that lives")
+
+
+def check_listed(world: World, name: AgentId) -> None:
+    """Before a restore, files that no facts name are looked for, if an agent can do that."""
+    state = world.operators.running[name].arbiter.state
+    can_list = not world.nodes.keys().isdisjoint(state.membership.reachable())
+    is_up = not world.has_storage_failed and not world.has_storage_stalled
+    if can_list and is_up and not state.is_listed and world.sealed and not world.is_misled:
+        raise Violation("restored before the checkpoints were listed")

@@ -1,0 +1,1 @@
+"""The simulated control plane: operators around the production Leadership, API server, planner."""

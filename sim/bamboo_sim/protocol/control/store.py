@@ -1,0 +1,28 @@
+"""The simulated API server: the facts of the job as JSON, and the version of what it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bamboo_core.arbiter import durable as codec
+from bamboo_core.arbiter.durable import Durable
+
+
+class Store:
+    """A write replaces only the version that it names. Values are never changed in place."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.facts: Mapping[str, Any] = {}  # as a reader gets them
+        self.durable = Durable()  # the same, decoded
+
+    def replace(self, version: int, text: str) -> bool:
+        """Write JSON; False if the version is not the present one."""
+        if version != self.version:
+            return False
+        self.version += 1
+        self.facts = json.loads(text)
+        self.durable = codec.from_json(dict(self.facts))
+        return True

@@ -1,0 +1,42 @@
+"""Rules of what is computed ahead, broken on purpose; :mod:`.planted_ahead` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bamboo_core.graph.gradients import Gradients
+from bamboo_core.graph.holdings import HoldingsIndex
+from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.rules import Prepared
+from bamboo_core.protocol.executor import Executor
+
+_start, _is_spent = Executor._start, Executor._is_spent
+_counts, _act_exists = HoldingsIndex.counts, Gradients._act_exists
+
+
+def lane_first(self: Executor, task: Prepared, effects: list[Any]) -> bool:
+    """What can be computed ahead goes before the program."""
+    self._fill(effects)
+    return True if self._running is not None else _start(self, task, effects)
+
+
+def kept_for_ever(self: Executor, item: Item, step: int) -> bool:
+    return item.kind is not Kind.PREFIX and _is_spent(self, item, step)
+
+
+def one_layer_more(
+    self: HoldingsIndex, kind: Kind, span: Range, index: int
+) -> Mapping[AgentId, int]:
+    """More layers count as done than are done."""
+    found = _counts(self, kind, span, index)
+    if kind is not Kind.PREFIX:
+        return found
+    return {a: min(n + 1, span[1] - span[0]) for a, n in found.items()}
+
+
+def whole_prefix_is_activation(self: Gradients, stage: int, m: int) -> bool:
+    """A finished forward of a replica counts as the owner's activation."""
+    lo, hi = self._cut[stage]
+    return self._done(stage, m) == hi - lo or _act_exists(self, stage, m)

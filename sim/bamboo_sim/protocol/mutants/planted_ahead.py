@@ -1,0 +1,25 @@
+"""Planted faults of what replicas compute ahead. Rows: E."""
+
+from __future__ import annotations
+
+from bamboo_core.graph.gradients import Gradients
+from bamboo_core.graph.holdings import HoldingsIndex
+from bamboo_core.protocol.executor import Executor
+from bamboo_sim.protocol.mutants import ahead
+from bamboo_sim.protocol.mutants.patches import Planted, patched
+from bamboo_sim.protocol.world.job import Job
+
+RING = Job(1, 3, 2, eager=True, layers=6)
+PAIR = Job(2, 2, 2, eager=True, layers=4)
+
+PLANTS: tuple[Planted, ...] = (
+    Planted("a forward continues after a layer that is not done", "E1",
+            patched(HoldingsIndex, "counts", ahead.one_layer_more), (("singles", RING),)),
+    Planted("the lane goes before the program", "E2",
+            patched(Executor, "_start", ahead.lane_first), (("singles", PAIR),)),
+    Planted("what was computed ahead outlives its step", "E3",
+            patched(Executor, "_is_spent", ahead.kept_for_ever), (("singles", PAIR),)),
+    Planted("a forward of a replica counts as the owner's", "E4",
+            patched(Gradients, "_act_exists", ahead.whole_prefix_is_activation),
+            (("singles", RING),)),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""Planted faults of the rules that keep jobs alive while nobody dies.
+
+Rows: K: words that come late or are repeated. T: time. W: stalls. F: files. D: durable facts.
+A: failures and evidence. L: who is needed, and in which order.
+"""
+
+from __future__ import annotations
+
+from bamboo_core.arbiter import durable as durable_module
+from bamboo_core.arbiter import losses, rounds, training
+from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.arbiter.membership import Membership
+from bamboo_core.evidence import stalls
+from bamboo_core.job.durable_writer import DurableWriter, Line
+from bamboo_core.job.leadership import Leadership
+from bamboo_core.protocol import supervisor
+from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.messages import BadCheckpoint, Sealed
+from bamboo_core.protocol.said import Said
+from bamboo_core.protocol.supervisor import Supervisor
+from bamboo_core.protocol.watch import Watch
+from bamboo_core.scheduling import dry_run
+from bamboo_core.scheduling.lowering import Lowering
+from bamboo_sim.protocol.mutants import edges
+from bamboo_sim.protocol.mutants.patches import Planted, both, patched
+from bamboo_sim.protocol.world.job import Job
+
+SMALL = Job(2, 2, 2)
+LONG = Job(2, 2, 2, steps=5)
+SPARE = Job(2, 2, 2, spares=1)
+MOVING = Job(1, 2, 2, replica=False, spares=2)
+SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
+LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, learners=True)
+LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
+PLAIN = Job(2, 2, 2, replica=False, steps=4)
+UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
+LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
+TALL = Job(1, 3, 2, steps=4, spares=1)
+SINGLE = Job(1, 1, 2, spares=1, save_every=1)
+edges._in_disorder = dry_run._Run._in_disorder
+
+
+def _without(kind: type) -> tuple[type, ...]:
+    return tuple(x for x in supervisor._REPEATED if x is not kind)
+
+
+PLANTS: tuple[Planted, ...] = (
+    Planted("a Left of an older plan removes a member", "K1",
+            patched(losses, "left", edges.left_of_any_plan), (("farewells", TALL),)),
+    Planted("a Finished of an older plan counts", "K2",
+            patched(training, "finished", edges.finished_of_any_plan),
+            (("finishes", UNEVEN),)),
+    Planted("a report is matched by its epoch alone", "K3",
+            patched(rounds, "reported", edges.report_of_any_term), (("reports", MOVING),)),
+    Planted("suspicions are told once", "K4",
+            patched(Watch, "suspicions", edges.only_news), (("resets", SMALL),)),
+    Planted("a seal is told once", "K5",
+            patched(supervisor, "_REPEATED", _without(Sealed)), (("sessions", SAVING),)),
+    Planted("a bad checkpoint is told once", "K6",
+            patched(supervisor, "_REPEATED", _without(BadCheckpoint)), (("tears", SAVING),)),
+    Planted("words are forgotten before the leader has them", "K7",
+            patched(Said, "install", edges.forget_early), (("tears", SAVING),)),
+    Planted("the outcome is told once", "K8",
+            patched(Said, "words", edges.without_outcome), (("sessions", SMALL),)),
+    Planted("an agent is ready in one session only", "K9",
+            patched(Supervisor, "_welcomed", edges.without_ready),
+            (("operators", SMALL), ("sessions", SMALL))),
+    Planted("a member that comes back gets no directive", "K10",
+            patched(Arbiter, "_returned", edges.no_second_directive), (("sessions", SMALL),)),
+    Planted("a member that comes back is not asked again", "K11",
+            patched(Arbiter, "_returned", edges.no_second_stop), (("sessions", SMALL),)),
+    Planted("the operator's own pause counts as silence", "T1",
+            patched(Arbiter, "__init__", edges.impatient_arbiter), (("pauses", SMALL),)),
+    Planted("the supervisor's own pause counts as slowness", "T2",
+            patched(Supervisor, "__post_init__", edges.impatient_supervisor),
+            (("stops", SMALL),)),
+    Planted("a report is due before its STOP has left", "T3", both(
+                patched(rounds, "begin", edges.begin_at_once),
+                patched(losses, "begin", edges.begin_at_once)),
+            (("writes", SMALL),)),
+    Planted("the second part of a plan may take for ever", "T4",
+            patched(rounds, "await_continuations", edges.never_late), (("delays", SMALL),)),
+    Planted("waits count while directives are on their way", "T5",
+            patched(rounds, "sent", edges.sent_long_ago), (("pauses", SMALL),)),
+    Planted("agents that wait for each other are not seen", "W1",
+            patched(stalls, "_cycle", edges.no_cycle), (("silences", SMALL),)),
+    Planted("an instruction without an end is not seen", "W2",
+            patched(stalls, "_is_overdue", edges.never_overdue), (("hangs", SMALL),)),
+    Planted("the root of a stall is never replaced", "W3",
+            patched(losses, "_mend_stall", edges.replan_for_ever), (("silences", SMALL),)),
+    Planted("who waits for an idle agent is not seen", "W4",
+            patched(stalls, "_not_sent", edges.no_end), (("hangs", SMALL), ("silences", SMALL))),
+    Planted("agents that never begin are not seen", "W5",
+            patched(stalls, "_all_idle", edges.no_end), (("hangs", SINGLE),)),
+    Planted("a layer is given up before the checkpoints are listed", "F2",
+            patched(rounds, "_can_list", edges.no_listing),
+            (("storage", SAVING), ("restores", SAVING))),
+    Planted("a job ends before its files are written", "F3",
+            patched(Executor, "_are_files_due", edges.no_files_due), (("storage", SAVING),)),
+    Planted("a write replaces whatever is there", "D1",
+            patched(Line, "check", edges.any_writer), (("operators", SMALL),)),
+    Planted("events are dropped while leadership is uncertain", "D3", both(
+                patched(Leadership, "_put", edges.drop_held),
+                patched(Leadership, "handle", edges.note_uncertainty)),
+            (("pauses", SMALL),)),
+    Planted("a write for the arbiter before counts for the new one", "D5",
+            patched(DurableWriter, "drop", edges.keep_order),
+            (("pauses", SMALL), ("writes", SMALL))),
+    Planted("newer facts are forgotten while older ones are written", "D6",
+            patched(DurableWriter, "written", edges.forget_newer), (("writes", SMALL),)),
+    Planted("facts as JSON do not say who votes", "D7",
+            patched(durable_module, "_from_agents", edges.everyone_votes),
+            (("leavers", MOVING), ("shrinks", LONG), ("isolations", MOVING))),
+    Planted("one agent's user error ends the job", "A1",
+            patched(losses, "_is_everywhere", edges.fails_everywhere), (("hangs", SMALL),)),
+    Planted("one fault of the planner ends the job", "A2",
+            patched(rounds, "_MOST_FAULTS", 1), (("delays", SMALL),)),
+    Planted("suspected agents are never asked again", "A3",
+            patched(Membership, "reinstate_all", lambda self: False),
+            (("races", TALL),)),
+    Planted("a learner may always go", "L2",
+            patched(losses, "_is_dispensable", edges.any_learner_goes), (("sources", LEARNT),)),
+    Planted("agents receive out of order, and the dry run ignores it", "L3", both(
+                patched(Lowering, "_receive", edges.needed_first),
+                patched(dry_run._Run, "_in_disorder", edges.any_order)),
+            (("singles", SMALL), ("changes", SPARE))),
+)  # fmt: skip

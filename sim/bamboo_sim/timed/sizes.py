@@ -1,0 +1,108 @@
+"""Bytes of items, and times of instructions, from the declared layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.scheduling.costs import Costs
+from bamboo_sim.timed.declared import Device
+
+STATES = 3  # a layer's state: the weight and Adam's two averages
+_RECORD = 256  # bytes of a vote or a commit
+_FOLD, _VOTE, _UPDATE = 3, 1, 7  # times the parameters' bytes are read or written
+_STREAMED = 4  # times the parameters' bytes: Adam's averages come from the host and go back
+
+_ACTIVATIONS = frozenset({Kind.ACT, Kind.PREFIX})
+_BOUNDARIES = frozenset({Kind.OUT, Kind.INGRAD, Kind.EVAL})
+_SUMS = frozenset({Kind.PART, Kind.LEAF, Kind.FOLDED})
+_SLICES = frozenset({Kind.CHUNK, Kind.RED})
+
+
+def group_of(kind: Kind) -> str:
+    """Under which heading the item's memory counts."""
+    if kind is Kind.PREFIX:
+        return "ahead"
+    if kind is Kind.ACT:
+        return "activations"
+    if kind in _BOUNDARIES:
+        return "boundaries"
+    return "gradients" if kind in _SUMS or kind in _SLICES else "records"
+
+
+class Sizes:
+    """Bytes of every item. ``chunks``: C of the job."""
+
+    def __init__(self, layers: Sequence[LayerCost], chunks: int) -> None:
+        self._chunks = chunks
+        self._parameters = list(accumulate((x.parameter_bytes for x in layers), initial=0))
+        self._activations = list(accumulate((x.activation_bytes for x in layers), initial=0))
+        self._outputs = [x.output_bytes for x in layers]
+
+    def parameters(self, lo: int, hi: int) -> int:
+        """Of the weights of layers lo..hi-1; gradients have the same size."""
+        return self._parameters[hi] - self._parameters[lo]
+
+    def activations(self, lo: int, hi: int) -> int:
+        """What a forward of layers lo..hi-1 keeps for one micro-batch."""
+        return self._activations[hi] - self._activations[lo]
+
+    def of(self, item: Item) -> int:
+        """Bytes of the item, in memory and on the wire. VER: of the layer's whole state."""
+        kind, lo, hi = item.kind, item.lo, item.hi
+        if kind in _BOUNDARIES:
+            return self._outputs[lo - 1]
+        if kind is Kind.ACT:
+            return self.activations(lo, hi)
+        if kind is Kind.PREFIX:
+            return self.activations(lo, lo + item.part)
+        if kind in _SUMS:
+            return self.parameters(lo, hi)
+        if kind in _SLICES:
+            return -(-self.parameters(lo, hi) // self._chunks)
+        return STATES * self.parameters(lo, hi) if kind is Kind.VER else _RECORD
+
+
+class Times:
+    """Seconds of every instruction on the declared device."""
+
+    def __init__(self, layers: Sequence[LayerCost], sizes: Sizes, chunks: int, device: Device):
+        self._durations = Costs.measured(layers).durations()
+        self._sizes, self._chunks, self._device = sizes, chunks, device
+
+    def of(self, instruction: Instruction, own: range = range(0)) -> float:
+        """Seconds at the typical speed. own: the layers of the agent's seat."""
+        return (
+            self._durations.of(instruction)
+            + self._touched(instruction) / self._device.memory_bandwidth
+            + self._copied(instruction, own) / self._device.host_bandwidth
+        )
+
+    def _touched(self, task: Instruction) -> float:
+        """Bytes of device memory that an instruction without arithmetic reads and writes."""
+        match task.op:
+            case Op.FOLD:
+                return _FOLD * self._sizes.parameters(task.lo, task.hi)
+            case Op.REDUCE:
+                return (1 + 1 / self._chunks) * self._sizes.parameters(task.lo, task.hi)
+            case Op.UPDATE:
+                return _UPDATE * self._sizes.parameters(task.lo, task.hi)
+            case Op.VOTE:
+                held = task.ranges[1::2]
+                return _VOTE * sum(self._sizes.parameters(lo, hi) for lo, hi in held)
+        return 0.0
+
+    def _copied(self, task: Instruction, own: range) -> float:
+        """Bytes that go to or come from the host before the next instruction begins."""
+        if not self._device.offloads:
+            return 0.0
+        if task.op is Op.R:
+            return self._sizes.activations(*task.ranges[0])
+        if task.op is Op.F and task.ranges:
+            return self._sizes.activations(task.lo, task.ranges[0][0])
+        if task.op is Op.UPDATE and task.lo not in own:
+            return _STREAMED * self._sizes.parameters(task.lo, task.hi)
+        return 0.0
