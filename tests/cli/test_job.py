@@ -63,3 +63,14 @@ def test_a_running_pod_has_the_seat_until_it_is_replaced() -> None:
 def test_a_deleted_pod_is_terminating() -> None:
     pod = make_pod("gpt-p0-s0-i0", "a", deletionTimestamp="2026-01-01T00:00:00Z")
     assert seats("gpt", [pod], {})[Slot(0, 0)].phase == "Terminating"
+
+
+def test_the_mode_of_redundancy_is_the_one_that_auto_has_taken(manifest: dict[str, Any]) -> None:
+    assert read_job(manifest).redundancy == "None"
+    manifest["spec"]["redundancy"] = {"mode": "Eager"}
+    assert (read_job(manifest).redundancy, read_job(manifest).redundancy_reason) == ("Eager", "")
+    manifest["spec"]["redundancy"] = {"mode": "Auto"}
+    assert read_job(manifest).redundancy == ""
+    manifest["status"]["protection"] = {"mode": "Replica", "reason": "it is cheap"}
+    job = read_job(manifest)
+    assert (job.redundancy, job.redundancy_reason) == ("Replica", "it is cheap")

@@ -189,6 +189,16 @@ def rendered(part: RenderableType) -> str:
     return console.file.getvalue()
 
 
+def test_the_mode_that_auto_has_taken_is_named(
+    timeline: Timeline, manifest: dict[str, Any]
+) -> None:
+    job = replace(read_job(manifest), redundancy="Replica", redundancy_reason="it is cheap")
+    shown = rendered(report.final_report(job, timeline, report.RunRecord()))
+    assert "redundancy Replica, taken by Auto: it is cheap" in shown
+    plain = rendered(report.final_report(read_job(manifest), timeline, report.RunRecord()))
+    assert "Auto" not in plain
+
+
 def test_faults_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
     hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))

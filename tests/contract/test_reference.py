@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from bamboo_core.api.events import FACTS, EventFact, EventReason
-from bamboo_core.api.reasons import ConditionType, JobPhase, Reason
+from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause
+from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase, Reason
 from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.evidence.stalls import StallCause
 
 ROOT = Path(__file__).resolve().parents[2]
-ENUMS = [JobPhase, ConditionType, Reason, EventReason, EventFact]
+ENUMS = [JobPhase, ConditionType, Reason, FailureCause, EventReason, EventFact]
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +52,13 @@ def test_every_field_has_a_description(reference: dict[str, Any], definition: An
 def test_the_job_with_every_field_is_accepted() -> None:
     job = yaml.safe_load((ROOT / "docs/reference/every-field.yaml").read_text())
     assert isinstance(from_manifest(job), JobSpec)
+
+
+def test_every_training_field_that_decides_the_result_is_fixed(definition: Any) -> None:
+    rules = [rule["rule"] for rule in definition["x-kubernetes-validations"]]
+    (fixed,) = [rule for rule in rules if rule.startswith("self.training.steps ==")]
+    named = set(re.findall(r"\bself\.training\.(\w+) == oldSelf\.training\.\1\b", fixed))
+    assert named == set(definition["properties"]["training"]["properties"]) - {"onNonFinite"}
 
 
 @pytest.mark.parametrize("enum", ENUMS)
@@ -90,6 +98,19 @@ def test_every_event_has_an_entry_in_troubleshooting() -> None:
     section = page.split("\n## Events\n")[1]
     cells = re.findall(r"^\| (`.*?) \|", section, re.M)
     assert set(re.findall(r"`(\w+)`", " ".join(cells))) == set(EventReason)
+
+
+def test_every_cause_of_a_failure_has_an_entry_in_troubleshooting() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    section = page.split("\n## Failures of agents\n")[1].split("\n## ")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.M)
+    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == set(FailureCause)
+
+
+def test_every_cause_of_a_stall_and_of_a_restore_is_on_the_page() -> None:
+    page = (ROOT / "docs/reference/status.md").read_text()
+    (row,) = re.findall(r"^\| `cause` \| (.*) \|$", page, re.M)
+    assert [c for c in (*StallCause, *RestoreCause) if not re.search(rf"\b{c}\b", row)] == []
 
 
 def test_every_reason_and_event_is_used() -> None:

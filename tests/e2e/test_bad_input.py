@@ -67,6 +67,9 @@ def broken(guest: User) -> User:
     for name, spec in BROKEN.items():
         guest.apply(tiny_job(name, **spec))
     guest.apply(tiny_job("fine"))
+    quits = tiny_job("quits")
+    quits["spec"]["model"] = {"factory": "os:_exit", "args": {"status": 0}}
+    guest.apply(quits)
     return guest
 
 
@@ -88,6 +91,19 @@ def test_user_code_that_fails_ends_the_job(
     assert line is not None
     assert line.reason == reason
     assert essence in line.message
+
+
+def test_a_worker_that_exits_with_code_0_has_failed(broken: User) -> None:
+    """Its pod is deleted at once, so that only its supervisor can tell."""
+    assert broken.until_ended("quits").ended == "Failed"
+    line = broken.job("quits").condition("Failed")
+    assert line is not None
+    assert line.reason == "BackoffLimitExceeded"
+    assert "WorkerExited: the worker ended with code 0" in line.message
+    status = broken.get("bamboojob", "quits")["status"]
+    assert 4 <= status["failures"]["unforgiven"] <= 5
+    assert status["losses"] == {"total": 0, "noticed": 0}
+    assert status["pods"]["incarnation"] <= 3
 
 
 def test_the_traceback_is_in_the_agents_log(broken: User) -> None:

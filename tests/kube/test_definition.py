@@ -13,9 +13,12 @@ import yaml
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.api.spec import JobSpec, from_manifest, to_json
+from bamboo_core.api.reasons import FailureCause
+from bamboo_core.api.spec import JobSpec, RunPolicy, from_manifest, to_json
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
+from bamboo_core.controller import failures
+from bamboo_core.controller.failures import MOST_RECENT, Failure, Failures
 from bamboo_core.controller.reconcile import CreatePod, step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, Slot, TrainingView, pod_name
 from bamboo_core.model.ids import AgentId, Fence
@@ -59,12 +62,13 @@ async def test_status_is_not_pruned(
     view, spec = observe.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
     training = TrainingView(
-        epoch=3, attempt=1, planned=True, pipelines=2,
-        progress=TrainingProgress(5, loss=-3e38, validation_loss=1.0, step_s=2.0),
+        epoch=3, attempt=1, planned=True, has_begun=True, pipelines=2,
+        progress=TrainingProgress(5, loss=-3e38, validation_loss=1.0, step_s=2.0, skipped=2),
         checkpoint_step=4, checkpoint_path="/c",
         checkpoint_error="agent x: disk full", outcome=outcome, copies=copies,
     )  # fmt: skip
-    decided = step(spec, ClusterView(), training, Memory(incarnation=4), job=view, now=1e9)
+    memory = Memory(incarnation=4, failures=_failures())
+    decided = step(spec, ClusterView(), training, memory, job=view, now=1e9)
     new = statuses.describe(view, spec, decided.status, decided.memory)
     new = statuses.with_times(new, {}, 1e9)
     path = api.job_status(view.namespace, view.name)
@@ -72,7 +76,22 @@ async def test_status_is_not_pruned(
     assert stored["status"] == new
     assert ("protection" in new) == bool(copies)
     assert {c["type"]: c["status"] for c in new["conditions"]}["Degraded"] == degraded
-    assert statuses.read_memory(stored).terminal is outcome
+    found = statuses.read_memory(stored)
+    assert found.terminal is outcome
+    assert found.failures == (memory.failures if outcome is None else decided.memory.failures)
+
+
+def _failures() -> Failures:
+    """With every field, in a list that has overflowed."""
+    known = Failures()
+    for n in range(MOST_RECENT + 2):
+        machine = "01234567-89ab-cdef-0123-456789abcdef/01234567-89ab-cdef-0123-456789abcdef"
+        failure = Failure(
+            AgentId(f"job-p0-s0-i{n}"), FailureCause.OOM_KILLED, 6, 1e9, "node-a", machine,
+            is_user_error=n > 1, is_tolerated=n > 1,
+        )  # fmt: skip
+        known = failures.add(known, failure, "boom", RunPolicy(backoff_limit=99))
+    return known
 
 
 async def test_the_two_writers_do_not_touch_each_other(
@@ -178,7 +197,8 @@ async def test_the_examples_are_accepted_with_their_pods(
         assert isinstance(spec, JobSpec)
         name = body["metadata"]["name"]
         view = JobView(devcluster_namespace, name, stored["metadata"]["uid"], 1, 0.0)
-        action = CreatePod(pod_name(name, Slot(0, 0), 0), Slot(0, 0), 0, "zone-a")
+        avoids = ("node-a", "node-b")
+        action = CreatePod(pod_name(name, Slot(0, 0), 0), Slot(0, 0), 0, "zone-a", avoids)
         pod = manifests.pod(spec, view, action, operator_address="op:1")
         await devcluster_api.request("POST", api.pods(devcluster_namespace), pod, params=dry)
 

@@ -20,6 +20,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_operator import api, auth, config, facts, manifests, observe
 from bamboo_operator import kube as clients
 from bamboo_operator.app import App
@@ -162,6 +163,38 @@ async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> No
     assert 'code="403"' not in text
     assert 'code="201",resource="pods"' in text
     assert await operator.stop() == 0
+
+
+async def test_an_agent_that_fails_is_counted_even_if_its_pod_is_deleted_at_once(
+    operator: Running, devcluster_api: KubeApi
+) -> None:
+    await operator.apply()
+
+    async def first() -> dict[str, Any] | None:
+        return next(iter(await operator.pods()), None)
+
+    pod = await until(first)
+    path = api.pod(operator.namespace, pod["metadata"]["name"])
+    ended = {"exitCode": 137, "reason": "OOMKilled"}
+    state = {"name": "agent", "image": "x", "imageID": "", "ready": False, "restartCount": 0}
+    status = {"phase": "Failed", "containerStatuses": [state | {"state": {"terminated": ended}}]}
+    await devcluster_api.patch(f"{path}/status", {"status": status})
+    await operator.admin.delete(path, grace_s=0)
+
+    async def causes() -> Any:
+        return ((await operator.job()).get("status") or {}).get("failures", {}).get("causes")
+
+    assert await until(causes) == [{"cause": "OOMKilled", "count": 1}]
+    uid = pod["metadata"]["uid"]
+
+    async def is_known() -> bool:
+        """By its deletion or by a list before."""
+        reconciler = operator.app._reconciler
+        assert reconciler is not None
+        return uid in reconciler._ports.deleted_pods._counted
+
+    await until(is_known)
+    assert await causes() == [{"cause": "OOMKilled", "count": 1}]
 
 
 async def test_a_bad_spec_is_reported_within_two_seconds(operator: Running) -> None:

@@ -67,10 +67,16 @@ CASES = [
         "fewer than spec.pipelines.max 17: raise globalBatchSize, or lower microBatchSize or max",
     ),
     Case(
-        "spec.redundancy.mode Replica",
+        "spec.redundancy.mode keeps",
         {"redundancy": {"mode": "Replica"}},
         {"redundancy": {"mode": "Replica"}, "pipelines": {"stages": 1}},
         "but spec.pipelines.stages is 1: use mode None, or at least 2 stages",
+    ),
+    Case(
+        "spec.redundancy.mode keeps",
+        {"redundancy": {"mode": "Auto"}, "pipelines": {"stages": 1}},
+        {"redundancy": {"mode": "Eager"}, "pipelines": {"stages": 1}},
+        "spec.redundancy.mode Eager keeps a copy of the next stage",
     ),
     Case(
         "spec.training.validateEvery",
@@ -95,11 +101,13 @@ CASES = [
     fixed("training", {}, {"training": {"steps": 11}}),
     fixed("numerics", {}, {"numerics": "Fast"}, "cannot change from Canonical to Fast"),
     fixed("seed", {}, {"seed": 3}, "spec.seed decides the result and cannot change from 0 to 3"),
+    resting("training.onNonFinite", {}, {"training": {"onNonFinite": {"skip": 3}}}),
     resting("pipelines.stages", {}, {"pipelines": {"stages": 4}}, "cannot change from 2 to 4"),
     resting("pipelines.max", {}, {"pipelines": {"max": 4}}),
     resting("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
     resting("recovery", {}, {"recovery": {"policy": "Peers"}}),
     resting("placement", {}, {"placement": {"zones": ["a", "b"]}}),
+    resting("transport", {}, {"transport": {"channel": "ProcessGroup"}}),
     resting("worker", {}, {"worker": {"image": "agent:2"}}),
     resting("checkpoint", _CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
     Case(

@@ -79,6 +79,8 @@ _KEPT = (
     "tests/e2e/test_quickstart.py::test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable"
 )
 _KUBECTL = "tests/kube/test_commands.py::test_commands_about_a_job"
+_MUTATION = "tests/sim/mutation/test_command.py::test_a_few_mutants_of_one_module"
+_PLAN = "tests/cli/test_plan.py::test_json_has_the_whole_answer"
 _QUICKSTART = "tests/e2e/test_quickstart.py::test_the_whole_quick_start"
 _SCRIPTS = "tests/layout/test_scripts.py::test_scripts_can_be_run"
 _TESTS = "tests/layout/test_scripts.py::test_ci_runs_the_readmes_test_command"
@@ -97,6 +99,7 @@ COVERED: dict[str, Covered] = {
     r"\.venv/bin/python -m bamboo_sim\.protocol (?P<options>.*)": Covered(
         _EXPLORER, ".venv/bin/python -m bamboo_sim.protocol {options} --help"
     ),
+    r"scripts/mutate(?P<options>( .*)?)": Covered(_MUTATION, "scripts/mutate{options} --help"),
     r"scripts/gen-docs": Covered(
         "tests/contract/test_reference.py::test_pages_are_what_the_code_says"
     ),
@@ -109,6 +112,7 @@ COVERED: dict[str, Covered] = {
     ),
     r"kubectl (apply|get|describe|wait|patch|logs|delete) .*": Covered(_KUBECTL),
     r"bamboo status .*": Covered(_KUBECTL, ".venv/bin/bamboo status --help"),
+    r"bamboo (?P<options>plan .*)": Covered(_PLAN, ".venv/bin/bamboo {options}"),
     r"(bamboo-devcluster (node )?(up|down|status|kill|add)|rm -r \"\$\{cluster%/cluster\}\").*": (
         Covered(_CLUSTER, ".venv/bin/bamboo-devcluster --help")
     ),

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = ["check", "explore", "gen-docs", "gen-proto", "lock", "quickstart", "setup", "test"]
+SCRIPTS = [
+    "check", "explore", "gen-docs", "gen-proto", "lock", "mutate", "quickstart", "setup", "test",
+]  # fmt: skip
 
 
 def shell(root: Path, command: str, **environment: str) -> subprocess.CompletedProcess[str]:

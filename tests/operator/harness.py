@@ -18,6 +18,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_operator import api, auth, facts, jobs, tls
 from bamboo_operator.api import ApiError
+from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.servicer import AgentService, make_server
@@ -46,11 +47,13 @@ class Harness:
         self.before_write: Callable[[], None] = lambda: None
         self.jobs = jobs.Jobs(term=3, ports=self._job_ports(plan))
         self.nodes = Nodes(self.kube, clock=lambda: self.now)
+        self.deleted_pods = DeletedPods()
         self.reconciler = Reconciler(
             Ports(
                 kube=self.kube,
                 jobs=self.jobs,
                 nodes=self.nodes,
+                deleted_pods=self.deleted_pods,
                 trust=Trust(self.kube, "bundle", "op:1", clock=lambda: self.now),
                 on_forced=self._count_forced,
                 operator_address="op:1",

@@ -11,7 +11,8 @@ from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.api.reasons import JobPhase
+from bamboo_core.api.reasons import FailureCause, JobPhase
+from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
 from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
@@ -82,8 +83,14 @@ def test_series_of_a_job_end_with_it() -> None:
         ),
         pipelines=2,
         zones=(ZoneCount("a", 2, 2, 1, 2),),
-        progress=TrainingProgress(9, loss=1.5),
+        progress=TrainingProgress(9, loss=1.5, skipped=3),
+        stalls=(("WaitCycle", 2),),
         losses=Losses(3, 1),
+        failures=Failures(
+            counts=((FailureCause.TASK_FAILED, 5),),
+            older=2,
+            avoided=(Avoided("node-a", "m", 9.0),),
+        ),
     )
     figures = [JobFigures(JOB, status, 64)]
     metrics = Metrics(lambda: figures)
@@ -99,6 +106,13 @@ def test_series_of_a_job_end_with_it() -> None:
         f'bamboo_job_condition{{{job},type="Running"}} 1.0',
         f'bamboo_job_condition{{{job},type="Degraded"}} 0.0',
         f"bamboo_preemptions_total{{{inside('noticed', 'false')}}} 2.0",
+        f'bamboo_job_failures_total{{cause="TaskFailed",{job}}} 5.0',
+        f'bamboo_job_failures_total{{cause="OOMKilled",{job}}} 0.0',
+        f"bamboo_job_unforgiven_failures{{{job}}} 2.0",
+        f"bamboo_job_avoided_nodes{{{job}}} 1.0",
+        f"bamboo_job_skipped_steps_total{{{job}}} 3.0",
+        f'bamboo_stalls_total{{cause="WaitCycle",{job}}} 2.0',
+        f'bamboo_stalls_total{{cause="InstructionOverdue",{job}}} 0.0',
     ):
         assert line in text
     figures[0] = JobFigures(JOB, replace(status, progress=TrainingProgress(9)), 64)

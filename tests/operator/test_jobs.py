@@ -53,7 +53,7 @@ async def test_facts_written_while_leadership_lapses_count(harness: Harness) -> 
 
     harness.before_write = lapse
     actor.tell(RESTING)
-    await until(actor, lambda: is_suspended(harness) and not actor._is_persisting)
+    await until(actor, lambda: is_suspended(harness) and not actor._writer.is_busy)
     woken = harness.woken
     harness.is_leading = True
     actor.tick()
@@ -73,7 +73,7 @@ async def test_an_unexpected_error_of_a_write_is_retried(
     harness.before_write = fail
     actor = harness.lead()
     actor.tell(RESTING)
-    await until(actor, lambda: is_suspended(harness) and not actor._is_persisting)
+    await until(actor, lambda: is_suspended(harness) and not actor._writer.is_busy)
     known = [r.exc_info is None for r in caplog.records if "not durable yet" in r.message]
     assert known == [False, True]
 

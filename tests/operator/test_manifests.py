@@ -10,7 +10,7 @@ from bamboo_agent.supervisor.config import from_env
 from bamboo_core.api.spec import WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
-from bamboo_operator import manifests
+from bamboo_operator import manifests, observe
 
 ACTION = CreatePod("job-p0-s1-i3", Slot(0, 1), 3, "zone-b")
 
@@ -107,3 +107,52 @@ def test_the_template_is_merged_and_not_changed() -> None:
     assert [c["name"] for c in body["containers"]] == ["agent", "sidecar"]
     mounts = [m["mountPath"] for m in body["containers"][0]["volumeMounts"]]
     assert mounts == ["/c", "/var/run/bamboo"]
+
+
+AVOIDING = CreatePod("job-p0-s1-i3", Slot(0, 1), 3, "zone-b", ("node-a", "node-b"))
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+NOT_THERE = [
+    {"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in ("node-a", "node-b")
+]
+
+
+def avoiding(affinity: dict[str, Any] | None = None) -> dict[str, Any]:
+    template = {} if affinity is None else {"spec": {"affinity": affinity}}
+    wanted = spec(worker=WorkerSpec("agent:1", pod_template=template))
+    return manifests.pod(wanted, JOB, AVOIDING, operator_address="op:9443")
+
+
+def test_a_pod_avoids_nodes_by_name() -> None:
+    pod = avoiding()
+    terms = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert terms == [{"matchFields": NOT_THERE}]
+    pod["metadata"]["uid"] = "uid"
+    (view,) = observe.pod_views([pod], JOB)
+    assert view.avoids == {"node-a", "node-b"}
+    assert "affinity" not in make()["spec"]
+
+
+def test_the_users_affinity_stays() -> None:
+    """Terms are alternatives, so that none may lead to a bad node; an empty one matches nothing."""
+    wants = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-c"]}]}
+    given = {
+        "podAffinity": {"x": 1},
+        "nodeAffinity": {"preferred": [1], REQUIRED: {"nodeSelectorTerms": [wants, {}, named]}},
+    }
+    before = repr(given)
+    found = avoiding(given)["spec"]["affinity"]
+    assert found["podAffinity"] == {"x": 1}
+    assert found["nodeAffinity"]["preferred"] == [1]
+    assert found["nodeAffinity"][REQUIRED]["nodeSelectorTerms"] == [
+        wants | {"matchFields": NOT_THERE},
+        {"matchFields": [*named["matchFields"], *NOT_THERE]},
+    ]
+    assert repr(given) == before
+    empty: dict[str, Any] = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{}]}}}
+    assert avoiding(empty)["spec"]["affinity"] == empty
+
+
+def test_a_user_cannot_say_what_a_pod_avoids() -> None:
+    pod = make(pod_template={"metadata": {"annotations": {"bamboo.dev/avoids": "node-c"}}})
+    assert pod["metadata"]["annotations"] == {}

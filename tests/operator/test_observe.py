@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +9,7 @@ from tests.core.controller.builders import JOB, spec
 
 from bamboo_core.api.spec import WorkerSpec
 from bamboo_core.controller.view import PodPhase, Slot, parse_pod_name, pod_name
-from bamboo_operator import observe, quantities
+from bamboo_operator import observe
 
 from .objects import node_object, pod_object
 
@@ -99,22 +97,3 @@ def test_names_round_trip(pipeline: int, stage: int, incarnation: int) -> None:
 @pytest.mark.parametrize("name", ["other-p0-s0-i0", "job", "job-p0-s0", "job-p0-s0-i0-x"])
 def test_strange_names(name: str) -> None:
     assert parse_pod_name("job", name) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [("2", 2), (3, 3), ("500m", 0.5), ("1k", 1000), ("2Ki", 2048), ("1.5Gi", 1.5 * 2**30),
-     ("1.5e3", 1500), ("1E2", 100), ("1E", 10**18), ("5e-1", 0.5)],
-)  # fmt: skip
-def test_quantities(text: str | int, number: float) -> None:
-    assert quantities.parse(text) == number
-
-
-def test_huge_exponents_are_fast() -> None:
-    assert quantities.parse("1e9999999999") == 10**99
-    assert quantities.parse("1E-9999999999") == Fraction(1, 10**99)
-
-
-def test_texts_that_are_not_quantities() -> None:
-    with pytest.raises(ValueError, match=r"'1x' is no quantity|Invalid literal"):
-        quantities.parse("1x")

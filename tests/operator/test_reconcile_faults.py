@@ -209,7 +209,7 @@ async def test_the_facts_of_a_deleted_job_are_dropped_silently(
     actor = harness.jobs.find("uid-1")
     assert actor is not None
     harness.kube.fail = deleting(harness, verb)
-    actor._pending = Persist(Durable(term=9), version=99)
+    actor._writer.put(Persist(Durable(term=9), version=99))
     await actor._persist()
     assert harness.kube.requests[-1][0] == verb
     assert not [r for r in caplog.records if r.levelno > logging.INFO]

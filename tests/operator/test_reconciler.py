@@ -12,11 +12,13 @@ from bamboo_core.controller.reconcile import FAILED_FAREWELL_S
 from bamboo_core.controller.view import JobView
 from bamboo_operator import api, manifests
 from bamboo_operator.api import ApiError
+from bamboo_operator.deleted_pods import MOST, DeletedPods
 from bamboo_operator.nodes import MAX_AGE_S
 from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S
 from bamboo_operator.trust import AGAIN_S, MAX_OWNERS, Trust
 
 from .harness import PATH, Harness, failing
+from .objects import pod_object
 
 
 async def test_a_new_job_status_first_then_trust_then_pods(harness: Harness) -> None:
@@ -152,26 +154,103 @@ async def test_a_pod_on_a_missing_node_is_force_deleted(harness: Harness) -> Non
     assert harness.pods() == ["job-p0-s0-i1", "job-p0-s1-i0"]
 
 
-async def test_an_end_with_exit_code_2_fails_the_job_for_good(harness: Harness) -> None:
-    harness.apply()
-    await harness.reconcile()
-    ended = {"terminated": {"exitCode": 2, "reason": "Error", "message": "no such module"}}
-    harness.kube.objects[api.pod("ns", "job-p0-s0-i0")]["status"] = {
+def fail(harness: Harness, name: str, code: int, message: str) -> None:
+    """End a pod as a kubelet does."""
+    body = harness.kube.objects[api.pod("ns", name)]
+    body["spec"]["nodeName"] = "node-a"
+    ended = {"terminated": {"exitCode": code, "reason": "Error", "message": message}}
+    body["status"] = {
         "phase": "Failed",
         "containerStatuses": [{"name": "agent", "state": ended}],
     }
+
+
+async def test_two_ends_with_exit_code_2_fail_the_job_for_good(harness: Harness) -> None:
+    harness.apply()
+    await harness.reconcile()
+    fail(harness, "job-p0-s0-i0", 2, "no such module")
+    await harness.reconcile()
+    assert harness.status["phase"] == "Pending"
+    fail(harness, "job-p0-s1-i0", 2, "no such module")
     await harness.reconcile()
     assert harness.status["phase"] == "Failed"
     assert "no such module" in harness.condition("Failed")["message"]
     harness.now += FAILED_FAREWELL_S
     await harness.reconcile()
-    assert harness.pods() == ["job-p0-s0-i0"]
+    assert harness.pods() == ["job-p0-s0-i0", "job-p0-s1-i0"]
     fresh = Harness()
     fresh.kube.objects = harness.kube.objects
     await fresh.reconcile()
     assert fresh.status["phase"] == "Failed"
-    assert fresh.pods() == ["job-p0-s0-i0"]
+    assert fresh.pods() == ["job-p0-s0-i0", "job-p0-s1-i0"]
     assert fresh.jobs.find("uid-1") is None
+
+
+async def test_failures_survive_the_operator_and_new_pods_avoid_their_node(
+    harness: Harness,
+) -> None:
+    harness.apply(placement={"adjacency": "Cluster"})
+    for number in range(2):
+        await harness.reconcile()
+        fail(harness, f"job-p0-s0-i{number}", 1, "TaskFailed: CUDA error")
+        await harness.reconcile()
+        harness.now += 10
+    known = harness.status["failures"]
+    assert (known["total"], known["unforgiven"]) == (2, 2)
+    assert known["causes"] == [{"cause": "TaskFailed", "count": 2}]
+    assert (known["last"]["node"], known["last"]["agent"]) == ("node-a", "p0-s0-i1")
+    assert known["avoided"][0]["machine"] == "uid-node-a/boot-1"
+    fresh = Harness()
+    fresh.kube.objects, fresh.now = harness.kube.objects, harness.now
+    await fresh.reconcile()
+    body = fresh.kube.objects[api.pod("ns", "job-p0-s0-i2")]
+    assert body["metadata"]["annotations"] == {"bamboo.dev/avoids": "node-a"}
+    assert "new agents avoid node-a until" in fresh.condition("CapacityAvailable")["message"]
+    assert fresh.status["failures"] == known
+
+
+async def test_a_pod_that_was_deleted_at_its_end_counts_once(harness: Harness) -> None:
+    """An agent that is killed for its memory has no last words, and is dismissed at once."""
+    harness.apply()
+    await harness.reconcile()
+    fail(harness, "job-p0-s0-i0", 1, "")
+    last = harness.kube.objects.pop(api.pod("ns", "job-p0-s0-i0"))
+    await harness.reconcile()
+    assert harness.status["failures"]["total"] == 0
+    harness.deleted_pods.deleted(last)
+    await harness.reconcile()
+    assert harness.status["failures"]["total"] == 1
+    harness.deleted_pods.deleted(last)
+    await harness.reconcile()
+    fail(harness, "job-p0-s1-i0", 1, "")
+    await harness.reconcile()
+    assert harness.status["failures"]["total"] == 2
+    listed = harness.kube.objects.pop(api.pod("ns", "job-p0-s1-i0"))
+    await harness.reconcile()
+    harness.deleted_pods.deleted(listed)
+    await harness.reconcile()
+    assert harness.status["failures"]["total"] == 2
+
+
+async def test_pods_that_end_otherwise_or_elsewhere_are_not_shown(harness: Harness) -> None:
+    pods = harness.deleted_pods
+    pods.deleted(pod_object())
+    assert pods.of("ns", "bamboo.dev/job=job", []) == []
+    ended = pod_object(phase="Failed", state={"terminated": {"exitCode": 1}})
+    pods.deleted(ended)
+    assert pods.of("ns", "bamboo.dev/job=other", []) == []
+    assert pods.of("other", "bamboo.dev/job=job", []) == []
+    assert pods.of("ns", "bamboo.dev/job=job", [ended]) == []
+    assert pods.of("ns", "bamboo.dev/job=job", []) == [ended]
+
+
+def test_deleted_pods_are_bounded() -> None:
+    pods = DeletedPods()
+    for number in range(MOST + 9):
+        name = f"job-p0-s0-i{number}"
+        pods.deleted(pod_object(name, state={"terminated": {"exitCode": 1}}))
+    left = pods.of("ns", "bamboo.dev/job=job", [])
+    assert (len(left), left[0]["metadata"]["name"]) == (MOST, "job-p0-s0-i9")
 
 
 async def test_a_finished_job_is_deleted_after_its_time(harness: Harness) -> None:

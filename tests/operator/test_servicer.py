@@ -15,6 +15,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.job import leadership
+from bamboo_core.model.ids import AgentId
 from bamboo_core.planning.requests import PlanRequest
 from bamboo_core.protocol.messages import (
     CommitRecord,
@@ -253,7 +254,7 @@ async def test_from_hello_to_directive_facts_first(served: Harness) -> None:
         await agent.close()
 
 
-async def test_a_defect_of_the_planner_fails_the_job_not_the_operator() -> None:
+async def test_a_defect_of_the_planner_is_tried_again_and_fails_the_job_not_the_operator() -> None:
     def broken(request: PlanRequest, is_wanted: object) -> Any:
         raise ZeroDivisionError("oops")
 
@@ -269,6 +270,14 @@ async def test_a_defect_of_the_planner_fails_the_job_not_the_operator() -> None:
         await agent.hello()
         await agent.hear()
         await agent.ready()
+    for agent in agents:
+        stop = await agent.hear()
+        assert isinstance(stop, Stop)
+        await agent.report(stop)
+    await until(lambda: "ZeroDivisionError: oops; it is asked again" in actor.view().detail)
+    state = actor._leadership.arbiter.state
+    state.faults = 7  # seven pauses would take minutes
+    actor.tell(DesiredState(pipelines=1, least=1, drained=frozenset({AgentId("nobody")})))
     for agent in agents:
         stop = await agent.hear()
         assert isinstance(stop, Stop)
@@ -355,6 +364,6 @@ async def test_a_leader_of_a_higher_term_is_not_overwritten(served: Harness) -> 
     await until(lambda: actor.is_overtaken)
     assert served.kube.objects[path]["status"] == {"arbiter": {"term": 99}}
     assert served.woken > woken
-    await until(lambda: not actor._is_persisting)
+    await until(lambda: not actor._writer.is_busy)
     actor.tell(DesiredState(pipelines=1))
-    assert not actor._is_persisting
+    assert not actor._writer.is_busy

@@ -6,22 +6,29 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
-from bamboo_core.api.reasons import JobPhase
+from bamboo_core.api.reasons import FailureCause, JobPhase
+from bamboo_core.api.spec import Channel, RunPolicy
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
+from bamboo_core.controller import failures, lifecycle
+from bamboo_core.controller.endings import KEPT
+from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.view import ClusterView, Condition, Losses, Memory, TrainingView
+from bamboo_core.job.tally import MOST_WORDS
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.protocol import channels
 from bamboo_core.protocol.messages import Manifest
 from bamboo_operator import status as statuses
+from bamboo_operator.manifests import instant
 
 
 def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: int = 2) -> dict:  # type: ignore[type-arg]
@@ -32,11 +39,47 @@ def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: 
     return statuses.describe(JOB, wanted, decided.status, decided.memory)
 
 
+def test_the_channel_and_its_reason_are_shown_once_an_agent_is_ready() -> None:
+    route = channels.choose(Channel.AUTO, "cpu:AVX2", "")
+    found = describe(TrainingView(route=route), Memory())
+    reason = "the agents have no GPUs, and gloo is not faster than tcp"
+    assert found["transport"] == {"channel": "Tcp", "reason": reason}
+    assert "transport" not in describe(TrainingView(), Memory())
+
+
+INSTANTS = st.integers(1, 10**9).map(float)
+FAILURES = st.builds(
+    Failure,
+    agent=st.just(AgentId("job-p0-s0-i0")),
+    cause=st.sampled_from(FailureCause),
+    step=st.integers(0, 9),
+    at=INSTANTS,
+    node=st.sampled_from(["", "node-a"]),
+    machine=st.sampled_from(["", "uid/boot"]),
+    is_user_error=st.booleans(),
+    is_tolerated=st.booleans(),
+)
+LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
+
+
 @given(
     st.builds(
         Memory,
         incarnation=st.integers(-1, 9),
-        failures=st.integers(0, 9),
+        failures=st.builds(
+            lambda last, **rest: Failures(last=last[0], message=last[1], **rest),
+            LAST,
+            counts=st.dictionaries(st.sampled_from(FailureCause), st.integers(1, 9)).map(
+                lambda counts: tuple(sorted(counts.items()))
+            ),
+            recent=st.lists(FAILURES, max_size=MOST_RECENT).map(tuple),
+            older=st.integers(1, 9),
+            older_step=st.integers(0, 9),
+            avoided=st.lists(
+                st.builds(Avoided, st.just("node-a"), st.just("uid/boot"), INSTANTS),
+                max_size=MOST_AVOIDED,
+            ).map(tuple),
+        ),
         losses=st.builds(Losses, st.integers(0, 9), st.integers(0, 9)),
         settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
         started_at=st.none() | st.integers(1, 10**9).map(float),
@@ -53,6 +96,28 @@ def test_memory_survives_a_restart(memory: Memory) -> None:
     assert statuses.read_memory(body) == memory
 
 
+@given(st.integers(0, 253_402_300_799))  # until the end of the year 9999
+@example(951_782_400)  # 2000-02-29
+def test_the_core_writes_instants_as_the_status_does(at: int) -> None:
+    assert lifecycle._instant(at + 0.5) == instant(at)
+
+
+@pytest.mark.parametrize("value", [None, 3, "x"])
+def test_a_status_of_another_version_counts_as_no_failure(value: object) -> None:
+    body = {"metadata": {"name": "job"}, "status": {"failures": value}}
+    assert statuses.read_memory(body).failures == Failures()
+
+
+def test_the_newest_agents_stay_counted() -> None:
+    names = frozenset(f"job-p0-s{n % 9}-i{n}" for n in range(200))
+    status = JobStatus(phase=JobPhase.RUNNING, conditions=())
+    found = statuses.describe(JOB, spec(), status, Memory(settled=names))
+    body = {"metadata": {"name": "job"}, "status": found}
+    kept = statuses.read_memory(body).settled
+    assert kept == {f"job-p0-s{n % 9}-i{n}" for n in range(200 - len(kept), 200)}
+    assert len(kept) >= KEPT + MOST_WORDS
+
+
 def test_the_outcome_survives_a_restart() -> None:
     done = describe(TrainingView(outcome=Outcome.FAILED, reason="X", message="why"), Memory())
     found = statuses.read_memory({"metadata": {"name": "job"}, "status": done})
@@ -62,17 +127,17 @@ def test_the_outcome_survives_a_restart() -> None:
 
 def test_progress_survives_a_restart() -> None:
     training = TrainingView(
-        planned=True, progress=TrainingProgress(4, loss=2.5, validation_loss=1.25, step_s=6.4),
+        planned=True, progress=TrainingProgress(4, 2.5, 1.25, step_s=6.4, skipped=3),
         losses=Losses(2, 1), checkpoint_step=3, checkpoint_path="/c",
         checkpoint_error="agent x: disk full",
     )  # fmt: skip
     status = describe(training, Memory())
     assert status["progress"] == {
         "step": 5, "steps": 10, "loss": "2.5000", "validationLoss": "1.2500",
-        "samplesPerSecond": "10.0",
+        "samplesPerSecond": "10.0", "skippedSteps": 3,
     }  # fmt: skip
     reported = statuses.read_progress({"status": status})
-    assert reported.progress == TrainingProgress(4, loss=2.5, validation_loss=1.25)
+    assert reported.progress == TrainingProgress(4, loss=2.5, validation_loss=1.25, skipped=3)
     assert (reported.losses, reported.checkpoint_error) == (Losses(2, 1), "agent x: disk full")
     nothing = statuses.read_progress({})
     assert nothing.progress == TrainingProgress()
@@ -132,7 +197,7 @@ def test_long_messages_are_clipped() -> None:
     assert len(value["message"]) == 1024
 
 
-def test_status_of_1024_agents_fits_8_kb() -> None:
+def test_status_of_1024_agents_fits_16_kb() -> None:
     """128 pipelines of 8 stages, 40 zones, every list full."""
     job = replace(JOB, name="j" * 40)
     agents = [AgentId(f"{job.name}-p{n // 8}-s{n % 8}-i{n % 5}") for n in range(1024)]
@@ -146,9 +211,15 @@ def test_status_of_1024_agents_fits_8_kb() -> None:
         facts = replace(facts, manifests=codec.with_manifest(facts.manifests, sealed))
     zones = tuple(ZoneCount(f"zone-{n:02}", 26, 26, 26, 26) for n in range(40))
     status = JobStatus(phase=JobPhase.RUNNING, conditions=(), zones=zones)
-    memory = Memory(settled=frozenset(agents[:16]))
+    machine = "01234567-89ab-cdef-0123-456789abcdef/01234567-89ab-cdef-0123-456789abcdef"
+    failed = Failures()
+    for n in range(20):
+        cause = list(FailureCause)[n % 4]
+        one = Failure(agents[n], cause, 10_000, 1e9, f"node-{n:040}", machine)
+        failed = failures.add(failed, one, "x" * 1000, RunPolicy(node_failure_limit=1))
+    memory = Memory(settled=frozenset(agents[:16]), failures=failed)
     decided = describe(TrainingView(), Memory(), count=128, stages=8)
     whole = statuses.describe(job, spec(), status, memory)
     whole |= {"conditions": decided["conditions"], "arbiter": codec.to_json(facts)}
-    assert len(json.dumps(whole, separators=(",", ":"))) <= 8 * 1024
+    assert len(json.dumps(whole, separators=(",", ":"))) <= 16 * 1024
     assert len(whole["agents"]) == 9

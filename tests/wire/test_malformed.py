@@ -88,7 +88,8 @@ def test_a_bad_continuation(change: Callable[[Any], object], field: str) -> None
         (REPORT, lambda r: r.versions.update({7: -1}), "report.versions[7]"),
         (REPORT, lambda r: setattr(r, "ended", -2), "report.ended"),
         (REPORT, lambda r: setattr(r.commits[0], "step", -1), "report.commits[0].step"),
-        (REPORT, lambda r: r.manifests.add(step=-1), "report.manifests[0].step"),
+        (m.Listed(), lambda x: x.manifests.add(step=-1), "listed.manifests[0].step"),
+        (m.Left(Fence()), lambda x: x.ClearField("fence"), "left.fence"),
         (m.Progress(m.CommitRecord(3)), lambda p: p.ClearField("commit"), "progress.commit"),
         (
             m.Progress(m.CommitRecord(3)),

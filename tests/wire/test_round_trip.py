@@ -67,11 +67,25 @@ BATCH = st.builds(
     st.sampled_from((1, 2, 4)),
     st.integers(1, 4),
 )
-COMMIT = st.builds(m.CommitRecord, STEP, NUMBER, NUMBER, st.booleans(), st.none() | NUMBER)
+COMMIT = st.builds(
+    m.CommitRecord,
+    STEP,
+    NUMBER,
+    NUMBER,
+    st.booleans(),
+    st.none() | NUMBER,
+    st.integers(-1, 99),
+    U32,
+    U32,
+)
 MANIFEST = st.builds(m.Manifest, U32, STEP, TEXT, TEXT)
 PEER = st.builds(m.Peer, AGENT, TEXT, TEXT, st.binary(max_size=8))
 PEERS = st.lists(PEER, max_size=3).map(tuple)
 COST = st.builds(m.LayerCost, NUMBER, NUMBER, U64, U64, NUMBER, NUMBER, st.booleans(), U64)
+SUSPICION = st.builds(m.Suspicion, AGENT, st.sampled_from(m.Cause), FENCE)
+ACTIVITY = st.builds(
+    m.Activity, st.sampled_from(m.ActivityKind), NUMBER, NUMBER, TEXT, st.none() | AGENT
+)
 PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
@@ -86,7 +100,15 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         TEXT,
         U64,
     ),
-    m.Heartbeat: st.builds(m.Heartbeat, U64, st.integers(-1, 2**62), U64),
+    m.Heartbeat: st.builds(
+        m.Heartbeat,
+        U64,
+        st.integers(-1, 2**62),
+        U64,
+        FENCE,
+        st.none() | ACTIVITY,
+        st.lists(SUSPICION, max_size=2).map(tuple),
+    ),
     m.AgentReport: st.builds(
         m.AgentReport,
         FENCE,
@@ -95,17 +117,17 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.frozensets(items(), max_size=5),
         st.lists(COMMIT, max_size=3).map(tuple),
         st.integers(-1, 2**62),
-        st.lists(MANIFEST, max_size=2).map(tuple),
     ),
-    m.Progress: st.builds(m.Progress, COMMIT, NUMBER, NUMBER, U64, U64),
-    m.Suspicion: st.builds(m.Suspicion, AGENT, st.sampled_from(m.Cause), FENCE),
+    m.Progress: st.builds(m.Progress, COMMIT, FENCE, NUMBER, NUMBER, U64, U64),
+    m.Suspicion: SUSPICION,
     m.Notice: st.builds(m.Notice, SECONDS, TEXT),
     m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
     m.Sealed: st.builds(m.Sealed, MANIFEST),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT),
-    m.Left: st.just(m.Left()),
+    m.Listed: st.builds(m.Listed, st.lists(MANIFEST, max_size=2).map(tuple)),
+    m.Left: st.builds(m.Left, FENCE),
     m.Finished: st.builds(m.Finished, FENCE),
-    m.Welcome: st.builds(m.Welcome, U64, TEXT, TEXT, TEXT, SECONDS, SECONDS),
+    m.Welcome: st.builds(m.Welcome, U64, TEXT, TEXT, TEXT, SECONDS, SECONDS, SECONDS, SECONDS),
     m.Stop: st.builds(m.Stop, FENCE, st.booleans()),
     m.Directive: st.integers(0, 2**40).flatmap(
         lambda target: st.builds(
@@ -123,9 +145,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.none() | MANIFEST,
             TEXT,
             st.booleans(),
+            PROGRAM,
+            U32,
         )
     ),
-    m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS),
+    m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS, PROGRAM),
     m.Release: st.builds(m.Release, st.integers(0, 255), TEXT),
     m.Reconnect: st.builds(m.Reconnect, SECONDS),
 }
@@ -133,32 +157,35 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
 EMPTY: tuple[Any, ...] = (0, "", b"", (), {}, None, frozenset())
 ONE = Fence(1, 2, 3)
 SAVED = m.Manifest(1, 2, "path", "digest")
-DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0)
+DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7)
 OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
+SUSPECTED = m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE)
+STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
 COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
 FULL: tuple[Any, ...] = (
     m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
     m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6),
-    m.Heartbeat(1, 2, 3),
+    m.Heartbeat(1, 2, 3, ONE, STUCK, (SUSPECTED,)),
     m.AgentReport(
-        ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3, (SAVED,)
+        ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
-    m.Progress(DONE, 1.0, 0.5, 6, 7),
-    m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE),
+    m.Progress(DONE, ONE, 1.0, 0.5, 6, 7),
+    SUSPECTED,
     m.Notice(1.5, "SIGTERM"),
     m.Failure("Reason", "message", True, 2),
     m.Sealed(SAVED),
     m.BadCheckpoint(1, 2, "torn", "disk full"),
-    m.Left(),
+    m.Listed((SAVED,)),
+    m.Left(ONE),
     m.Finished(ONE),
-    m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0),
+    m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0, 600.0, 30.0),
     m.Stop(ONE, True),
     m.Directive(
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
-        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True,
+        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3,
     ),
-    m.Continuation(ONE, "hash", LINE, LINE, (OTHER,)),
+    m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),
     m.Release(3, "Fenced"),
     m.Reconnect(2.5),
 )  # fmt: skip
@@ -186,6 +213,11 @@ def test_every_field_round_trips(message: Any) -> None:
         assert decode.agent_message(encode.agent_message(message)) == message
     else:
         assert decode.operator_message(encode.operator_message(message)) == message
+
+
+def test_what_is_none_stays_none() -> None:
+    beat = m.Heartbeat(1, 2, 3, ONE, m.Activity(m.ActivityKind.IDLE, 1.5))
+    assert decode.agent_message(encode.agent_message(beat)) == beat
 
 
 def test_there_is_a_full_example_of_every_message() -> None:

@@ -110,6 +110,33 @@ def test_a_gradient_that_is_not_finite_changes_nothing(value):
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
+def test_a_step_that_is_not_finite_names_its_first_bad_layer():
+    bench = Bench()
+    bench.run("INIT[0:6]")
+    flat = reduced(bench).backend.payload(Item.red(0, (0, 6), 0)).tensor
+    for layer in (4, 2):
+        flat[sum(bench.setup.sizes[:layer])] = math.nan
+        assert bench.run("VOTE 0:6 0:6", "COMMIT {a00}").culprit == layer
+
+
+@pytest.mark.parametrize(
+    ("norms", "loss", "finite", "culprit"),
+    [
+        ({0: 1.0, 1: math.inf, 2: math.nan}, 1.0, False, 1),
+        ({0: 1.0, 1: 2.0}, math.nan, True, -1),  # the update is sound, so it is made
+        ({0: 1.0, 1: 2.0}, 1.0, True, -1),
+        ({0: 1.0, 1: 1e200}, 1.0, False, 1),  # its square is too large
+    ],
+)
+def test_the_culprit_is_the_lowest_layer_whatever_the_order_of_the_votes(
+    norms, loss, finite, culprit
+):
+    cast = [Vote({layer: norm}, {layer: loss}) for layer, norm in norms.items()]
+    for order in (cast, cast[::-1]):
+        record = count(3, order, {})
+        assert (record.finite, record.culprit) == (finite, culprit)
+
+
 def test_the_norm_does_not_depend_on_the_cut():
     whole, halves = reduced(Bench()), Bench()
     flat = whole.backend.payload(Item.red(0, (0, 6), 0)).tensor
@@ -199,3 +226,13 @@ def test_what_is_not_held_can_be_dropped():
     bench.backend.drop(Item.out(0, 2, 0))
     bench.backend.drop(Item.ver(0, 2))
     assert isinstance(Sum().losses, dict)
+
+
+def test_skipped_steps_are_counted_from_commit_to_commit() -> None:
+    bad, good = Vote({0: math.inf}), Vote({0: 1.0})
+    before = None
+    rows = []
+    for step, vote in enumerate((bad, good, bad, bad, good)):
+        before = count(step, [vote], {}, before)
+        rows.append((before.skipped, before.skipped_in_row))
+    assert rows == [(1, 1), (1, 0), (2, 1), (3, 2), (3, 0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,11 +13,12 @@ import torch
 from tests.agent.worker.test_equality import assert_equal
 
 from bamboo_agent.compute.layers import LayerRecord
+from bamboo_agent.storage import checkpoint
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.protocol.messages import BadCheckpoint, Progress, Sealed
+from bamboo_core.protocol.messages import BadCheckpoint, Listed, Progress, Sealed
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -30,6 +32,14 @@ RECORD = LayerRecord({"param/w": torch.arange(4.0), "optim/w/step": torch.tensor
 @pytest.fixture
 def checkpoints(tmp_path):
     return Checkpoints(f"file://{tmp_path}", "uid")
+
+
+def counted(asked, name, function):
+    def call(*arguments, **options):
+        asked.append(name)
+        return function(*arguments, **options)
+
+    return call
 
 
 def write(checkpoints, *, attempt=0, step=3, layers=2):
@@ -85,6 +95,47 @@ def test_a_manifest_that_is_none_is_found_by_the_scan(checkpoints):
         assert complaint in str(checkpoints.scan()[1][0])
 
 
+def test_a_scan_asks_for_each_folder_once_and_not_for_each_file(checkpoints, monkeypatch):
+    """On NFS every question about a single file is a round trip."""
+    asked: list[str] = []
+    fs = checkpoints._fs
+    for name in ("ls", "open", "exists", "size", "glob", "find"):
+        monkeypatch.setattr(fs, name, counted(asked, name, getattr(fs, name)))
+    for step in (1, 2, 3):
+        write(checkpoints, step=step, layers=20)
+    asked.clear()
+    assert len(checkpoints.scan()[0]) == 3
+    assert sorted(asked) == ["ls"] * (1 + 1 + 3) + ["open"] * 3
+
+
+def test_a_checkpoint_that_is_removed_during_a_scan_is_not_torn(checkpoints, monkeypatch):
+    write(checkpoints, step=1)
+    listing = Checkpoints._list
+
+    def late(self, folder):
+        if folder.endswith("step-00000001"):
+            shutil.rmtree(folder)
+        return listing(self, folder)
+
+    monkeypatch.setattr(Checkpoints, "_list", late)
+    assert checkpoints.scan() == ([], [])
+
+
+def test_a_checkpoint_that_cannot_be_reached_is_neither_good_nor_torn(checkpoints, monkeypatch):
+    """An error of the storage must not make the operator pass over a checkpoint for ever."""
+    bad, _ = write(checkpoints, step=1)
+    good, _ = write(checkpoints, step=2)
+    opened = checkpoints._fs.open
+
+    def fail(path, *arguments, **options):
+        if path == bad.path:
+            raise OSError(5, "Input/output error")
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(checkpoints._fs, "open", fail)
+    assert checkpoints.scan() == ([good], [])
+
+
 def test_an_altered_file_is_refused_when_it_is_read(checkpoints):
     manifest, files = write(checkpoints)
     path = Path(files[0].path)
@@ -114,6 +165,15 @@ def test_only_the_newest_are_kept(checkpoints):
     checkpoints.prune(keep=2, newest=manifests[3])
     assert checkpoints.scan()[0] == [*manifests[2:], later]
     assert not Path(manifests[0].path).parent.exists()
+
+
+def test_what_older_checkpoints_left_unsealed_is_removed(checkpoints, tmp_path):
+    for attempt, step in ((0, 7), (1, 1), (1, 3), (1, 5)):
+        checkpoints.write_layer(attempt=attempt, step=step, layer=0, record=RECORD)
+    newest = [write(checkpoints, attempt=1, step=step)[0] for step in (2, 4)][-1]
+    checkpoints.prune(keep=2, newest=newest)
+    found = sorted(str(p.parent.relative_to(tmp_path)) for p in tmp_path.rglob("layer-0000*"))
+    assert found == [f"uid/attempt-0001/step-0000000{step}" for step in (2, 3, 4, 5)]
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path):
@@ -184,6 +244,10 @@ def sealed(fleet):
     return [m.manifest for _, m in fleet.messages if isinstance(m, Sealed)]
 
 
+def listed(fleet):
+    return [m.manifests for _, m in fleet.messages if isinstance(m, Listed)]
+
+
 def test_suspend_and_resume_in_another_grid_changes_no_bit(tmp_path):
     first, _, before = start(tmp_path, (2, 2), save_every=0)
     while not any(isinstance(m, Progress) for _, m in first.messages):
@@ -195,8 +259,9 @@ def test_suspend_and_resume_in_another_grid_changes_no_bit(tmp_path):
     first.close()
 
     fence = Fence(1, 1, 3)
-    second, reports, _ = start(tmp_path, (1, 4), fence=fence, manifest=manifest, save_every=0)
-    assert {r.manifests for r in reports.values()} == {(manifest,)}
+    second, _, _ = start(tmp_path, (1, 4), fence=fence, manifest=manifest, save_every=0)
+    second.wait(lambda: len(listed(second)) == 4)
+    assert set(listed(second)) == {(manifest,)}
     second.run_to_end(fence)
     second.close()
     history = {r.step: r for r in first.history()} | {r.step: r for r in second.history()}
@@ -233,7 +298,7 @@ def test_a_torn_checkpoint_is_refused_and_the_one_before_it_is_used(tmp_path):
     assert all(torch.equal(weights[name], outcome.state[name]) for name in outcome.state)
 
 
-def test_files_of_a_checkpoint_that_the_scan_refuses_are_no_facts(tmp_path):
+def test_files_of_a_torn_checkpoint_are_in_no_report_after_the_listing(tmp_path):
     fleet, _, _ = start(tmp_path, (1, 2))
     fleet.run_to_end(FIRST)
     newest = max(sealed(fleet), key=lambda m: m.step)
@@ -243,12 +308,16 @@ def test_files_of_a_checkpoint_that_the_scan_refuses_are_no_facts(tmp_path):
         items = {i for r in reports for i in r.items if i.kind is Kind.FILE}
         return {i.lo for i in items if i.step == newest.step}
 
-    assert files(Fence(0, 1, 2)) == set(range(fleet.layers))
+    layers = set(range(fleet.layers))
     (Path(newest.path).parent / "layer-0002.safetensors").unlink()
-    assert files(Fence(0, 1, 3)) == set()  # all of them are written again
-    fleet.close()
+    fleet.messages.clear()
+    assert files(Fence(0, 1, 2)) == layers  # no report waits for a listing
+    fleet.wait(lambda: len(listed(fleet)) == 2)
+    assert all(newest not in found for found in listed(fleet))
     (complaint,) = {m.step for _, m in fleet.messages if isinstance(m, BadCheckpoint)}
     assert complaint == newest.step
+    assert files(Fence(0, 1, 3)) == set()  # all of them are written again
+    fleet.close()
 
 
 def test_training_goes_on_when_a_checkpoint_cannot_be_written(tmp_path, caplog):
@@ -277,3 +346,15 @@ def test_a_worker_tries_the_folder_before_it_is_ready(tmp_path):
     found = fleet.ready().storage_error
     fleet.close()
     assert found == f"agent {agent}: writing below {tmp_path}/blocked/uid failed: Not a directory"
+
+
+def test_each_piece_of_a_file_is_told(tmp_path, monkeypatch):
+    """A file that takes long is no storage that stands still."""
+    monkeypatch.setattr(checkpoint, "_PIECE_BYTES", 100)
+    told = []
+    checkpoints = Checkpoints(str(tmp_path), "uid", on_traffic=lambda: told.append(1))
+    path = f"{checkpoints.folder(0, 1)}/file"
+    checkpoints._write(path, bytes(range(250)))
+    assert len(told) == 4  # three pieces, and once all is on the disk
+    assert checkpoints._read(path) == bytes(range(250))
+    assert len(told) == 7

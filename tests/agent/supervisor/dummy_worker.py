@@ -6,6 +6,8 @@ ns/raise      a traceback, exit 1
 ns/user       a message on standard error, exit 2
 ns/garbage    bytes that are no message
 ns/leave      Ready, Left after a Directive
+ns/slow       never Ready
+ns/second     Ready, reports from the second STOP on
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ class DummyWorker:
         self.data = socket.socket(fileno=arguments.data_fd)
         self.progress = SharedProgress(arguments.progress_fd)
         self.job = ""
+        self.stops = 0
 
     def say(self, message: AgentMessage) -> None:
         self.pipe.send(encode.agent_message(message).SerializeToString())
@@ -58,13 +61,17 @@ class DummyWorker:
             case Welcome():
                 self.begin(message.job)
             case Stop() if self.job != "ns/silent":
-                self.say(AgentReport(message.fence, message.fence, {}, frozenset()))
+                self.stops += 1
+                if self.job != "ns/second" or self.stops > 1:
+                    self.say(AgentReport(message.fence, message.fence, {}, frozenset()))
             case Directive():
                 self.progress.progress, self.progress.step = 7, message.target
-                self.say(Left() if self.job == "ns/leave" else Finished(message.fence))
+                self.say(Left(message.fence) if self.job == "ns/leave" else Finished(message.fence))
 
     def begin(self, job: str) -> None:
         self.job = job
+        if job == "ns/slow":
+            return
         if job == "ns/raise":
             raise RuntimeError("the model is broken")
         if job == "ns/user":

@@ -10,7 +10,7 @@ import pytest
 from bamboo_agent.supervisor.health import HealthServer, Metrics
 from bamboo_agent.supervisor.notices import Reply, request
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Cause, CommitRecord, Progress, Suspicion
+from bamboo_core.protocol.messages import Cause, CommitRecord, Heartbeat, Progress, Suspicion
 
 
 class Served:
@@ -42,15 +42,18 @@ async def test_alive_and_ready(served: Served) -> None:
 
 async def test_metrics(served: Served) -> None:
     served.metrics.step.set(12)
-    served.metrics.sent_to_operator(Progress(CommitRecord(3), 1.0, 0.75, 1000, 2))
-    served.metrics.sent_to_operator(Suspicion(AgentId("b-0"), Cause.LIVENESS_CLOSED, Fence()))
+    served.metrics.sent_to_operator(Progress(CommitRecord(3), Fence(), 1.0, 0.75, 1000, 2))
+    suspicion = Suspicion(AgentId("b-0"), Cause.LIVENESS_CLOSED, Fence())
+    for suspicions in ((), (suspicion,), (suspicion,), (), (suspicion,)):
+        served.metrics.sent_to_operator(Heartbeat(1, 0, 0, suspicions=suspicions))
     body = (await served.get("/metrics")).body
     who = 'agent="a-0",job_namespace="ns",training_job="job"'
     assert f"bamboo_agent_step{{{who}}} 12.0" in body
     assert f"bamboo_agent_compute_seconds_total{{{who}}} 0.75" in body
     assert f"bamboo_agent_sent_bytes_total{{{who}}} 1000.0" in body
     assert f"bamboo_agent_tasks_redone_total{{{who}}} 2.0" in body
-    assert 'cause="LivenessClosed"' in body
+    cause = 'agent="a-0",cause="LivenessClosed",job_namespace="ns",training_job="job"'
+    assert f"bamboo_agent_suspicions_total{{{cause}}} 2.0" in body
 
 
 async def test_what_is_not_there(served: Served) -> None:

@@ -35,6 +35,8 @@ from bamboo_core.protocol.messages import (
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.protocol.fleet.certificates import Authority
 
+FENCE = Fence(0, 1, 1)
+
 
 def directive(fence: Fence) -> Directive:
     return Directive(fence, 0, 4, (), ((0, 1),), BatchShape(1, 1, 1), AgentId("job-0-0"), key=b"k")
@@ -86,6 +88,44 @@ async def test_the_session_is_opened_again_with_the_state(
     assert hello.fence == Fence(0, 1, 5)
     assert hello.has_state
     await until(lambda: bool(again.of(Ready)))
+
+
+async def test_what_was_said_into_a_stream_that_broke_is_said_again(
+    operator: FakeOperator, start: Start
+) -> None:
+    await start()
+    stream = await operator.stream()
+    await until(lambda: bool(stream.of(Ready)))
+    stream.say(Stop(FENCE))
+    await until(lambda: bool(stream.of(AgentReport)))
+    stream.say(directive(FENCE))
+    await until(lambda: bool(stream.of(Finished)))
+    for number in (1, 2):
+        await operator.stop()
+        await operator.start()
+        again = await operator.stream(number)
+        await until(lambda again=again: again.of(Finished) == [Finished(FENCE)])
+        assert again.said.index(Finished(FENCE)) > again.said.index(again.of(Ready)[0])
+
+
+async def test_a_supervisor_that_was_frozen_gives_its_worker_the_time_that_is_left(
+    operator: FakeOperator, start: Start
+) -> None:
+    operator.welcome = Welcome(**{**vars(WELCOME), "job": "ns/second"})
+    agent = await start()
+    stream = await operator.stream()
+    await until(lambda: bool(stream.of(Ready)))
+    stream.say(Stop(FENCE))
+    await until(lambda: "stopped by" in agent.log)
+    agent.send(signal.SIGSTOP)
+    thaws_at = time.monotonic() + 3.0  # longer than a worker may take to report
+    await until(lambda: time.monotonic() > thaws_at)
+    beats = len(stream.of(Heartbeat))
+    agent.send(signal.SIGCONT)
+    await until(lambda: len(stream.of(Heartbeat)) > beats)
+    stream.say(Stop(FENCE))
+    await until(lambda: bool(stream.of(AgentReport)))
+    assert "no report in time" not in agent.log
 
 
 async def test_the_token_is_read_again(

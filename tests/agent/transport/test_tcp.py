@@ -32,7 +32,13 @@ class End:
         host, port = listening.getsockname()
         self.agent, self.key, self.address = agent, key, (host, port)
         self.peer = Peer(agent, f"{host}:{port}", "", key)
-        self.transport = tcp.TcpTransport(job=job, agent=agent, listening=listening)
+        self.traffic = 0
+        self.transport = tcp.TcpTransport(
+            job=job, agent=agent, listening=listening, on_traffic=self.count
+        )
+
+    def count(self):
+        self.traffic += 1
 
     def join(self, *peers, fence=FENCE):
         self.transport.adopt(fence)
@@ -66,6 +72,20 @@ def frame(kind=Kind.OUT, *, index=0, size=4, fence=FENCE, owner=None):
 def introduce(a, b):
     a.join(b.peer)
     b.join(a.peer)
+
+
+def test_a_large_frame_is_traffic_long_before_it_is_complete(ends):
+    """The worker, which polls for whole frames, cannot tell a slow transfer from none."""
+    a, b = ends
+    introduce(a, b)
+    a.transport.send(B, frame(index=1))
+    b.wait()
+    before = b.traffic
+    a.transport.send(B, frame(Kind.LEAF, size=16 << 20))
+    (event,) = b.wait()
+    assert event.frame.num_bytes == 64 << 20
+    assert b.traffic - before > 3
+    assert a.traffic > 3
 
 
 def test_frames_go_both_ways_in_order(ends):
@@ -256,3 +276,14 @@ def test_queued_frames_of_a_lower_fence_are_forgotten(ends):
     b.join(a.peer, fence=later)
     assert [e.frame.item.index for e in b.wait()] == [2]
     wait_until(lambda: buffer.lent == 0)
+
+
+def test_the_end_of_the_transports_thread_is_an_error(ends):
+    a, b = ends
+    introduce(a, b)
+    a.transport._commands.put(lambda: [].pop())
+    with pytest.raises(tcp.TransportError, match="thread has failed: IndexError"):
+        a.wait()
+    b.transport.send(A, frame())
+    (event,) = b.wait()
+    assert isinstance(event, Broken)

@@ -48,8 +48,7 @@ def feed(data, cuts):
             target = reader.target()[: min(limit, len(data) - at)]
             target[:] = data[at : at + len(target)]
             at += len(target)
-            frame = reader.filled(len(target))
-            frames += [] if frame is None else [frame]
+            frames += reader.filled(len(target))
             if at == len(data):
                 break
     return reader, frames

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
 
 from bamboo_agent.model import build_model
+from bamboo_core.api.spec import Channel, TransportSpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.model.program import Op
@@ -83,11 +85,14 @@ def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only
     assert fast.norms != canonical.norms
 
 
-@pytest.mark.parametrize(("pipelines", "stages"), [(1, 2), (2, 2)])
-def test_processes_over_tcp_equal_the_plain_program(pipelines, stages):
-    job = tiny_gpt()
+@pytest.mark.parametrize(
+    ("pipelines", "stages", "channel"),
+    [(1, 2, Channel.TCP), (2, 2, Channel.TCP), (2, 2, Channel.PROCESS_GROUP)],
+)
+def test_processes_equal_the_plain_program(pipelines, stages, channel, tmp_path):
+    job = replace(tiny_gpt(), transport=TransportSpec(channel))
     agents = plans.names(pipelines * stages)
-    fleet = ProcessFleet(job, agents)
+    fleet = ProcessFleet(job, agents, logs=tmp_path)
     try:
         fence = Fence(0, 1, 1)
         ready = fleet.ready()
@@ -105,5 +110,8 @@ def test_processes_over_tcp_equal_the_plain_program(pipelines, stages):
         assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
         reports = fleet.stop(Fence(0, 1, 2))
         assert all(isinstance(report, AgentReport) for report in reports.values())
+        logs = [(tmp_path / agent).read_text() for agent in agents]
+        uses_groups = channel is Channel.PROCESS_GROUP
+        assert all(("goes over gloo" in log) is uses_groups for log in logs)
     finally:
         fleet.close()

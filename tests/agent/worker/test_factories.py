@@ -15,7 +15,7 @@ from bamboo_agent.compute.batches import Data, DataTooSmallError, SampleError
 from bamboo_agent.compute.layers import LayerBuilder
 from bamboo_agent.compute.optim import adamw, optimizer_factory
 from bamboo_agent.model import FactoryError, Model, build_model, code_hash
-from bamboo_agent.worker.main import build_setup, essential_line, fingerprint
+from bamboo_agent.worker.main import build_setup, fingerprint
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import AgentId
@@ -294,19 +294,6 @@ def test_fingerprints_tell_code_and_data_apart():
     assert code_hash("users_code:fine", "bamboo_agent.models.gpt:build") != plain.code
 
 
-@pytest.mark.parametrize(
-    ("error", "is_users", "line"),
-    [
-        (FactoryError("m:f raised ValueError: x\nmore"), True, "m:f raised ValueError: x"),
-        (FactoryError(""), True, "FactoryError"),
-        (KeyError("text"), False, "KeyError: 'text'"),
-        (RuntimeError("out of memory\nmore"), False, "RuntimeError: out of memory"),
-    ],
-)
-def test_an_error_is_told_in_its_essential_line(error, is_users, line):
-    assert essential_line(error, is_users=is_users) == line
-
-
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """Users' code: models.py with the factory, which uses parts/blocks.py; its folder."""
@@ -347,20 +334,41 @@ def test_of_a_large_package_the_factory_s_module_counts(package, count, size):
     assert code_hash(name) != first
 
 
-def test_a_worker_says_why_it_ends_and_ends_with_the_users_exit_code():
-    bad = replace(tiny_gpt(), model=FactorySpec("bamboo_agent.models.gpt:build", {"width": 5}))
-    fleet = ProcessFleet(bad, plans.names(1))
+@pytest.mark.parametrize(
+    ("factory", "args", "failure"),
+    [
+        (
+            "bamboo_agent.models.gpt:build",
+            {"width": 5},
+            Failure(
+                str(Reason.USER_CODE_FAILED),
+                "bamboo_agent.models.gpt:build raised ValueError: width 5 is not divisible by"
+                " heads 4",
+                user_error=True,
+                exit_code=2,
+            ),
+        ),
+        (
+            "builtins:open",
+            {"file": "/nosuch/index"},
+            Failure(
+                "SetUpFailed",
+                "builtins:open raised FileNotFoundError: [Errno 2] No such file or directory:"
+                " '/nosuch/index'",
+                user_error=False,
+                exit_code=1,
+            ),
+        ),
+    ],
+    ids=["the user's code", "this node's mount"],
+)
+def test_a_worker_says_why_it_ends_and_whose_fault_it_is(factory, args, failure):
+    fleet = ProcessFleet(replace(tiny_gpt(), model=FactorySpec(factory, args)), plans.names(1))
     try:
         fleet.wait(lambda: bool(fleet.messages))
-        ((_, failure),) = fleet.messages
-        assert isinstance(failure, Failure)
-        assert failure.reason == Reason.USER_CODE_FAILED
-        assert failure.message == (
-            "bamboo_agent.models.gpt:build raised ValueError: width 5 is not divisible by heads 4"
-        )
-        assert failure.user_error
+        assert [message for _, message in fleet.messages] == [failure]
         (process,) = fleet.processes.values()
         process.join(20)
-        assert process.exitcode == failure.exit_code == 2
+        assert process.exitcode == failure.exit_code
     finally:
         fleet.close()

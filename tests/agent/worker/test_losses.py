@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from bamboo_agent.worker import event_log
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_sim.protocol.fleet.replay import divergence
@@ -30,7 +31,7 @@ expected = functools.lru_cache(reference.train)
 def plan(fleet, fence, *, grid, redundancy, before=None):
     job = plans.grid_of(fleet.job, pipelines=grid[0], stages=grid[1])
     decision = plans.decide(
-        replace(job, redundancy=redundancy),
+        replace(job, redundancy=RedundancySpec(redundancy)),
         fence=fence,
         layers=fleet.layers,
         reports=fleet.stop(fence),
@@ -75,6 +76,26 @@ def test_a_loss_with_two_pipelines_changes_no_bit(turns):
 def test_a_loss_of_a_single_pipelines_stage_is_taken_over_by_its_replica(turns):
     fleet = lose((1, 3), RedundancyMode.REPLICA, victims=[turns % 3], turns=[turns])
     assert_exact(fleet)
+
+
+@pytest.mark.parametrize("turns", [9, 24, 36, 50, 70, 85, 101, 120])
+def test_what_a_replica_has_computed_ahead_has_the_same_bits(turns):
+    fleet = lose((1, 3), RedundancyMode.EAGER, victims=[turns % 3], turns=[turns])
+    assert_exact(fleet)
+
+
+@pytest.mark.parametrize("turns", [40, 75])
+def test_two_pipelines_compute_ahead(turns):
+    fleet = lose((2, 2), RedundancyMode.EAGER, victims=[turns % 4, 2], turns=[turns, 20])
+    assert_exact(fleet)
+
+
+def test_recoveries_continue_what_was_computed_ahead(tmp_path, monkeypatch):
+    monkeypatch.setenv(event_log.VARIABLE, str(tmp_path))
+    assert_exact(lose((1, 3), RedundancyMode.EAGER, victims=[1], turns=[60]))
+    text = "".join(path.read_text() for path in sorted(tmp_path.glob("*.jsonl")))
+    assert re.search(r"run R\[", text)
+    assert re.search(r"run F\[\d+:\d+\] m\d+ \d+:\d+", text)
 
 
 def test_two_losses_one_after_the_other_change_no_bit():

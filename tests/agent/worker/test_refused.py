@@ -25,7 +25,7 @@ def red(part: int) -> Item:
 def test_a_refused_slice_leaves_the_others_in_their_buffer() -> None:
     """Found by killing: a late slice of an old epoch took the buffer of the gradient with it."""
     setup, _ = build_setup(AGENT, tiny_gpt(), CPU)
-    backend = Backend(setup, lambda layer, step: (_ for _ in ()).throw(KeyError(layer)), {})
+    backend = Backend(setup, lambda layer: (_ for _ in ()).throw(KeyError(layer)), {})
     backend.adopt_batch(BatchShape(2, 1, 2))
     size = setup.sizes[1]
     expected = torch.arange(size, dtype=torch.float32)

@@ -13,17 +13,21 @@ from tests.core.controller.builders import manifest
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import (
     Adjacency,
+    Channel,
     CheckpointSpec,
     DataSpec,
     FactorySpec,
     JobSpec,
     Numerics,
+    OnNonFinite,
     PipelinesSpec,
     PlacementSpec,
     RecoveryPolicy,
     RedundancyMode,
+    RedundancySpec,
     RunPolicy,
     TrainingSpec,
+    TransportSpec,
     WorkerSpec,
     from_json,
     from_manifest,
@@ -47,16 +51,23 @@ def specs(draw: st.DrawFn) -> JobSpec:
         model=draw(_FACTORIES),
         data=DataSpec(draw(_NAMES), draw(_ARGS), draw(st.none() | _FACTORIES)),
         training=TrainingSpec(
-            draw(st.integers(1, 99)), 64, 2, draw(_FACTORIES), draw(st.floats(0, 10)), 3
+            draw(st.integers(1, 99)),
+            64,
+            2,
+            draw(_FACTORIES),
+            draw(st.floats(0, 10)),
+            3,
+            OnNonFinite(draw(st.integers(0, 9))),
         ),
         pipelines=PipelinesSpec(count, draw(st.integers(1, 4)), 1, draw(st.integers(count, 8))),
         worker=WorkerSpec("i", draw(_ARGS), ({"name": "A", "value": "b"},), 9, {"spec": {}}),
         checkpoint=draw(st.none() | st.just(CheckpointSpec("file:///x", 5, 1))),
         numerics=draw(st.sampled_from(Numerics)),
         seed=draw(st.integers(0, 2**53 - 1)),
-        redundancy=draw(st.sampled_from(RedundancyMode)),
+        redundancy=RedundancySpec(draw(st.sampled_from(RedundancyMode)), "3Gi"),
         recovery=draw(st.sampled_from(RecoveryPolicy)),
         placement=PlacementSpec(draw(st.sampled_from(Adjacency)), ("b", "a")),
+        transport=TransportSpec(draw(st.sampled_from(Channel))),
         run_policy=RunPolicy(draw(st.none() | st.integers(0, 9)), 1, 2, 3),
         suspend=draw(st.booleans()),
     )
@@ -89,7 +100,7 @@ def test_defaults_and_names() -> None:
         )
     )
     assert isinstance(found, JobSpec)
-    assert found.redundancy is RedundancyMode.REPLICA
+    assert found.redundancy.mode is RedundancyMode.REPLICA
     assert found.recovery is RecoveryPolicy.PEERS
     assert (found.run_policy.ttl_s, found.run_policy.active_deadline_s) == (5, 6)
     assert found.worker.grace_period_s == 7
@@ -109,9 +120,18 @@ def test_a_missing_field_is_named() -> None:
         ({"numerics": "Exact"}, "spec.numerics", "'Exact'; it must be one of Canonical, Fast"),
         ({"seed": "x"}, "spec.seed", "must be an integer"),
         ({"seed": True}, "spec.seed", "must be an integer"),
-        ({"suspend": 1}, "spec.suspend", "must be true or false"),
-        ({"model": []}, "spec.model", "must be an object"),
-        ({"placement": {"zones": "a"}}, "spec.placement.zones", "must be a list"),
+        (
+            {"seed": "3"},
+            "spec.seed",
+            "'3'; it must be an integer from 0 to 9,007,199,254,740,991, w",
+        ),
+        ({"seed": 1.5}, "spec.seed", "1.5; it must be an integer from 0 to"),
+        ({"suspend": 1}, "spec.suspend", "is 1; it must be true or false"),
+        ({"suspend": "true"}, "spec.suspend", "'true'; it must be true or false, without quotes"),
+        ({"model": []}, "spec.model", "[]; it must be an object with fields among factory, args"),
+        ({"model": {"factory": 3}}, "spec.model.factory", "3; it must be a string, in quotes"),
+        ({"model": {"factory": "m:b", "args": 3}}, "spec.model.args", "an object, as in {a: b}"),
+        ({"placement": {"zones": "a"}}, "spec.placement.zones", "must be a list, as in [a, b]"),
         ({"model": {"factory": "m:b", "args": {"a b": 1}}}, "spec.model.args", "'a b'"),
         (
             {"data": {"factory": "d:b", "validation": {"factory": "d:b", "args": {"1": 1}}}},
@@ -133,10 +153,27 @@ def test_problems_name_field_value_and_remedy(
     assert words in found.message
 
 
-def test_batch_sizes_are_at_least_one() -> None:
-    training = manifest()["spec"]["training"] | {"microBatchSize": 0}
-    (found,) = problems(training=training)
-    assert str(found) == "spec.training.microBatchSize: is 0; it must be at least 1"
+@pytest.mark.parametrize("changes", [{"seed": "x"}, {"suspend": "x"}])
+def test_quotes_are_not_blamed_for_other_words(changes: dict[str, Any]) -> None:
+    (found,) = problems(**changes)
+    assert "quotes" not in found.message
+
+
+def test_defaults_of_steps_to_skip() -> None:
+    training = manifest()["spec"]["training"]
+    accepted = from_manifest(manifest(training=training | {"onNonFinite": {"skip": 0}}))
+    assert isinstance(accepted, JobSpec)
+    assert accepted.training.on_non_finite == OnNonFinite(0)
+    default = from_manifest(manifest())
+    assert isinstance(default, JobSpec)
+    assert default.training.on_non_finite == OnNonFinite(10)
+
+
+def test_unknown_fields_are_left_to_the_api_server() -> None:
+    """A newer version's field must not stop the jobs of an older operator."""
+    training = manifest()["spec"]["training"]
+    found = from_manifest(manifest(training=training | {"onNonFinite": {"skp": 3}}, new=1))
+    assert found == from_manifest(manifest())
 
 
 def test_a_batch_that_does_not_divide() -> None:
@@ -166,3 +203,7 @@ def test_identity_covers_what_decides_the_bits_and_nothing_else() -> None:
     assert of() == of(suspend=True, pipelines={"count": 2, "stages": 4})
     assert of() != of(model={"factory": "m:build", "args": {"layers": 5}})
     assert of() != of(seed=1)
+    training = manifest()["spec"]["training"]
+    assert of() != of(training=training | {"clipNorm": 1.0})
+    assert of() == of(training=training | {"onNonFinite": {"skip": 3}})
+    assert "onNonFinite" not in of()  # so jobs keep the identity that they have

@@ -18,30 +18,34 @@ from bamboo_core.api.spec import (
     Numerics,
     PipelinesSpec,
     RedundancyMode,
+    RedundancySpec,
     TrainingSpec,
     WorkerSpec,
 )
 from bamboo_core.arbiter import durable as facts
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.arbiter import Arbiter
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.planning import planner, requests
 from bamboo_core.protocol import executor as x
 from bamboo_core.protocol.messages import (
+    Cause,
     CommitRecord,
     Continuation,
     Directive,
     Fingerprint,
     Heartbeat,
     Hello,
+    Listed,
     Manifest,
     Progress,
     Ready,
     Release,
     Sealed,
     Stop,
+    Suspicion,
 )
 
 
@@ -62,7 +66,7 @@ def spec(
         pipelines=PipelinesSpec(pipelines, stages),
         worker=WorkerSpec("image"),
         checkpoint=CheckpointSpec("file:///tmp/x", every_steps=every),
-        redundancy=mode,
+        redundancy=RedundancySpec(mode),
         numerics=numerics,
     )
 
@@ -110,6 +114,8 @@ class Fleet:
         self.hold_persists = False
         self.hold_files = False
         self.beat = Heartbeat(1, 0, 0)
+        self.sealed: list[Manifest] = []
+        self.lists = True  # agents answer when they are asked for the checkpoints
 
     # ------------------------------------------------------------ agents
 
@@ -209,6 +215,11 @@ class Fleet:
         while self.wire:
             self.step()
 
+    def suspect(self, by: str, agent: str, cause: Cause, fence: Fence | None = None) -> None:
+        """A heartbeat that carries the suspicion."""
+        held = Suspicion(AgentId(agent), cause, fence or self.arbiter.fence)
+        self.receive(AgentId(by), Heartbeat(1, 0, 0, self.arbiter.fence, None, (held,)))
+
     def idle(self, seconds: float, step_s: float = 0.25) -> None:
         """Time passes; everyone lives, nobody gets anything done."""
         for _ in range(round(seconds / step_s)):
@@ -238,6 +249,8 @@ class Fleet:
         match message:
             case Stop():
                 self.act(agent, executor.stop(message))
+                if message.want_manifests and self.lists:
+                    self.receive(agent.name, Listed(tuple(self.sealed)))
             case Directive():
                 self.act(agent, executor.install(message))
             case Continuation():
@@ -257,6 +270,7 @@ class Fleet:
         if instruction.op is Op.SEAL:
             attempt = agent.executor.fence.attempt
             manifest = Manifest(attempt, instruction.step, f"{attempt}/{instruction.step}", "d")
+            self.sealed.append(manifest)
             self.receive(agent.name, Sealed(manifest))
         self.act(agent, agent.executor.done(commit))
         if instruction.op is Op.SAVE and not (self.hold_files and agent.name == "a1"):
@@ -276,7 +290,7 @@ class Fleet:
                 case x.StepEnded(commit):
                     key = (agent.executor.fence.attempt, commit.step)
                     self.commits[key] = self.commits.get(key, 0) + 1
-                    self.receive(agent.name, Progress(commit, step_s=0.1))
+                    self.receive(agent.name, Progress(commit, agent.executor.fence, step_s=0.1))
                 case _:
                     pass
 

@@ -352,6 +352,7 @@ def due(
         AgentId(name): record(AgentId(name), leave_at.get(name, inf))
         for name in {*members, *standby}
     }
+    state.real_s = now
     state.ledger = Ledger(9, TrainingProgress(committed, step_s=2.0))
     state.desired, state.phase = desired, Running()
     state.in_force = InForce(
@@ -452,7 +453,7 @@ def test_a_leaver_that_has_handed_over_is_asked_before_all_agents_count_as_lost(
     assert plan is not None
     (stays,), (leaves,) = plan.live, plan.leaving
     fleet.kill(stays)
-    fleet.receive(leaves, Left())  # sent before the stop has reached it
+    fleet.receive(leaves, Left(plan.fence))  # sent before the stop has reached it
     assert not any(r.reason is EventReason.RESTORING for r in fleet.records)
     fleet.run()
     assert fleet.arbiter.durable.attempt == 0

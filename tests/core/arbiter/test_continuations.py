@@ -122,15 +122,16 @@ def test_a_stop_withdraws_a_second_part_that_waits_for_facts(
 
 
 @pytest.mark.parametrize("is_running", [True, False])
-def test_a_fault_in_the_second_part_ends_the_job_only_if_its_plan_is_in_force(
+def test_a_fault_in_the_second_part_means_a_new_plan_if_its_plan_is_in_force(
     fleet: Fleet, planner: Planner, is_running: bool
 ) -> None:
     if not is_running:
         fleet.kill("a1")
         assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
+    before = fleet.arbiter.fence
     fleet.tell(a.Planned(planner.late[0].id, PlannerFault("a defect")))
-    outcome = fleet.arbiter.status().outcome
-    assert outcome is (Outcome.FAILED if is_running else None)
+    assert fleet.arbiter.status().outcome is None
+    assert (fleet.arbiter.fence > before) is is_running
 
 
 def test_the_cause_of_a_stop_is_a_fact() -> None:
@@ -141,3 +142,64 @@ def test_the_cause_of_a_stop_is_a_fact() -> None:
     assert stop.facts[EventFact.EPOCH] == fleet.arbiter.fence.epoch
     start = next(r for r in fleet.records if r.reason is EventReason.STOPPED)
     assert start.agents == ()
+
+
+def test_a_member_that_comes_back_without_its_state_is_the_cause_of_a_stop() -> None:
+    fleet = running(pipelines=2, stages=2, steps=20)
+    fleet.tell(a.Connected(fleet.agents[A1].hello, b""))
+    stop = [r for r in fleet.records if r.reason is EventReason.STOPPED][-1]
+    assert stop.message.endswith("a1 came back without its state")
+    assert stop.agents == (A1,)
+
+
+def test_a_planner_that_fails_is_asked_again_and_ends_the_job_in_the_end() -> None:
+    fleet = running(pipelines=2, stages=2, steps=20)
+    fleet.until(lambda: committed(fleet, 1))
+    fleet.kill("a1")
+    pauses = (5.0, 10.0, 20.0, 40.0, 60.0, 60.0, 60.0, 0.0)
+    for pause_s in pauses:
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
+        fleet.wire.clear()
+        fleet.tell(a.Planned(fleet.arbiter.state.requests, PlannerFault("a defect")))
+        status = fleet.arbiter.status()
+        if pause_s:
+            assert status.phase is a.ArbiterPhase.HOLDING
+            assert status.detail == "the planner failed: a defect; it is asked again"
+            fleet.idle(pause_s - 0.5)
+            assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
+            fleet.idle(0.5)
+    assert (status.outcome, status.reason) == (Outcome.FAILED, "PlanningFailed")
+    assert status.message == "the planner failed: a defect"
+
+
+def test_a_plan_in_between_forgives_the_planner() -> None:
+    fleet = running(pipelines=2, stages=2, steps=40)
+    for name in ("a1", "a2", "a3"):
+        fleet.kill(name)
+        fleet.add(f"b{name}", "z1")
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
+        fleet.wire.clear()
+        fleet.tell(a.Planned(fleet.arbiter.state.requests, PlannerFault("a defect")))
+        fleet.idle(5.0)
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+        fleet.run_wire()
+    assert fleet.arbiter.status().outcome is None
+
+
+def test_a_planner_that_does_not_answer_is_asked_again() -> None:
+    fleet = running(pipelines=2, stages=2, steps=20)
+    fleet.until(lambda: committed(fleet, 1))
+    fleet.kill("a1")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
+    (answer,) = [m for _, m in fleet.wire if isinstance(m, a.Planned)][:1]
+    fleet.wire.clear()
+    fleet.idle(119.0)
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING
+    fleet.idle(1.5)
+    assert "has not answered in time" in fleet.arbiter.status().detail
+    fleet.idle(5.0)
+    before = fleet.arbiter.fence
+    fleet.tell(answer)  # too late: another one is awaited
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    assert fleet.arbiter.fence == before

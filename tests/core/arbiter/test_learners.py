@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -13,7 +14,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import requests
-from bamboo_core.protocol.messages import LayerCost, Notice
+from bamboo_core.protocol.messages import Directive, LayerCost, Notice
 
 from .fleet import Fleet, spec
 
@@ -141,6 +142,36 @@ def test_training_waits_in_the_end_for_a_learner_that_never_keeps_up() -> None:
         assert is_learning == (round_ < 3)
         if is_learning:
             fleet.kill(f"x{round_}")
+
+
+def test_a_new_leader_too_plans_three_times_with_learners() -> None:
+    fleet = degraded(-1.0, steps=300)
+    fleet.restart()
+    fleet.tell(a.DesiredState(2))
+    fleet.add("x0", "z1", costs=BIG)  # it is there before the leader's first plan
+    fleet.reconnect()
+    fleet.until(lambda: is_running(fleet))
+    for round_ in range(4):
+        assert bool(plan(fleet).learners) == (round_ < 3)
+        if round_ < 3:
+            fleet.kill(f"x{round_}")
+            join(fleet, f"x{round_ + 1}")
+
+
+def test_a_learner_that_reconnects_gets_no_more_time() -> None:
+    fleet = degraded()
+    join(fleet, "n1")
+    in_force = fleet.arbiter.state.in_force
+    assert in_force is not None
+    fleet.until(lambda: N1 in in_force.sent_at)
+    by = in_force.catch_up_by
+    assert by < inf
+    fleet.now += 1.0
+    hello = replace(fleet.agents[N1].hello, fence=fleet.arbiter.fence)
+    fleet.tell(a.Connected(hello, b""))
+    assert any(to == N1 and isinstance(m, Directive) for to, m in fleet.wire)
+    assert fleet.arbiter.state.in_force is in_force
+    assert in_force.catch_up_by == by
 
 
 def test_there_are_no_learners_near_the_end() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import Numerics, RedundancyMode
 from bamboo_core.arbiter import events as a
@@ -13,11 +14,12 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import (
     Cause,
     Failure,
+    Fingerprint,
     Heartbeat,
+    Hello,
     Notice,
     Release,
     Stop,
-    Suspicion,
 )
 
 from .fleet import Fleet, committed, running, spec
@@ -125,10 +127,18 @@ def test_voters_that_are_certainly_dead_do_not_hold_up_the_job() -> None:
         ("StepsReached", "UserCodeFailed"),
     ],
 )
-def test_a_user_s_error_ends_the_job_with_its_reason(said: str, reason: str) -> None:
-    fleet = running(steps=40)
+def test_a_user_s_error_on_two_agents_ends_the_job_with_its_reason(said: str, reason: str) -> None:
+    """No agent has ever become ready."""
+    fleet = Fleet(spec(steps=40))
+    fleet.tell(a.DesiredState(1))
+    for name in ("a0", "a1"):
+        fleet.tell(a.Connected(Hello(AgentId(name), name, name, "z", name, "", ""), b""))
+    fleet.receive(AgentId("a0"), Failure(said, "too bad", True, 2))
+    fleet.receive(AgentId("a0"), Failure(said, "too bad", True, 2))  # it may be heard twice
+    assert fleet.over is None
+    assert fleet.records[-1].reason is EventReason.WORKER_FAILED
     fleet.receive(A1, Failure(said, "too bad", True, 2))
-    fleet.until(lambda: fleet.over is not None)
+    fleet.run()
     assert fleet.over is not None
     assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, reason)
     assert fleet.over.message == f"{A1}: {said}: too bad"
@@ -142,20 +152,27 @@ def test_the_worker_s_end_is_a_confirmed_loss() -> None:
     assert A1 not in fleet.arbiter.status().members
 
 
-def test_the_user_s_own_error_ends_the_job() -> None:
+@pytest.mark.parametrize("name", ["a1", "b0"])
+def test_one_agent_s_user_error_does_not_end_a_running_job(name: str) -> None:
+    """Neither a member's nor a newcomer's."""
     fleet = running(steps=40)
-    fleet.receive(A1, Failure("LayerRaised", "ZeroDivisionError: division by zero", True, 2))
+    if name == "b0":
+        hello = Hello(AgentId(name), name, name, "z", name, "", "")
+        fleet.tell(a.Connected(hello, b""))
+    fleet.receive(AgentId(name), Failure("LayerRaised", "division by zero", True, 2))
+    fleet.agents.pop(AgentId(name), None)
     fleet.run()
     assert fleet.over is not None
-    assert fleet.over.reason == "UserCodeFailed"
-    assert "ZeroDivisionError" in fleet.over.message
+    assert fleet.over.outcome is Outcome.COMPLETE
+    failed = [r for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
+    assert [r.facts[EventFact.CAUSE] for r in failed] == ["UserCodeFailed"]
 
 
 def test_suspected_and_disconnected_is_lost_at_once() -> None:
     fleet = running(steps=40)
     fleet.tell(a.Disconnected(A1))
     assert A1 in fleet.arbiter.status().members
-    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_CLOSED, fleet.arbiter.fence))
+    fleet.suspect("a0", "a1", Cause.LIVENESS_CLOSED)
     assert A1 not in fleet.arbiter.status().members
     assert fleet.arbiter.status().phase is a.ArbiterPhase.COLLECTING
 
@@ -163,7 +180,7 @@ def test_suspected_and_disconnected_is_lost_at_once() -> None:
 def test_suspicions_of_another_epoch_do_not_count() -> None:
     fleet = running(steps=40)
     fleet.tell(a.Disconnected(A1))
-    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_CLOSED, Fence(0, 1, 0)))
+    fleet.suspect("a0", "a1", Cause.LIVENESS_CLOSED, Fence(0, 1, 0))
     assert A1 in fleet.arbiter.status().members
 
 
@@ -173,7 +190,7 @@ def test_a_frozen_agent_is_lost_after_a_second_of_silence() -> None:
         fleet.now = at
         for name in ("a0", "a2"):
             fleet.receive(AgentId(name), Heartbeat(1, 0, 0))
-    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.LIVENESS_SILENT, fleet.arbiter.fence))
+    fleet.suspect("a0", "a1", Cause.LIVENESS_SILENT)
     assert A1 not in fleet.arbiter.status().members
 
 
@@ -182,7 +199,7 @@ def test_a_suspicion_from_before_a_wait_does_not_count_after_it() -> None:
     for name in ("a2", "a3", "a4"):
         fleet.kill(name)
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING)
-    fleet.receive(AgentId("a0"), Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence))
+    fleet.suspect("a0", "a1", Cause.CHANNEL_BROKEN)
     before = fleet.arbiter.fence
     fleet.add("b2", "z2")
     fleet.until(lambda: fleet.arbiter.fence > before)
@@ -194,31 +211,12 @@ def test_a_suspicion_from_before_a_wait_does_not_count_after_it() -> None:
     assert A1 in fleet.arbiter.status().members
 
 
-def test_an_agent_that_does_not_report_is_lost() -> None:
-    fleet = running(steps=40, stages=3)
-    fleet.until(lambda: committed(fleet, 1))
-    silent = fleet.agents.pop(AgentId("a2"))
-    fleet.kill("a1")
-    fleet.now += 1.9
-    fleet.receive(silent.name, Heartbeat(1, 0, 0))
-    fleet.receive(AgentId("a0"), Heartbeat(1, 0, 0))
-    fleet.run()
-    assert silent.name in fleet.arbiter.status().members
-    fleet.now += 0.2
-    fleet.tell(a.Tick())
-    assert silent.name not in fleet.arbiter.status().members
-
-
 def test_a_broken_link_costs_an_epoch_first_and_an_agent_then() -> None:
     fleet = running(steps=400, stages=3)
 
     def break_link() -> None:
-        broken = Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence)
-        fleet.receive(AgentId("a0"), broken)
-        fleet.now += 1.5
-        for name in ("a0", "a1", "a2"):
-            fleet.receive(AgentId(name), Heartbeat(1, 0, 0))
-        fleet.tell(a.Tick())
+        fleet.suspect(AgentId("a0"), A1, Cause.CHANNEL_BROKEN)
+        fleet.idle(1.5)
 
     def settle() -> None:
         fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
@@ -283,8 +281,7 @@ def test_agents_given_up_for_a_broken_link_are_asked_again() -> None:
     fleet.kill("a2")
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     for _ in range(2):
-        broken = Suspicion(A1, Cause.CHANNEL_BROKEN, fleet.arbiter.fence)
-        fleet.receive(AgentId("a0"), broken)
+        fleet.suspect(AgentId("a0"), A1, Cause.CHANNEL_BROKEN)
         fleet.idle(1.25)
         fleet.until(
             lambda: fleet.arbiter.status().phase in (a.ArbiterPhase.RUNNING, a.ArbiterPhase.HOLDING)
@@ -494,3 +491,17 @@ def test_a_new_leader_goes_on_where_the_members_are() -> None:
     assert fleet.over.outcome is Outcome.COMPLETE
     assert fleet.arbiter.durable.attempt == 0
     assert fleet.arbiter.durable.plan.term == 2
+
+
+def test_a_refused_newcomer_costs_no_suspect_its_place() -> None:
+    """a1 alone holds its layer; it is only silent, so it is asked again."""
+    fleet = running(steps=40, stages=3, mode=RedundancyMode.NONE)
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.tell(a.Lost(A1, confirmed=False, evidence="unreachable"))
+    fleet.add("n0", "z1", fingerprint=Fingerprint(code="other"))
+    assert "n0" in fleet.arbiter.state.membership.fenced
+    assert A1 not in fleet.dismissed
+    fleet.wait(8.0)
+    assert fleet.arbiter.durable.attempt == 0
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE

@@ -11,6 +11,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
 from bamboo_core.planning import requests
 from bamboo_core.protocol.messages import (
@@ -55,6 +56,22 @@ def test_losing_all_copies_restores_the_newest_checkpoint() -> None:
     check_repeated(fleet)
 
 
+def test_a_loss_alone_repeats_nothing() -> None:
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 3))
+    fleet.kill("a1")
+    fleet.run()
+    assert not any("repeated" in r.message for r in fleet.records)
+
+
+def test_a_new_attempt_begins_without_the_agents_of_the_old_one() -> None:
+    fleet = replaced()
+    fleet.until(lambda: fleet.arbiter.durable.attempt == 1)
+    durable = fleet.arbiter.durable
+    assert (durable.members, durable.voters, durable.pipelines) == ((), (), ())
+    assert durable.committed == 3
+
+
 def test_newcomers_that_were_ready_before_all_were_lost_begin_a_new_attempt() -> None:
     fleet = running(steps=8, every=2)
     fleet.until(lambda: committed(fleet, 5))
@@ -84,6 +101,21 @@ def test_a_newcomer_with_a_seat_and_nothing_else_does_not_restart_silently() -> 
     check_repeated(fleet)
 
 
+def test_a_voter_is_awaited_for_a_minute() -> None:
+    fleet = running(steps=8, every=2)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in list(fleet.agents):
+        fleet.tell(a.Lost(AgentId(name), confirmed=False, evidence="unreachable"))
+        del fleet.agents[AgentId(name)]
+    fleet.add_grid(1, 3, "b")
+    while "no voter" not in fleet.arbiter.status().detail:
+        fleet.wait(0.25)
+    fleet.wait(59.0)
+    assert fleet.arbiter.durable.attempt == 0
+    fleet.wait(1.5)
+    assert fleet.arbiter.durable.attempt == 1
+
+
 def test_progress_of_an_attempt_that_is_over_does_not_count() -> None:
     """An agent that was out of reach keeps the message and sends it when it is back."""
     fleet = replaced()
@@ -99,6 +131,8 @@ def test_a_bad_checkpoint_is_passed_over() -> None:
     fleet.until(lambda: fleet.arbiter.durable.attempt == 1 and fleet.arbiter.status().plan)
     fleet.receive(AgentId("b0"), BadCheckpoint(0, 4, "hash of layer 2 differs"))
     fleet.run()
+    (said,) = (r for r in fleet.records if r.reason is EventReason.CHECKPOINT_BAD)
+    assert said.agents == (AgentId("b0"),)
     durable = fleet.arbiter.durable
     assert (durable.attempt, durable.bad) == (2, ((0, 4),))
     assert durable.manifest is not None
@@ -160,6 +194,24 @@ def test_a_final_checkpoint_that_a_new_leader_cannot_read_is_written_again() -> 
     assert fleet.arbiter.durable.bad == ()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_final_checkpoint_that_is_written_again_in_part_stays_bad() -> None:
+    """The agent that has written layer 1 still believes in its file."""
+    fleet = running(steps=4, every=0)
+    executors = [agent.executor for agent in fleet.agents.values()]
+    fleet.until(lambda: any(x.running and x.running.op is Op.SEAL for x in executors))
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    fleet.reconnect()
+    for name, agent in fleet.agents.items():
+        if agent.executor.held.get(Item.file(4, 1), True):  # it has not written this file itself
+            agent.executor.unsaved({4})
+            fleet.receive(name, BadCheckpoint(0, 4, "layer 2 is missing"))
+    fleet.run()
+    assert fleet.arbiter.durable.bad == ((0, 4),)
+    assert fleet.over is not None
+    assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, "CheckpointFailed")
 
 
 def test_without_any_checkpoint_the_job_says_what_it_repeats() -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_core.api.events import EventReason
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import Channel
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import (
     BadCheckpoint,
     CommitRecord,
     Directive,
+    Failure,
     Fingerprint,
     Hello,
     Progress,
@@ -68,6 +71,16 @@ def test_too_few_agents_are_waited_for() -> None:
     assert "1 agents are ready" in fleet.arbiter.status().detail
 
 
+def test_the_channel_is_known_once_an_agent_is_ready() -> None:
+    fleet = Fleet(spec())
+    assert fleet.arbiter.status().route is None
+    fleet.add("a0", "z0", fingerprint=Fingerprint(device="cuda:X", torch="2.13, NCCL 2.30"))
+    route = fleet.arbiter.status().route
+    assert route is not None
+    assert (route.channel, route.backend) == (Channel.PROCESS_GROUP, "nccl")
+    assert "NCCL 2.30" in route.reason
+
+
 def test_an_agent_that_was_silent_before_the_start_counts_again_on_contact() -> None:
     fleet = Fleet(spec(steps=4))
     fleet.tell(a.DesiredState(1))
@@ -104,23 +117,76 @@ def test_expected_agents_are_given_a_while() -> None:
 @pytest.mark.parametrize(
     ("ready", "reason", "words"),
     [
-        ({"fingerprint": Fingerprint(torch="2.9")}, "FingerprintMismatch", "torch of agent a1"),
         ({"training_samples": 3}, "DataTooSmall", "gives 3 samples, fewer than"),
         ({"validation_samples": 0}, "DataTooSmall", "spec.data.validation.factory"),
         ({"layers": 1}, "TooFewLayers", "gives 1 layers, fewer than spec.pipelines.stages 2"),
     ],
 )
-def test_an_unfit_agent_fails_a_job_that_never_ran(
+def test_two_unfit_agents_fail_a_job_that_never_ran(
     ready: dict[str, object], reason: str, words: str
 ) -> None:
     fleet = Fleet(spec())
     fleet.tell(a.DesiredState(1))
-    fleet.add("a0", "z0")
+    fleet.add("a0", "z0", **ready)
+    fleet.run()
+    assert fleet.over is None
+    assert "a0" in fleet.dismissed
     fleet.add("a1", "z1", **ready)
     fleet.run()
     assert fleet.over is not None
     assert (fleet.over.outcome, fleet.over.reason) == (Outcome.FAILED, reason)
     assert words in fleet.over.message
+
+
+def test_a_job_that_is_over_does_not_end_again() -> None:
+    """The error of an agent that has died before may be heard later."""
+    fleet = Fleet(spec())
+    fleet.tell(a.DesiredState(1))
+    names = [AgentId(f"a{n}") for n in range(3)]
+    for name in names:
+        fleet.tell(a.Connected(Hello(name, name, name, "z", name, "", ""), b""))
+    fleet.tell(a.Lost(names[0], True, "the pod is gone"))
+    for name in names[1:]:
+        fleet.receive(name, Failure("UserCodeFailed", "too bad", True, 2))
+    fleet.run()
+    before = (fleet.over, fleet.arbiter.status())
+    assert fleet.over is not None
+    assert fleet.over.message == "a2: UserCodeFailed: too bad"
+    fleet.receive(names[0], Failure("UserCodeFailed", "worse", True, 2))
+    fleet.run()
+    assert (fleet.over, fleet.arbiter.status()) == before
+
+
+def test_one_unfit_agent_is_replaced_before_the_start() -> None:
+    fleet = Fleet(spec())
+    fleet.tell(a.DesiredState(1))
+    fleet.add("a0", "z0")
+    fleet.add("a1", "z1", training_samples=3)
+    fleet.run()
+    assert "a1" in fleet.dismissed
+    fleet.add("a2", "z1")
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize("odd", ["a0", "a1", "a2"])
+def test_the_one_that_differs_from_most_is_refused(odd: str) -> None:
+    """Whoever came first: two of three agents agree, so the third one is the odd one."""
+    fleet = Fleet(spec())
+    for n, name in enumerate(("a0", "a1", "a2")):
+        fleet.add(
+            name, f"z{n}", **({"fingerprint": Fingerprint(torch="2.9")} if name == odd else {})
+        )
+    fleet.tell(a.DesiredState(1))
+    fleet.run()
+    assert fleet.dismissed[0] == odd
+    (refused,) = (r for r in fleet.records if r.reason is EventReason.AGENT_REFUSED)
+    assert refused.severity is Severity.WARNING
+    other = "a1" if odd == "a0" else "a0"
+    assert f"torch of agent {odd} is '2.9', of agent {other} ''" in refused.message
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
 
 
 def test_an_unfit_newcomer_is_sent_away_from_a_running_job() -> None:
@@ -186,3 +252,31 @@ def test_equal_goals_change_nothing() -> None:
     fleet.now += 60.0
     fleet.tell(a.DesiredState(1, expected=frozenset({"b"})))  # type: ignore[arg-type]
     assert fleet.arbiter.fence == fence
+
+
+@pytest.mark.parametrize(("known", "smallest"), [((0, 0), 0), ((16, 0), 16), ((16, 8), 8)])
+def test_a_plan_reckons_with_the_smallest_memory_that_is_known(
+    known: tuple[int, int], smallest: int
+) -> None:
+    fleet = Fleet(spec())
+    for i, memory_bytes in enumerate(known):
+        fleet.add(f"a{i}", f"z{i}", memory_bytes=memory_bytes)
+    fleet.tell(a.DesiredState(1))
+    fleet.until(lambda: bool(fleet.requests))
+    assert fleet.requests[-1].memory_bytes == smallest
+
+
+def test_the_status_counts_the_live_copies_of_each_layer() -> None:
+    """Every agent also holds the layers of another stage."""
+    fleet = started(stages=3)
+    assert fleet.arbiter.status().copies == {}
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    assert fleet.arbiter.status().copies == {0: 2, 1: 2, 2: 2}
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    lost = layers_of(plan.wants[AgentId("a1")])
+    fleet.kill("a1")
+    assert fleet.arbiter.status().copies == {x: 1 if x in lost else 2 for x in range(3)}
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.arbiter.status().copies == {}

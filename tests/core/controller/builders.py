@@ -13,6 +13,7 @@ from bamboo_core.api.spec import (
     PipelinesSpec,
     PlacementSpec,
     RedundancyMode,
+    RedundancySpec,
     RunPolicy,
     TrainingSpec,
     WorkerSpec,
@@ -44,7 +45,7 @@ def spec(
         placement=PlacementSpec(adjacency, zones),
         run_policy=run_policy if run_policy is not None else RunPolicy(),
         suspend=suspend,
-        redundancy=redundancy,
+        redundancy=RedundancySpec(redundancy),
         checkpoint=checkpoint,
     )
 

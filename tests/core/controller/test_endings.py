@@ -2,81 +2,268 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import RunPolicy
+from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.reasons import FailureCause, Reason
+from bamboo_core.api.spec import JobSpec, RunPolicy
 from bamboo_core.controller import endings
-from bamboo_core.controller.view import Losses, Memory, PodPhase, TrainingView
+from bamboo_core.controller.failures import Failures
+from bamboo_core.controller.view import (
+    ClusterView,
+    LastWords,
+    Losses,
+    Memory,
+    PodPhase,
+    PodView,
+    TrainingView,
+)
+from bamboo_core.model.ids import AgentId
 
-from .builders import JOB, pod, spec
+from .builders import JOB, nodes, pod, spec
+
+
+def settle(
+    *pods: PodView,
+    training: TrainingView | None = None,
+    memory: Memory | None = None,
+    job_spec: JobSpec | None = None,
+    now: float = 0.0,
+) -> Memory:
+    """Count the failures, then conclude."""
+    wanted = job_spec if job_spec is not None else spec()
+    training = training if training is not None else TrainingView(has_begun=True)
+    memory = memory if memory is not None else Memory()
+    view = ClusterView(nodes(a=1, b=1), pods)
+    memory = endings.settle(wanted, view, training, memory, now=now)
+    return endings.conclude(wanted, training, memory, job=JOB, now=now)
+
+
+def words(number: int, cause: str = "WorkerExited", *, is_user_error: bool = False) -> LastWords:
+    agent = AgentId(f"job-p0-s0-i{number}")
+    text = f"{agent}: {cause}: the worker ended with code 0"
+    return LastWords(agent, cause, text, is_user_error, "node-a", "machine-a")
+
+
+def ended(number: int, code: int = 1, trouble: str = "", exit_reason: str = "") -> PodView:
+    failed = pod(0, 0, number, phase=PodPhase.FAILED)
+    return replace(failed, exit_code=code, trouble=trouble, exit_reason=exit_reason)
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "failure", "user_error"),
+    ("code", "reason", "is_failure"),
     [
-        (0, "Completed", False, False),
-        (3, "Error", False, False),
-        (143, "Error", False, False),
-        (137, "Error", False, False),
-        (None, "Evicted", False, False),
-        (137, "OOMKilled", True, False),
-        (1, "Error", True, False),
-        (139, "Error", True, False),
-        (2, "Error", True, True),
+        (0, "Completed", False),
+        (3, "Error", False),
+        (143, "Error", False),
+        (137, "Error", False),
+        (None, "Evicted", False),
+        (137, "OOMKilled", True),
+        (1, "Error", True),
+        (139, "Error", True),
+        (2, "Error", True),
     ],
 )
-def test_which_ends_are_failures(
-    code: int | None, reason: str, failure: bool, user_error: bool
-) -> None:
-    ended = pod(phase=PodPhase.FAILED, exit_code=code, exit_reason=reason)
-    assert endings.judge(ended) == endings.Ended(failure, user_error)
+def test_which_ends_are_failures(code: int | None, reason: str, is_failure: bool) -> None:
+    seen = pod(phase=PodPhase.FAILED, exit_code=code, exit_reason=reason)
+    assert seen.has_failed is is_failure
 
 
 def test_an_end_is_counted_once() -> None:
-    ended = [pod(phase=PodPhase.FAILED, exit_code=1)]
-    once = endings.settle(ended, TrainingView(), Memory(), now=0.0)
-    twice = endings.settle(ended, TrainingView(), once, now=1.0)
-    assert (once.failures, twice.failures) == (1, 1)
+    once = settle(ended(0))
+    twice = settle(ended(0), memory=once, now=1.0)
+    assert (once.failures.total, twice.failures.total) == (1, 1)
     assert twice.not_before == once.not_before
-    gone = endings.settle([], TrainingView(), twice, now=2.0)
-    assert gone.settled == frozenset()
+    assert settle(memory=twice, now=2.0).settled == frozenset()
 
 
-def test_too_many_failures_end_the_job() -> None:
-    policy = spec(run_policy=RunPolicy(backoff_limit=1))
-    memory = Memory(failures=2)
-    ended = endings.conclude(policy, TrainingView(), memory, job=JOB, now=5.0)
-    assert (ended.terminal, ended.reason) == (Outcome.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED)
-    assert "spec.runPolicy.backoffLimit 1; see the logs of the ended pods" in ended.message
+def test_a_failure_is_remembered_with_its_place_and_step() -> None:
+    training = TrainingView(has_begun=True, progress=TrainingProgress(41))
+    (found,) = settle(
+        ended(0, trouble="TaskFailed: boom"), training=training, now=9.0
+    ).failures.recent
+    assert (found.cause, found.node, found.machine) == (
+        FailureCause.TASK_FAILED,
+        "node-a",
+        "machine-a",
+    )
+    assert (found.step, found.at) == (42, 9.0)
 
 
-def test_the_last_failure_is_quoted_when_there_are_too_many() -> None:
-    ended = [
-        pod(0, 0, 9, phase=PodPhase.FAILED, exit_code=1, trouble="TaskFailed: KeyError: 'text'"),
-        pod(0, 1, 8, phase=PodPhase.FAILED, exit_code=1, trouble="TaskFailed: older"),
-        pod(0, 1, 10, phase=PodPhase.FAILED, exit_code=143, trouble="drained"),
+def test_words_count_though_the_pod_was_deleted_before_its_end_was_seen() -> None:
+    """As of a model that calls os._exit(0): the arbiter dismisses the agent at once."""
+    memory, told = Memory(), tuple[LastWords, ...]()
+    for number in range(4):
+        assert memory.terminal is None
+        told = (*told, words(number))
+        training = TrainingView(has_begun=True, failed=told)
+        memory = settle(training=training, memory=memory, now=100.0 * number)
+    assert (memory.terminal, memory.reason) == (Outcome.FAILED, Reason.BACKOFF_LIMIT_EXCEEDED)
+    assert memory.message == (
+        "agents have failed 4 times, more than spec.runPolicy.backoffLimit 3; the last:"
+        " job-p0-s0-i3: WorkerExited: the worker ended with code 0"
+    )
+
+
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_an_agent_is_counted_by_its_words_or_by_its_pod(is_told_first: bool) -> None:
+    running, told = pod(), TrainingView(has_begun=True, failed=(words(0),))
+    memory = settle(running, training=told) if is_told_first else settle(ended(0))
+    assert memory.failures.total == 1
+    both = settle(ended(0), training=told, memory=memory)
+    assert both.failures.total == 1
+    later = settle(ended(0), memory=both)  # a new leader has not heard the words
+    assert later.failures.total == 1
+
+
+def test_an_agents_words_and_its_pods_end_in_one_call_are_one_failure() -> None:
+    told = TrainingView(has_begun=True, failed=(words(0),))
+    assert settle(ended(0), training=told).failures.total == 1
+
+
+def test_failures_that_are_not_listed_any_more_count_in_the_pause() -> None:
+    known = Failures(older=5)
+    training = TrainingView(has_begun=True)
+    memory = settle(ended(0), training=training, memory=Memory(failures=known), now=100.0)
+    assert memory.not_before == 132.0
+
+
+def test_a_node_that_does_not_fit_delays_no_replacement() -> None:
+    """However often its agents are refused, and however many others have failed."""
+    policy = spec(run_policy=RunPolicy(backoff_limit=99, node_failure_limit=0))
+    memory, told = Memory(failures=Failures(older=9)), tuple[LastWords, ...]()
+    for number in range(20):
+        told = (replace(words(number, "FingerprintMismatch"), is_refused=True),)
+        training = TrainingView(has_begun=True, epoch=3, failed=told)
+        now = 100.0 * number
+        memory = settle(training=training, memory=memory, job_spec=policy, now=now)
+        assert memory.not_before == now + 1.0
+
+
+def test_a_refused_agent_does_not_shorten_the_pause_after_a_failure() -> None:
+    policy, memory = (
+        spec(run_policy=RunPolicy(backoff_limit=99)),
+        Memory(failures=Failures(older=9)),
+    )
+    training = TrainingView(has_begun=True, epoch=3)
+    memory = settle(ended(0), training=training, memory=memory, job_spec=policy)
+    told = replace(training, failed=(replace(words(1, "FingerprintMismatch"), is_refused=True),))
+    memory = settle(training=told, memory=memory, job_spec=policy, now=5.0)
+    assert (memory.failures.total, memory.not_before) == (2, 60.0)
+
+
+def test_the_newest_words_are_the_last_failure() -> None:
+    told = TrainingView(has_begun=True, failed=(words(0), words(1)))
+    (_, newest) = settle(training=told).failures.recent
+    assert newest.agent == "job-p0-s0-i1"
+
+
+def test_an_agent_that_fails_twice_in_its_words_is_one_failure() -> None:
+    """As one that stalls, and whose worker reports an error while it is replaced."""
+    told = TrainingView(has_begun=True, failed=(words(0, "Stalled"), words(0, "TaskFailed")))
+    memory = settle(training=told)
+    assert dict(memory.failures.counts) == {FailureCause.STALLED: 1}
+
+
+def test_the_pause_grows_with_failures_that_are_not_forgiven() -> None:
+    training = TrainingView(has_begun=True)
+    memory, pauses = Memory(), []
+    for number in range(3):
+        memory = settle(ended(number), training=training, memory=memory, now=100.0)
+        pauses.append(memory.not_before - 100.0)
+    assert pauses == [1.0, 2.0, 4.0]
+    later = replace(training, progress=TrainingProgress(200))
+    memory = settle(ended(3), training=later, memory=memory, now=500.0)
+    assert (memory.not_before, memory.failures.unforgiven) == (501.0, 1)
+
+
+def test_too_many_failures_end_the_job_and_the_last_is_quoted() -> None:
+    pods = (
+        ended(9, trouble="TaskFailed: KeyError: 'text'"),
+        ended(8, trouble="TaskFailed: older"),
+        ended(10, 143, "drained"),
         pod(0, 1, 11),
-    ]
-    limit = spec(run_policy=RunPolicy(backoff_limit=1))
-    over = endings.conclude(limit, TrainingView(), Memory(failures=2), job=JOB, now=5.0, pods=ended)
+    )
+    over = settle(*pods, job_spec=spec(run_policy=RunPolicy(backoff_limit=1)))
     assert over.reason == Reason.BACKOFF_LIMIT_EXCEEDED
     assert over.message.endswith(
         "the last: agent job-p0-s0-i9 ended with exit code 1: TaskFailed: KeyError: 'text'"
     )
 
 
+# ---------------------------------------------------------------- errors of the user's code
+
+
+def test_an_error_of_the_users_code_in_two_agents_ends_a_job_that_has_not_begun() -> None:
+    begins = TrainingView()
+    once = settle(ended(0, 2, "UserCodeFailed: boom"), training=begins)
+    assert (once.terminal, once.failures.unforgiven) == (None, 1)
+    again = settle(ended(0, 2, "UserCodeFailed: boom"), training=begins, memory=once)
+    assert again.terminal is None, "one agent was counted twice"
+    over = settle(ended(1, 2, "DataTooSmall: 3 samples"), training=begins, memory=again)
+    assert (over.terminal, over.reason) == (Outcome.FAILED, Reason.DATA_TOO_SMALL)
+    assert over.message == "agent job-p0-s0-i1 ended with exit code 2: DataTooSmall: 3 samples"
+
+
+def test_one_agents_words_and_anothers_pod_make_two() -> None:
+    training = TrainingView(failed=(words(0, "UserCodeFailed", is_user_error=True),))
+    over = settle(ended(1, 2, "UserCodeFailed: boom"), training=training)
+    assert (over.terminal, over.reason) == (Outcome.FAILED, Reason.USER_CODE_FAILED)
+
+
+def test_a_newcomers_error_does_not_end_a_running_job() -> None:
+    training = TrainingView(has_begun=True, planned=True)
+    memory = Memory()
+    for number in range(3):
+        memory = settle(ended(number, 2, "UserCodeFailed: EIO"), training=training, memory=memory)
+        assert memory.terminal is None
+    over = settle(ended(3, 2, "UserCodeFailed: EIO"), training=training, memory=memory)
+    assert over.reason == Reason.BACKOFF_LIMIT_EXCEEDED
+    assert over.message.endswith("UserCodeFailed: EIO")
+
+
+@pytest.mark.parametrize(("epoch", "is_over"), [(0, True), (1, False)])
+def test_newcomers_that_do_not_fit_cost_a_running_job_only_their_nodes(
+    epoch: int, is_over: bool
+) -> None:
+    memory, told = Memory(), tuple[LastWords, ...]()
+    for number in range(4):
+        told = (*told, replace(words(number, "FingerprintMismatch"), is_refused=True))
+        training = TrainingView(has_begun=True, epoch=epoch, failed=told)
+        memory = settle(training=training, memory=memory, now=100.0)
+    assert (memory.terminal is Outcome.FAILED) is is_over
+    assert memory.failures.total == 4
+    assert memory.failures.unforgiven == (4 if is_over else 0)
+    assert memory.not_before == (108.0 if is_over else 101.0)
+    assert list(memory.failures.avoided_until()) == ["machine-a"]
+
+
+def test_without_retries_the_first_error_of_the_users_code_is_the_reason() -> None:
+    policy = spec(run_policy=RunPolicy(backoff_limit=0))
+    over = settle(ended(0, 2, "boom"), training=TrainingView(), job_spec=policy)
+    assert over.reason == Reason.USER_CODE_FAILED
+    assert over.message == "agent job-p0-s0-i0 ended with exit code 2: boom"
+
+
+def test_one_flaky_agent_does_not_hide_the_error_of_the_code() -> None:
+    """Errors of the user's code are the last of those that are seen together."""
+    pods = (ended(0, 2, "UserCodeFailed: boom"), ended(1, 2, "UserCodeFailed: boom"), ended(2))
+    over = settle(*pods, training=TrainingView())
+    assert over.reason == Reason.USER_CODE_FAILED
+
+
 def test_losses_come_from_the_arbiter() -> None:
-    seen = endings.settle([], TrainingView(losses=Losses(3, 1)), Memory(), now=0.0)
+    seen = settle(training=TrainingView(losses=Losses(3, 1)))
     assert seen.losses == Losses(3, 1)
 
 
 def test_the_arbiters_reason_of_a_failure_takes_precedence() -> None:
-    """The pod's end may be seen before the agent's last words have come."""
-    ended = [pod(phase=PodPhase.FAILED, exit_code=2, trouble="boom")]
-    memory = endings.settle(ended, TrainingView(), Memory(), now=1.0)
-    assert memory.message == "agent job-p0-s0-i0 ended with exit code 2: boom"
+    """The pods' ends may be seen before the agents' last words have come."""
+    policy = spec(run_policy=RunPolicy(backoff_limit=0))
+    memory = settle(ended(0, 2, "boom"), training=TrainingView(), job_spec=policy, now=1.0)
     training = TrainingView(
         outcome=Outcome.FAILED, reason=Reason.USER_CODE_FAILED,
         message="ValueError: layers must be positive",
@@ -87,12 +274,12 @@ def test_the_arbiters_reason_of_a_failure_takes_precedence() -> None:
 
 
 def test_running_out_of_memory_is_named() -> None:
-    ended = [pod(phase=PodPhase.FAILED, exit_code=137, exit_reason="OOMKilled")]
-    over = endings.conclude(
-        spec(run_policy=RunPolicy(backoff_limit=0)), TrainingView(), Memory(failures=1),
-        job=JOB, now=5.0, pods=ended,
-    )  # fmt: skip
+    over = settle(
+        ended(0, 137, exit_reason="OOMKilled"),
+        job_spec=spec(run_policy=RunPolicy(backoff_limit=0)),
+    )
     assert over.message.endswith("job-p0-s0-i0 ended with exit code 137: OOMKilled: see its log")
+    assert over.failures.recent[0].cause is FailureCause.OOM_KILLED
 
 
 @pytest.mark.parametrize(
@@ -106,8 +293,8 @@ def test_running_out_of_memory_is_named() -> None:
 )
 def test_the_pods_last_message_gives_the_reason(trouble: str, reason: Reason) -> None:
     """Else it would change when the agent's own message comes."""
-    ended = [pod(phase=PodPhase.FAILED, exit_code=2, trouble=trouble)]
-    assert endings.settle(ended, TrainingView(), Memory(), now=1.0).reason == reason
+    policy = spec(run_policy=RunPolicy(backoff_limit=0))
+    assert settle(ended(0, 2, trouble), training=TrainingView(), job_spec=policy).reason == reason
 
 
 def test_deadlines_count_from_the_start_and_not_while_suspended() -> None:

@@ -128,6 +128,21 @@ def test_capacity_names_the_zones_where_nodes_are_missing() -> None:
     assert condition(status(*PODS), ConditionType.CAPACITY_AVAILABLE).status
 
 
+@pytest.mark.parametrize("is_placed", [True, False])
+def test_avoided_nodes_are_named_with_their_time(is_placed: bool) -> None:
+    until = {"a": 3600.0, "b": 0.0, "c": 60.0}
+    there = tuple(replace(n, avoided_until=until[n.zone]) for n in nodes(a=4, b=4, c=4))
+    pods = PODS if is_placed else PODS[:1]
+    view = ClusterView(there, pods)
+    found = describe(spec(), view, TrainingView(), Memory(), job=JOB, now=50.0)
+    line = condition(found, ConditionType.CAPACITY_AVAILABLE)
+    assert line.status is is_placed
+    assert line.message.endswith(
+        "; new agents avoid node-c until 1970-01-01T00:01:00Z, node-a until 1970-01-01T01:00:00Z,"
+        " since agents have failed there"
+    )
+
+
 def test_a_resting_job_wants_no_nodes() -> None:
     leaving = pod(0, 0, node="", phase=PodPhase.PENDING)
     found = condition(status(leaving, suspend=True), ConditionType.CAPACITY_AVAILABLE)
@@ -284,6 +299,14 @@ def test_a_container_that_cannot_start(waiting: str, reason: Reason) -> None:
     found = condition(status(stuck), ConditionType.STALLED)
     assert (found.status, found.reason) == (True, reason)
     assert found.message == f"1 agents cannot start; job-p0-s0-i0: {waiting}: there is none"
+
+
+def test_agents_that_wait_in_vain() -> None:
+    found = condition(status(training=TrainingView(stall="a waits for b")), ConditionType.STALLED)
+    assert (found.status, found.reason) == (True, Reason.NO_PROGRESS)
+    assert found.message == "a waits for b"
+    suspended = status(training=TrainingView(stall="a waits for b"), suspend=True)
+    assert condition(suspended, ConditionType.STALLED).status is False
 
 
 def test_a_container_that_does_not_start() -> None:

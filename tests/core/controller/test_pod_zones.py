@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.api.spec import Adjacency
+from bamboo_core.api.spec import Adjacency, PipelinesSpec
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.view import Slot
 from bamboo_core.placement.zones import feasible
@@ -118,3 +118,34 @@ def test_neighbours_that_share_a_zone_are_reported() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="a")]
     assert ("job-p0-s0-i0", "job-p0-s1-i0") in pod_zones.shared_neighbours(spec(), pods)
     assert pod_zones.shared_neighbours(spec(stages=1), [pod(0, 0)]) == []
+
+
+BAD = {"machine-a": 50.0}
+
+
+@pytest.mark.parametrize(
+    ("room", "is_avoided"),
+    [
+        ({"a": 2, "b": 2, "c": 2}, True),
+        ({"a": 2, "b": 2}, False),  # neighbours must be apart
+        ({"a": 2}, False),
+        ({"a": 2, "b": 0, "c": 0}, False),
+    ],
+)
+def test_a_bad_node_is_better_than_none(room: dict[str, int], is_avoided: bool) -> None:
+    found = pod_zones.avoiding(spec(), nodes(**room), BAD)
+    assert [node.avoided_until for node in found if node.machine == "machine-a"] == [
+        50.0 if is_avoided else 0.0
+    ]
+    assert all(node.avoided_until == 0.0 for node in found if node.machine != "machine-a")
+    assert sum(pod_zones.room(spec(), found).values()) == sum(room.values()) - 2 * is_avoided
+
+
+def test_the_least_number_of_pipelines_must_fit_elsewhere() -> None:
+    room = nodes(a=1, b=2, c=1, d=1)
+    wanted = replace(spec(count=2), pipelines=PipelinesSpec(count=2, stages=2, min=2))
+    assert any(node.avoided_until for node in pod_zones.avoiding(wanted, room, BAD)) is True
+    fewer = nodes(a=1, b=2, c=1)
+    assert not any(node.avoided_until for node in pod_zones.avoiding(wanted, fewer, BAD))
+    one = spec(count=2)
+    assert any(node.avoided_until for node in pod_zones.avoiding(one, fewer, BAD))

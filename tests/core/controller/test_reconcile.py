@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import Adjacency, JobSpec, RunPolicy
+from bamboo_core.controller.failures import AVOID_S
 from bamboo_core.controller.reconcile import (
     FAILED_FAREWELL_S,
     FAREWELL_S,
@@ -235,11 +236,11 @@ def test_a_complete_job_lets_its_agents_leave_by_themselves() -> None:
 
 
 def test_a_failed_job_keeps_ended_pods_for_their_logs() -> None:
-    ended = pod(0, 0, phase=PodPhase.FAILED, exit_code=2)
-    result = run(ended, pod(0, 1, zone="b"))
+    ended = [pod(0, 0, n, phase=PodPhase.FAILED, exit_code=2) for n in range(2)]
+    result = run(*ended, pod(0, 1, zone="b"))
     assert result.memory.terminal is Outcome.FAILED
     assert result.actions == ()
-    late = run(ended, pod(0, 1, zone="b"), memory=result.memory, now=1000.0 + FAILED_FAREWELL_S)
+    late = run(*ended, pod(0, 1, zone="b"), memory=result.memory, now=1000.0 + FAILED_FAREWELL_S)
     assert list(deleted(late)) == ["job-p0-s1-i0"]
 
 
@@ -269,10 +270,44 @@ def test_failures_delay_the_next_pods() -> None:
     failed = pod(0, 0, phase=PodPhase.FAILED, exit_code=1)
     first = run(failed, pod(0, 1, zone="b"))
     assert created(first) == []
-    assert first.memory.failures == 1
+    assert first.memory.failures.total == 1
     assert first.wake_at == 1001.0
     later = run(failed, pod(0, 1, zone="b"), memory=first.memory, now=1001.0)
     assert [p.incarnation for p in created(later)] == [1]
+
+
+def test_new_pods_avoid_a_node_that_fails_twice_until_it_comes_back() -> None:
+    failed = [pod(0, 0, n, phase=PodPhase.FAILED, exit_code=1) for n in range(2)]
+    neighbour = pod(0, 1, zone="b")
+    once = run(failed[0], neighbour)
+    (new,) = created(run(failed[0], neighbour, memory=once.memory, now=1001.0))
+    assert new.avoids == ()
+    twice = run(*failed, neighbour, memory=once.memory, now=1001.0)
+    assert twice.wake_at == 1003.0
+    (new,) = created(run(*failed, neighbour, memory=twice.memory, now=1003.0))
+    assert (new.zone, new.avoids) == ("c", ("node-a",))
+    back = 1001.0 + AVOID_S
+    alive = (pod(0, 0, 5, zone="c"), neighbour)
+    assert run(*failed, *alive, memory=twice.memory, now=1003.0).wake_at == back
+    (new,) = created(run(neighbour, memory=twice.memory, now=back))
+    assert (new.zone, new.avoids) == ("a", ())
+
+
+def test_another_machine_of_the_same_name_is_not_avoided() -> None:
+    failed = [pod(0, 0, n, phase=PodPhase.FAILED, exit_code=1) for n in range(2)]
+    bad = run(*failed, pod(0, 1, zone="b")).memory
+    fresh = (replace(NODES[0], machine="repaired"), *NODES[1:])
+    (new,) = created(run(*failed, pod(0, 1, zone="b"), memory=bad, nodes_=fresh, now=1002.0))
+    assert new.avoids == ()
+
+
+def test_a_pod_that_waits_though_its_node_has_come_back_is_made_again() -> None:
+    waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING, avoids=frozenset({"node-b"}))
+    assert deleted(run(pod(0, 0), waiting, now=MOVE_AFTER_S - 1)) == {}
+    late = run(pod(0, 0), waiting, now=MOVE_AFTER_S)
+    assert deleted(late)[waiting.name].reason == "node node-b need not be avoided any more"
+    gone = replace(waiting, avoids=frozenset({"node-x"}))
+    assert deleted(run(pod(0, 0), gone, now=MOVE_AFTER_S)) == {}
 
 
 def test_a_pod_that_waits_in_a_full_zone_moves_to_another() -> None:

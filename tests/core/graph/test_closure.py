@@ -69,6 +69,24 @@ def test_nothing_is_missing_after_the_end_of_a_step():
     assert not missing(plan, undisturbed(plan)).tasks
 
 
+def test_without_an_interval_only_the_epilogue_validates_and_saves():
+    plan = goals(periodic=Periodic(evals=2, saves=True))
+    assert not ops(steady(plan), Op.V, Op.SAVE, Op.SEAL)
+    final = epilogue(replace(plan, target=9))
+    assert {t.instruction.op for t in ops(final, Op.V, Op.SAVE, Op.SEAL)} == {
+        Op.V,
+        Op.SAVE,
+        Op.SEAL,
+    }
+
+
+def test_layers_that_lie_together_are_built_at_once():
+    plan = goals(1, 2, target=0, layers_per_stage=2)
+    graph = missing(plan, {a: Holdings() for a in plan.wants})
+    built = [(t.agent, t.instruction.lo, t.instruction.hi) for t in ops(graph, Op.INIT)]
+    assert built == [(name(0, 0), 0, 4), (name(0, 1), 0, 4)]
+
+
 def test_a_lost_layer_is_reported():
     plan = goals(replica=False)
     holdings = undisturbed(plan)
@@ -114,6 +132,9 @@ def test_a_laggard_catches_up_with_the_gradients_of_others():
     older = [t for t in graph.tasks if t.instruction.step == -1]
     assert {t.instruction.op for t in older} == {Op.UPDATE, Op.END}
     assert {t.agent for t in older} == {late}
+    updates = {t for t in older if t.instruction.op is Op.UPDATE}
+    (end,) = set(older) - updates
+    assert updates <= set(graph.tasks[end])
     assert dry_run(graph, plan, holdings).ok
 
 
@@ -140,6 +161,20 @@ def test_a_newcomer_in_the_epilogue_gets_its_layers():
 
 def _is_version(transfer):
     return transfer.item.kind is Kind.VER
+
+
+def test_a_lost_boundary_is_computed_again_from_the_first_stage():
+    """The last stage's sums are lost, and with them what went in; the others' survive."""
+    plan = goals(1, 3, microbatches=2)
+    holdings = undisturbed(plan)
+    for stage in (0, 1):
+        leaves = {Item.leaf(1, plan.cut[stage], leaf) for leaf in range(2)}
+        agent = name(0, stage)
+        holdings[agent] = replace(holdings[agent], items=frozenset(leaves))
+    graph = missing(plan, holdings)
+    again = {(t.instruction.op, t.instruction.lo) for t in ops(graph, *COMPUTE)}
+    assert again == {(Op.F, 0), (Op.F, 1), (Op.F, 2), (Op.W, 2)}
+    assert dry_run(graph, plan, holdings).ok
 
 
 def test_only_the_weight_gradient_is_recomputed_if_the_input_gradient_survives():
@@ -170,8 +205,117 @@ def test_a_leaver_on_short_notice_hands_over_even_its_unfinished_sum():
     graph = missing(changed, holdings)
     deep = [t.instruction for t in ops(graph, *COMPUTE) if t.instruction.lo == 1]
     assert sorted((str(i.op), i.index) for i in deep) == [("B", 2), ("B", 3)]
-    assert [t.instruction.op for t in graph.tasks if t.agent == leaver] == [Op.EXIT]
+    (leave,) = (t for t in graph.tasks if t.agent == leaver)
+    assert leave.instruction.op is Op.EXIT
+    assert [w.item for w in graph.tasks[leave]] == [Item.commit(0)]
     assert dry_run(graph, changed, holdings).ok
+
+
+def folds(graph):
+    return [(t.agent, t.instruction.index) for t in ops(graph, Op.FOLD) if t.instruction.lo == 1]
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_the_agent_that_has_folded_most_of_a_chunk_goes_on(ahead):
+    plan = goals(2, 2, microbatches=4)
+    holdings = undisturbed(plan)
+    agents = [name(0, 1), name(1, 1)]
+    for i, agent in enumerate(agents):
+        folded = Item.folded(1, plan.cut[1], 0, 2 if i == ahead else 1)
+        holdings[agent] = replace(holdings[agent], items=frozenset({folded}))
+    graph = missing(plan, holdings)
+    assert [x for x in folds(graph) if x[1] < 4] == [(agents[ahead], 2), (agents[ahead], 3)]
+    assert {t.instruction.index for t in ops(graph, Op.B, Op.W) if t.instruction.lo == 1} == set(
+        range(2, 8)
+    )
+    assert dry_run(graph, plan, holdings).ok
+
+
+@pytest.mark.parametrize(("own", "left", "rest"), [(1, 3, [3]), (2, 1, [2, 3]), (0, 2, [2, 3])])
+def test_the_fuller_sum_of_a_chunk_counts_even_if_a_leaver_has_it(own, left, rest):
+    plan = goals(1, 2, microbatches=4)
+    leaver, new_owner = name(0, 1), name(0, 0)
+    holdings = undisturbed(plan)
+    for agent, done in ((new_owner, own), (leaver, left)):
+        items = {Item.folded(1, plan.cut[1], 0, done)} if done else set()
+        holdings[agent] = replace(holdings[agent], items=frozenset(items))
+    changed = replace(
+        plan,
+        wants={new_owner: ((0, 2),)},
+        assignment=dict.fromkeys(plan.assignment, new_owner),
+        short_notice=frozenset({leaver}),
+    )
+    graph = missing(changed, holdings)
+    assert folds(graph) == [(new_owner, leaf) for leaf in rest]
+    assert dry_run(graph, changed, holdings).ok
+
+
+def test_a_backward_waits_for_layers_that_its_agent_does_not_hold_yet():
+    """The activation comes from a leaver, so no forward has waited for them."""
+    plan = goals(1, 1, microbatches=2, layers_per_stage=2)
+    leaver, new_owner = name(0, 0), name(0, 1)
+    holdings = undisturbed(plan)
+    acts = frozenset(Item.act(1, plan.cut[0], m) for m in range(2))
+    holdings[leaver] = replace(holdings[leaver], items=acts)
+    holdings[new_owner] = Holdings()
+    changed = replace(
+        plan,
+        wants={new_owner: ((0, 2),)},
+        assignment=dict.fromkeys(plan.assignment, new_owner),
+        coordinator=new_owner,
+        short_notice=frozenset({leaver}),
+    )
+    graph = missing(changed, holdings)
+    assert not ops(graph, Op.F)
+    for backward in ops(graph, Op.B):
+        assert {w.item for w in graph.tasks[backward] if _is_version(w)} == {
+            Item.ver(0, 0),
+            Item.ver(0, 1),
+        }
+    assert len(ops(graph, Op.B)) == 2
+
+
+def test_files_that_are_written_are_not_written_again():
+    plan = goals(1, 2, layers_per_stage=2, target=9, periodic=Periodic(saves=True))
+    holdings = undisturbed(plan)
+    holdings[name(0, 1)] = replace(holdings[name(0, 1)], items=frozenset({Item.file(9, 0)}))
+    graph = missing(plan, holdings)
+    assert sorted((t.instruction.lo, t.instruction.hi) for t in ops(graph, Op.SAVE)) == [
+        (1, 2),
+        (2, 4),
+    ]
+    (seal,) = ops(graph, Op.SEAL)
+    assert Transfer(Item.file(0, 0), name(0, 1), name(0, 0), None) in graph.tasks[seal]
+
+
+def test_of_equal_sums_of_a_leaf_the_own_one_counts():
+    plan = goals(1, 2, microbatches=4, leaf_size=4)
+    leaver, new_owner = name(0, 1), name(0, 0)
+    holdings = undisturbed(plan)
+    begun = frozenset({Item.partial(1, plan.cut[1], 0, 2)})
+    for agent in (leaver, new_owner):
+        holdings[agent] = replace(holdings[agent], items=begun)
+    changed = replace(
+        plan,
+        wants={new_owner: ((0, 2),)},
+        assignment=dict.fromkeys(plan.assignment, new_owner),
+        short_notice=frozenset({leaver}),
+    )
+    graph = missing(changed, holdings)
+    moved = [w for waits in graph.tasks.values() for w in waits if isinstance(w, Transfer)]
+    assert not [w for w in moved if w.item.kind is Kind.PART]
+    assert dry_run(graph, changed, holdings).ok
+
+
+def test_a_validation_goes_on_where_it_was_interrupted():
+    plan = goals(1, 3, target=2, periodic=Periodic(evals=2, validate_every=2))
+    holdings = undisturbed(plan)
+    survived = frozenset({Item.eval(2, 2, 0), Item.score(2, 1)})
+    holdings[name(0, 1)] = replace(holdings[name(0, 1)], items=survived)
+    graph = missing(plan, holdings)
+    done = [(t.instruction.lo, t.instruction.index) for t in ops(graph, Op.V)]
+    assert done == [(2, 0)]
+    assert dry_run(graph, plan, holdings).ok
 
 
 def test_a_leaver_exits_after_the_commit():
@@ -215,6 +359,22 @@ def test_update_comes_after_every_use_of_the_old_version(split):
     for update in ops(graph, Op.UPDATE):
         own = {t for t in ops(graph, Op.F, Op.B, Op.I, Op.V) if t.agent == update.agent}
         assert own <= ancestors(update)
+
+
+def test_a_step_ends_after_every_update():
+    graph = steady(goals(2, 3, periodic=ALL))
+    for end in ops(graph, Op.END):
+        updates = {t for t in ops(graph, Op.UPDATE) if t.agent == end.agent}
+        assert len(updates) == 2
+        assert updates <= set(graph.tasks[end])
+
+
+def test_the_coordinator_alone_ends_a_step_after_its_checkpoint():
+    plan = goals(2, 3, periodic=ALL)
+    graph = steady(plan)
+    (seal,) = ops(graph, Op.SEAL)
+    after = {t.agent for t in ops(graph, Op.END) if seal in graph.tasks[t]}
+    assert after == {plan.coordinator}
 
 
 def test_saves_cover_every_layer_once_and_precede_the_update():

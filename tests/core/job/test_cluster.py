@@ -38,7 +38,8 @@ def test_an_ended_pod_or_a_missing_node_is_a_certain_loss() -> None:
     ]
 
 
-def test_limits_suspension_and_the_number_of_pipelines_do_not_concern_the_arbiter() -> None:
+def test_most_limits_suspension_and_the_number_of_pipelines_do_not_concern_the_arbiter() -> None:
     limits = RunPolicy(backoff_limit=9)
     assert same_for_arbiter(spec(), spec(count=3, suspend=True, run_policy=limits))
     assert not same_for_arbiter(spec(), spec(stages=3))
+    assert not same_for_arbiter(spec(), spec(run_policy=RunPolicy(start_deadline_s=9)))

@@ -25,12 +25,13 @@ from bamboo_core.arbiter.events import (
     Record,
     Tick,
 )
-from bamboo_core.controller.view import Losses, PodPhase
+from bamboo_core.controller.view import LastWords, Losses, PodPhase
 from bamboo_core.job import leadership
 from bamboo_core.job.leadership import Restarted, Wake
+from bamboo_core.job.tally import GONE_S
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import AgentReport, Heartbeat, Notice, Stop, Welcome
+from bamboo_core.protocol.messages import AgentReport, Failure, Heartbeat, Notice, Stop, Welcome
 
 from .led import BEGUN, MEMBERS, PODS, Led, defect, ready
 
@@ -328,18 +329,32 @@ def test_the_spec_stays_as_long_as_an_agent_is_connected() -> None:
     assert not led.found(Restarted)
 
 
-def count(led: Led, reason: EventReason, agent: str) -> Losses:
-    record = Record(Severity.WARNING, reason, "x: whatever", {EventFact.AGENTS: agent})
-    led.leadership._apply(record, is_known=False)
-    return led.leadership.view().losses
+def test_losses_and_failures_are_told_apart() -> None:
+    """A worker that ends by itself is no preemption; who was preempted has not failed."""
+    led = Led(BEGUN)
+    led.observe()
+    led.connect(FIRST, BEGUN.plan)
+    led.receive(FIRST, Failure("WorkerExited", "the worker ended with code 0", False, 0))
+    view = led.leadership.view()
+    assert FIRST in led.lost()
+    assert FIRST in view.dismissed
+    assert view.losses == Losses()
+    text = f"{FIRST}: WorkerExited: the worker ended with code 0"
+    assert view.failed == (LastWords(FIRST, "WorkerExited", text, False, "node", FIRST),)
 
 
-def test_losses_are_counted_by_agent() -> None:
-    led = Led()
-    assert count(led, EventReason.AGENT_LOST, FIRST) == Losses(1, 0)
-    assert count(led, EventReason.AGENT_LOST, FIRST) == Losses(1, 0)
-    assert count(led, EventReason.WORKER_FAILED, FIRST) == Losses(1, 0)
-    assert count(led, EventReason.AGENT_LEFT, SECOND) == Losses(1, 0)  # it was not needed
+def test_a_loss_is_shown_as_soon_as_it_is_certain() -> None:
+    led = Led(BEGUN)
+    led.observe()
+    record = Record(Severity.WARNING, EventReason.AGENT_LOST, "x", {EventFact.AGENTS: FIRST})
+    led.leadership._apply(record, led.now, is_known=False)
+    assert led.leadership.view().losses == Losses()
+    woken = led.woken()
+    led.pods = PODS[1:]
+    led.observe()
+    led.tick(GONE_S)
+    assert led.woken() > woken
+    assert led.leadership.view().losses == Losses(1, 0)
 
 
 def test_an_agent_with_notice_is_counted_when_it_leaves() -> None:
@@ -352,6 +367,22 @@ def test_an_agent_with_notice_is_counted_when_it_leaves() -> None:
     view = led.leadership.view()
     assert (view.departing, view.losses) == ({FIRST}, Losses())
     led.leadership._desired = DesiredState(1, drained=frozenset({SECOND}))
-    for _ in range(2):
-        count(led, EventReason.AGENT_LEFT, FIRST)
-    assert count(led, EventReason.AGENT_LOST, SECOND) == Losses(2, 2)
+    left = Record(Severity.NORMAL, EventReason.AGENT_LEFT, "x", {EventFact.AGENTS: FIRST})
+    lost = Record(Severity.WARNING, EventReason.AGENT_LOST, "x", {EventFact.AGENTS: SECOND})
+    for record in (left, left, lost):
+        led.leadership._apply(record, led.now, is_known=False)
+    assert led.leadership.view().losses == Losses(2, 2)
+
+
+def test_a_job_has_begun_once_an_agent_was_ready() -> None:
+    led = Led()
+    led.observe()
+    led.connect(FIRST)
+    assert not led.leadership.view().has_begun
+    led.receive(FIRST, ready())
+    assert led.leadership.view().has_begun
+    led.disconnect(FIRST)
+    for _ in range(40):
+        led.tick()
+    assert led.leadership.view().has_begun
+    assert Led(BEGUN).leadership.view().has_begun

@@ -56,8 +56,12 @@ def complaints(led: Led) -> list[str]:
 
 
 def test_a_job_that_could_never_save_ends_before_its_first_step() -> None:
+    """One agent that cannot save may have a bad disk. With two it is the folder."""
     led = lead(Durable())
     led.receive(NAME, ready(FULL))
+    assert led.leadership.view().outcome is None
+    led.connect(MEMBERS[1])
+    led.receive(MEMBERS[1], ready(FULL))
     view = led.leadership.view()
     assert (view.outcome, view.reason) == (Outcome.FAILED, Reason.CHECKPOINT_FAILED)
     assert view.message.startswith(f"spec.checkpoint.uri file:///c cannot be written: {FULL}: ")
@@ -112,3 +116,13 @@ def test_a_known_cause_stays_known_while_it_is_held() -> None:
     led.tick()
     assert (0, 4) in led.leadership.arbiter.durable.bad
     assert len(complaints(led)) == 1
+
+
+def test_an_older_checkpoint_that_is_complete_at_last_does_not_end_the_trouble() -> None:
+    """A slow storage gives up newer ones meanwhile."""
+    storage = Storage()
+    assert storage.hear(failed(8))
+    storage.hear(Sealed(Manifest(0, 6, "path", "digest")))
+    assert storage.trouble == FULL
+    storage.hear(Sealed(Manifest(0, 10, "path", "digest")))
+    assert storage.trouble == ""

@@ -50,12 +50,23 @@ def test_a_new_leader_keeps_the_progress_until_agents_report() -> None:
     assert follow(TrainingProgress(2, loss=3.0), SILENT, durable) == TrainingProgress(5)
 
 
+def test_skipped_steps_are_the_newest_known() -> None:
+    """A new leader and a restore keep the number until an agent says the true one."""
+    before, durable = TrainingProgress(9, loss=1.5, skipped=7), Durable(plan=Fence(0, 1, 4))
+    assert follow(before, SILENT, durable).skipped == 7
+    restored = replace(durable, attempt=1, committed=5)
+    assert follow(before, SILENT, restored) == TrainingProgress(5, skipped=7)
+    for skipped in (8, 2, 0):
+        said = TrainingProgress(10, loss=1.0, skipped=skipped)
+        assert follow(before, said, durable) == said
+
+
 def test_the_view_of_a_job_that_has_ended() -> None:
     last = Manifest(0, 8, "/c/8", "")
     durable = Durable(
         plan=Fence(0, 1, 4), manifests=(last,), outcome=Outcome.COMPLETE, reason="StepsReached"
     )
-    progress, losses = TrainingProgress(9, loss=1.5), Losses(2, 1)
+    progress, losses = TrainingProgress(9, loss=1.5, skipped=4), Losses(2, 1)
     view = ended(durable, LastReported(losses, progress, "agent x: disk full"))
     assert (view.epoch, view.outcome, view.reason) == (4, Outcome.COMPLETE, "StepsReached")
     assert (view.checkpoint_step, view.checkpoint_path) == (8, "/c/8")

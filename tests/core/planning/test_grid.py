@@ -13,6 +13,7 @@ from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Op, parse
 from bamboo_core.planning import show
 from bamboo_core.planning.grid import draw, listing
+from bamboo_core.planning.step_shape import StepShape
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -44,6 +45,10 @@ def test_golden_programs_parse_and_run(case):
     blocks = [b.partition("\n") for b in text.split("# ")[1:]]
     programs = {name: parse(body) for name, _, body in blocks}
     assert listing(programs) == text
+
+
+def test_a_shape_has_no_empty_seats_unless_they_are_named():
+    assert StepShape(1, 2, BatchShape(2, 1, 1)).seats == (("0-0", "0-1"),)
 
 
 def test_a_stuck_agent_is_marked_in_grid_and_listing():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.arbiter.fleet import Fleet, spec
 
-from bamboo_core.api.spec import JobSpec, PipelinesSpec, RedundancyMode
+from bamboo_core.api.spec import JobSpec, PipelinesSpec, RecoveryPolicy, RedundancyMode
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
@@ -88,6 +88,27 @@ def test_a_whole_grid_splits_its_backward_where_measured_costs_say_that_it_pays(
     assert steady_ops(replace(request, costs=(dear,) * 4)) == {Op.F, Op.B}
 
 
+def test_a_grid_with_an_empty_seat_splits_its_backward_even_before_costs_are_measured() -> None:
+    assert Op.W not in steady_ops(request_of(spec(stages=3, steps=4), layers=3))
+    degraded = request_of(spec(stages=3, steps=4), kill="a1", after=50, layers=3)
+    assert Op.W in steady_ops(degraded)
+    assert Op.W in {x.op for d in decide(degraded).directives.values() for x in d.resume}
+
+
+def in_flight(request: requests.PlanRequest) -> int:
+    """Forwards of a micro-batch that the first stage runs before its first backward."""
+    program = proceed(request).directives[A0].steady
+    ops = [x.op for x in program if x.op in COMPUTE]
+    return next(i for i, op in enumerate(ops) if op is not Op.F)
+
+
+def test_a_whole_grid_keeps_more_in_flight_only_where_the_memory_is_known_to_suffice() -> None:
+    cost = replace(HALVES, activation_bytes=50)
+    request = replace(request_of(spec(stages=4, steps=6, microbatches=16)), costs=(cost,) * 4)
+    found = [in_flight(replace(request, memory_bytes=n)) for n in (0, 300, 10_000)]
+    assert found[0] == found[1] < found[2]
+
+
 def test_a_backward_that_cannot_be_split_is_never_split() -> None:
     request = request_of(spec(stages=3, steps=4), kill="a1", after=50, layers=3)
     assert Op.W in steady_ops(replace(request, costs=(HALVES,) * 3))
@@ -127,6 +148,7 @@ def test_every_layer_is_wanted_and_every_peer_is_known(after: int, victim: str) 
     assert {x for r in plan.wants.values() for x in layers_of(r)} == set(range(4))
     assert AgentId(victim) not in plan.members
     assert set(result.directives) == set(plan.members)
+    assert {d.voters for d in result.directives.values()} == {plan.live}
     rest = proceed(request).directives
     assert rest.keys() == result.directives.keys()
     for agent, directive in result.directives.items():
@@ -285,6 +307,8 @@ def test_without_a_voter_a_newer_file_outweighs_what_agents_hold() -> None:
     held = {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}
     request = replace(stopped(spec(), held, 2), has_voter=False)
     assert decide(request).plan.target == 2
+    same = replace(request, manifests=(Manifest(0, 2, "p", "d"),))
+    assert decide(same).plan.target == 2
     newer = replace(request, manifests=(Manifest(0, 4, "p", "d"),))
     assert first(newer) == requests.Fatal((0, 1, 2, 3), 3)
 
@@ -315,6 +339,74 @@ def test_a_leaver_on_short_notice_only_sends() -> None:
     assert proceed(hurried).directives[A1].steady == ()
 
 
+def test_newcomers_get_the_seats_of_the_layers_that_they_hold() -> None:
+    request = stopped(spec(), {"a0": {2: 2, 3: 2}, "a1": {0: 2, 1: 2}}, 2)
+    lost = ((A2, AgentId("a3")),)
+    assert decide(replace(request, grid=lost)).plan.pipelines == ((A1, A0),)
+
+
+def test_a_step_that_goes_on_keeps_the_cut_with_which_it_began() -> None:
+    held = {"a0": {0: 2, 1: 2}, "a1": {2: 2, 3: 2}}
+    begun = replace(stopped(spec(), held, 2), step_cut=((0, 1), (1, 4)))
+    assert decide(begun).plan.step_cut == ((0, 1), (1, 4))
+    assert decide(begun).plan.cut == ((0, 2), (2, 4))
+    ended = replace(begun, target=1)
+    assert decide(ended).plan.step_cut == ((0, 2), (2, 4))
+
+
+def test_a_newcomer_does_not_learn_while_the_others_lack_a_layer() -> None:
+    job = spec(steps=9)
+    for held, learners in ({0: 2, 1: 2}, ()), (dict.fromkeys(range(4), 2), (A1,)):
+        request = stopped(job, {"a0": held, "a1": {}}, 2)
+        file = Manifest(0, 2, "p", "d")
+        asked = replace(request, grid=((A0, A2),), manifests=(file,), catch_up_above_bytes=-1.0)
+        plan = decide(asked).plan
+        assert tuple(plan.learners) == learners
+        assert plan.live == ((A0,) if learners else (A0, A1))
+
+
+GRID = ((A0, A1), (A2, AgentId("a3")))
+
+
+def whole(*lost: AgentId) -> requests.PlanRequest:
+    """A grid of 2 x 2 that begins step 2, each stage held by two agents, without the lost ones."""
+    request = request_of(spec(pipelines=2, stages=2, steps=9))
+    held = {a: dict.fromkeys(range(2 * s, 2 * s + 2), 2) for p in GRID for s, a in enumerate(p)}
+    reports = {
+        a: AgentReport(Fence(0, 1, 2), Fence(0, 1, 1), layers, frozenset(), (CommitRecord(1),), 1)
+        for a, layers in held.items()
+        if a not in lost
+    }
+    known = {a: request.participants[a] for a in reports}
+    cut = ((0, 2), (2, 4))
+    facts = {"grid": GRID, "cut": cut, "step_cut": cut, "reports": reports, "target": 2}
+    return replace(request, **facts, participants=known, has_voter=True, is_full=False)
+
+
+def test_a_leaver_computes_its_own_leaves_until_the_target_step_has_ended() -> None:
+    request = replace(whole(), draining=frozenset({A1}))
+    job = replace(request.spec, recovery=RecoveryPolicy.PEERS)
+    result = decide(replace(request, spec=job))
+    assert result.plan.leaving == (A1,)
+    found = {a: [x.index for x in d.resume if x.op is Op.F] for a, d in result.directives.items()}
+    assert [sorted(found[a]) for p in GRID for a in p] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+
+
+def test_a_leaver_without_layers_stays_only_for_items_of_the_target_step() -> None:
+    request = replace(whole(), draining=frozenset({A1}))
+    for step, leaving in (1, ()), (2, (A1,)):
+        held = frozenset({Item.out(step, 2, 0)})
+        report = replace(request.reports[A1], versions={}, items=held, commits=())
+        asked = replace(request, reports={**request.reports, A1: report})
+        assert decide(asked).plan.leaving == leaving
+
+
+def test_a_step_with_an_empty_seat_may_split_its_backward() -> None:
+    ops = [x.op for d in decide(whole(A1)).directives.values() for x in d.resume]
+    assert Op.I in ops
+    assert Op.I not in [x.op for d in decide(whole()).directives.values() for x in d.resume]
+
+
 def test_suspending_ends_after_the_step_without_validation() -> None:
     request = replace(request_of(spec(steps=9, every=0)), is_last=True)
     result = decide(request)
@@ -340,6 +432,23 @@ def test_programs_that_cannot_run_are_never_sent(monkeypatch: pytest.MonkeyPatch
     lost = (dry_run.Message(Item.out(0, 2, 0), A0, A1),)
     monkeypatch.setattr(dry_run, "dry_run", lambda *_, **__: replace(report, unmatched=lost))
     result = first(request)
+    assert isinstance(result, requests.PlannerFault)
+    assert "which never receives it" in result.message
+
+
+def test_programs_must_also_run_in_steps_that_neither_validate_nor_save(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    request = request_of(spec())
+    original = dry_run.dry_run
+    lost = (dry_run.Message(Item.out(0, 2, 0), A0, A1),)
+
+    def failing(*arguments: Any, **options: Any) -> dry_run.DryRunResult:
+        report = original(*arguments, **options)
+        return report if options["periodic"] else replace(report, unmatched=lost)
+
+    monkeypatch.setattr(dry_run, "dry_run", failing)
+    *_, result = planner.compute(request)
     assert isinstance(result, requests.PlannerFault)
     assert "which never receives it" in result.message
 

@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import parse
+from bamboo_core.model.program import Instruction, Op, parse
 from bamboo_core.protocol.effects import Drop, ProtocolError, Run, SendOperator, StepEnded, Transmit
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import (
@@ -63,6 +65,7 @@ def runs(effects):
 
 def test_a_stop_is_answered_with_facts():
     executor = Executor(ME, 2, versions={0: 3})
+    assert executor.is_over  # before its first program
     report = reports(executor.stop(Stop(FIRST)))[0]
     assert report.fence == FIRST
     assert report.versions == {0: 3}
@@ -149,6 +152,8 @@ def test_an_older_version_does_not_replace_a_newer_one():
     executor.stop(Stop(FIRST))
     old = Item.ver(2, 0)
     assert not executor.accepts(old, FIRST)
+    assert not executor.accepts(Item.ver(3, 0), FIRST)
+    assert executor.accepts(Item.ver(4, 0), FIRST)
     executor.arrive(old, FIRST)
     assert executor.versions == {0: 3}
 
@@ -208,6 +213,41 @@ def test_only_the_end_of_the_job_waits_for_files():
     assert executor.saved(first) == [Transmit(first, PEER, SECOND)]
     assert runs(executor.saved(second)) == ["SEAL @4"]
     assert executor.done() == [SendOperator(Finished(SECOND))]
+    assert executor.is_over
+    assert executor.arrive(Item.file(4, 1), SECOND) == []
+
+
+def test_who_must_send_the_record_that_a_seal_lacks():
+    """Then nobody waits for a storage, and a lost record would hold up the job for ever."""
+    final = "SAVE[0:1]\nRECV (file[1:2]) <b\nSEAL"
+    executor, _ = started(final, target=4, last=4)
+    executor.versions.update({0: 4})
+    executor.stop(Stop(SECOND))
+    executor.install(directive(final, fence=SECOND, target=4, last=4))
+    assert executor.awaited_record is None
+    executor.done()
+    assert executor.waits_for_files
+    assert executor.awaited_record is None  # its own file is being written
+    executor.saved(Item.file(4, 0))
+    assert executor.waits_for_files
+    found = executor.awaited_record
+    assert (found.peer, found.item) == (PEER, Item.file(4, 1))
+    assert runs(executor.arrive(Item.file(4, 1), SECOND)) == ["SEAL @4"]
+    assert executor.awaited_record is None
+    executor.done()
+    assert not executor.waits_for_files
+
+
+def test_a_leaver_waits_for_its_files():
+    program = "SAVE[0:1]\nEXIT"
+    executor, _ = started(program, target=4, last=4)
+    executor.versions.update({0: 4})
+    executor.stop(Stop(SECOND))
+    executor.install(directive(program, fence=SECOND, target=4, last=9))
+    executor.done()
+    assert executor.waits_for_files
+    assert executor.saved(Item.file(4, 0)) == [SendOperator(Left(SECOND))]
+    assert not executor.waits_for_files
 
 
 def test_a_file_without_a_waiting_task_is_dropped():
@@ -240,9 +280,57 @@ def test_files_of_a_checkpoint_that_cannot_be_read_are_written_again():
     assert runs(effects) == ["SAVE[0:1] @4"]
 
 
+def test_a_save_that_was_given_up_is_begun_again():
+    executor, effects = started("SAVE[0:1]", target=4, last=4)
+    executor.versions[0] = 4
+    executor.stop(Stop(SECOND))
+    effects = executor.install(directive("SAVE[0:1]", fence=SECOND, target=4, last=4))
+    assert runs(effects) == ["SAVE[0:1] @4"]
+    third = Fence(0, 1, 3)
+    assert executor.stop(Stop(third)) == []
+    assert executor.is_stopping
+    assert [r.fence for r in reports(executor.abandon())] == [third]
+    assert not executor.is_stopping
+    effects = executor.install(directive("SAVE[0:1]", fence=third, target=4, last=4))
+    assert runs(effects) == ["SAVE[0:1] @4"]
+
+
+def test_a_seal_does_not_wait_for_the_seal_before_it():
+    """Files of an older checkpoint may be slow; the newer one may be given up at once."""
+    executor, _ = started("SEAL\nEND", steady="SEAL", target=4)
+    assert runs(commit(executor, 4)) == []
+    newer = {Item.file(5, layer) for layer in (0, 1)}
+    effects = [e for item in sorted(newer) for e in executor.arrive(item, FIRST)]
+    assert runs(effects) == ["SEAL @5"]
+    assert runs(executor.done()) == []
+    effects = [e for layer in (0, 1) for e in executor.arrive(Item.file(4, layer), FIRST)]
+    assert runs(effects) == ["SEAL @4"]
+
+
 def test_exit_says_left():
     _, effects = started("EXIT")
-    assert effects == [SendOperator(Left())]
+    assert effects == [SendOperator(Left(FIRST))]
+
+
+def test_a_program_that_waits_for_data_does_not_wait_for_files():
+    executor = Executor(ME, 2, versions={0: 4})
+    executor.stop(Stop(FIRST))
+    executor.install(directive("SAVE[0:1]\nRECV (out[1]) <b", target=4, last=4))
+    executor.done()
+    assert not executor.waits_for_files
+    executor.arrive(Item.out(4, 1, 0), FIRST)
+    assert executor.waits_for_files
+
+
+def test_a_record_outlives_its_step_while_its_seal_waits():
+    executor, _ = started("SEAL\nEND", steady="END", target=4)
+    first, second = Item.file(4, 0), Item.file(4, 1)
+    executor.arrive(first, FIRST)
+    for step in (4, 5):
+        commit(executor, step)
+    assert executor.ended == 5
+    assert executor.has(first)
+    assert runs(executor.arrive(second, FIRST)) == ["SEAL @4"]
 
 
 def test_a_leaver_stays_until_its_files_are_handed_over():
@@ -254,13 +342,24 @@ def test_a_leaver_stays_until_its_files_are_handed_over():
     assert runs(effects) == ["SAVE[0:1]"]
     assert executor.done() == []
     file = Item.file(0, 0)
-    assert executor.saved(file) == [Transmit(file, PEER, SECOND), SendOperator(Left())]
+    assert executor.saved(file) == [Transmit(file, PEER, SECOND), SendOperator(Left(SECOND))]
 
 
 def test_what_cannot_be_performed_leaves_no_fact_and_waits_for_a_stop():
     executor, _ = started("LOAD[0:1]\nF[0:1] m0")
     assert executor.abandon() == []
     assert reports(executor.stop(Stop(SECOND)))[0].versions == {}
+
+
+def test_a_save_goes_on_when_another_instruction_is_given_up():
+    executor = Executor(ME, 2, versions={0: 4})
+    executor.stop(Stop(FIRST))
+    executor.install(directive("SAVE[0:1]\nLOAD[0:1]", target=4, last=4))
+    assert runs(executor.done()) == ["LOAD[0:1] @4"]
+    executor.abandon()
+    file = Item.file(4, 0)
+    assert executor.saved(file) == []
+    assert executor.has(file)
 
 
 def test_a_stop_that_came_while_it_failed_is_answered():
@@ -351,3 +450,60 @@ def test_no_agent_finishes_without_the_continuation():
     assert executor.proceed(continuation()) == [SendOperator(Finished(FIRST))]
     executor, effects = started("", target=1, last=1)
     assert effects == [SendOperator(Finished(FIRST))]
+
+
+def test_a_copy_carries_the_commit_that_made_it_and_a_commit_its_record():
+    """So an agent that copies a layer learns what is committed."""
+    program = "SEND (ver[0:1]) >b\nRECV (commit) <b\nSEND (commit) >b"
+    executor, _ = started("", target=3)
+    executor.versions[0] = 3
+    older, newer = CommitRecord(2, loss=1.5), CommitRecord(3, loss=1.4)
+    executor.arrive(Item.commit(2), FIRST, older)
+    executor.stop(Stop(SECOND))
+    effects = executor.install(directive(program, fence=SECOND, target=3))
+    assert effects == [Transmit(Item.ver(3, 0), PEER, SECOND, older)]
+    effects = executor.arrive(Item.commit(3), SECOND, newer)
+    assert effects == [Transmit(Item.commit(3), PEER, SECOND, newer)]
+
+
+def test_a_report_names_the_known_commits_in_the_order_of_their_steps():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    for step in (3, 2):
+        executor.arrive(Item.commit(step), FIRST, CommitRecord(step))
+    (report,) = reports(executor.stop(Stop(SECOND)))
+    assert report.commits == (CommitRecord(2), CommitRecord(3))
+
+
+def test_only_the_directive_of_the_adopted_fence_is_installed_and_only_once():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    assert executor.install(directive("INIT[0:1]", fence=SECOND)) == []
+    assert executor.directive is None
+    assert runs(executor.install(directive("INIT[0:1]"))) == ["INIT[0:1]"]
+    executor.done()
+    assert executor.install(directive("INIT[0:1]")) == []
+    assert executor.at == 1
+
+
+def test_what_the_shell_has_performed_is_counted_over_all_plans():
+    executor = Executor(ME, 2)
+    assert (executor.step, executor.at, executor.completed) == (0, 0, 0)
+    executor, _ = started("INIT[0:1]")
+    executor.done()
+    executor.stop(Stop(SECOND))
+    executor.install(directive("INIT[1:2]", fence=SECOND))
+    executor.done()
+    assert executor.completed == 2
+
+
+def test_the_coordinator_knows_the_commit_that_it_has_made():
+    executor = Executor(ME, 2)
+    executor.stop(Stop(FIRST))
+    make = Instruction(Op.COMMIT, agents=(ME,))
+    executor.arrive(Item.vote(0, ME), FIRST)
+    assert executor.install(replace(directive(), resume=(make,))) == [Run(make)]
+    record = CommitRecord(0, loss=1.5)
+    executor.done(record)
+    assert executor.commits == {0: record}
+    assert executor.has(Item.commit(0))

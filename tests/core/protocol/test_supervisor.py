@@ -1,99 +1,42 @@
-"""The supervisor's state machine: one table of histories per rule."""
+"""The supervisor's state machine: sessions, orders, worker, departure, lease."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
+from tests.core.protocol.supervised import (
+    FIRST,
+    HELLO,
+    READY,
+    SECOND,
+    attend,
+    connected,
+    continuation,
+    directive,
+    fresh,
+    kills,
+    planned,
+    reopened,
+    report,
+    sent,
+    welcome,
+)
 
-from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Instruction, Op
+from bamboo_core.model.ids import Fence
 from bamboo_core.protocol import supervisor as m
 from bamboo_core.protocol.messages import (
-    AgentReport,
-    Cause,
-    CommitRecord,
-    Continuation,
-    Directive,
     Failure,
-    Fingerprint,
     Finished,
     Heartbeat,
     Hello,
     Left,
-    Manifest,
     Notice,
-    Peer,
-    Progress,
-    Ready,
     Reconnect,
     Release,
-    Sealed,
     Stop,
-    Suspicion,
     Welcome,
 )
-
-FIRST = Fence(0, 1, 1)
-SECOND = Fence(0, 1, 2)
-A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
-HELLO = Hello(A, "uid", "node", "zone", "machine", "1.2.3.4:1", "1.2.3.4:2")
-READY = Ready(Fingerprint(), 4, 100, 10)
-
-
-def welcome(term: int = 1) -> Welcome:
-    return Welcome(term, "ns/job", "job-uid", "{}", heartbeat_s=0.2, lease_s=600.0)
-
-
-def directive(fence: Fence) -> Directive:
-    peers = (Peer(B, "5.6.7.8:1", "5.6.7.8:2", b"k"),)
-    return Directive(
-        fence,
-        0,
-        4,
-        (),
-        ((0, 4),),
-        BatchShape(2, 1, 1),
-        A,
-        peers=peers,
-        key=b"mine",
-        plan_hash=f"plan of {fence}",
-        has_continuation=True,
-    )
-
-
-def continuation(fence: Fence, plan_hash: str = "") -> Continuation:
-    peers = tuple(Peer(x, f"{x}:1", f"{x}:2", b"k") for x in (B, C))
-    return Continuation(fence, plan_hash or f"plan of {fence}", (), (), peers)
-
-
-def report(fence: Fence) -> AgentReport:
-    return AgentReport(fence, Fence(), {}, frozenset())
-
-
-def fresh() -> m.Supervisor:
-    return m.Supervisor(HELLO)
-
-
-def connected(term: int = 1) -> m.Supervisor:
-    supervisor = fresh()
-    supervisor.handle(m.SessionOpened(), 0.0)
-    supervisor.handle(m.FromOperator(welcome(term)), 0.0)
-    supervisor.handle(m.FromWorker(READY), 0.0)
-    return supervisor
-
-
-def planned(fence: Fence = FIRST) -> m.Supervisor:
-    supervisor = connected()
-    supervisor.handle(m.FromOperator(Stop(fence)), 0.0)
-    supervisor.handle(m.FromWorker(report(fence)), 0.0)
-    supervisor.handle(m.FromOperator(directive(fence)), 0.0)
-    return supervisor
-
-
-def sent(effects: list[m.Effect]) -> list[object]:
-    return [e.message for e in effects if isinstance(e, m.SendOperator)]
 
 
 def test_a_session_begins_with_hello_and_the_welcome_starts_the_worker_once() -> None:
@@ -170,20 +113,6 @@ def test_the_rest_of_another_plan_goes_nowhere() -> None:
     assert supervisor.handle(m.FromOperator(continuation(SECOND)), 1.0)
 
 
-def test_the_rest_of_a_plan_forgets_no_suspicion_and_gives_new_peers_time() -> None:
-    supervisor = planned()
-    assert supervisor.handle(m.PeerClosed(B), 0.5)
-    supervisor.handle(m.FromOperator(continuation(FIRST)), 1.0)
-    assert supervisor.handle(m.PeerClosed(B), 1.1) == []
-    suspected = [
-        e.message.agent
-        for at in (2.9, 3.1)
-        for e in supervisor.handle(m.Tick(), at)
-        if isinstance(e, m.SendOperator) and isinstance(e.message, Suspicion)
-    ]
-    assert suspected == [C]
-
-
 def test_reports_of_an_older_fence_are_dropped() -> None:
     supervisor = connected()
     supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 0.0)
@@ -193,27 +122,76 @@ def test_reports_of_an_older_fence_are_dropped() -> None:
 def test_a_worker_that_does_not_report_is_killed() -> None:
     supervisor = connected()
     supervisor.handle(m.Progressed(3, 0, longest_s=1.0), 0.0)
-    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
-    assert not any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 12.9))
-    assert any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 13.0))
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 0.0)
+    assert not kills(attend(supervisor, 0.0, 2.9))
+    assert kills(attend(supervisor, 2.9, 3.1))
+
+
+def test_a_worker_is_killed_the_moment_its_deadline_has_come() -> None:
+    supervisor = connected()
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 0.0)
+    floor_s = supervisor.timing.report_floor_s
+    times = [floor_s * i / 4 for i in range(1, 5)]
+    found = [kills(supervisor.handle(m.Tick(), now)) for now in times]
+    assert found == [False, False, False, True]
 
 
 def test_a_report_in_time_saves_the_worker() -> None:
     supervisor = connected()
-    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 10.0)
-    supervisor.handle(m.FromWorker(report(Fence(0, 1, 1))), 11.0)
-    assert not any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 20.0))
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 0.0)
+    supervisor.handle(m.FromWorker(report(Fence(0, 1, 1))), 1.0)
+    assert not kills(attend(supervisor, 1.0, 10.0))
 
 
-def test_a_worker_that_loads_layers_is_given_longer() -> None:
-    supervisor = planned(Fence(0, 1, 1))
-    load = replace(directive(Fence(0, 1, 2)), resume=(Instruction(Op.LOAD, 0, 0, 4),))
-    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 2))), 10.0)
-    supervisor.handle(m.FromWorker(report(Fence(0, 1, 2))), 10.0)
-    supervisor.handle(m.FromOperator(load), 10.0)
-    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 3))), 11.0)
-    assert not any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 40.0))
-    assert any(isinstance(e, m.KillWorker) for e in supervisor.handle(m.Tick(), 41.0))
+def test_a_supervisor_that_was_frozen_does_not_kill_its_worker() -> None:
+    """The report may lie in the pipe: it is read before the deadline is over in attentive time."""
+    supervisor = connected()
+    supervisor.handle(m.FromOperator(Stop(Fence(0, 1, 1))), 0.0)
+    assert not kills(supervisor.handle(m.Tick(), 60.0))
+    supervisor.handle(m.FromWorker(report(Fence(0, 1, 1))), 60.0)
+    assert not kills(attend(supervisor, 60.0, 70.0))
+
+
+def test_a_factory_that_does_not_end_is_a_failure() -> None:
+    supervisor = fresh()
+    supervisor.handle(m.SessionOpened(), 0.0)
+    supervisor.handle(m.FromOperator(replace(welcome(), start_s=10.0)), 0.0)
+    assert not kills(attend(supervisor, 0.0, 9.9))
+    effects = attend(supervisor, 9.9, 10.1)
+    (failure,) = (x for x in sent(effects) if isinstance(x, Failure))
+    assert (failure.reason, failure.user_error) == ("StartDeadlineExceeded", False)
+    for name in ("spec.model.factory", "spec.data.factory", "spec.runPolicy.startDeadlineSeconds"):
+        assert name in failure.message
+    assert "within 10 s" in failure.message
+    assert isinstance(effects[-1], m.Exit)
+    assert effects[-1].code == 1
+    assert kills(effects)
+
+
+def test_the_start_deadline_counts_from_the_start_of_the_worker() -> None:
+    supervisor = fresh()
+    supervisor.handle(m.SessionOpened(), 100.0)
+    supervisor.handle(m.FromOperator(replace(welcome(), start_s=10.0)), 100.0)
+    assert not kills(attend(supervisor, 100.0, 109.9))
+    assert kills(attend(supervisor, 109.9, 110.1))
+
+
+def test_the_newest_start_deadline_counts_and_0_is_none() -> None:
+    supervisor = fresh()
+    supervisor.handle(m.SessionOpened(), 0.0)
+    supervisor.handle(m.FromOperator(replace(welcome(), start_s=10.0)), 0.0)
+    supervisor.handle(m.FromOperator(replace(welcome(), start_s=20.0)), 0.0)
+    assert not kills(attend(supervisor, 0.0, 19.9))
+    supervisor.handle(m.FromOperator(replace(welcome(), start_s=0.0)), 19.9)
+    assert not kills(attend(supervisor, 19.9, 40.0))
+
+
+def test_a_worker_that_is_ready_has_met_its_start_deadline() -> None:
+    supervisor = fresh()
+    supervisor.handle(m.SessionOpened(), 0.0)
+    supervisor.handle(m.FromOperator(replace(welcome(), start_s=10.0)), 0.0)
+    supervisor.handle(m.FromWorker(READY), 9.0)
+    assert not kills(attend(supervisor, 9.0, 20.0))
 
 
 @pytest.mark.parametrize(
@@ -228,28 +206,21 @@ def test_the_worker_s_end_ends_the_pod(code: int, user_error: bool, exit_code: i
     ]
 
 
+def test_a_worker_that_has_ended_is_given_no_more_orders() -> None:
+    supervisor = planned()
+    supervisor.handle(m.FromWorker(Finished(FIRST)), 1.0)
+    assert supervisor.handle(m.WorkerExited(0, ""), 1.0) == []
+    assert supervisor.handle(m.FromOperator(Stop(SECOND)), 1.0) == []
+    (hello,) = sent(supervisor.handle(m.SessionOpened(), 2.0))
+    assert isinstance(hello, Hello)
+    assert not hello.has_state
+
+
 def test_a_failure_message_of_the_worker_is_passed_on() -> None:
     failure = Failure("ModelFactoryFailed", "ImportError: no module named gpt", True, 2)
     effects = connected().handle(m.FromWorker(failure), 1.0)
     assert sent(effects) == [failure]
     assert effects[-1] == m.Exit(2, "ModelFactoryFailed: ImportError: no module named gpt")
-
-
-def test_what_must_not_be_lost_waits_for_the_next_session() -> None:
-    supervisor = planned()
-    supervisor.handle(m.SessionClosed(), 1.0)
-    sealed = Sealed(Manifest(0, 4, "p", "d"))
-    progress = Progress(CommitRecord(0))
-    finished = Finished(Fence(0, 1, 1))
-    for message in (sealed, progress, finished):
-        assert supervisor.handle(m.FromWorker(message), 1.0) == []
-    supervisor.handle(m.SessionOpened(), 2.0)
-    assert sent(supervisor.handle(m.FromOperator(welcome()), 2.0)) == [
-        READY,
-        sealed,
-        progress,
-        finished,
-    ]
 
 
 def test_release_ends_with_its_code() -> None:
@@ -263,42 +234,23 @@ def test_reconnect_closes_the_session() -> None:
     assert effects == [m.CloseSession(2.0, "the operator asked for it")]
 
 
-def test_closed_and_silent_peers_are_suspected_once_per_plan() -> None:
-    supervisor = planned()
-    told = Suspicion(B, Cause.LIVENESS_CLOSED, Fence(0, 1, 1))
-    assert sent(supervisor.handle(m.PeerClosed(B), 1.0)) == [told]
-    assert supervisor.handle(m.PeerClosed(B), 1.1) == []
-    assert not any(isinstance(x, Suspicion) for x in sent(supervisor.handle(m.Tick(), 9.0)))
-
-
-def test_silence_counts_from_the_last_sign() -> None:
-    supervisor = planned()
-    supervisor.handle(m.PeerHeard(B), 3.0)
-    assert not any(isinstance(x, Suspicion) for x in sent(supervisor.handle(m.Tick(), 3.9)))
-    told = Suspicion(B, Cause.LIVENESS_SILENT, Fence(0, 1, 1))
-    assert told in sent(supervisor.handle(m.Tick(), 4.1))
-
-
-def test_suspicions_of_an_older_plan_stay_here() -> None:
-    supervisor = planned(Fence(0, 1, 2))
-    stale = Suspicion(B, Cause.CHANNEL_BROKEN, Fence(0, 1, 1))
-    assert supervisor.handle(m.FromWorker(stale), 1.0) == []
-
-
 def test_heartbeats_come_at_the_asked_rate() -> None:
+    assert sent(connected().handle(m.Tick(), 0.0)) == [Heartbeat(1, 0, 0)]
     supervisor = connected()
     supervisor.handle(m.Progressed(7, 2), 0.0)
     assert sent(supervisor.handle(m.Tick(), 0.0)) == [Heartbeat(1, 2, 7)]
     assert supervisor.handle(m.Tick(), 0.1) == []
     assert sent(supervisor.handle(m.Tick(), 0.2)) == [Heartbeat(2, 2, 7)]
+    supervisor.handle(m.FromOperator(Stop(FIRST)), 0.2)
+    assert sent(supervisor.handle(m.Tick(), 0.4)) == [Heartbeat(3, 2, 7, FIRST)]
 
 
 def test_an_agent_of_the_plan_waits_to_hand_over() -> None:
     supervisor = planned()
     effects = supervisor.handle(m.Departing(15.0, "SIGTERM"), 1.0)
     assert effects == [m.SendOperator(Notice(15.0, "SIGTERM"))]
-    assert supervisor.handle(m.FromWorker(Left()), 3.0) == [
-        m.SendOperator(Left()),
+    assert supervisor.handle(m.FromWorker(Left(Fence(0, 1, 1))), 3.0) == [
+        m.SendOperator(Left(Fence(0, 1, 1))),
         m.Exit(143, "drained"),
     ]
 
@@ -306,7 +258,15 @@ def test_an_agent_of_the_plan_waits_to_hand_over() -> None:
 def test_the_grace_period_ends_the_wait() -> None:
     supervisor = planned()
     supervisor.handle(m.Departing(15.0, "SIGTERM"), 1.0)
+    assert not any(isinstance(e, m.Exit) for e in supervisor.handle(m.Tick(), 14.9))
     assert supervisor.handle(m.Tick(), 15.0)[-1] == m.Exit(143, "the grace period has ended")
+
+
+def test_the_grace_period_does_not_wait_for_a_supervisor_that_stood_still() -> None:
+    """The kubelet keeps it, in real time."""
+    supervisor = planned()
+    supervisor.handle(m.Departing(15.0, "SIGTERM"), 1.0)
+    assert supervisor.handle(m.Tick(), 300.0)[-1] == m.Exit(143, "the grace period has ended")
 
 
 def test_an_agent_outside_the_plan_exits_at_once() -> None:
@@ -344,11 +304,37 @@ def test_the_earliest_departure_counts() -> None:
     assert Notice(1.5, "SIGTERM") in sent(supervisor.handle(m.FromOperator(welcome()), 15.5))
 
 
+def test_of_notices_for_the_same_time_the_first_reason_is_repeated() -> None:
+    supervisor = planned()
+    supervisor.handle(m.Departing(30.0, "spot", is_signal=False), 0.0)
+    supervisor.handle(m.Departing(28.0, "maintenance", is_signal=False), 2.0)
+    assert Notice(26.0, "spot") in reopened(supervisor, 4.0)
+
+
 def test_the_lease_runs_only_without_operator_and_without_progress() -> None:
     supervisor = planned()
-    assert not any(isinstance(e, m.Exit) for e in supervisor.handle(m.Tick(), 5000.0))
-    supervisor.handle(m.PeerHeard(B), 5000.0)
-    supervisor.handle(m.SessionClosed(), 5000.0)
-    supervisor.handle(m.Progressed(1, 1), 5500.0)
-    assert not any(isinstance(e, m.Exit) for e in supervisor.handle(m.Tick(), 6000.0))
-    assert supervisor.handle(m.Tick(), 6101.0)[-1].code == 3  # type: ignore[union-attr]
+    assert not any(isinstance(e, m.Exit) for e in attend(supervisor, 0.0, 10.0))
+    supervisor.handle(m.SessionClosed(), 10.0)
+    attend(supervisor, 10.0, 15.0)
+    supervisor.handle(m.Progressed(1, 1), 15.0)
+    assert not any(isinstance(e, m.Exit) for e in attend(supervisor, 15.0, 20.9))
+    assert attend(supervisor, 20.9, 21.1)[-1] == m.Exit(
+        3, "no operator and no progress for the lease's length"
+    )
+
+
+def test_a_supervisor_that_never_finds_an_operator_ends() -> None:
+    supervisor = fresh()
+    lease_s = int(Welcome.lease_s)
+    assert not any(supervisor.handle(m.Tick(), i / 2) for i in range(2 * lease_s + 1))
+    (effect,) = supervisor.handle(m.Tick(), lease_s + 0.5)
+    assert isinstance(effect, m.Exit)
+
+
+def test_an_operator_that_says_nothing_for_long_is_not_away() -> None:
+    """An agent without a plan makes no progress either."""
+    supervisor = connected()
+    attend(supervisor, 0.0, 20.0)
+    supervisor.handle(m.SessionClosed(), 20.0)
+    assert not any(isinstance(e, m.Exit) for e in attend(supervisor, 20.0, 25.9))
+    assert any(isinstance(e, m.Exit) for e in attend(supervisor, 25.9, 26.2))

@@ -59,7 +59,7 @@ def test_activations_that_exist_already_count():
 
 def test_agents_of_two_stages_do_not_deadlock():
     """Each agent runs both stages for the other's micro-batches, with the smallest caps."""
-    graph = TaskGraph((A, B))
+    graph = TaskGraph((A, B), {})
     for m in range(4):
         first, second = (A, B) if m % 2 else (B, A)
         f0, f1 = task(first, Op.F, 0, m), task(second, Op.F, 1, m)

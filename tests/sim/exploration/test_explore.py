@@ -36,6 +36,8 @@ from bamboo_sim.protocol.exploration.history import (
 )
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import (
+    AHEAD,
+    AHEAD_TWICE,
     LEARNING,
     MOVING,
     NEW_OWNERS,
@@ -59,7 +61,7 @@ from bamboo_sim.protocol.world.memory_bounds import most_gradients
 from bamboo_sim.protocol.world.network import OPERATOR
 from bamboo_sim.protocol.world.world import World
 
-SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "1"))
+SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "0.5"))
 SLICES = [
     ("singles", SMALL),
     ("singles", Job(1, 3, 2, steps=2)),
@@ -81,9 +83,17 @@ SLICES = [
     ("restores", SAVING),
     ("suspensions", SLEEPING),
     ("fuzz", SPARE),
+    ("farewells", SPARE),
+    ("finishes", SMALL),
+    ("reports", MOVING),
+    ("tears", SAVING),
+    ("stops", SMALL),
+    ("singles", AHEAD),
+    ("seconds", AHEAD_TWICE),
 ]
-QUICK = ("S2", "S4", "S11", "C12", "C13", "C18", "H1", "H2", "R1", "R2", "R3", "R4", "R5")
-QUICK += ("P1", "P2", "P3", "P4", "M1", "M2", "M3")
+# all others are planted in the exploration of CI, too
+QUICK = ("S2", "S11", "C12", "H1", "R3", "P1", "P4", "M1", "K4", "K10", "T3", "T5", "W1", "F3")
+QUICK += ("D1", "D6", "A1", "A2", "L3", "E2", "E3")
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -1,6 +1,7 @@
-"""SIGKILL at exact instructions of real processes: no bit of any step may change.
+"""SIGKILL or standstill at exact instructions of real processes: no bit of any step may change.
 
-Each kill is before an instruction, after it, or after its results were sent. A test run takes a few
+Each kill is before an instruction, after it, or after its results were sent. A standstill is a
+SIGSTOP of supervisor and worker, or an instruction that never ends. A test run takes a few
 points, which differ between commits; benchmarks/kill_points.py takes all.
 """
 
@@ -19,6 +20,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     COORDINATOR,
     ONE_PIPELINE,
+    STANDSTILLS,
     TWO_DEATHS,
     Points,
     Scenario,
@@ -50,6 +52,7 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
         pytest.param(COMMITTING, 4, id="two pipelines while they commit"),
         pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
+        pytest.param(STANDSTILLS, 3, id="agents that stand still"),
     ],
 )
 async def test_no_bit_changes(

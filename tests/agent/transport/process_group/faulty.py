@@ -1,0 +1,66 @@
+"""Groups of gloo that hang, fail or write late, on order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import torch
+
+from bamboo_agent.transport.process_group.groups import Gloo, GroupError, Recipe
+
+NEVER_S = 60.0
+
+
+class Orders:
+    """What groups of one end do. ``factory`` is for its Maker.
+
+    hangs, fails: from this operation on, counted over all groups (-1: never). ``go_on`` ends what
+    hangs. writes_late: an operation that hung writes junk into its memory before it ends.
+    """
+
+    def __init__(self, *, hangs: int = -1, fails: int = -1, writes_late: bool = False) -> None:
+        self.hangs, self.fails, self.writes_late = hangs, fails, writes_late
+        self.go_on = threading.Event()
+        self.may_make = threading.Event()
+        self.may_make.set()
+        self.operations = 0
+        self.written: list[torch.Tensor] = []
+
+    def factory(self, recipe: Recipe) -> Faulty:
+        assert self.may_make.wait(NEVER_S)
+        return Faulty(Gloo(recipe), self)
+
+
+class Faulty:
+    def __init__(self, group: Gloo, orders: Orders) -> None:
+        self._group, self._orders = group, orders
+
+    def send(self, memory: torch.Tensor) -> Callable[[], None]:
+        return self._ordered(self._group.send, memory)
+
+    def receive(self, memory: torch.Tensor) -> Callable[[], None]:
+        return self._ordered(self._group.receive, memory)
+
+    def discard(self) -> None:
+        self._group.discard()
+
+    def _ordered(self, start: Callable, memory: torch.Tensor) -> Callable[[], None]:
+        orders, number = self._orders, self._orders.operations
+        orders.operations += 1
+        if 0 <= orders.fails <= number:
+
+            def fail() -> None:
+                raise GroupError(f"operation {number} fails by order")
+
+            return fail
+        if 0 <= orders.hangs <= number:
+
+            def hang() -> None:
+                assert orders.go_on.wait(NEVER_S)
+                if orders.writes_late:
+                    memory.fill_(255)
+                    orders.written.append(memory)
+
+            return hang
+        return start(memory)

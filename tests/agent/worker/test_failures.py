@@ -1,0 +1,152 @@
+"""What ends a worker: the user's code, or a fault of this node that another node may not have."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import torch
+
+from bamboo_agent.compute.batches import DataTooSmallError, SampleError
+from bamboo_agent.compute.copies import DivergenceError
+from bamboo_agent.model import FactoryError
+from bamboo_agent.storage.checkpoint import CheckpointError
+from bamboo_agent.worker.failures import judge
+from bamboo_core.protocol.exit_codes import ExitCode
+
+
+def told(text, cause):
+    """As a factory's error is told: m:f raised ..."""
+    error = FactoryError(text)
+    error.__cause__ = cause
+    return error
+
+
+EIO = OSError(errno.EIO, "Input/output error")
+ENOENT = FileNotFoundError(errno.ENOENT, "No such file or directory", "/data/index")
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        ImportError("no module named x"),
+        AttributeError("x"),
+        TypeError("x"),
+        ValueError("x"),
+        RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+        RuntimeError("Expected all tensors on the same device, found cuda:0 and cpu"),
+        None,
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("ready", [False, True])
+def test_errors_of_the_users_code_are_the_user_s(cause, ready):
+    found = judge(told("m:f raised Something: x", cause), ready=ready)
+    assert found == ("UserCodeFailed", "m:f raised Something: x", ExitCode.USER)
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        EIO,
+        ENOENT,
+        PermissionError(errno.EACCES, "Permission denied"),
+        ConnectionResetError("reset by peer"),
+        TimeoutError("timed out"),
+        MemoryError("no memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 0),
+        RuntimeError("CUDA error: no kernel image is available"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_NOT_INITIALIZED"),
+        RuntimeError("No CUDA GPUs are available"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: 8 bytes"),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("ready", [False, True])
+def test_errors_of_the_node_are_not_the_user_s(cause, ready):
+    text = f"m:f raised {type(cause).__name__}: {cause}"
+    found = judge(told(text, cause), ready=ready)
+    assert found == ("SetUpFailed", text.partition("\n")[0], ExitCode.FAILED)
+
+
+def raised_while_handling():
+    try:
+        try:
+            raise EIO
+        except OSError:
+            raise RuntimeError("cannot read shard 3")  # noqa: B904
+    except RuntimeError as error:
+        return error
+
+
+def raised_instead():
+    try:
+        try:
+            raise ENOENT
+        except OSError:
+            raise ValueError("unknown split 'tarin'") from None
+    except ValueError as error:
+        return error
+
+
+def raised_from():
+    try:
+        raise RuntimeError("cannot read shard 3") from EIO
+    except RuntimeError as error:
+        return error
+
+
+@pytest.mark.parametrize("raised", [raised_while_handling, raised_from])
+def test_the_cause_below_the_factory_s_error_is_found_and_told(raised):
+    error = told("m:f raised RuntimeError: cannot read shard 3\nsecond line", raised())
+    assert judge(error, ready=False) == (
+        "SetUpFailed",
+        "m:f raised RuntimeError: cannot read shard 3 (OSError: [Errno 5] Input/output error)",
+        ExitCode.FAILED,
+    )
+
+
+def test_a_cause_without_words_is_told_by_its_type():
+    told_it = judge(told("m:f raised ValueError: x", MemoryError()), ready=False)
+    assert told_it.line == "m:f raised ValueError: x (MemoryError:)"
+
+
+def test_a_cause_that_the_user_s_code_has_hidden_does_not_count():
+    error = told("m:f raised ValueError: unknown split", raised_instead())
+    assert judge(error, ready=False).code is ExitCode.USER
+
+
+def test_a_chain_that_is_a_circle_ends():
+    one, other = ValueError("a"), ValueError("b")
+    one.__cause__, other.__cause__ = other, one
+    assert judge(told("m:f raised ValueError: a", one), ready=False).code is ExitCode.USER
+
+
+@pytest.mark.parametrize(
+    ("error", "ready", "verdict"),
+    [
+        (DataTooSmallError("few"), False, ("DataTooSmall", "few", 2)),
+        (CheckpointError("no such scheme"), False, ("CheckpointFailed", "no such scheme", 2)),
+        (DivergenceError("differ"), True, ("ReplicaDiffers", "DivergenceError: differ", 1)),
+        (KeyError("text"), True, ("TaskFailed", "KeyError: 'text'", 1)),
+        (RuntimeError("oom\nmore"), True, ("TaskFailed", "RuntimeError: oom", 1)),
+        (RuntimeError(""), True, ("TaskFailed", "RuntimeError:", 1)),
+        (SampleError("m:f, sample 3"), True, ("TaskFailed", "SampleError: m:f, sample 3", 1)),
+        (RuntimeError("no driver"), False, ("SetUpFailed", "RuntimeError: no driver", 1)),
+        (FactoryError(""), True, ("UserCodeFailed", "FactoryError", 2)),
+    ],
+    ids=repr,
+)
+def test_other_errors_are_told_with_their_type(error, ready, verdict):
+    assert judge(error, ready=ready) == verdict
+
+
+def test_storage_that_cannot_be_reached_is_not_the_user_s():
+    error = CheckpointError("checkpoint.uri 's3://x' cannot be used: refused")
+    error.__cause__ = ConnectionRefusedError("refused")
+    assert judge(error, ready=False) == (
+        "SetUpFailed",
+        "checkpoint.uri 's3://x' cannot be used: refused",
+        ExitCode.FAILED,
+    )

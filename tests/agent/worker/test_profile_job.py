@@ -1,0 +1,64 @@
+"""What `bamboo profile` runs: it measures the layers, or says what is wrong in one line."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from bamboo_agent.worker import profile_job
+from bamboo_core.api.spec import (
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    PipelinesSpec,
+    TrainingSpec,
+    WorkerSpec,
+    to_json,
+)
+
+SPEC = JobSpec(
+    model=FactorySpec("bamboo_agent.models.gpt:build", {"layers": 1, "width": 16, "context": 8}),
+    data=DataSpec("bamboo_agent.datasets.text:build", {"split": "train", "context": 8}),
+    training=TrainingSpec(4, 4, 2, FactorySpec("torch.optim:AdamW")),
+    pipelines=PipelinesSpec(1, 2),
+    worker=WorkerSpec("image"),
+)
+
+
+@pytest.fixture(autouse=True)
+def _determinism(monkeypatch: pytest.MonkeyPatch):
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+def run(spec: JobSpec, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr("sys.stdin", io.StringIO(to_json(spec)))
+    return profile_job.main(["--out", str(out)])
+
+
+def test_a_job_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "p.json"
+    assert run(SPEC, out, monkeypatch) == 0
+    found = json.loads(out.read_text())
+    assert len(found["layers"]) == 3
+    assert all(layer["forward_s"] > 0 < layer["parameter_bytes"] for layer in found["layers"])
+    assert found["micro_batch_size"] == 2
+    assert found["model"]["args"]["width"] == 16
+    assert found["device"].split(":")[0] in ("cpu", "cuda")
+
+
+def test_the_users_mistake_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "p.json"
+    wrong = replace(SPEC, model=replace(SPEC.model, args={"width": 15, "heads": 4}))
+    assert run(wrong, out, monkeypatch) == 1
+    assert not out.exists()
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert line.endswith("raised ValueError: width 15 is not divisible by heads 4")

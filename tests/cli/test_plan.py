@@ -1,0 +1,308 @@
+"""`bamboo plan` and `bamboo profile`: what they print, and what they refuse."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from rich.console import Console
+
+from bamboo_cli.errors import CommandError, ProgramError
+from bamboo_cli.main import cli
+from bamboo_cli.manifest import read_manifest
+from bamboo_cli.plan import as_json, plan_of
+from bamboo_cli.plan_view import plan_view, seconds, size
+from bamboo_cli.profile import measure, read_profile
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.protection import facts
+from bamboo_core.protection.choice import choose
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+LAYER = {
+    "forward_s": 0.01,
+    "backward_s": 0.02,
+    "parameter_bytes": 400_000,
+    "output_bytes": 50_000,
+    "input_gradient_s": 0.01,
+    "weight_gradient_s": 0.01,
+    "can_split": True,
+    "activation_bytes": 1_000_000,
+}
+
+
+def plan(file: Path = QUICKSTART, **options: Any) -> Any:
+    usual = {
+        "profile": None,
+        "shape": None,
+        "tflops": 0.01,
+        "hazard": 0.05,
+        "gbits": 10.0,
+        "memory": None,
+        "restart_s": 60.0,
+        "refill_s": 180.0,
+    }
+    return plan_of(file=file, **(usual | options))
+
+
+def text(found: Any) -> str:
+    console = Console(width=120, file=io.StringIO())
+    with console.capture() as captured:
+        console.print(plan_view(found))
+    return captured.get()
+
+
+@pytest.fixture
+def manifest() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(QUICKSTART.read_text())
+    return found
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def to_file(content: Any, name: str = "job.yaml") -> Path:
+        path = tmp_path / name
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        return path
+
+    return to_file
+
+
+def profile_of(spec: JobSpec, **changes: Any) -> dict[str, Any]:
+    return {
+        "device": "cpu:AVX2",
+        "memory_bytes": 0,
+        "micro_batch_size": spec.training.micro_batch_size,
+        "model": {"factory": spec.model.factory, "args": spec.model.args},
+        "layers": [LAYER] * 8,
+        **changes,
+    }
+
+
+# ---------------------------------------------------------------- the answer
+
+
+def test_the_view_shows_grid_cut_schedule_modes_and_verdict() -> None:
+    shown = text(plan(hazard=0.5))
+    for part in (
+        "quickstart: 2 pipelines x 4 stages, 8 agents, 8 micro-batches",
+        "shape bamboo_agent.models.gpt:build at 0.01 TFLOP/s",
+        "0-1",
+        "schedule: a step takes",
+        "0-0 | F0 F1 F2 F3",
+        "Auto takes Replica: with 4 losses an hour among 8 agents, Replica costs",
+    ):
+        assert part in shown, shown
+    assert [m for m in ("None", "Replica", "Eager") if f" {m} " not in shown] == []
+
+
+def test_a_large_grid_is_not_drawn(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["training"]["globalBatchSize"] = 128
+    assert "F0" not in text(plan(write(manifest)))
+
+
+def test_the_answer_is_that_of_auto(write: Any) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    path = write(json.dumps(profile_of(spec)), "profile.json")
+    found = plan(profile=path, hazard=0.2)
+    costs = read_profile(path).costs
+    seen = facts.Seen(0.2)
+    expected = choose(facts.gather(spec, costs, seen, pipelines=spec.pipelines.count))
+    assert found.verdict == expected
+
+
+def test_json_has_the_whole_answer() -> None:
+    done = CliRunner().invoke(cli, ["plan", "-f", str(QUICKSTART), "--json", "--hazard", "0.3"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.output)
+    assert found["grid"] == {"pipelines": 2, "stages": 4, "agents": 8, "microBatches": 8}
+    assert [stage["layers"] for stage in found["cut"]] == [[0, 2], [2, 4], [4, 6], [6, 8]]
+    assert [mode["mode"] for mode in found["modes"]] == ["None", "Replica", "Eager"]
+    assert found["auto"]["mode"] in ("None", "Replica", "Eager")
+    assert found["auto"]["reason"]
+    assert found["facts"]["hazard_per_agent_hour"] == 0.3
+
+
+def test_json_has_no_infinity(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["pipelines"] = {"count": 2, "stages": 1}
+    manifest["spec"]["redundancy"] = {"mode": "None"}
+    found = json.loads(json.dumps(as_json(plan(write(manifest))), allow_nan=False))
+    assert found["modes"][1]["pauseSeconds"] is None
+    assert "spec.pipelines.stages is 1" in found["modes"][1]["excluded"]
+
+
+def test_a_known_shape_stands_for_any_model(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["model"] = {"factory": "mine:model"}
+    found = plan(write(manifest), shape="bert-large")
+    assert len(found.costs.layers) == 26
+    parameters = sum(x.parameter_bytes for x in found.costs.layers) // 4
+    assert parameters == pytest.approx(364e6, rel=0.03)  # 334 million, and an untied projection
+
+
+def test_device_memory_excludes_modes() -> None:
+    found = plan(memory="16Mi")
+    assert found.verdict.facts.memory_bytes == 16 * 2**20
+    assert "Replica cannot be used" in text(found)
+
+
+# ---------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a: [", "is not YAML"),
+        ("kind: Pod", "has 0 objects of kind BambooJob"),
+        ("kind: BambooJob\n---\nkind: BambooJob", "has 2 objects of kind BambooJob"),
+        ("kind: BambooJob", "spec: is required"),
+    ],
+)
+def test_a_file_without_a_usable_job_is_refused(write: Any, content: str, words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        plan(write(content))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CommandError, match=r"cannot read .*absent\.yaml: No such file"):
+        plan(tmp_path / "absent.yaml")
+
+
+def test_a_wrong_field_is_named(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["training"]["globalBatchSize"] = 33
+    with pytest.raises(CommandError, match=r"spec\.training\.globalBatchSize: 33 is not a mult"):
+        plan(write(manifest))
+
+
+def test_more_stages_than_layers_are_refused(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["pipelines"]["stages"] = 9
+    with pytest.raises(CommandError, match=r"8 layers cannot be cut into 9 stages: set pipelines"):
+        plan(write(manifest))
+
+
+def test_an_unknown_model_needs_a_profile_or_a_shape(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["model"] = {"factory": "mine:model"}
+    with pytest.raises(CommandError, match=r"mine:model cost: measure them with `bamboo profile`"):
+        plan(write(manifest))
+
+
+def test_a_wrong_argument_of_the_model_is_named(manifest: dict[str, Any], write: Any) -> None:
+    manifest["spec"]["model"]["args"] = {"width": "wide"}
+    with pytest.raises(CommandError, match=r"spec\.model\.args\.width is 'wide'"):
+        plan(write(manifest))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"shape": "huge"}, "--shape huge is not known; give one of bert-large, gpt2"),
+        ({"memory": "lots"}, "--memory 'lots' is not a quantity; give bytes, as in 80Gi"),
+        ({"shape": "gpt2", "profile": Path("x")}, "--profile and --shape both say"),
+    ],
+)
+def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(CommandError, match=words):
+        plan(**options)
+
+
+# ---------------------------------------------------------------- profiles
+
+
+def test_a_profile_of_another_job_is_refused(write: Any) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    path = write(json.dumps(profile_of(spec, micro_batch_size=4)), "profile.json")
+    with pytest.raises(CommandError, match=r"with spec\.training\.microBatchSize 4, and the job"):
+        plan(profile=path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[", "JSONDecodeError"),
+        ("{}", "KeyError"),
+        (json.dumps({"layers": [{"a": 1}]}), "KeyError"),
+    ],
+)
+def test_a_file_that_is_no_profile_is_named(write: Any, content: str, words: str) -> None:
+    with pytest.raises(CommandError, match=f"is not a file of `bamboo profile` .{words}"):
+        read_profile(write(content, "profile.json"))
+
+
+@pytest.mark.parametrize(
+    "layers", [[], [LAYER | {"forward_s": -1.0}], [LAYER | {"output_bytes": "a"}]]
+)
+def test_impossible_costs_are_refused(write: Any, layers: list[Any]) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    path = write(json.dumps(profile_of(spec, layers=layers)), "profile.json")
+    with pytest.raises(CommandError, match=r"it has no layers|of layer 0 is"):
+        read_profile(path)
+
+
+def stand_in(tmp_path: Path, body: str) -> tuple[str, str]:
+    """A program in the place of the one that holds torch."""
+    path = tmp_path / "program.py"
+    path.write_text(f"import json, sys\nspec, out = json.load(sys.stdin), sys.argv[2]\n{body}\n")
+    return sys.executable, str(path)
+
+
+def test_measuring_writes_a_profile(tmp_path: Path) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    content = json.dumps(profile_of(spec))
+    program = stand_in(tmp_path, f"print('noise'); open(out, 'w').write({content!r})")
+    found = measure(spec, tmp_path / "p.json", program=program)
+    found.check(spec, tmp_path / "p.json")
+    assert len(found.costs) == 8
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("sys.exit('layer 3, Linear: RuntimeError: no')", "be measured: layer 3, Linear: Runtime"),
+        ("import missing.part", "cannot be measured: ModuleNotFoundError"),
+        ("sys.exit(\"No module named 'torch'\")", r"install bamboo-train\[agent\]"),
+        ("sys.exit(1)", "cannot be measured: no output"),
+    ],
+)
+def test_a_failed_measurement_says_why(tmp_path: Path, body: str, words: str) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    with pytest.raises(ProgramError, match=words):
+        measure(spec, tmp_path / "p", program=stand_in(tmp_path, body))
+
+
+def test_measuring_does_not_take_for_ever(tmp_path: Path) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    program = stand_in(tmp_path, "import signal; signal.pause()")
+    with pytest.raises(ProgramError, match=r"not measured within 0\.5 s; give --timeout"):
+        measure(spec, tmp_path / "p", program=program, timeout_s=0.5)
+
+
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    with pytest.raises(ProgramError, match=r"cannot run .*absent"):
+        measure(spec, tmp_path / "p", program=(str(tmp_path / "absent"),))
+
+
+# ---------------------------------------------------------------- words
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0 s"), (2.5e-5, "25 us"), (0.0125, "12.5 ms"), (3.14159, "3.14 s"),
+        (12345.6, "12346 s"), (float("inf"), "-"),
+    ],
+)  # fmt: skip
+def test_seconds(value: float, shown: str) -> None:
+    assert seconds(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(0, "0 B"), (999, "999 B"), (1024, "1 KiB"), (5 << 40, "5 TiB")]
+)
+def test_sizes(value: int, shown: str) -> None:
+    assert size(value) == shown

@@ -1,0 +1,28 @@
+"""Quantities of Kubernetes as numbers."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from bamboo_core.api import quantities
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("2", 2), (3, 3), ("500m", 0.5), ("1k", 1000), ("2Ki", 2048), ("1.5Gi", 1.5 * 2**30),
+     ("1.5e3", 1500), ("1E2", 100), ("1E", 10**18), ("5e-1", 0.5)],
+)  # fmt: skip
+def test_quantities(text: str | int, number: float) -> None:
+    assert quantities.parse(text) == number
+
+
+def test_huge_exponents_are_fast() -> None:
+    assert quantities.parse("1e9999999999") == 10**99
+    assert quantities.parse("1E-9999999999") == Fraction(1, 10**99)
+
+
+def test_texts_that_are_not_quantities() -> None:
+    with pytest.raises(ValueError, match=r"'1x' is no quantity|Invalid literal"):
+        quantities.parse("1x")

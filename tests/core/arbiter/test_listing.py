@@ -1,0 +1,113 @@
+"""A layer is given up only when the checkpoints have been listed, or that takes too long."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter import events as a
+from bamboo_core.protocol.messages import BadCheckpoint, Listed, Manifest, Stop
+
+from .fleet import Fleet, committed, running
+
+
+def lost(*, is_told: bool = True, every: int = 2) -> Fleet:
+    """Step 5 is committed and version 4 sealed; layer 1 and its copy die. Nobody lists yet.
+
+    is_told: the arbiter has heard of the newest checkpoint.
+    """
+    fleet = running(steps=20, stages=4, every=every)
+    fleet.until(lambda: committed(fleet, 5))
+    if not is_told:
+        state = fleet.arbiter.state
+        state.out.save(manifests=tuple(m for m in state.durable.manifests if m.step < 4))
+    fleet.lists = False
+    for name in ("a0", "a1"):
+        fleet.kill(name)
+    fleet.add("b0", "z0")
+    fleet.add("b1", "z1")
+    fleet.run()
+    return fleet
+
+
+def asked(fleet: Fleet) -> set[str]:
+    return {to for to, m in fleet.wire if isinstance(m, Stop) and m.want_manifests}
+
+
+def test_the_job_waits_for_a_list() -> None:
+    fleet = lost()
+    status = fleet.arbiter.status()
+    assert status.phase is a.ArbiterPhase.HOLDING
+    assert status.detail == "no live copy of layers 1; the checkpoints are being listed"
+    fleet.receive(next(iter(fleet.agents)), Listed())
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_checkpoint_that_nobody_has_told_is_used() -> None:
+    """Its writer died before it could say that it was complete."""
+    fleet = lost(is_told=False)
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
+    fleet.receive(next(iter(fleet.agents)), Listed((Manifest(0, 4, "0/4", "d"),)))
+    fleet.run()
+    manifest = fleet.arbiter.durable.manifest
+    assert manifest is not None
+    assert manifest.step == 4
+
+
+def test_a_list_that_does_not_come_is_waited_for_only_so_long() -> None:
+    fleet = lost()
+    fleet.idle(59.0)
+    assert fleet.arbiter.durable.attempt == 0
+    fleet.idle(2.0)
+    assert fleet.arbiter.durable.attempt == 1
+
+
+def test_a_job_without_checkpoints_waits_for_no_list() -> None:
+    fleet = running(steps=20, stages=4, every=0)
+    fleet.arbiter.state.job.spec.__dict__["checkpoint"] = None
+    fleet.until(lambda: committed(fleet, 5))
+    fleet.lists = False
+    for name in ("a0", "a1"):
+        fleet.kill(name)
+    fleet.add("b0", "z0")
+    fleet.add("b1", "z1")
+    fleet.run()
+    assert fleet.arbiter.durable.attempt == 1
+
+
+@pytest.mark.parametrize("name", ["a2", "stranger"])
+def test_no_report_waits_for_a_list(name: str) -> None:
+    """Neither at a start nor at a loss: files are of no interest while every layer is held."""
+    fleet = running(steps=20)
+    fleet.lists = False
+    fleet.until(lambda: committed(fleet, 2))
+    fleet.kill("a0")
+    assert not asked(fleet)
+    fleet.receive(name, Listed())  # type: ignore[arg-type]
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.arbiter.durable.attempt == 0
+
+
+@pytest.mark.parametrize(("step", "cause", "is_planned"), [(0, "", True), (0, "full", False)])
+def test_a_file_of_the_running_step_that_is_torn_means_a_new_plan(
+    step: int, cause: str, is_planned: bool
+) -> None:
+    """Its layers may be written again. A file that could not be written costs no new plan."""
+    fleet = running(steps=20)
+    before = fleet.arbiter.fence
+    assert fleet.arbiter.state.in_force is not None
+    assert fleet.arbiter.state.in_force.plan.target == step
+    fleet.receive(next(iter(fleet.agents)), BadCheckpoint(0, step, "torn", cause))
+    assert (fleet.arbiter.fence > before) is is_planned
+
+
+def test_only_the_first_list_makes_agents_report_anew() -> None:
+    fleet = lost()
+    before = fleet.arbiter.fence
+    for _ in range(2):
+        fleet.receive(next(iter(fleet.agents)), Listed())
+    assert fleet.arbiter.fence.epoch == before.epoch + 1

@@ -1,0 +1,216 @@
+"""Agents live, but training does not go on: plan again, then replace the agent at the root."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter import events as a
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import Activity, ActivityKind, Heartbeat
+
+from .fleet import Fleet, committed, running
+
+A0, A1, A2 = (AgentId(f"a{n}") for n in range(3))
+OVERDUE = {A1: Activity(ActivityKind.RUNNING, 31.0, 30.0, "F m0")}
+CYCLE = {
+    A0: Activity(ActivityKind.WAITING, 5.0, instruction="RECV", peer=A1),
+    A1: Activity(ActivityKind.WAITING, 5.0, instruction="RECV", peer=A0),
+}
+
+
+def stuck(fleet: Fleet, activities: dict[AgentId, Activity], fence: Fence | None = None) -> None:
+    """The agents' next heartbeats, and a look at them, long after the directives have left."""
+    pause(fleet)
+    beat(fleet, activities, fence)
+
+
+def beat(fleet: Fleet, activities: dict[AgentId, Activity], fence: Fence | None = None) -> None:
+    for name in sorted(fleet.agents):
+        said = Heartbeat(1, 0, 0, fence or fleet.arbiter.fence, activities.get(name))
+        fleet.receive(name, said)
+    fleet.tell(a.Tick())
+
+
+def pause(fleet: Fleet, seconds: float = 4.0) -> None:
+    """Time passes after the directives have left; every agent is heard."""
+    in_force = fleet.arbiter.state.in_force
+    assert in_force is not None
+    if fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING:
+        fleet.until(lambda: in_force.sent_at.keys() >= set(in_force.plan.members))
+    for _ in range(round(seconds / 0.5)):
+        fleet.now += 0.5
+        for name in sorted(fleet.agents):
+            fleet.receive(name, Heartbeat(1, 0, 0, fleet.arbiter.fence))
+        fleet.tell(a.Tick())
+
+
+def stalls(fleet: Fleet) -> list[tuple[str, str]]:
+    found = [r for r in fleet.records if r.reason is EventReason.STALLED]
+    return [(str(r.facts[EventFact.CAUSE]), str(r.facts[EventFact.AGENTS])) for r in found]
+
+
+def settle(fleet: Fleet) -> None:
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+
+
+def test_a_stall_is_told_and_planned_again() -> None:
+    fleet = running(steps=40)
+    before = fleet.arbiter.fence
+    stuck(fleet, OVERDUE)
+    assert fleet.arbiter.fence.epoch == before.epoch + 1
+    assert stalls(fleet) == [("InstructionOverdue", "a1")]
+    assert "F m0 on a1 has taken 31.0 s" in fleet.arbiter.status().stall
+    stop = next(r for r in fleet.records if r.reason is EventReason.STOPPED and r.agents)
+    assert stop.agents == (A1,)
+    assert len(fleet.arbiter.status().members) == 3
+    fleet.until(lambda: committed(fleet, 1))
+    assert fleet.arbiter.status().stall == ""
+
+
+@pytest.mark.parametrize(("activities", "gone"), [(OVERDUE, A1), (CYCLE, A0)])
+def test_the_same_root_is_replaced(activities: dict[AgentId, Activity], gone: AgentId) -> None:
+    fleet = running(steps=40)
+    stuck(fleet, activities)
+    settle(fleet)
+    stuck(fleet, activities)
+    assert gone not in fleet.arbiter.status().members
+    assert len(fleet.arbiter.status().members) == 2
+    assert len(stalls(fleet)) == 2
+    failed = [r for r in fleet.records if r.reason is EventReason.WORKER_FAILED]
+    assert [(r.agents, r.facts[EventFact.CAUSE]) for r in failed] == [((gone,), "Stalled")]
+    assert failed[0].severity is Severity.WARNING
+    assert failed[0].message == f"{gone}: Stalled: {fleet.arbiter.status().stall}"
+    fleet.run()
+    assert gone in fleet.dismissed
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_progress_in_between_forgives() -> None:
+    fleet = running(steps=40)
+    stuck(fleet, OVERDUE)
+    fleet.until(lambda: committed(fleet, 1))
+    stuck(fleet, OVERDUE)
+    assert len(fleet.arbiter.status().members) == 3
+
+
+def test_what_was_done_in_another_epoch_does_not_count() -> None:
+    fleet = running(steps=40)
+    stuck(fleet, OVERDUE, Fence(0, 1, 0))
+    assert stalls(fleet) == []
+
+
+def test_an_agent_that_goes_on_is_not_stuck() -> None:
+    fleet = running(steps=40)
+    pause(fleet)
+    fleet.receive(A0, Heartbeat(1, 0, 0, fleet.arbiter.fence, CYCLE[A0]))
+    fleet.receive(A1, Heartbeat(1, 0, 0, fleet.arbiter.fence, CYCLE[A1]))
+    fleet.receive(A1, Heartbeat(1, 0, 0, fleet.arbiter.fence))
+    fleet.tell(a.Tick())
+    assert stalls(fleet) == []
+
+
+def test_a_long_step_gives_waits_more_time() -> None:
+    fleet = running(steps=40)
+    fleet.until(lambda: committed(fleet, 0))
+    progress = fleet.arbiter.state.ledger
+    fleet.arbiter.state.ledger.progress = progress.progress.__class__(
+        progress.progress.committed, step_s=4.0
+    )
+    stuck(fleet, CYCLE)
+    assert stalls(fleet) == []
+
+
+def test_a_stopped_job_is_not_stuck() -> None:
+    fleet = running(steps=40)
+    fleet.kill("a2")
+    stuck(fleet, OVERDUE)
+    assert stalls(fleet) == []
+
+
+def test_a_sole_holder_is_replaced_last() -> None:
+    """a0 and a1 wait for each other; after the loss of a2 only a0 holds one of its layers."""
+    fleet = running(steps=40)
+    stuck(fleet, CYCLE)
+    settle(fleet)
+    assert fleet.arbiter.state.in_force is not None
+    wants = fleet.arbiter.state.in_force.plan.wants
+    wants[A1] = wants[A2] = ((1, 3),)
+    wants[A0] = ((0, 1),)
+    stuck(fleet, CYCLE)
+    assert A0 in fleet.arbiter.status().members
+    assert A1 not in fleet.arbiter.status().members
+
+
+def test_a_second_part_that_never_comes_means_a_new_plan() -> None:
+    fleet = running(steps=40)
+    state = fleet.arbiter.state
+    assert state.in_force is not None
+    state.in_force.continuations_by = state.clock.read(fleet.now)
+    before = fleet.arbiter.fence
+    fleet.tell(a.Tick())
+    assert fleet.arbiter.fence > before
+
+
+def test_who_waits_for_a_directive_that_is_on_its_way_is_not_stuck() -> None:
+    """This process may have stood still since the directives left: the agents' clocks went on."""
+    fleet = running(steps=40)
+    early = {A0: CYCLE[A0], A1: Activity(ActivityKind.IDLE, 20.0)}
+    beat(fleet, early)
+    fleet.now += 20.0
+    fleet.tell(a.Tick())
+    assert stalls(fleet) == []
+
+
+def test_who_waits_for_a_second_part_that_is_on_its_way_is_not_stuck() -> None:
+    """This process may have stood still until it sent it: the agents have waited meanwhile."""
+    fleet = running(steps=40)
+    in_force = fleet.arbiter.state.in_force
+    assert in_force is not None
+    fleet.until(lambda: in_force.continued_at.keys() >= set(in_force.plan.members))
+    early = {A0: Activity(ActivityKind.WAITING, 20.0)}
+    beat(fleet, early)
+    assert stalls(fleet) == []
+    stuck(fleet, early)
+    assert stalls(fleet) == [("ItemNotSent", "a0")]
+
+
+def test_nobody_has_begun() -> None:
+    fleet = running(steps=40)
+    idle = Activity(ActivityKind.IDLE, 5.0)
+    stuck(fleet, {A0: idle, A1: idle})
+    assert stalls(fleet) == []
+    stuck(fleet, dict.fromkeys((A0, A1, A2), idle))
+    assert stalls(fleet) == [("ItemNotSent", "a0,a1,a2")]
+    assert fleet.arbiter.status().stall.startswith("all agents are idle")
+
+
+def test_agents_that_reconnect_do_not_hide_a_hang() -> None:
+    """Each new session gets the directive again."""
+    fleet = running(steps=40)
+    pause(fleet, 4.0)
+    agent = fleet.agents[A2]
+    for _ in range(3):
+        hello = replace(agent.hello, fence=fleet.arbiter.fence)
+        fleet.tell(a.Connected(hello, b""))
+        fleet.receive(A2, agent.ready)
+    stuck(fleet, OVERDUE)
+    assert stalls(fleet) == [("InstructionOverdue", "a1")]
+
+
+def test_a_slow_storage_is_told_but_replaces_nobody() -> None:
+    fleet = running(steps=40)
+    before = fleet.arbiter.fence
+    slow = {A1: Activity(ActivityKind.LOADING, 200.0, 0.0, "LOAD waits for storage")}
+    pause(fleet)
+    for _ in range(3):
+        beat(fleet, slow)
+    assert fleet.arbiter.fence == before
+    assert stalls(fleet) == [("StorageSlow", "")]
+    assert "storage is slow: a1" in fleet.arbiter.status().stall
+    stuck(fleet, {})
+    assert fleet.arbiter.status().stall == ""

@@ -1,0 +1,144 @@
+"""Which agents count as lost, and which as failed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.controller.builders import nodes, pod
+
+from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.arbiter.events import Record
+from bamboo_core.controller.view import ClusterView, Losses, PodPhase, PodView
+from bamboo_core.job.tally import DECIDE_S, GONE_S, MOST_WORDS, Tally
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Hello
+
+AGENT = pod()
+NAME = AGENT.agent
+
+
+def record(reason: EventReason, agent: AgentId = NAME, cause: str = "") -> Record:
+    facts = {EventFact.AGENTS: agent} | ({EventFact.CAUSE: cause} if cause else {})
+    return Record(Severity.WARNING, reason, f"{agent}: {cause}", facts)
+
+
+def seen(*pods: PodView) -> ClusterView:
+    return ClusterView(nodes(a=1), pods)
+
+
+def lost(*pods: PodView) -> Tally:
+    """An agent is lost without notice; then its pod is one of these."""
+    tally = Tally(Losses(4, 1))
+    tally.observe(seen(AGENT))
+    tally.hear(record(EventReason.AGENT_LOST), set(), now=100.0)
+    assert not tally.settle(100.0)
+    tally.observe(seen(*pods))
+    return tally
+
+
+def end(code: int | None, reason: str = "Error") -> PodView:
+    return replace(AGENT, phase=PodPhase.FAILED, exit_code=code, exit_reason=reason)
+
+
+@pytest.mark.parametrize("pods", [(end(137),), (end(None, "Evicted"),), (end(3),)])
+def test_an_agent_whose_machine_or_pod_went_away_is_a_loss(pods: tuple[PodView, ...]) -> None:
+    tally = lost(*pods)
+    assert tally.settle(100.5)
+    assert tally.losses == Losses(5, 1)
+    assert not tally.settle(200.0)
+
+
+def test_an_agent_whose_pod_is_gone_is_a_loss_if_no_event_tells_its_end() -> None:
+    tally = lost()
+    assert not tally.settle(100.5)
+    tally.observe(seen())
+    assert not tally.settle(100.4 + GONE_S)
+    assert tally.settle(100.5 + GONE_S)
+    assert tally.losses == Losses(5, 1)
+
+
+def test_the_end_of_a_deleted_pod_may_be_told_late() -> None:
+    tally = lost()
+    assert not tally.settle(100.5)
+    tally.observe(seen(end(137, "OOMKilled")))
+    assert not tally.settle(100.6)
+    assert not tally.settle(500.0)
+    assert tally.losses == Losses(4, 1)
+
+
+@pytest.mark.parametrize("ended", [end(137, "OOMKilled"), end(1), end(139), end(2)])
+def test_an_agent_that_failed_by_itself_is_none(ended: PodView) -> None:
+    """Its container ended with the supervisor in it, so there are no last words."""
+    tally = lost(ended)
+    assert not tally.settle(100.5)
+    tally.hear(record(EventReason.AGENT_LOST), set(), now=101.0)
+    tally.observe(seen())
+    assert not tally.settle(500.0)
+    assert (tally.losses, tally.failed) == (Losses(4, 1), ())
+
+
+def test_a_loss_is_decided_after_a_while() -> None:
+    """A machine that cannot be reached does not report the pod's end."""
+    tally = lost(AGENT)
+    assert not tally.settle(99.0 + DECIDE_S)
+    assert tally.settle(100.0 + DECIDE_S)
+    assert tally.losses == Losses(5, 1)
+
+
+def test_last_words_decide() -> None:
+    tally = lost(AGENT)
+    tally.hear(record(EventReason.WORKER_FAILED, cause="TaskFailed"), set(), now=101.0)
+    tally.observe(seen())
+    assert not tally.settle(500.0)
+    assert [words.agent for words in tally.failed] == [NAME]
+
+
+def test_a_pod_that_no_list_has_shown_yet_is_undecided() -> None:
+    tally = Tally(Losses())
+    tally.hear(record(EventReason.AGENT_LOST), set(), now=0.0)
+    assert not tally.settle(1.0)
+    assert tally.settle(DECIDE_S)
+
+
+def test_an_agent_with_notice_is_counted_at_once() -> None:
+    tally = Tally(Losses())
+    tally.hear(record(EventReason.AGENT_LEFT), {NAME}, now=0.0)
+    assert tally.settle(0.0)
+    tally.hear(record(EventReason.AGENT_LOST), {NAME}, now=0.0)
+    other = AgentId("other")
+    tally.hear(record(EventReason.AGENT_LEFT, other), set(), now=0.0)  # it was not needed
+    assert not tally.settle(100.0)
+    assert tally.losses == Losses(1, 1)
+
+
+def test_words_come_with_the_place_of_the_agent() -> None:
+    tally = Tally(Losses())
+    tally.connected(Hello(NAME, "uid", "node-a", "a", "uid-node-a/boot", "x:1", "x:2"))
+    for _ in range(2):
+        tally.hear(record(EventReason.WORKER_FAILED, cause="UserCodeFailed"), set(), now=0.0)
+    (words,) = tally.failed
+    assert (words.node, words.machine) == ("node-a", "uid-node-a/boot")
+    assert words.is_user_error
+
+
+def test_a_refused_agent_has_failed() -> None:
+    tally = Tally(Losses())
+    refused = record(EventReason.AGENT_REFUSED, cause="FingerprintMismatch")
+    tally.hear(refused, set(), now=0.0)
+    tally.hear(record(EventReason.AGENT_LOST), set(), now=0.0)
+    assert not tally.settle(DECIDE_S)
+    (words,) = tally.failed
+    assert (words.cause, words.is_refused, words.is_user_error) == (
+        "FingerprintMismatch",
+        True,
+        False,
+    )
+
+
+def test_words_are_bounded() -> None:
+    tally = Tally(Losses())
+    for n in range(2 * MOST_WORDS):
+        agent = AgentId(f"a{n}")
+        tally.hear(record(EventReason.WORKER_FAILED, agent, "TaskFailed"), set(), now=0.0)
+    assert [w.agent for w in tally.failed] == [f"a{n}" for n in range(MOST_WORDS, 2 * MOST_WORDS)]

@@ -1,0 +1,70 @@
+"""Facts of a usual job, for tests of the cost model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from bamboo_core.api.spec import (
+    CheckpointSpec,
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    PipelinesSpec,
+    RedundancySpec,
+    TrainingSpec,
+    WorkerSpec,
+)
+from bamboo_core.protection.choice import Facts, Recovery
+from bamboo_core.protocol.messages import LayerCost
+
+USUAL = Facts(
+    hazard_per_agent_hour=0.05,
+    pipelines=2,
+    stages=4,
+    microbatches=8,
+    step_s=3.3,
+    forward_s=0.1,
+    backward_s=0.2,
+    idle_s=0.5,
+    ahead_s=0.6,
+    delay_s=0.1,
+    bare=Recovery(1.6, 2.0),
+    copied=Recovery(1.1, 0.8),
+    parameter_bytes=100_000_000,
+    activation_bytes=10_000_000,
+    boundary_bytes=1_000_000,
+    host_memory_bytes=8 << 30,
+    checkpoint_s=600.0,
+)
+
+
+def usual(**changes: Any) -> Facts:
+    return replace(USUAL, **changes)
+
+
+def spec(pipelines: int = 2, stages: int = 4, **changes: Any) -> JobSpec:
+    job = JobSpec(
+        model=FactorySpec("zoo:gpt"),
+        data=DataSpec("zoo:text"),
+        training=TrainingSpec(1000, 8 * pipelines, 1, FactorySpec("torch.optim:AdamW")),
+        pipelines=PipelinesSpec(pipelines, stages),
+        worker=WorkerSpec("image"),
+        checkpoint=CheckpointSpec("file:///tmp/x", every_steps=100),
+        redundancy=RedundancySpec(),
+    )
+    return replace(job, **changes)
+
+
+def layers(count: int = 8, **changes: Any) -> tuple[LayerCost, ...]:
+    cost = LayerCost(
+        forward_s=0.05,
+        backward_s=0.1,
+        parameter_bytes=50_000_000,
+        output_bytes=1_000_000,
+        input_gradient_s=0.05,
+        weight_gradient_s=0.05,
+        can_split=True,
+        activation_bytes=5_000_000,
+    )
+    return (replace(cost, **changes),) * count

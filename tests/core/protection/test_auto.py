@@ -1,0 +1,142 @@
+"""Mode Auto in the arbiter: what the planner is told, what is durable, what status says."""
+
+from __future__ import annotations
+
+import pytest
+from tests.core.arbiter.fleet import Fleet, spec
+from tests.core.protection.job import layers
+
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.arbiter import durable as facts
+from bamboo_core.arbiter.events import ArbiterPhase, DesiredState, Tick
+from bamboo_core.protection.hazard import Hazard, ZoneRecord
+
+HOUR = 3600.0
+FREE = layers(4, parameter_bytes=0, output_bytes=0, activation_bytes=0)
+DEAR = layers(4, parameter_bytes=4 << 30)
+
+
+def fleet(pipelines: int = 2, *, costs: object = FREE, **known: object) -> Fleet:
+    """A job in mode Auto that has started."""
+    job = spec(pipelines=pipelines, stages=2, steps=40, mode=RedundancyMode.AUTO, microbatches=8)
+    made = Fleet(job, durable=facts.Durable(**known) if known else None)
+    zones = ["z0", "z1"] * pipelines
+    for i, zone in enumerate(zones):
+        made.add(f"a{i}", zone, costs=costs)
+    return begin(made, pipelines)
+
+
+def begin(made: Fleet, pipelines: int) -> Fleet:
+    made.tell(DesiredState(pipelines))
+    made.until(lambda: made.arbiter.status().phase is ArbiterPhase.RUNNING)
+    return made
+
+
+def mode_of(made: Fleet) -> RedundancyMode:
+    return made.requests[-1].spec.redundancy.mode
+
+
+def test_the_planner_gets_a_concrete_mode_and_the_spec_stays() -> None:
+    made = fleet()
+    assert mode_of(made) is RedundancyMode.REPLICA
+    assert made.job.spec.redundancy.mode is RedundancyMode.AUTO
+    assert made.arbiter.durable.mode is RedundancyMode.REPLICA
+    held = made.arbiter.status().plan
+    assert held is not None
+    assert all(sum(hi - lo for lo, hi in ranges) == 4 for ranges in held.wants.values())
+
+
+def test_dear_copies_are_not_taken() -> None:
+    made = fleet(costs=DEAR)
+    assert mode_of(made) is RedundancyMode.NONE
+    assert made.arbiter.durable.mode is RedundancyMode.NONE
+
+
+def test_costs_that_are_not_measured_do_not_stop_a_job() -> None:
+    assert mode_of(fleet(costs=())) is RedundancyMode.REPLICA
+
+
+def test_status_names_mode_reason_and_inputs() -> None:
+    status = fleet().arbiter.status()
+    assert status.mode is RedundancyMode.REPLICA
+    assert status.verdict is not None
+    assert status.verdict.facts.pipelines == 2
+    assert status.verdict.facts.hazard_per_agent_hour == pytest.approx(0.05)
+    assert "Replica costs" in status.verdict.reason
+
+
+def test_a_loss_raises_the_hazard_of_its_zone_and_is_durable() -> None:
+    made = fleet()
+    made.kill("a1")
+    made.run()
+    assert [z.zone for z in made.arbiter.durable.hazard.zones if z.losses] == ["z1"]
+    assert made.requests[-1].spec.redundancy.mode is RedundancyMode.REPLICA
+    assert made.arbiter.status().verdict.facts.hazard_per_agent_hour > 0.05
+
+
+def test_a_new_leader_goes_on_with_mode_and_record() -> None:
+    record = Hazard((ZoneRecord("z0", 0.0, 5000 * HOUR), ZoneRecord("z1", 0.0, 5000 * HOUR)))
+    made = fleet(costs=DEAR, mode=RedundancyMode.REPLICA, hazard=record)
+    assert mode_of(made) is RedundancyMode.NONE  # the other saves much
+    # without hazard None is a little cheaper, but not by as much as a change is worth
+    cheap = layers(4, parameter_bytes=1000)
+    kept = fleet(costs=cheap, mode=RedundancyMode.REPLICA, hazard=record)
+    assert mode_of(kept) is RedundancyMode.REPLICA
+    afresh = fleet(costs=cheap, hazard=record)
+    assert mode_of(afresh) is RedundancyMode.NONE
+
+
+def test_a_change_of_mode_is_an_ordinary_change_of_plan() -> None:
+    made = fleet(costs=layers(4, parameter_bytes=20_000_000))
+    before = mode_of(made)
+    state = made.arbiter.state
+    state.protection.hazard = Hazard((ZoneRecord("z0", 500.0, 100 * HOUR),))
+    made.kill("a3")
+    made.run()
+    assert (before, mode_of(made)) == (RedundancyMode.NONE, RedundancyMode.REPLICA)
+    assert made.arbiter.status().phase in (ArbiterPhase.RUNNING, ArbiterPhase.OVER)
+    text = [r.message for r in made.records if r.reason == "Planned"]
+    assert "redundancy None" in text[0]
+    assert "redundancy Replica" in text[-1]
+
+
+def test_other_modes_leave_no_trace() -> None:
+    job = spec(pipelines=2, stages=2, steps=6, mode=RedundancyMode.REPLICA)
+    made = Fleet(job)
+    made.add_grid(2, 2)
+    begin(made, 2)
+    made.kill("a1")
+    made.run()
+    durable = made.arbiter.durable
+    assert (durable.mode, durable.hazard) == (None, Hazard())
+    assert made.arbiter.status().verdict is None
+
+
+def test_the_record_survives_json() -> None:
+    known = facts.Durable(mode=RedundancyMode.EAGER, hazard=Hazard((ZoneRecord("a", 0.333, 12.0),)))
+    assert facts.from_json(facts.to_json(known)) == known
+    for value in ({"mode": "Sometimes"}, {"hazard": [["a", "x", 1]]}):
+        with pytest.raises(ValueError, match="durable state of the job is unreadable"):
+            facts.from_json(facts.to_json(known) | value)
+
+
+def test_exposure_is_written_as_it_grows() -> None:
+    made = fleet()
+    written = []
+    for _ in range(40):
+        made.now += 600.0
+        made.tell(Tick())
+        written.append(made.arbiter.durable.hazard.agent_hours)
+    assert written[-1] > 1
+    assert len(set(written)) < 20
+    assert made.arbiter.state.protection.hazard.agent_hours < 1.25 * written[-1] + 1
+
+
+def test_the_facts_are_those_of_the_agents_that_stay() -> None:
+    made = fleet(3)
+    made.kill("a5")
+    made.kill("a4")
+    made.run()
+    verdict = made.arbiter.status().verdict
+    assert verdict is not None
+    assert verdict.facts.pipelines == 2

@@ -1,0 +1,176 @@
+"""What the cost model answers, and what must hold for all of its answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.core.protection.job import USUAL, usual
+
+from bamboo_core.protection.choice import EAGER, MODES, NONE, REPLICA, Facts, Recovery, choose
+
+
+@st.composite
+def facts(draw: st.DrawFn) -> Facts:
+    pipelines, stages = draw(st.integers(1, 8)), draw(st.integers(1, 12))
+    forward_s = draw(st.floats(1e-4, 10))
+    peers, all_ = draw(st.floats(0, 1)), draw(st.floats(0, 1))
+    redone = sorted(draw(st.lists(st.floats(0, 1000), min_size=2, max_size=2)))
+    return Facts(
+        hazard_per_agent_hour=draw(st.floats(0, 50)),
+        pipelines=pipelines,
+        stages=stages,
+        microbatches=draw(st.integers(1, 64)),
+        step_s=draw(st.floats(1e-3, 1000)),
+        forward_s=forward_s,
+        backward_s=forward_s * draw(st.floats(0.5, 4)),
+        idle_s=draw(st.floats(0, 100)),
+        ahead_s=draw(st.floats(0, 100)),
+        delay_s=draw(st.floats(0, 10)),
+        # replicas add holders, so that a loss disturbs no more than without them
+        bare=Recovery(1 + max(peers, all_), redone[1]) if pipelines > 1 else None,
+        copied=Recovery(1 + min(peers, all_), redone[0]) if stages > 1 else None,
+        parameter_bytes=draw(st.integers(0, 1 << 34)),
+        activation_bytes=draw(st.integers(0, 1 << 32)),
+        boundary_bytes=draw(st.integers(0, 1 << 26)),
+        memory_bytes=draw(st.sampled_from([0, 1 << 34, 1 << 37])),
+        host_memory_bytes=draw(st.sampled_from([0, 1 << 33])),
+        bytes_per_s=draw(st.floats(1e7, 1e11)),
+        stop_s=draw(st.floats(0, 10)),
+        restart_s=draw(st.floats(0, 1000)),
+        checkpoint_s=draw(st.floats(0, 1e5)),
+        refill_s=draw(st.floats(1, 3600)),
+        current=draw(st.sampled_from([None, *MODES])),
+    )
+
+
+@given(facts(), st.floats(0, 50))
+@settings(max_examples=60, deadline=None)
+def test_more_hazard_never_gives_less_redundancy(known: Facts, hazard: float) -> None:
+    low, high = sorted((known.hazard_per_agent_hour, hazard))
+    less, more = (choose(replace(known, hazard_per_agent_hour=h)).mode for h in (low, high))
+    assert MODES.index(less) <= MODES.index(more)
+
+
+@given(facts())
+@settings(max_examples=30, deadline=None)
+def test_what_is_chosen_fits_and_is_cheapest_but_for_the_margin(known: Facts) -> None:
+    verdict = choose(known)
+    best = verdict.of(verdict.mode)
+    assert not best.excluded
+    able = [e.lost_s_per_hour for e in verdict.estimates if not e.excluded]
+    margin = 18.0 if known.current is verdict.mode else 0.0
+    assert best.lost_s_per_hour <= min(able) + margin
+    assert verdict == choose(known)
+    assert verdict.reason
+
+
+@given(facts())
+@settings(max_examples=30, deadline=None)
+def test_estimates_are_ordered(known: Facts) -> None:
+    none, replica, eager = choose(known).estimates
+    assert none.overhead == 1 <= replica.overhead <= eager.overhead
+    assert none.fatal_per_hour >= replica.fatal_per_hour or math.isinf(replica.fatal_per_hour)
+    if not replica.excluded:
+        assert eager.pause_s <= replica.pause_s
+        assert eager.device_bytes >= replica.device_bytes >= none.device_bytes
+
+
+@given(facts())
+@settings(max_examples=20, deadline=None)
+def test_too_little_memory_excludes(known: Facts) -> None:
+    tiny = replace(known, memory_bytes=1, parameter_bytes=max(1, known.parameter_bytes))
+    verdict = choose(tiny)
+    assert verdict.mode is NONE
+    assert all(e.excluded for e in verdict.estimates if e.mode is not NONE)
+
+
+def test_without_hazard_nothing_is_worth_its_price() -> None:
+    assert choose(usual(hazard_per_agent_hour=0.0)).mode is NONE
+
+
+def test_one_pipeline_needs_a_copy() -> None:
+    verdict = choose(usual(pipelines=1, bare=None, hazard_per_agent_hour=0.2))
+    assert verdict.mode in (REPLICA, EAGER)
+    assert verdict.of(NONE).fatal_per_hour == pytest.approx(4 * 0.2)
+    assert verdict.of(NONE).pause_s == pytest.approx(60 + 180 + 1 + 300)
+
+
+def test_several_pipelines_take_copies_and_compute_ahead_only_if_pauses_are_dear() -> None:
+    assert choose(usual(hazard_per_agent_hour=0.2)).mode is REPLICA
+    dear = usual(
+        hazard_per_agent_hour=5.0,
+        bare=Recovery(1.6, 600.0),
+        copied=Recovery(1.1, 300.0),
+        delay_s=0.01,
+    )
+    assert choose(dear).mode is EAGER
+
+
+def test_a_slow_network_makes_copies_dear() -> None:
+    assert choose(usual(bytes_per_s=1e6)).mode is NONE
+
+
+def test_results_ahead_shorten_the_forward_part_of_a_pause() -> None:
+    verdict = choose(usual(ahead_s=0.8))  # all 8 forwards of 0.1 s
+    saved = verdict.of(REPLICA).pause_s - verdict.of(EAGER).pause_s
+    assert verdict.of(EAGER).ahead == 1
+    assert saved == pytest.approx(0.8 / 3, rel=1e-3)  # F of F + B
+
+
+def test_room_for_results_ahead_limits_what_they_save() -> None:
+    known = usual(ahead_s=0.8, host_memory_bytes=4 * USUAL.activation_bytes)
+    verdict = choose(known)
+    assert verdict.of(EAGER).ahead == 0.5
+    assert verdict.of(EAGER).host_bytes == 4 * USUAL.activation_bytes
+    assert choose(usual(activation_bytes=0)).of(EAGER).host_bytes == 0
+
+
+def test_no_room_for_results_ahead_excludes_eager() -> None:
+    (why,) = [e.excluded for e in choose(usual(host_memory_bytes=0)).estimates if e.mode is EAGER]
+    assert "spec.redundancy.hostMemory" in why
+    assert "10 MiB" in why
+
+
+def test_reasons_of_exclusion_name_field_and_remedy() -> None:
+    small = choose(usual(memory_bytes=1_000_000_000))
+    assert small.mode is NONE
+    assert "raise spec.pipelines.stages" in small.of(REPLICA).excluded
+    assert "Replica cannot be used" in small.reason
+    one = choose(usual(stages=1, copied=None))
+    assert "spec.pipelines.stages is 1" in one.of(REPLICA).excluded
+
+
+def test_a_mode_in_force_stays_unless_another_saves_enough() -> None:
+    quiet = usual(hazard_per_agent_hour=0.0)
+    price = choose(quiet).of(REPLICA).lost_s_per_hour
+    assert price > 18
+    assert choose(replace(quiet, current=REPLICA)).mode is NONE
+    cheap = replace(quiet, bytes_per_s=1e11)
+    stays = choose(replace(cheap, current=REPLICA))
+    assert 0 < stays.of(REPLICA).lost_s_per_hour < 18
+    assert (choose(cheap).mode, stays.mode) == (NONE, REPLICA)
+    assert stays.reason.endswith("a change would save less than 18 s")
+
+
+def test_hazard_beyond_one_loss_in_a_refill_does_not_change_the_comparison() -> None:
+    verdicts = [choose(usual(hazard_per_agent_hour=h)) for h in (20.0, 2000.0)]
+    assert verdicts[0].estimates == verdicts[1].estimates
+
+
+def test_the_reason_is_one_sentence_with_the_figures() -> None:
+    text = choose(usual(hazard_per_agent_hour=0.2)).reason
+    assert text.startswith("with 1.6 losses an hour among 8 agents, Replica costs ")
+    assert ", None " in text
+    assert ". " not in text
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("pipelines", 0), ("step_s", 0.0), ("hazard_per_agent_hour", math.nan)]
+)
+def test_numbers_that_make_no_job_are_refused(field: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{field} is {value}"):
+        choose(usual(**{field: value}))

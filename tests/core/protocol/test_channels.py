@@ -1,0 +1,36 @@
+"""What carries large tensors, by the spec's wish and what the agents have."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core.api.spec import Channel
+from bamboo_core.protocol.channels import choose, nccl_of, torch_text
+from bamboo_core.protocol.messages import Fingerprint
+
+AUTO, TCP, GROUP = Channel.AUTO, Channel.TCP, Channel.PROCESS_GROUP
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "nccl", "channel", "backend", "why"),
+    [
+        (AUTO, "cuda:H200", "2.29.7", GROUP, "nccl", "the agents have GPUs and NCCL 2.29.7"),
+        (AUTO, "cuda:H200", "", TCP, "", "torch has no NCCL here"),
+        (AUTO, "cpu:AVX2", "2.29.7", TCP, "", "the agents have no GPUs"),
+        (TCP, "cuda:H200", "2.29.7", TCP, "", "spec.transport.channel is Tcp"),
+        (GROUP, "cuda:H200", "2.29.7", GROUP, "nccl", "spec.transport.channel is ProcessGroup"),
+        (GROUP, "cuda:H200", "", GROUP, "gloo", "torch has no NCCL here, so its groups use gloo"),
+        (GROUP, "cpu:AVX2", "", GROUP, "gloo", "the agents have no GPUs, so its groups use gloo"),
+    ],
+)
+def test_the_choice(wanted, device, nccl, channel, backend, why):
+    route = choose(wanted, device, nccl)
+    assert (route.channel, route.backend) == (channel, backend)
+    assert why in route.reason
+
+
+def test_the_version_of_nccl_is_in_the_fingerprint():
+    assert torch_text("2.13.0", "") == "2.13.0"
+    print_ = Fingerprint(torch=torch_text("2.13.0", "2.29.7"))
+    assert (print_.torch, nccl_of(print_)) == ("2.13.0, NCCL 2.29.7", "2.29.7")
+    assert nccl_of(Fingerprint(torch="2.13.0")) == ""

@@ -1,0 +1,134 @@
+"""The lane runs only while the program waits, and nothing of the program depends on it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.protocol.test_executor import FIRST, ME, PEER, SECOND, directive, reports, runs
+
+from bamboo_core.model.items import Item
+from bamboo_core.model.program import parse
+from bamboo_core.protocol.effects import Drop, Effect
+from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.messages import CommitRecord, Stop
+
+LANE = """R[2:4] m0 2:3
+R[2:4] m0 3:4
+R[2:4] m1 2:3
+R[2:4] m1 3:4"""
+PROGRAM = """F[0:2] m0
+F[0:2] m1
+RECV (ingrad[2] m0) <b
+B[0:2] m0"""
+
+
+def started(program: str = PROGRAM, lane: str = LANE, limit: int = 2) -> Executor:
+    """An agent that owns layers 0 and 1 and holds 2 and 3 as a replica; of 6."""
+    executor = Executor(ME, 6, versions=dict.fromkeys(range(4), 0))
+    executor.stop(Stop(FIRST))
+    order = directive(program, wanted=((0, 4),))
+    assert runs(executor.install(replace(order, lane=parse(lane), lane_limit=limit)))
+    return executor
+
+
+def finish(executor: Executor, most: int = 99) -> list[str]:
+    """Instructions that follow the running one, until the agent waits."""
+    found: list[str] = []
+    while executor.running is not None and len(found) < most:
+        found += runs(executor.done())
+    return found
+
+
+def prefixes(executor: Executor) -> list[str]:
+    return [str(item) for item in executor.held if item.kind.name == "PREFIX"]
+
+
+def test_slices_run_only_when_the_program_waits() -> None:
+    executor = started()
+    slices = ["R[2:4] m0 2:3", "R[2:4] m0 3:4", "R[2:4] m1 2:3", "R[2:4] m1 3:4"]
+    assert finish(executor) == ["F[0:2] m1", *slices]
+    assert prefixes(executor) == ["prefix[2:4] #2", "prefix[2:4] m1 #2"]
+    assert executor.has(Item.out(0, 4, 1))
+
+
+def test_the_program_goes_on_before_the_next_slice() -> None:
+    executor = started()
+    finish(executor, 2)
+    assert str(executor.running) == "R[2:4] m0 2:3"
+    assert executor.arrive(Item.ingrad(0, 2, 0), FIRST) == []
+    assert runs(executor.done()) == ["B[0:2] m0"]
+    assert executor.at == 3
+
+
+def test_a_slice_waits_for_its_input_and_for_the_slice_before() -> None:
+    assert runs(started_waiting("R[2:4] m0 2:3\nR[2:4] m0 3:4")) == []
+    assert runs(started_waiting("R[0:2] m0 1:2")) == []
+
+
+def started_waiting(lane: str) -> list[Effect]:
+    executor = Executor(ME, 6, versions=dict.fromkeys(range(4), 0))
+    executor.stop(Stop(FIRST))
+    return executor.install(replace(directive("RECV (out[1]) <b"), lane=parse(lane), lane_limit=1))
+
+
+def test_the_first_stage_needs_no_input() -> None:
+    assert runs(started_waiting("R[0:2] m0 0:1")) == ["R[0:2] m0 0:1"]
+    assert runs(started_waiting("R[2:4] m0 2:3")) == []
+
+
+def test_a_stop_keeps_what_is_computed_ahead() -> None:
+    executor = started()
+    finish(executor, 2)
+    assert executor.stop(Stop(SECOND)) == []
+    (report,) = reports(executor.done())
+    assert Item.prefix(0, (2, 4), 0, 1) in report.items
+
+
+def test_the_oldest_is_dropped_for_the_newest() -> None:
+    executor = started(limit=1)
+    dropped = []
+    while executor.running is not None:
+        dropped += [i for e in executor.done() if isinstance(e, Drop) for i in e.items]
+    assert Item.prefix(0, (2, 4), 0, 2) in dropped
+    assert prefixes(executor) == ["prefix[2:4] m1 #2"]
+
+
+def test_what_the_program_needs_is_not_dropped() -> None:
+    executor = started("F[0:2] m0\nRECV (out[1]) <b", "R[2:4] m0 2:3", limit=1)
+    finish(executor)
+    executor.stop(Stop(SECOND))
+    program = parse("RECV (out[1]) <b\nF[2:4] m0 3:4")
+    order = replace(directive("", fence=SECOND), resume=program, lane_limit=1)
+    assert executor.install(replace(order, lane=parse("R[0:2] m1 0:1"))) == []
+    assert prefixes(executor) == ["prefix[2:4] #1"]
+
+
+def test_an_old_version_is_never_used() -> None:
+    executor = started("F[0:2] m0\nRECV (out[1]) <b")
+    executor.versions[2] = 1
+    assert finish(executor) == []
+
+
+def test_the_end_of_the_step_frees_what_was_computed_ahead() -> None:
+    executor = started("F[0:2] m0\nF[0:2] m1\nRECV (commit) <b\nEND")
+    finish(executor)
+    assert prefixes(executor)
+    executor.arrive(Item.commit(0), FIRST, CommitRecord(0))
+    assert not executor.held.keys() - {Item.commit(0)}
+    assert executor.running is None
+
+
+@pytest.mark.parametrize(("done", "needs"), [(1, "prefix[2:4] #1"), (2, "prefix[2:4] #2")])
+def test_a_forward_continues_from_what_was_computed_ahead(done: int, needs: str) -> None:
+    executor = started(f"F[2:4] m0 {2 + done}:4" if not done else "F[0:2] m0\nRECV (out[1]) <b")
+    finish(executor, done)
+    executor.stop(Stop(SECOND))
+    executor.done()
+    assert needs in prefixes(executor)
+    order = directive(f"F[2:4] m0 {2 + done}:4\nRECV (ingrad[4]) <b", fence=SECOND)
+    assert runs(executor.install(order)) == [f"F[2:4] m0 {2 + done}:4"]
+    executor.done()
+    assert needs not in prefixes(executor)
+    assert executor.has(Item.out(0, 4, 0))
+    assert PEER not in executor.versions

@@ -1,0 +1,54 @@
+"""docs/choosing-protection.md and its plots are what the result files say."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def filler(root: Path) -> dict[str, Any]:
+    return runpy.run_path(str(root / "benchmarks" / "protection_page.py"))
+
+
+def test_the_page_and_its_plots_quote_the_results(filler: dict[str, Any]) -> None:
+    page = filler["PAGE"].read_text(encoding="utf-8")
+    expected, plots = filler["filled"](page, filler["load"]())
+    assert page == expected, "run python benchmarks/protection_choice.py --page"
+    for name, plot in plots.items():
+        assert (filler["IMAGES"] / name).read_text(encoding="utf-8") == plot, name
+
+
+def test_each_block_is_on_the_page(filler: dict[str, Any]) -> None:
+    page = filler["PAGE"].read_text(encoding="utf-8")
+    assert [name for name in filler["BLOCKS"] if f"<!-- {name} -->" not in page] == []
+
+
+def test_what_is_not_measured_is_said(filler: dict[str, Any]) -> None:
+    text, plots = filler["filled"]("<!-- frc_value -->\nold\n<!-- end -->\n", {})
+    assert "Not measured yet: `python benchmarks/frc_value.py`" in text
+    assert "old" not in text
+    assert plots == {}
+
+
+def test_pauses_and_overheads_are_drawn(filler: dict[str, Any]) -> None:
+    pauses = {"replica_pause_s": 0.5, "eager_pause_s": 0.25, "shorter_by": 0.5, "hazard": -1}
+    over = {"replica_over_none": 1.01, "eager_over_none": 1.03, "step_s": 2.0, "ahead": 0.9}
+    results = {
+        "frc_value": {"commit": "abc", "samples": {"d1_p4": pauses}},
+        "redundancy_overhead": {"commit": "abc", "samples": {"bert 100 Gb/s": over}},
+    }
+    blocks = "".join(f"<!-- {name} -->\n<!-- end -->\n" for name in results)
+    text, plots = filler["filled"](blocks, results)
+    assert "| d1_p4 | 0.5 s | 0.25 s | 50% | never |" in text
+    assert "| bert 100 Gb/s | 2 s | 1.0 % | 3.0 % | 90% |" in text
+    assert sorted(plots) == ["protection-overhead.svg", "protection-pause.svg"]
+    assert "3 %" in plots["protection-overhead.svg"]
+
+
+def test_an_unknown_block_is_refused(filler: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="there is no block other; blocks: protection_choice"):
+        filler["filled"]("<!-- other -->\n<!-- end -->", {})

@@ -1,0 +1,152 @@
+"""What nobody need die of: broken sessions, racing time, and parts that stand still or fail."""
+
+from time import time
+
+import pytest
+
+from bamboo_core.arbiter.events import ArbiterPhase
+from bamboo_sim.protocol.exploration.branching import Part
+from bamboo_sim.protocol.exploration.families import FAMILIES
+from bamboo_sim.protocol.exploration.history import History, advance, apply, explain, replay
+from bamboo_sim.protocol.exploration.tally import Tally
+from bamboo_sim.protocol.exploration.time_budget import (
+    EDGES,
+    FAST,
+    MIXED,
+    SAVING,
+    SLEEPING,
+    SMALL,
+    SPARE,
+)
+from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
+from bamboo_sim.protocol.world.passing import TICK_S, tick
+from bamboo_sim.protocol.world.world import World
+
+SECONDS = 0.7
+SLICES = [
+    *((family, SMALL) for family in EDGES),
+    ("storage", SAVING),
+    ("storage", SLEEPING),
+    ("resets", SPARE),
+    ("races", SPARE),
+    *(("singles", job) for job in MIXED),
+]
+ALL = SMALL.at_start
+
+
+@pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
+def test_no_history_at_the_edges_breaks_the_promise(family, job):
+    tally, base = Tally(), History(job, 1)
+    tally.run(FAMILIES[family](base, Part(5, 1)), base, until=time() + SECONDS)
+    assert not tally.violations, explain(tally.violations[0][0])
+    assert tally.cases
+
+
+@pytest.mark.parametrize("after", range(30, 150, 8))
+def test_all_connections_reset_at_once_cost_no_step(after):
+    for kept in (0, 2):
+        world = replay(History(SMALL, 1).then(after, ("reset", kept, *ALL)))
+        assert world.outcome == "complete"
+        assert set(world.plan.live) == set(ALL)
+
+
+@pytest.mark.parametrize("seconds", [2.0, 40.0])
+@pytest.mark.parametrize("what", [("machine", STORE), ("machine", PLANNER), ("machine", OPERATOR)])
+def test_no_agent_is_given_up_for_what_stands_still_elsewhere(what, seconds):
+    for after in range(4, 140, 9):
+        history = History(SMALL, 2).then(after, ("stand still", *what, seconds))
+        world = replay(history.then(3, ("restart operator", False)) if after % 2 else history)
+        assert world.outcome == "complete"
+        assert set(world.plan.live) == set(ALL)
+
+
+def test_orders_that_an_operator_sent_late_may_be_on_their_way():
+    job = next(job for job in MIXED if job.stages == 1 and job.pipelines == 2)
+    history = History(job, 11510260, "fifo").then(20, ("stand still", "machine", OPERATOR, 4.0))
+    assert replay(history.then(20, ("kill", "a01", 0))).outcome == "complete"
+
+
+def test_what_is_computed_ahead_never_displaces_what_the_program_needs():
+    history = History(Job(1, 3, 2, eager=True, layers=6), 7416310, "late")
+    assert replay(history.then(47, ("kill", "a00", 1))).outcome == "complete"
+
+
+def test_time_passes_while_messages_are_under_way():
+    world = World(SMALL, 1)
+    while not (under_way := [m for m in world.network.messages if type(m[2]) is tuple]):
+        assert world.step()
+    apply(world, ("pass", 3))
+    assert world.now == 3 * TICK_S
+    assert set(map(id, under_way)) <= set(map(id, world.network.messages))
+
+
+def test_a_heartbeat_does_not_overtake_what_was_said_before():
+    world = World(SMALL, 1, "late")
+    while not any(m[:2] == ("a01", OPERATOR) for m in world.network.messages) or not world.plan:
+        assert world.step()
+    tick(world)
+    said = [m[2] for m in world.network.messages if m[:2] == ("a01", OPERATOR)]
+    assert len(said) >= 2
+    assert type(said[-1].message).__name__ == "Heartbeat"
+
+
+def test_a_hang_is_seen_and_its_agent_replaced():
+    world = World(SPARE, 1)
+    while not (world.nodes["a01"].executor.commits and world.nodes["a01"].executor.running):
+        assert world.step()
+    apply(world, ("start", "a04"))
+    apply(world, ("stand still", "worker", "a01", 1e9))
+    assert world.finish() == "complete"
+    assert "a01" in world.dead
+    assert world.now < 60
+
+
+def test_a_lost_payload_costs_a_plan_and_no_agent():
+    found = set()
+    for after in range(40, 120, 7):
+        history = History(SMALL, 1).then(after, ("drop", after))
+        world = replay(history)
+        assert world.outcome == "complete"
+        assert set(world.plan.live) == set(ALL)
+        found.add(world.plan.fence.epoch)
+    assert found == {1, 2}
+
+
+def test_a_frozen_supervisor_hears_everything_later():
+    world = World(SMALL, 1)
+    advance(world, 60)
+    apply(world, ("stand still", "supervisor", "a01", 0.5))
+    node = world.nodes["a01"]
+    while world.now < TICK_S and node.unheard is not None:
+        assert world.step()
+    assert node.unheard is None
+    assert world.finish() == "complete"
+    assert "a01" in world.plan.live
+
+
+def test_an_operator_that_may_not_lead_does_nothing_until_it_does():
+    world = World(SMALL, 1)
+    apply(world, ("stand still", "lease", OPERATOR, 5.0))
+    while world.now < 4.5:
+        assert world.step()
+    assert world.arbiter.status().phase is ArbiterPhase.WAITING
+    assert world.finish() == "complete"
+
+
+def test_one_agents_failure_does_not_end_the_job():
+    for is_users in (False, True):
+        history = History(SMALL, 1).then(60, ("fail", "a01", is_users))
+        assert replay(history).outcome == "complete"
+
+
+def test_a_validation_loss_is_compared():
+    world = World(FAST, 1)
+    assert world.finish() == "complete"
+    (score,) = {
+        n.executor.directive and world.arbiter.state.ledger.progress.validation_loss
+        for n in world.nodes.values()
+    }
+    right = FAST.expected(world.operators.batch, (0,) * FAST.steps)[1]
+    assert score == right[FAST.steps].validation_loss
+    assert len({record.validation_loss for record in right}) == FAST.steps + 1
