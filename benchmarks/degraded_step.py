@@ -17,16 +17,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from bamboo_core.api.spec import RecoveryPolicy
-from bamboo_core.graph import closure
-from bamboo_core.graph.closure import Holdings
-from bamboo_core.graph.holdings import HoldingsIndex
-from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
-from bamboo_core.scheduling import dry_run, schedule, workmap
+from bamboo_core.protection import interrupted as rest
+from bamboo_core.scheduling import schedule, workmap
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.remaining import remaining
 from bamboo_sim import arguments, results_file
 
 D, P, M = 4, 8, 32
@@ -88,66 +83,7 @@ def interrupted(shape: StepShape, lost: Seats, fraction: float) -> float:
 
     Detection, decision and new connections cost nothing here; running instructions complete.
     """
-    programs = shape.build().programs
-    held, elapsed = dry_run.stopped(
-        programs,
-        until=fraction * slots(shape),
-        batch=shape.batch,
-        layers=P,
-        holdings=shape.holdings(),
-        costs=shape.timing,
-    )
-    after = replace(shape, lost=lost)
-    return elapsed + slots_of_rest(after, {a: held[a] for a in after.live})
-
-
-def slots_of_rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
-    """Slots that the survivors need from here, given what they hold."""
-    holdings = {a: settled(items) for a, items in held.items()}
-    index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
-    left = remaining(
-        index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
-    )
-    work = workmap.assign(
-        batch=shape.batch,
-        seats=shape.seats,
-        holders=shape.holders(),
-        policy=shape.policy,
-        weight=left.weight,
-        pinned=left.pinned,
-        base={},
-    )
-    goals = closure.Goals(
-        batch=shape.batch,
-        cut=shape.cut,
-        wants=shape.wants(),
-        assignment=work,
-        coordinator=shape.live[0],
-        target=1,
-        last=9,
-        split=shape.split,
-    )
-    made = shape.build(closure.missing(goals, holdings))
-    report = dry_run.dry_run(
-        made.programs,
-        batch=shape.batch,
-        layers=P,
-        holdings={a: {*items, Item.commit(-1)} for a, items in held.items()},
-        costs=shape.timing,
-    )
-    if not report.ok:
-        raise RuntimeError(f"{shape.lost}: {report}")
-    return report.length
-
-
-def settled(items: set[Item]) -> Holdings:
-    """Holdings of an agent that was stopped in step 1."""
-    return Holdings(
-        {i.lo: i.step + 1 for i in items if i.kind is Kind.VER},
-        frozenset(i._replace(step=i.step + 1) for i in items if i.kind is not Kind.VER),
-        frozenset({0}),
-        0,
-    )
+    return rest.length(shape, replace(shape, lost=lost), at=fraction * slots(shape))
 
 
 def seconds(

@@ -1,6 +1,7 @@
 """SIGKILL at every instruction of real agents (torch, tcp): no bit of the result may change.
 
     python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29] [--doubles 60]
+                                   [--channel ProcessGroup]
 
 The scenarios are those of bamboo_sim.protocol.fleet.scenarios: every instruction of one pipeline
 of four stages with replicas; the instructions around a commit of two pipelines of three stages
@@ -25,6 +26,7 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+from bamboo_core.api.spec import Channel
 from bamboo_sim import arguments
 from bamboo_sim.protocol.fleet import kill_record
 from bamboo_sim.protocol.fleet.kill_record import Slice
@@ -77,16 +79,25 @@ def main() -> int:
     parser.add_argument(
         "--minutes", type=arguments.amount, default=1e6, help="start no slice after this time"
     )
+    parser.add_argument(
+        "--channel",
+        default=Channel.AUTO,
+        choices=list(Channel),
+        help="of the job's transport; with ProcessGroup the result is kill_points_over_gloo.json",
+    )
     given = parser.parse_args()
     doubles = random.Random(given.seed).sample(
         TWO_DEATHS.faults, min(given.doubles, len(TWO_DEATHS.faults))
     )
+    channel = Channel(given.channel)
+    name = kill_record.OVER_GLOO if channel is Channel.PROCESS_GROUP else kill_record.NAME
     record = kill_record.resume(
         {
-            COMMITTING: COMMITTING.faults,
-            ONE_PIPELINE: ONE_PIPELINE.faults,
-            TWO_DEATHS: doubles,
-        }
+            COMMITTING.over(channel): COMMITTING.faults,
+            ONE_PIPELINE.over(channel): ONE_PIPELINE.faults,
+            TWO_DEATHS.over(channel): doubles,
+        },
+        name,
     )
     with tempfile.TemporaryDirectory() as folder:
         forkserver = ForkServerProcess(Path(folder) / "socket")

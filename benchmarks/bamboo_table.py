@@ -1,0 +1,75 @@
+"""Bamboo's comparison of lazy and eager redundancy, with this project's means, in virtual time.
+
+    python benchmarks/bamboo_table.py
+
+BERT-Large and ResNet-152 on the paper's grid (D=4, P=12), on declared V100s in three zones over
+10 Gb/s. lazy: mode Replica, forwards are computed after a loss. eager: mode Eager, in the waits
+before it. An overhead is the steady step's time over that of mode None, less 1. The pause is that
+of the loss of a middle stage in the middle of a step.
+"""
+
+from __future__ import annotations
+
+import gc
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from typing import Any
+
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_sim import arguments, results_file
+from bamboo_sim.timed.hardware import placed
+from bamboo_sim.timed.measured import pause, undisturbed
+from bamboo_sim.timed.shapes import BERT, RESNET
+
+GIGABITS = 10
+SHAPES = {"bert": BERT, "resnet": RESNET}
+MODES = {
+    "none": RedundancyMode.NONE, "lazy": RedundancyMode.REPLICA, "eager": RedundancyMode.EAGER,
+}  # fmt: skip
+CASES = [*product(SHAPES, MODES, (False,)), *product(SHAPES, ("lazy", "eager"), (True,))]
+
+
+def run(model: str, mode: str, has_loss: bool) -> dict[str, Any]:
+    """Step and memory, or the pause."""
+    gc.collect()  # it is off otherwise: it costs a quarter of the time
+    shape = SHAPES[model]
+    job = placed(shape, MODES[mode], gigabits=GIGABITS)
+    if has_loss:
+        lost = pause(job, pipeline=shape.pipelines // 2, stage=shape.stages // 2, fraction=0.5)
+        return {f"{model}_{mode}_pause_s": round(lost.pause_s, 4)}
+    found = undisturbed(job)
+    return {f"{model}_{mode}_step_s": found.step_s, f"{model}_{mode}_bytes": found.device_bytes}
+
+
+def figures(found: dict[str, Any]) -> dict[str, float]:
+    """Ratios to mode None, and of the pauses."""
+    out: dict[str, float] = {}
+    for model in SHAPES:
+        out[f"{model}_step_s"] = round(found[f"{model}_none_step_s"], 4)
+        for mode in ("lazy", "eager"):
+            ratios = [
+                found[f"{model}_{mode}_{x}"] / found[f"{model}_none_{x}"]
+                for x in ("step_s", "bytes")
+            ]
+            out[f"{model}_{mode}_overhead"] = round(ratios[0] - 1, 4)
+            out[f"{model}_{mode}_memory_over_none"] = round(ratios[1], 3)
+            out[f"{model}_{mode}_pause_s"] = found[f"{model}_{mode}_pause_s"]
+        shorter = 1 - found[f"{model}_eager_pause_s"] / found[f"{model}_lazy_pause_s"]
+        out[f"{model}_eager_pause_shorter_by"] = round(shorter, 4)
+    return out
+
+
+def main() -> None:
+    """Measure, write the file, print the figures."""
+    arguments.none(__doc__)
+    samples: dict[str, Any] = {}
+    with ProcessPoolExecutor(initializer=gc.disable) as pool:
+        for found in pool.map(run, *zip(*CASES, strict=True)):
+            samples |= found
+            print(found, flush=True)
+    path = results_file.write("bamboo_table", samples=samples, figures=figures(samples))
+    print(*(f"{name}: {x}" for name, x in figures(samples).items()), f"-> {path}", sep="\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""What is compared with what, and in which order. Pure."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class System(StrEnum):
+    BAMBOO = "Bamboo"
+    PIPELINE = "a pipeline with checkpoints"
+    TORCHRUN = "torchrun"
+    TORCHFT = "torchft"
+
+
+class Newcomer(StrEnum):
+    """When the place of the lost worker is filled."""
+
+    AFTER = "after the pause"
+    AT_ONCE = "with the loss"
+    ITSELF = "by the system"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One system with one choice of settings; slow: its recovery takes many seconds."""
+
+    name: str
+    system: System
+    newcomer: Newcomer
+    slow: bool = False
+    forked: bool = True  # new workers are forked from a process that has loaded torch
+    tuned: bool = False  # the shortest time-outs that work
+
+    def kills(self, wanted: int) -> int:
+        """How many losses, if the quick ones get ``wanted``: a quarter for the slow ones."""
+        return -(-wanted // 4) if self.slow else wanted
+
+
+VARIANTS = (
+    Variant("bamboo", System.BAMBOO, Newcomer.AFTER),
+    Variant("torchft_tuned", System.TORCHFT, Newcomer.AFTER, tuned=True),
+    Variant("torchrun_forked", System.TORCHRUN, Newcomer.ITSELF),
+    Variant("bamboo_at_once", System.BAMBOO, Newcomer.AT_ONCE),
+    Variant("pipeline_checkpoint", System.PIPELINE, Newcomer.AT_ONCE),
+    Variant("torchft_tuned_at_once", System.TORCHFT, Newcomer.AT_ONCE, tuned=True),
+    Variant("torchft_defaults", System.TORCHFT, Newcomer.AFTER, slow=True),
+    Variant("torchft_defaults_at_once", System.TORCHFT, Newcomer.AT_ONCE, slow=True),
+    Variant("torchrun_standard", System.TORCHRUN, Newcomer.ITSELF, slow=True, forked=False),
+)
+BY_NAME = {variant.name: variant for variant in VARIANTS}
+
+
+def chosen(word: str) -> tuple[Variant, ...]:
+    """Variants with ``word`` in their names. ValueError if there is none."""
+    found = tuple(variant for variant in VARIANTS if word in variant.name)
+    if not found:
+        raise ValueError(f"--only {word} matches nothing; there are: {', '.join(BY_NAME)}")
+    return found
+
+
+def order(
+    variants: Sequence[Variant], wanted: int, done: Mapping[str, int], seed: int
+) -> list[Variant]:
+    """The losses that are left, interleaved: each round has one of each variant, in random order.
+
+    A slow variant takes part in every fourth round. done: losses so far by name of the variant.
+    """
+    left = list[Variant]()
+    for number in range(wanted):
+        turn = [
+            variant
+            for variant in variants
+            if done.get(variant.name, 0) <= _number(variant, number) < variant.kills(wanted)
+        ]
+        random.Random(f"{seed}/{number}").shuffle(turn)
+        left += turn
+    return left
+
+
+def _number(variant: Variant, turn: int) -> float:
+    """Which of its losses a variant takes in a round; infinity: none."""
+    if not variant.slow:
+        return turn
+    return turn // 4 if turn % 4 == 0 else float("inf")
