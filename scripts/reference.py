@@ -236,6 +236,12 @@ def status_page() -> str:
         "| reason | condition | meaning |",
         "|---|---|---|",
         *_reason_rows(),
+        "",
+        "## Causes of failures",
+        "",
+        "Why agents failed, in `status.failures` and in the metric `bamboo_job_failures_total`.",
+        "",
+        *_member_table("cause", reasons.FailureCause),
         *_event_lines(),
     ]
     return "\n".join(lines) + "\n"
