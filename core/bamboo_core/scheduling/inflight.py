@@ -47,7 +47,8 @@ def variants(
     A full grid is split only if costs are measured, since with even costs the split would always
     seem to pay. It exceeds P - s in flight only if the memory is known to suffice.
     """
-    tight = schedule.caps(plan.pipelines)
+    unseated = dict.fromkeys(plan.computing, len(plan.cut))  # they may compute any stage
+    tight = unseated | schedule.caps(plan.pipelines)
     is_large = len(plan.members) > _MANY
     if not is_degraded:
         whole = Variant(False, tight)
@@ -70,6 +71,8 @@ def _spare(plan: Plan, agent: AgentId, cap: int, profile: Profile) -> int:
     """Activations that fit into device memory besides the agent's state and ``cap`` others."""
     if not (profile.memory_bytes and profile.layers):
         return _BEYOND
+    if agent in plan.leaving:
+        return 0  # its state is not known here
     wanted = plan.wants.get(agent, ())
     state = sum(
         _RESIDENT * profile.layers[x].parameter_bytes for lo, hi in wanted for x in range(lo, hi)

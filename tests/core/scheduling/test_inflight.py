@@ -13,7 +13,7 @@ from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.inflight import Profile, variants
 
-A, B = AgentId("a"), AgentId("b")
+A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 LAYER = LayerCost(
     1.0,
     2.0,
@@ -104,3 +104,11 @@ def test_a_large_fleet_tries_one_variant():
     assert [x.split for x in variants(large, COSTS, profile, is_degraded=False)] == [False]
     fused = replace(COSTS, can_split=False)
     assert [x.split for x in variants(large, fused, profile, is_degraded=True)] == [False]
+
+
+def test_agents_without_a_seat_are_bounded_too():
+    """One that leaves may still compute in the target step, at any stage."""
+    of = replace(plan(), leaving=(C,))
+    assert {x.caps[C] for x in variants(of, COSTS, Profile(), is_degraded=True)} == {2 + 8}
+    known = Profile((LAYER,) * 4, 10_000)
+    assert {x.caps[C] for x in variants(of, COSTS, known, is_degraded=True)} == {2}

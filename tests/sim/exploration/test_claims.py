@@ -33,13 +33,27 @@ def record(reason, agent=""):
 
 def test_a_healthy_agent_is_not_given_up(world):
     lost = record(EventReason.AGENT_LOST, "a01")
+    leader = world.operators.running[world.operators.leader]
     with pytest.raises(Violation, match="a healthy agent is given up: because"):
-        claims.check_loss(world, lost)
+        claims.check_loss(world, leader, lost)
     world.is_misled = True
-    claims.check_loss(world, lost)
+    claims.check_loss(world, leader, lost)
     world.is_misled = False
     world.kill("a01")
-    claims.check_loss(world, lost)
+    claims.check_loss(world, leader, lost)
+
+
+def test_an_agent_may_look_dead_until_it_has_opened_another_session(world):
+    lost = record(EventReason.AGENT_LOST, "a01")
+    leader = world.operators.running[world.operators.leader]
+    del leader.sessions["a01"]
+    with pytest.raises(Violation, match="a healthy agent is given up"):
+        claims.check_loss(world, leader, lost)  # its links work
+    world.network.broken["a00", "a01"] = world.plan.fence
+    claims.check_loss(world, leader, lost)
+    leader.sessions["a01"] = 2
+    with pytest.raises(Violation, match="a healthy agent is given up"):
+        claims.check_loss(world, leader, lost)
 
 
 def test_a_stall_has_a_cause(world):

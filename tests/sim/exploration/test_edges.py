@@ -12,6 +12,7 @@ from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import (
     EDGES,
     FAST,
+    FILES,
     MIXED,
     SAVING,
     SLEEPING,
@@ -23,7 +24,7 @@ from bamboo_sim.protocol.world.network import OPERATOR, PLANNER, STORE
 from bamboo_sim.protocol.world.passing import TICK_S, tick
 from bamboo_sim.protocol.world.world import World
 
-SECONDS = 0.7
+SECONDS = 0.3
 SLICES = [
     *((family, SMALL) for family in EDGES),
     ("storage", SAVING),
@@ -65,6 +66,16 @@ def test_orders_that_an_operator_sent_late_may_be_on_their_way():
     job = next(job for job in MIXED if job.stages == 1 and job.pipelines == 2)
     history = History(job, 11510260, "fifo").then(20, ("stand still", "machine", OPERATOR, 4.0))
     assert replay(history.then(20, ("kill", "a01", 0))).outcome == "complete"
+
+
+def test_a_peer_may_speak_before_an_agent_that_was_reset_has_returned():
+    history = History(SPARE, 14805433, "late").then(65, ("reset", 1, "a01", "a02"))
+    assert replay(history.then(18, ("kill", "a00", 1))).outcome == "complete"
+
+
+def test_an_agent_that_leaves_keeps_few_activations():
+    history = History(FILES, 1001, "fifo").then(44, ("start", "a06"))
+    assert replay(history.then(19, ("notice", "a03", 3.0))).outcome == "complete"
 
 
 def test_what_is_computed_ahead_never_displaces_what_the_program_needs():

@@ -61,7 +61,7 @@ from bamboo_sim.protocol.world.memory_bounds import most_gradients
 from bamboo_sim.protocol.world.network import OPERATOR
 from bamboo_sim.protocol.world.world import World
 
-SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "0.5"))
+SECONDS = float(os.environ.get("BAMBOO_EXPLORE_SECONDS", "0.2"))
 SLICES = [
     ("singles", SMALL),
     ("singles", Job(1, 3, 2, steps=2)),

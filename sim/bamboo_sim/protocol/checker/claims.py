@@ -25,14 +25,25 @@ def check_said(world: World) -> None:
         raise Violation(f"stands still without a word; {positions(world)}")
 
 
-def check_loss(world: World, record: Record) -> None:
+def check_loss(world: World, operator: Operator, record: Record) -> None:
     """No agent is given up that lives, can be reached, and has not been made to look dead."""
     # a link that breaks again, or a message lost again, costs an agent its place
     if world.is_misled or world.is_silent or world.resets > 1:
         return
     for name in record.agents:
-        if name in world.nodes and name not in world.noticed:
+        is_alive = name in world.nodes and name not in world.noticed
+        if is_alive and not _is_reset(world, operator, name):
             raise Violation(f"a healthy agent is given up: {record.message}")
+
+
+def _is_reset(world: World, operator: Operator, name: AgentId) -> bool:
+    """Whether the agent's session and its link to a peer have both been reset, and it has not
+    opened another session. The peer's word about the link may come first: the same evidence as of
+    a death, on which the arbiter acts at once. The agent comes back as a newcomer."""
+    if world.plan is None or name in operator.sessions:
+        return False
+    broken = world.network.broken.items()
+    return any(peer == name and fence >= world.plan.fence for (_, peer), fence in broken)
 
 
 def check_dismissed(world: World, operator: Operator, agent: AgentId) -> None:

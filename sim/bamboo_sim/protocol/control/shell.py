@@ -208,7 +208,7 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         if record.facts[EventFact.CAUSE] == RestoreCause.LAYER_LOST:
             check_listed(world, operator.name)
     elif record.reason is EventReason.AGENT_LOST:
-        check_loss(world, record)
+        check_loss(world, operator, record)
     elif record.reason is EventReason.STALLED:
         check_stall(world, record)
 
