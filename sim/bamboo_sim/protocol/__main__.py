@@ -39,9 +39,8 @@ def main() -> int:
     print("\n".join(lines))
     _print(tally)
     detections = _detect_all(options.fault_seconds, options.seed)
-    rate = _rate(min(20.0, options.seconds / 5))
     if options.write:
-        _write(tally, detections, rate)
+        _write(tally, detections, _rate(min(20.0, options.seconds / 5)))
     return 1 if tally.violations or any(not d.text for d in detections) else 0
 
 
