@@ -9,10 +9,11 @@ from bamboo_core.graph.gradients import Gradients
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Op
 from bamboo_core.model.rules import Prepared
 from bamboo_core.protocol.executor import Executor
 
-_start, _is_spent = Executor._start, Executor._is_spent
+_start, _may, _is_spent = Executor._start, Executor._may, Executor._is_spent
 _counts, _act_exists = HoldingsIndex.counts, Gradients._act_exists
 
 
@@ -20,6 +21,16 @@ def lane_first(self: Executor, task: Prepared, effects: list[Any]) -> bool:
     """What can be computed ahead goes before the program."""
     self._fill(effects)
     return True if self._running is not None else _start(self, task, effects)
+
+
+def any_version(self: Executor, task: Prepared) -> bool:
+    """What is computed ahead may use a layer of any step."""
+    if task.instruction.op is not Op.R:
+        return _may(self, task)
+    layers = (layer for layer, _ in task.versions)
+    return all(map(self.versions.__contains__, layers)) and all(
+        map(self.held.__contains__, task.items)
+    )
 
 
 def kept_for_ever(self: Executor, item: Item, step: int) -> bool:

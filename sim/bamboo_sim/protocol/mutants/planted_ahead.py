@@ -22,4 +22,6 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a forward of a replica counts as the owner's", "E4",
             patched(Gradients, "_act_exists", ahead.whole_prefix_is_activation),
             (("singles", RING),)),
+    Planted("a slice uses a layer of another step", "E5",
+            patched(Executor, "_may", ahead.any_version), (("resets", RING),)),
 )  # fmt: skip
