@@ -47,8 +47,8 @@ def variants(
     A full grid is split only if costs are measured, since with even costs the split would always
     seem to pay. It exceeds P - s in flight only if the memory is known to suffice.
     """
-    unseated = dict.fromkeys(plan.computing, len(plan.cut))  # they may compute any stage
-    tight = unseated | schedule.caps(plan.pipelines)
+    any_stage = dict.fromkeys(plan.computing, len(plan.cut))  # of those without a seat
+    tight = any_stage | schedule.caps(plan.pipelines)
     is_large = len(plan.members) > _MANY
     if not is_degraded:
         whole = Variant(False, tight)
