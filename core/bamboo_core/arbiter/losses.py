@@ -225,6 +225,8 @@ def _mend_stall(state: State, now: float) -> None:
     assert state.in_force is not None
     wait_s = max(patience.wait_s, 2 * state.ledger.progress.step_s)
     members = state.membership.members
+    if state.evidence.is_channel_broken(members):
+        return
     known = {
         a: x
         for a, x in stalls.activities.items()

@@ -115,6 +115,15 @@ class Evidence:
                     found.add((min(agent, by), max(agent, by)))
         return sorted(found)
 
+    def is_channel_broken(self, agents: Collection[AgentId]) -> bool:
+        """Whether one of the agents has lost its connection to another. The link's rule acts soon,
+        and until then what they wait for does not come."""
+        return any(
+            cause is Cause.CHANNEL_BROKEN and agent in agents and by in agents
+            for by, held in self.suspicions.items()
+            for agent, (_, cause) in held.items()
+        )
+
 
 def expel(links: Collection[Link], is_sole_holder: Callable[[AgentId], bool]) -> list[AgentId]:
     """A small set of agents (chosen greedily) that covers all links; sole holders come last."""

@@ -203,8 +203,8 @@ class Executor:
 
     def saved(self, item: Item) -> list[Effect]:
         """A file has been written: hold its FILE record and send it to the peers that need it."""
-        if item not in self._saving:
-            return [Drop((item,))]
+        if item not in self._saving:  # two plans may have saved it
+            return [] if item in self.held else [Drop((item,))]
         self._saving.discard(item)
         self.held[item] = False
         effects: list[Effect] = [

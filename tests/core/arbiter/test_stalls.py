@@ -10,7 +10,7 @@ from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Activity, ActivityKind, Heartbeat
+from bamboo_core.protocol.messages import Activity, ActivityKind, Cause, Heartbeat, Suspicion
 
 from .fleet import Fleet, committed, running
 
@@ -88,6 +88,24 @@ def test_the_same_root_is_replaced(activities: dict[AgentId, Activity], gone: Ag
     assert gone in fleet.dismissed
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+def test_a_broken_link_is_no_stall() -> None:
+    """The operator may hear of the link late: then its ends have waited for long."""
+    fleet = running(steps=40)
+    pause(fleet)
+    fence = fleet.arbiter.fence
+    lost = (Suspicion(A1, Cause.CHANNEL_BROKEN, fence),)
+    for _ in range(3):
+        for name, suspicions in ((A0, lost), (A1, ()), (A2, ())):
+            said = Heartbeat(1, 0, 0, fence, CYCLE.get(name), suspicions)
+            fleet.receive(name, said)
+        fleet.tell(a.Tick())
+        fleet.now += 0.5
+    assert stalls(fleet) == []
+    assert fleet.arbiter.fence.epoch == fence.epoch + 1
+    stop = next(r for r in fleet.records if r.reason is EventReason.STOPPED and r.agents)
+    assert "connections are broken: a0-a1" in stop.message
 
 
 def test_progress_in_between_forgives() -> None:

@@ -268,6 +268,20 @@ def test_a_save_under_way_is_not_begun_again():
     assert effects == []
 
 
+def test_a_file_that_two_plans_save_keeps_its_record():
+    executor, _ = started("SAVE[0:1]", target=4, last=4)
+    executor.versions.update({0: 4, 1: 4})
+    for fence, program in ((SECOND, "SAVE[0:1]"), (Fence(0, 1, 3), "SAVE[0:2]")):
+        executor.stop(Stop(fence))
+        executor.install(directive(program, fence=fence, target=4, last=4))
+        executor.done()
+    first, second = Item.file(4, 0), Item.file(4, 1)
+    assert executor.saved(first) == []
+    assert executor.saved(first) == []
+    assert executor.saved(second) == [SendOperator(Finished(Fence(0, 1, 3)))]
+    assert {first, second} <= executor.held.keys()
+
+
 def test_files_of_a_checkpoint_that_cannot_be_read_are_written_again():
     executor, _ = started("", target=4, last=4)
     executor.versions[0] = 4
