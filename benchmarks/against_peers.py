@@ -1,11 +1,12 @@
 """What a killed worker costs Bamboo, torchrun, torchft, and a pipeline with checkpoints.
 
-    python benchmarks/against_peers.py [--kills 20] [--only WORD] [--seed 1] [--minutes M]
+    python benchmarks/against_peers.py [--kills 20] [--only WORDS] [--seed 1] [--minutes M]
 
 The same small GPT on 8 workers of this machine. Each loss has a fresh start: wait for undisturbed
 steps, SIGKILL one worker at a random moment, wait until 8 workers train again. The systems take
 turns, loss by loss. Those that need long get a quarter of the losses. torchft is installed into an
-environment of its own in the user's cache. --only takes variants whose names contain a word:
+environment of its own in the user's cache. --only takes names of variants, or parts of names,
+separated by commas:
 
     bamboo                    newcomer after the pause
     bamboo_at_once            newcomer with the loss
@@ -112,7 +113,7 @@ def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--kills", type=arguments.at_least(1), default=20, help="of each quick one")
-    parser.add_argument("--only", type=word, default=variants.VARIANTS, metavar="WORD")
+    parser.add_argument("--only", type=word, default=variants.VARIANTS, metavar="WORDS")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
         "--minutes", type=arguments.amount, default=1e6, help="start no loss after this time"

@@ -1,6 +1,10 @@
-"""One development cluster for all tests that need a control plane and nothing installed on it."""
+"""One development cluster for all tests that need a control plane and nothing installed on it, and
+the sample of slow tests that a run takes."""
 
+import subprocess
+from itertools import groupby
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -19,3 +23,38 @@ def devcluster_images() -> dict[str, Any]:
         "env": {"WORD": "hello"},
     }
     return {"images": [shout]}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--all", action="store_true", help="also run what rotates from commit to commit"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the tests marked ``rotating(share)`` run one in ``share``; the commit's hash chooses."""
+    if config.getoption("--all") or any("::" in arg for arg in config.args):
+        return
+    left_out = rotated_out(items, _commit(config))
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
+
+
+def rotated_out(items: list[pytest.Item], commit: str) -> set[pytest.Item]:
+    """The tests that this commit leaves out. At least one of each file stays."""
+    out: set[pytest.Item] = set()
+    marked = [item for item in items if item.get_closest_marker("rotating")]
+    for _, group in groupby(marked, key=lambda item: item.path):
+        found = sorted(group, key=lambda item: crc32(f"{commit} {item.nodeid}".encode()))
+        marker = found[0].get_closest_marker("rotating")
+        assert marker is not None
+        out.update(found[-(-len(found) // marker.args[0]) :])
+    return out
+
+
+def _commit(config: pytest.Config) -> str:
+    command = ["git", "rev-parse", "HEAD"]
+    found = subprocess.run(
+        command, cwd=config.rootpath, capture_output=True, text=True, check=False
+    )
+    return found.stdout.strip()

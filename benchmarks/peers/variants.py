@@ -53,12 +53,16 @@ VARIANTS = (
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
 
-def chosen(word: str) -> tuple[Variant, ...]:
-    """Variants with ``word`` in their names. ValueError if there is none."""
-    found = tuple(variant for variant in VARIANTS if word in variant.name)
-    if not found:
-        raise ValueError(f"--only {word} matches nothing; there are: {', '.join(BY_NAME)}")
-    return found
+def chosen(words: str) -> tuple[Variant, ...]:
+    """Variants with one of the words, separated by commas, in their names; a whole name means that
+    variant only. ValueError if a word matches none."""
+    found = set[str]()
+    for word in words.split(","):
+        names = {word} & BY_NAME.keys() or {name for name in BY_NAME if word in name}
+        if not names:
+            raise ValueError(f"--only {word} matches nothing; there are: {', '.join(BY_NAME)}")
+        found |= names
+    return tuple(variant for variant in VARIANTS if variant.name in found)
 
 
 def order(

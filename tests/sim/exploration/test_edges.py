@@ -36,6 +36,7 @@ SLICES = [
 ALL = SMALL.at_start
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
 def test_no_history_at_the_edges_breaks_the_promise(family, job):
     tally, base = Tally(), History(job, 1)

@@ -122,6 +122,7 @@ def test_a_spec_lives_as_long_as_plans_are_known_by_its_number():
     assert spec() is not None
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize(("family", "job"), SLICES, ids=str)
 def test_no_history_breaks_the_promise(family, job):
     tally = Tally()

@@ -36,8 +36,10 @@ def test_a_word_chooses_variants() -> None:
         "torchrun_forked",
         "torchrun_standard",
     }
+    names = [variant.name for variant in variants.chosen("defaults,bamboo")]
+    assert names == ["bamboo", "torchft_defaults", "torchft_defaults_at_once"]
     with pytest.raises(ValueError, match="--only zzz matches nothing; there are: bamboo, "):
-        variants.chosen("zzz")
+        variants.chosen("bamboo,zzz")
 
 
 @pytest.fixture
