@@ -80,16 +80,30 @@ def test_what_a_leaf_still_costs():
     assert left.weight[1, 0] == 0.0
 
 
+SPAN = (0, 1)
+SENT = [Item.chunk(1, SPAN, 0, z) for z in range(BATCH.chunks)]
+REDUCED = [Item.red(1, SPAN, z) for z in range(BATCH.chunks)]
+
+
 @pytest.mark.parametrize(
-    "item", [Item.leaf(1, (0, 1), 0), Item.chunk(1, (0, 1), 0, 0), Item.red(1, (0, 1), 0)], ids=str
+    ("items", "weight"),
+    [
+        ([Item.leaf(1, SPAN, 0)], 0.0),
+        (SENT, 0.0),
+        (REDUCED, 0.0),
+        ([SENT[0], REDUCED[1]], 0.0),
+        (SENT[:1], 6.0),
+        (REDUCED[:1], 6.0),
+    ],
+    ids=str,
 )
-def test_a_leaf_whose_sum_exists_costs_nothing(item):
+def test_a_leaf_costs_nothing_if_each_slice_of_a_sum_with_it_exists(items, weight):
     whole = step(BATCH, 1, 2)
     stopped = stopped_at(whole, 0)
     agent = whole.live[0]
-    stopped[agent] = replace(stopped[agent], items=frozenset({item}))
+    stopped[agent] = replace(stopped[agent], items=frozenset(items))
     left = left_of(whole, stopped)
-    assert left.weight[0, 0] == 0.0
+    assert left.weight[0, 0] == weight
     assert left.weight[1, 0] == 6.0
 
 
