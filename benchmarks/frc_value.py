@@ -1,6 +1,6 @@
 """What forwards computed ahead save after a loss, and when that pays, in virtual time.
 
-    python benchmarks/frc_value.py [--minutes 10]
+    python benchmarks/frc_value.py
 
 Equal stages of 4 transformer blocks (slices of a quarter of a forward) on declared V100s in three
 zones over 100 Gb/s; M = 2 P micro-batches for each pipeline. The agents of the first, the middle
@@ -12,20 +12,17 @@ make Eager the faster mode; -1: no rate does, since Eager saves nothing.
 
 from __future__ import annotations
 
-import argparse
 import gc
-import math
 import os
 import pickle
 import statistics
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, wait
 from functools import partial
 from typing import Any
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim import arguments, results_file
+from bamboo_sim.timed import parallel
 from bamboo_sim.timed.hardware import DELAYS, V100_SPEED, placed
 from bamboo_sim.timed.measured import Pause, lose, warm
 from bamboo_sim.timed.shapes import uniform
@@ -88,25 +85,13 @@ def compare(d: int, p: int, found: dict[RedundancyMode, list[Pause]]) -> dict[st
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    help = "then write what is measured; the same command goes on from there"
-    parser.add_argument("--minutes", type=arguments.amount, default=math.inf, help=help)
-    until = time.monotonic() + 60 * parser.parse_args().minutes
-    code = results_file.fingerprint(["core/bamboo_core", "sim/bamboo_sim/timed", "benchmarks/frc*"])
-    samples = results_file.load_progress("frc_value", code) or {}
-    pool = ProcessPoolExecutor(initializer=gc.disable)
+    arguments.none(__doc__)
     jobs = {
-        (d, p): {mode: pool.submit(losses, d, p, mode) for mode in (REPLICA, EAGER)}
-        for d, p in GRIDS
-        if f"d{d}_p{p}" not in samples
+        (d, p): {mode: partial(losses, d, p, mode) for mode in (REPLICA, EAGER)} for d, p in GRIDS
     }
-    for (d, p), pair in jobs.items():
-        wait(pair.values(), timeout=max(0.0, until - time.monotonic()))
-        if not all(job.done() for job in pair.values()):
-            pool.shutdown(wait=False, cancel_futures=True)
-            break
-        samples[f"d{d}_p{p}"] = compare(d, p, {mode: job.result() for mode, job in pair.items()})
-        results_file.save_progress("frc_value", code, samples)
+    samples: dict[str, dict[str, Any]] = {}
+    for (d, p), found in parallel.rows(jobs):
+        samples[f"d{d}_p{p}"] = compare(d, p, found)
         print(f"d{d}_p{p}", samples[f"d{d}_p{p}"], flush=True)
     reached, note = figures(samples), f"declared delays {FIXED_S:.3f} s of each pause"
     path = results_file.write("frc_value", samples=samples, figures=reached, note=note)

@@ -90,11 +90,15 @@ def test_equal_jobs_take_equal_times() -> None:
 
 
 def test_peaks_of_memory_are_those_of_1f1b() -> None:
-    """Stage 0 of P = 3 keeps 3 activations, its output of every micro-batch, and one gradient."""
-    whole = replace(LAYER, can_split=False)
+    """Stage 0 of P = 3 keeps 3 activations, its output of every micro-batch, and one gradient.
+
+    Its sums are those of a leaf and of a chunk, and the reduced gradient of the step before.
+    """
+    whole = replace(LAYER, can_split=False, activation_bytes=2000)
     found = undisturbed(TimedJob(1, 3, 4, (whole,) * 3))
-    assert found.groups["activations"] == 3 * 1000
+    assert found.groups["activations"] == 3 * 2000
     assert found.groups["state"] == 3 * 1200
+    assert found.groups["gradients"] == 3 * 1200
     assert found.groups["boundaries"] == (4 + 1) * 100
     assert "replica_weights" not in found.groups
     assert found.host_bytes == 0
