@@ -37,7 +37,8 @@ class Sleeping(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Sleep, and add the weight."""
-        out: torch.Tensor = _Sleep.apply(x.float(), self.weight, *self.times)
+        sleep: Any = _Sleep.apply  # torch has no type for it
+        out: torch.Tensor = sleep(x.float(), self.weight, *self.times)
         return out
 
 
