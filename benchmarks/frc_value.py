@@ -1,49 +1,55 @@
 """What forwards computed ahead save after a loss, and when that pays, in virtual time.
 
-    python benchmarks/frc_value.py [--minutes 10]
+    python benchmarks/frc_value.py
 
 Equal stages of 4 transformer blocks (slices of a quarter of a forward) on declared V100s in three
-zones over 100 Gb/s; M = 2 P micro-batches for each pipeline. The agents of the first, the middle
-and the last stage are lost at a quarter, a half and three quarters of a step (D = 4: in its
-middle). A pause is how much longer that step takes than an undisturbed one of the same mode, with
-detection and decision. A slot is the forward of a stage. Losses per agent-hour above ``hazard``
-make Eager the faster mode; -1: no rate does, since Eager saves nothing.
+zones over 100 Gb/s; M = 2 P micro-batches for each pipeline. Beside them one grid over 10 Gb/s, and
+BERT-Large in one pipeline, whose longest stage leaves the other agents room for nearly all
+forwards. The agents of the first, the middle and the last stage are lost at a quarter, a half and
+three quarters of a step. A pause is how much longer that step takes than an undisturbed one of the
+same mode, with detection and decision. A slot is the forward of a stage (mean of all stages).
+Losses per agent-hour above ``hazard`` make Eager the faster mode; -1: no rate does, since Eager
+saves nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import gc
-import math
 import os
 import pickle
 import statistics
-import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, wait
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim import arguments, results_file
+from bamboo_sim.timed import parallel
 from bamboo_sim.timed.hardware import DELAYS, V100_SPEED, placed
 from bamboo_sim.timed.measured import Pause, lose, warm
-from bamboo_sim.timed.shapes import uniform
+from bamboo_sim.timed.shapes import BERT, Shape, uniform
 
 REPLICA, EAGER = RedundancyMode.REPLICA, RedundancyMode.EAGER
-FRACTIONS = {1: (0.25, 0.5, 0.75), 4: (0.5,)}
+FRACTIONS = (0.25, 0.5, 0.75)
 FIXED_S = DELAYS.detection_s + 3 * DELAYS.message_s + DELAYS.persist_s + DELAYS.decision_s
-GRIDS = [(1, 4), (4, 4), (1, 6), (1, 8), (4, 8), (1, 12), (4, 12)]
+EQUAL = [(1, 4), (4, 4), (1, 6), (1, 8), (4, 8), (1, 12), (4, 12)]
+GRIDS = {f"d{d}_p{p}": (uniform(d, p, 2 * p), 100) for d, p in EQUAL} | {
+    "10gbps_d1_p8": (uniform(1, 8, 16), 10),
+    "bert_d1_p12": (replace(BERT, pipelines=1), 100),
+}
 
 
-def losses(d: int, p: int, mode: RedundancyMode) -> list[Pause]:
+def losses(grid: str, mode: RedundancyMode) -> list[Pause]:
     """One loss for each stage and fraction, each in a copy of this process."""
-    fleet = warm(placed(uniform(d, p, 2 * p), mode, gigabits=100))
+    shape, gigabits = GRIDS[grid]
+    d, p = shape.pipelines, shape.stages
+    fleet = warm(placed(shape, mode, gigabits=gigabits))
     gc.freeze()  # it is off: it costs a quarter of the time
     return [
         in_a_copy(partial(lose, fleet, pipeline=d // 2, stage=stage, fraction=fraction))
         for stage in (0, p // 2, p - 1)
-        for fraction in FRACTIONS[d]
+        for fraction in FRACTIONS
     ]
 
 
@@ -64,13 +70,13 @@ def in_a_copy(call: Callable[[], Pause]) -> Pause:
     return found
 
 
-def compare(d: int, p: int, found: dict[RedundancyMode, list[Pause]]) -> dict[str, Any]:
+def compare(shape: Shape, found: dict[RedundancyMode, list[Pause]]) -> dict[str, Any]:
     """Both modes, and at which hazard their times are equal."""
-    slot_s = sum(x.forward_s for x in uniform(d, p, 2 * p).layers(V100_SPEED)) / p
+    slot_s = sum(x.forward_s for x in shape.layers(V100_SPEED)) / shape.stages
     mean = {mode: statistics.mean(x.pause_s for x in runs) for mode, runs in found.items()}
     replica, eager = (found[mode][0].step_s for mode in (REPLICA, EAGER))
     saved_s, extra_s = mean[REPLICA] - mean[EAGER], eager - replica
-    agent_hours = replica / 3600 * d * p  # of one step
+    agent_hours = replica / 3600 * shape.pipelines * shape.stages  # of one step
     return {
         "slot_s": round(slot_s, 4),
         "step_s": round(replica, 4),
@@ -88,41 +94,28 @@ def compare(d: int, p: int, found: dict[RedundancyMode, list[Pause]]) -> dict[st
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    help = "then write what is measured; the same command goes on from there"
-    parser.add_argument("--minutes", type=arguments.amount, default=math.inf, help=help)
-    until = time.monotonic() + 60 * parser.parse_args().minutes
-    code = results_file.fingerprint(["core/bamboo_core", "sim/bamboo_sim/timed", "benchmarks/frc*"])
-    samples = results_file.load_progress("frc_value", code) or {}
-    pool = ProcessPoolExecutor(initializer=gc.disable)
+    arguments.none(__doc__)
     jobs = {
-        (d, p): {mode: pool.submit(losses, d, p, mode) for mode in (REPLICA, EAGER)}
-        for d, p in GRIDS
-        if f"d{d}_p{p}" not in samples
+        grid: {mode: partial(losses, grid, mode) for mode in (REPLICA, EAGER)} for grid in GRIDS
     }
-    for (d, p), pair in jobs.items():
-        wait(pair.values(), timeout=max(0.0, until - time.monotonic()))
-        if not all(job.done() for job in pair.values()):
-            pool.shutdown(wait=False, cancel_futures=True)
-            break
-        samples[f"d{d}_p{p}"] = compare(d, p, {mode: job.result() for mode, job in pair.items()})
-        results_file.save_progress("frc_value", code, samples)
-        print(f"d{d}_p{p}", samples[f"d{d}_p{p}"], flush=True)
+    samples: dict[str, dict[str, Any]] = {}
+    for grid, found in parallel.rows(jobs):
+        samples[grid] = compare(GRIDS[grid][0], found)
+        print(grid, samples[grid], flush=True)
     reached, note = figures(samples), f"declared delays {FIXED_S:.3f} s of each pause"
     path = results_file.write("frc_value", samples=samples, figures=reached, note=note)
     print(*(f"{name}: {value}" for name, value in reached.items()), f"-> {path}", sep="\n")
 
 
 def figures(samples: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Of every grid, and the mean share that Eager cuts off a pause."""
+    """Of every grid, and the mean share that Eager cuts off a pause with equal stages."""
     out: dict[str, float] = {}
     names = ("replica_slots", "eager_slots", "replica_pause_s", "eager_pause_s", "shorter_by")
     for grid, found in samples.items():
         out |= {f"{grid}_{name}": found[name] for name in (*names, "eager_over_replica", "hazard")}
     for d in (1, 4):
         shares = [x["shorter_by"] for grid, x in samples.items() if grid.startswith(f"d{d}_")]
-        if shares:
-            out[f"d{d}_shorter_by_mean"] = round(statistics.mean(shares), 4)
+        out[f"d{d}_shorter_by_mean"] = round(statistics.mean(shares), 4)
     return out
 
 

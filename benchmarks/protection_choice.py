@@ -31,8 +31,8 @@ from bamboo_core.api.spec import (
 from bamboo_core.protection.choice import EAGER, MODES, REPLICA, Facts, choose
 from bamboo_core.protection.facts import Assumptions, Seen, gather
 from bamboo_core.protection.hazard import PRIOR
+from bamboo_core.protection.shapes import Transformer, costs
 from bamboo_sim import results_file
-from bamboo_sim.timed import shapes
 from bamboo_sim.timed.hardware import V100_SPEED
 
 PIPELINES, STAGES, WIDTHS, BANDWIDTHS = (1, 2, 4), (4, 8, 12), (512, 1024, 2048), (10, 25, 100)
@@ -53,12 +53,10 @@ def job(pipelines: int, stages: int) -> JobSpec:
 
 def facts(pipelines: int, stages: int, width: int, gigabits: float) -> Facts:
     """Facts without a hazard."""
-    blocks = shapes.transformer(
-        blocks=4 * stages, width=width, context=1024, vocabulary=0, samples=1
-    )
+    blocks = Transformer(4 * stages, width=width, context=1024, vocabulary=0)
     return gather(
         job(pipelines, stages),
-        [x.cost(V100_SPEED) for x in blocks],
+        costs(blocks, samples=1, speed=V100_SPEED),
         Seen(0.0),
         pipelines=pipelines,
         assumptions=Assumptions(gigabits * 1e9 / 8),

@@ -21,7 +21,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 _BLOCK = re.compile(r"^<!-- (?P<name>\w+) -->\n.*?^<!-- end -->$", flags=re.M | re.S)
 _COLOURS = {"None": "#c8cdd3", "Replica": "#0969da", "Eager": "#4ac26b"}
 _INK, _FONT = "#1f2328", "font-family='system-ui, sans-serif' font-size='12'"
-_LEFT, _WIDTH, _ROW = 190, 760, 20
+_LEFT, _WIDTH, _ROW = 210, 780, 20
 
 Result = Mapping[str, Any]
 
@@ -131,13 +131,28 @@ def choice_block(result: Result) -> tuple[str, dict[str, str]]:
 def overhead_block(result: Result) -> tuple[str, dict[str, str]]:
     """Table and plot of ``redundancy_overhead``."""
     samples: Mapping[str, Mapping[str, float]] = result["samples"]
-    lines = ["| job | step | Replica | Eager | computed ahead |", "|---|---|---|---|---|"]
+    lines = [
+        "| job | step | Replica | Eager | computed ahead | device memory: None, Replica, Eager |",
+        "|---|---|---|---|---|---|",
+    ]
     groups: dict[str, dict[str, float]] = {}
     for name, found in samples.items():
-        modes = {m: found[f"{m.lower()}_over_none"] for m in ("Replica", "Eager")}
-        groups[name] = {mode: 100 * (ratio - 1) for mode, ratio in modes.items()}
-        cells = " | ".join(f"{groups[name][mode]:.1f} %" for mode in modes)
-        lines.append(f"| {name} | {found['step_s']:.3g} s | {cells} | {found['ahead']:.0%} |")
+        for way in ("", "_offload"):
+            if f"eager{way}_over_none" not in found:
+                continue
+            key = name + ", offloaded" * bool(way)
+            groups[key] = {
+                mode: 100 * (found[f"{mode.lower()}{way}_over_none"] - 1)
+                for mode in ("Replica", "Eager")
+            }
+            cells = " | ".join(f"{value:.1f} %" for value in groups[key].values())
+            memory = ", ".join(
+                f"{found[x]:.3g}" for x in ("none_gb", f"replica{way}_gb", f"eager{way}_gb")
+            )
+            share = found[f"ahead{way}"]
+            lines.append(
+                f"| {key} | {found['step_s']:.3g} s | {cells} | {share:.0%} | {memory} GB |"
+            )
     text = "![Overheads](images/protection-overhead.svg)\n\n" + "\n".join(lines)
     plot = bars("How much longer an undisturbed step takes than in mode None", groups, "%")
     return text, {"protection-overhead.svg": plot}

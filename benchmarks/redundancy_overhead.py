@@ -1,6 +1,6 @@
 """What protection costs an undisturbed step, in virtual time: production programs and executors.
 
-    python benchmarks/redundancy_overhead.py [--minutes 10]
+    python benchmarks/redundancy_overhead.py
 
 The models of the Bamboo paper on its grids, and equal stages on D=4 P=8 M=32, on declared V100s
 with 4-byte numbers in three zones, over 10, 25 and 100 Gb/s (the paper's: 10 and 100). A ratio is
@@ -9,16 +9,13 @@ the steady step's time in a mode over that of mode None. Memory is what the full
 
 from __future__ import annotations
 
-import argparse
-import gc
-import math
-import time
-from concurrent.futures import ProcessPoolExecutor, wait
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim import arguments, results_file
-from bamboo_sim.timed import shapes
+from bamboo_sim.timed import parallel, shapes
 from bamboo_sim.timed.declared import Device
 from bamboo_sim.timed.hardware import A100, A100_SPEED, V100, V100_SPEED, placed
 from bamboo_sim.timed.measured import Undisturbed, undisturbed
@@ -33,33 +30,19 @@ NOTE = (
 )
 
 
-Case = tuple[shapes.Shape, float, float, Device, RedundancyMode, bool]
+Job = Callable[[], Undisturbed]
 
 
-def cases(shape: shapes.Shape, gigabits: float, speed: float, device: Device) -> dict[str, Case]:
+def cases(shape: shapes.Shape, gigabits: float, speed: float, device: Device) -> dict[str, Job]:
     """The shape in each mode; at 100 Gb/s some also with what is computed ahead on the host."""
     ways = [(mode, False) for mode in (NONE, REPLICA, EAGER)]
     if gigabits == max(BANDWIDTHS) and shape in HOSTED:
         ways += [(REPLICA, True), (EAGER, True)]
-    return {
-        mode.value.lower() + "_offload" * offloads: (shape, gigabits, speed, device, mode, offloads)
-        for mode, offloads in ways
-    }
-
-
-def run(
-    shape: shapes.Shape,
-    gigabits: float,
-    speed: float,
-    device: Device,
-    mode: RedundancyMode,
-    offloads: bool,
-) -> Undisturbed:
-    """One job."""
-    gc.collect()  # it is off otherwise: it costs a quarter of the time
-    return undisturbed(
-        placed(shape, mode, gigabits=gigabits, speed=speed, device=device, offloads=offloads)
-    )
+    out: dict[str, Job] = {}
+    for mode, offloads in ways:
+        job = placed(shape, mode, gigabits=gigabits, speed=speed, device=device, offloads=offloads)
+        out[mode.value.lower() + "_offload" * offloads] = partial(undisturbed, job)
+    return out
 
 
 def summary(found: dict[str, Undisturbed]) -> dict[str, Any]:
@@ -78,7 +61,7 @@ def summary(found: dict[str, Undisturbed]) -> dict[str, Any]:
     return out
 
 
-def rows() -> dict[str, dict[str, Case]]:
+def jobs() -> dict[str, dict[str, Job]]:
     """What is measured, the most important first."""
     out = {f"{PLAIN.name} {x} Gb/s": cases(PLAIN, x, V100_SPEED, V100) for x in BANDWIDTHS}
     for gigabits in (max(BANDWIDTHS), min(BANDWIDTHS)):
@@ -90,32 +73,18 @@ def rows() -> dict[str, dict[str, Case]]:
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    help = "then write what is measured; the same command goes on from there"
-    parser.add_argument("--minutes", type=arguments.amount, default=math.inf, help=help)
-    until = time.monotonic() + 60 * parser.parse_args().minutes
-    code = results_file.fingerprint(["core/bamboo_core", "sim/bamboo_sim/timed", "benchmarks/red*"])
-    samples = results_file.load_progress("redundancy_overhead", code) or {}
-    left = {name: row for name, row in rows().items() if name not in samples}
-    pool = ProcessPoolExecutor(initializer=gc.disable)
-    jobs = {
-        name: {way: pool.submit(run, *x) for way, x in row.items()} for name, row in left.items()
-    }
-    for name, row in jobs.items():
-        wait(row.values(), timeout=max(0.0, until - time.monotonic()))
-        if not all(job.done() for job in row.values()):
-            pool.shutdown(wait=False, cancel_futures=True)
-            break
-        samples[name] = summary({way: job.result() for way, job in row.items()})
-        results_file.save_progress("redundancy_overhead", code, samples)
+    arguments.none(__doc__)
+    samples: dict[str, dict[str, Any]] = {}
+    for name, found in parallel.rows(jobs()):
+        samples[name] = summary(found)
         print(name, samples[name], flush=True)
-    found = figures(samples)
-    path = results_file.write("redundancy_overhead", samples=samples, figures=found, note=NOTE)
-    print(*(f"{name}: {value}" for name, value in found.items()), f"-> {path}", sep="\n")
+    reached = figures(samples)
+    path = results_file.write("redundancy_overhead", samples=samples, figures=reached, note=NOTE)
+    print(*(f"{name}: {value}" for name, value in reached.items()), f"-> {path}", sep="\n")
 
 
 def figures(samples: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Ratios at 100 Gb/s, and memory over that of None. The first row must be there."""
+    """Ratios at 100 Gb/s, and memory over that of None."""
     plain = samples[f"{PLAIN.name} 100 Gb/s"]
     out = {name: plain[name] for name in ("replica_over_none", "eager_over_none")}
     for name, found in samples.items():
@@ -124,9 +93,7 @@ def figures(samples: dict[str, dict[str, Any]]) -> dict[str, float]:
             for mode in ("replica", "eager"):
                 out["_".join([*words, mode, "over_none"])] = found[f"{mode}_over_none"]
     for shape in HOSTED:
-        found = samples.get(f"{shape.name} 100 Gb/s")
-        if found is None:  # the run was ended before
-            continue
+        found = samples[f"{shape.name} 100 Gb/s"]
         for mode in ("replica", "replica_offload", "eager", "eager_offload"):
             ratio = found[f"{mode}_gb"] / found["none_gb"]
             out[f"{shape.name}_{mode}_memory_over_none"] = round(ratio, 3)

@@ -19,6 +19,13 @@ from bamboo_core.protection.hazard import PRIOR
 from bamboo_devcluster.errors import DevclusterError
 
 _DAY_S = 86400.0
+_manifest = click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="YAML file with the BambooJob.",
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -107,13 +114,7 @@ def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more:
 
 
 @cli.command()
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="YAML file with the BambooJob.",
-)
+@_manifest
 @click.option(
     "--profile",
     type=click.Path(path_type=Path),
@@ -177,13 +178,7 @@ def plan(**given: Any) -> None:
 
 
 @cli.command()
-@click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="YAML file with the BambooJob.",
-)
+@_manifest
 @click.option(
     "-o",
     "--out",

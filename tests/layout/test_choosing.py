@@ -37,14 +37,18 @@ def test_what_is_not_measured_is_said(filler: dict[str, Any]) -> None:
 def test_pauses_and_overheads_are_drawn(filler: dict[str, Any]) -> None:
     pauses = {"replica_pause_s": 0.5, "eager_pause_s": 0.25, "shorter_by": 0.5, "hazard": -1}
     over = {"replica_over_none": 1.01, "eager_over_none": 1.03, "step_s": 2.0, "ahead": 0.9}
+    over |= {"none_gb": 1.0, "replica_gb": 1.25, "eager_gb": 2.0}
+    hosted = {"replica_offload_over_none": 1.05, "eager_offload_over_none": 1.1}
+    hosted |= {"replica_offload_gb": 1.125, "eager_offload_gb": 1.5, "ahead_offload": 0.5}
     results = {
         "frc_value": {"commit": "abc", "samples": {"d1_p4": pauses}},
-        "redundancy_overhead": {"commit": "abc", "samples": {"bert 100 Gb/s": over}},
+        "redundancy_overhead": {"commit": "abc", "samples": {"bert 100 Gb/s": {**over, **hosted}}},
     }
     blocks = "".join(f"<!-- {name} -->\n<!-- end -->\n" for name in results)
     text, plots = filler["filled"](blocks, results)
     assert "| d1_p4 | 0.5 s | 0.25 s | 50% | never |" in text
-    assert "| bert 100 Gb/s | 2 s | 1.0 % | 3.0 % | 90% |" in text
+    assert "| bert 100 Gb/s | 2 s | 1.0 % | 3.0 % | 90% | 1, 1.25, 2 GB |" in text
+    assert "| bert 100 Gb/s, offloaded | 2 s | 5.0 % | 10.0 % | 50% | 1, 1.12, 1.5 GB |" in text
     assert sorted(plots) == ["protection-overhead.svg", "protection-pause.svg"]
     assert "3 %" in plots["protection-overhead.svg"]
 

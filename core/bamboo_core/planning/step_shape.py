@@ -20,6 +20,9 @@ from bamboo_core.scheduling import dry_run, schedule, workmap
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.remaining import stage_weights
 
+TARGET = 1
+"""Number of the step."""
+
 
 @dataclass(frozen=True)
 class StepShape:
@@ -90,21 +93,23 @@ class StepShape:
             speeds=self.speeds,
         )
 
+    def goals(self, work: workmap.WorkMap) -> closure.Goals:
+        """What is asked of a step that is neither the first nor the last."""
+        return closure.Goals(
+            batch=self.batch,
+            cut=self.cut,
+            wants=self.wants(),
+            assignment=work,
+            coordinator=self.live[0],
+            target=TARGET,
+            last=TARGET + 2,
+            split=self.split,
+            periodic=self.periodic,
+        )
+
     def graph(self, work: workmap.WorkMap) -> TaskGraph:
         """All tasks of the step."""
-        return closure.steady(
-            closure.Goals(
-                batch=self.batch,
-                cut=self.cut,
-                wants=self.wants(),
-                assignment=work,
-                coordinator=self.live[0],
-                target=1,
-                last=3,
-                split=self.split,
-                periodic=self.periodic,
-            )
-        )
+        return closure.steady(self.goals(work))
 
     def build(self, tasks: TaskGraph | None = None) -> schedule.Schedule:
         """The programs of all agents."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from math import exp, inf
 
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.scheduling.inflight import RESIDENT, USABLE
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 MODES = (NONE, REPLICA, EAGER)
@@ -18,8 +19,7 @@ MODES = (NONE, REPLICA, EAGER)
 
 _HOUR_S = 3600.0
 _MARGIN_S = 18.0  # in an hour (0.5 %): a smaller gain is not worth a change of mode
-_RESIDENT = 6  # times the parameters' bytes, as in bamboo_core.scheduling.inflight
-_USABLE = 0.8  # share of the device's memory, as there
+_COPY = 4  # times the parameters' bytes: weight, Adam's two, reduced gradient
 
 
 @dataclass(frozen=True)
@@ -233,23 +233,24 @@ def _memory(facts: Facts, mode: RedundancyMode) -> tuple[int, int, str]:
     """Bytes on the device, bytes in host memory, and why the mode does not fit (empty: it does).
 
     Of the first agent of a pipeline, which has most activations in flight: P of them. Outputs and
-    input gradients stay until the step ends. A copy has room for its sums, too, since it needs them
-    as soon as it takes over.
+    input gradients stay until the step ends. A copy has a reduced gradient, but no sums. It must
+    have room for them, since it needs them as soon as it takes over.
     """
-    own = _RESIDENT * facts.parameter_bytes
     flight = facts.stages * facts.activation_bytes
     boundaries = 2 * facts.microbatches * facts.boundary_bytes
-    device = own * (1 if mode is NONE else 2) + flight + boundaries
+    device = RESIDENT * facts.parameter_bytes + flight + boundaries
     if mode is NONE:
         return device, 0, ""
+    device += _COPY * facts.parameter_bytes
     host = _lane_room(facts) * facts.activation_bytes if mode is EAGER else 0
     if mode is EAGER:
         device += facts.activation_bytes  # of the slice that is computed
     if facts.stages == 1:
         return device, host, "there is no next stage: spec.pipelines.stages is 1"
-    if facts.memory_bytes and device > _USABLE * facts.memory_bytes:
+    needed = device + (RESIDENT - _COPY) * facts.parameter_bytes
+    if facts.memory_bytes and needed > USABLE * facts.memory_bytes:
         text = (
-            f"it needs {-(-device // 2**20)} MiB, and {_USABLE:.0%} of the device's"
+            f"it needs {-(-needed // 2**20)} MiB after a loss, and {USABLE:.0%} of the device's"
             f" {facts.memory_bytes // 2**20} MiB can be used: raise spec.pipelines.stages, or lower"
             " spec.training.microBatchSize"
         )

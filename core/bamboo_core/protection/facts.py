@@ -123,8 +123,8 @@ def _ratio(forward_s: float, backward_s: float) -> float:
 
 
 def _latency(transfer_s: float, forward_s: float) -> float:
-    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then messages
-    would come at the very moment in which a slice ends, and lanes would delay nobody."""
+    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then each
+    message would come just when a slice ends, and lanes would delay nobody."""
     latency = _LEAST_LATENCY
     while latency < 1 and forward_s > 0 and latency * forward_s < transfer_s:
         latency *= 2

@@ -22,6 +22,7 @@ from bamboo_core.scheduling.costs import Costs
 _PIPELINES, _STAGES = 2, 8  # of the largest grid that is computed
 _ROUNDS, _FEW_ROUNDS = 4, 2  # its M over P: of one pipeline, and of two
 _MOST_SLICES = 8  # of a forward
+_PHASES = (0.8, 1.3)  # of the latency
 _EXTRA = 8  # activations beyond P - s after a loss, as in bamboo_core.scheduling.inflight
 
 
@@ -64,10 +65,13 @@ def figures(shape: Shape) -> Figures:
 
     Pipelines are independent until the reduction, so one of them gives the length. In 1F1B a step
     takes M + P - 1 slots of F + B, of which an agent idles in P - 1 (Bamboo, and PipeDream-Flush):
-    a larger M adds its own time only, a larger P adds idle time in proportion.
+    a larger M adds its own time only, a larger P adds idle time in proportion. A message that comes
+    just when a slice ends delays nobody, so the mean of two latencies is taken.
     """
     one = _smaller(replace(shape, pipelines=1), _ROUNDS)
-    alone, eager = _run(one), _run(one, is_eager=True)
+    phases = [replace(one, latency=factor * one.latency) for factor in _PHASES]
+    alone = _mean([_run(x) for x in phases])
+    eager = _mean([_run(x, is_eager=True) for x in phases])
     wider = (shape.stages - 1) / max(1, one.stages - 1)
     ramp = alone.length - one.microbatches * (1 + one.backward)
     length = shape.microbatches * (1 + shape.backward) + ramp * wider
@@ -117,6 +121,10 @@ class _Ran(NamedTuple):
     length: float
     idle: float
     ahead: float
+
+
+def _mean(runs: list[_Ran]) -> _Ran:
+    return _Ran(*(sum(values) / len(runs) for values in zip(*runs, strict=True)))
 
 
 @lru_cache(maxsize=256)

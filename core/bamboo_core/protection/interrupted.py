@@ -5,14 +5,27 @@ Detection, decision and new connections cost nothing here; running instructions 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Holdings
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.planning.step_shape import StepShape
+from bamboo_core.planning.step_shape import TARGET, StepShape
 from bamboo_core.scheduling import dry_run, workmap
-from bamboo_core.scheduling.remaining import remaining
+from bamboo_core.scheduling.dry_run import DryRunResult
+from bamboo_core.scheduling.remaining import Remaining, remaining
+from bamboo_core.scheduling.schedule import Schedule
+
+
+class Rest(NamedTuple):
+    """What follows an interruption."""
+
+    made: Schedule  # programs of the missing tasks
+    report: DryRunResult  # of these programs
+    left: Remaining
 
 
 def length(before: StepShape, after: StepShape, *, at: float) -> float:
@@ -21,21 +34,29 @@ def length(before: StepShape, after: StepShape, *, at: float) -> float:
     ``at`` and the result are in the unit of the costs. The seats of ``after`` are those of
     ``before``, but for lost ones. RuntimeError if the rest cannot run.
     """
+    holdings, elapsed = stop(before, at=at)
+    found = rest(after, {a: holdings[a] for a in after.live})
+    if not found.report.ok:
+        raise RuntimeError(f"{after.lost}: {found.report}")
+    return elapsed + found.report.length
+
+
+def stop(shape: StepShape, *, at: float) -> tuple[dict[AgentId, Holdings], float]:
+    """What agents hold when the step is stopped at a time, and when the last of them stops."""
     held, elapsed = dry_run.stopped(
-        before.build().programs,
+        shape.build().programs,
         until=at,
-        batch=before.batch,
-        layers=before.stages,
-        holdings=before.holdings(),
-        costs=before.timing,
+        batch=shape.batch,
+        layers=shape.stages,
+        holdings=shape.holdings(),
+        costs=shape.timing,
     )
-    return elapsed + _rest(after, {a: held[a] for a in after.live})
+    return {a: _settled(items) for a, items in held.items()}, elapsed
 
 
-def _rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
-    """What the survivors need from here, given what they hold."""
-    holdings = {a: _settled(items) for a, items in held.items()}
-    index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
+def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
+    """What the agents of ``shape`` still have to do, given what they hold."""
+    index = HoldingsIndex(holdings, batch=shape.batch, target=TARGET, short_notice=frozenset())
     left = remaining(
         index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
     )
@@ -47,35 +68,27 @@ def _rest(shape: StepShape, held: dict[AgentId, set[Item]]) -> float:
         weight=left.weight,
         pinned=left.pinned,
         base={},
+        credit=left.credit,
     )
-    goals = closure.Goals(
-        batch=shape.batch,
-        cut=shape.cut,
-        wants=shape.wants(),
-        assignment=work,
-        coordinator=shape.live[0],
-        target=1,
-        last=9,
-        split=shape.split,
-    )
-    made = shape.build(closure.missing(goals, holdings))
+    made = shape.build(closure.missing(shape.goals(work), holdings, index=index))
+    held = {
+        a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
+    }
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,
         layers=shape.stages,
-        holdings={a: {*items, Item.commit(-1)} for a, items in held.items()},
+        holdings=held,
         costs=shape.timing,
     )
-    if not report.ok:
-        raise RuntimeError(f"{shape.lost}: {report}")
-    return report.length
+    return Rest(made, report, left)
 
 
 def _settled(items: set[Item]) -> Holdings:
-    """Holdings of an agent that was stopped in step 1."""
+    """Holdings of an agent that was stopped in the target step."""
     return Holdings(
-        {i.lo: i.step + 1 for i in items if i.kind is Kind.VER},
-        frozenset(i._replace(step=i.step + 1) for i in items if i.kind is not Kind.VER),
-        frozenset({0}),
-        0,
+        {i.lo: i.step + TARGET for i in items if i.kind is Kind.VER},
+        frozenset(i._replace(step=i.step + TARGET) for i in items if i.kind is not Kind.VER),
+        frozenset({TARGET - 1}),
+        TARGET - 1,
     )

@@ -21,8 +21,34 @@ _BACKWARD, _HALVES = 2.0, 1.12
 
 
 @dataclass(frozen=True)
+class Layer:
+    """What one micro-batch takes: operations of the forward, and how many numbers."""
+
+    operations: int
+    parameters: int
+    output: int
+    activation: int  # kept for the backward
+
+    def cost(self, speed: float) -> LayerCost:
+        """On a device that does so many operations per second."""
+        forward_s = self.operations / speed
+        backward_s = _BACKWARD * forward_s
+        half_s = _HALVES * backward_s / 2
+        return LayerCost(
+            forward_s,
+            backward_s,
+            parameter_bytes=_FLOAT * self.parameters,
+            output_bytes=_FLOAT * self.output,
+            input_gradient_s=half_s,
+            weight_gradient_s=half_s,
+            can_split=True,
+            activation_bytes=_FLOAT * self.activation,
+        )
+
+
+@dataclass(frozen=True)
 class Transformer:
-    """Blocks between an embedding and a projection to the vocabulary."""
+    """Blocks between an embedding and a projection to the vocabulary; vocabulary 0: blocks only."""
 
     blocks: int
     width: int
@@ -57,7 +83,12 @@ def _count(arguments: Mapping[str, Any], name: str, default: int) -> int:
 
 
 def costs(shape: Transformer, *, samples: int, speed: float) -> tuple[LayerCost, ...]:
-    """One per layer, for a micro-batch of so many samples.
+    """One per layer, for a micro-batch of so many samples."""
+    return tuple(x.cost(speed) for x in layers(shape, samples=samples))
+
+
+def layers(shape: Transformer, *, samples: int) -> list[Layer]:
+    """Of a micro-batch of so many samples.
 
     Operations and activations as in "Reducing Activation Recomputation in Large Transformer Models"
     (Korthikanti and others, 2022): 17 s b h numbers, without the weights of attention, which fused
@@ -65,42 +96,25 @@ def costs(shape: Transformer, *, samples: int, speed: float) -> tuple[LayerCost,
     """
     tokens, width = samples * shape.context, shape.width
     weights, table = 12 * width * width, shape.vocabulary * width
-    block = _cost(
+    block = Layer(
         operations=2 * weights * tokens + 4 * shape.context * width * tokens,
         parameters=weights + 13 * width,
         output=tokens * width,
         activation=17 * tokens * width,
-        speed=speed,
     )
-    first = _cost(
+    blocks = [block] * shape.blocks
+    if not table:
+        return blocks
+    first = Layer(
         operations=tokens * width,
         parameters=table + shape.context * width,
         output=tokens * width,
         activation=tokens,
-        speed=speed,
     )
-    last = _cost(
+    last = Layer(
         operations=2 * table * tokens,
         parameters=table,
         output=tokens,
         activation=tokens * (width + shape.vocabulary),
-        speed=speed,
     )
-    return (first, *(block,) * shape.blocks, last)
-
-
-def _cost(
-    *, operations: int, parameters: int, output: int, activation: int, speed: float
-) -> LayerCost:
-    forward_s = operations / speed
-    half_s = _HALVES * _BACKWARD * forward_s / 2
-    return LayerCost(
-        forward_s,
-        _BACKWARD * forward_s,
-        parameter_bytes=_FLOAT * parameters,
-        output_bytes=_FLOAT * output,
-        input_gradient_s=half_s,
-        weight_gradient_s=half_s,
-        can_split=True,
-        activation_bytes=_FLOAT * activation,
-    )
+    return [first, *blocks, last]

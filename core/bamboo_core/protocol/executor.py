@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.model.program import COMPUTE, Instruction, Op, Program
 from bamboo_core.model.rules import Prepared, prepare
 from bamboo_core.protocol.effects import Drop as Drop
 from bamboo_core.protocol.effects import Effect as Effect
@@ -59,6 +59,7 @@ class Executor:
     _program: tuple[Prepared, ...] | None = None
     _running: Prepared | None = None
     _lane: Lane = field(default_factory=Lane)
+    _last_computation: int = -1  # its place in the program
     _continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
     _asked: Stop | None = None  # waits for the running instruction
     _over: bool = False  # Left or Finished has been sent
@@ -258,6 +259,8 @@ class Executor:
         self._program = prepare(program, step, self.directive.batch, self.layers)
         items = (item for task in self._program for item in task.items)
         self._continued = frozenset(item for item in items if item.kind is Kind.PREFIX)
+        ops = [task.instruction.op for task in self._program]
+        self._last_computation = max((i for i, op in enumerate(ops) if op in COMPUTE), default=-1)
         self._lane = Lane.of(prepare(lane, step, self.directive.batch, self.layers))
 
     def _advance(self) -> list[Effect]:
@@ -278,8 +281,13 @@ class Executor:
         return effects
 
     def _fill(self, effects: list[Effect]) -> None:
-        """Run an instruction of the lane, if one can run, while the program waits."""
+        """Run an instruction of the lane, if one can run, while the program waits.
+
+        Not after the program's last computation: all agents wait for each other then.
+        """
         assert self.directive is not None
+        if self.at > self._last_computation:
+            return
         taken = self._lane.take(self._may)
         if taken is None:
             return

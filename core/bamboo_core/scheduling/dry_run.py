@@ -100,7 +100,7 @@ def dry_run(
     """
     run = _Run(programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic)
     for name, lane in (lanes or {}).items():
-        run.agents[name].lane = list(reversed(lane))
+        run.give_lane(run.agents[name], lane)
     run.run()
     return run.report()
 
@@ -150,6 +150,7 @@ class _Agent:
     clock: float = 0.0
     spans: list[Span] = field(default_factory=list)
     lane: list[Instruction] = field(default_factory=list)  # last first
+    last: int = -1  # the computation with which the lane ends
     ahead_s: float = 0.0
     lacks: Item | None = None  # the item for which it has stopped
     wake: tuple[AgentId, Item] | None = None  # the message that it waits for: sender, item
@@ -190,6 +191,16 @@ class _Run:
         self.strays: list[Message] = []
         self.disorder: list[Message] = []
         self.todo = deque(self.agents.values())
+
+    def give_lane(self, agent: _Agent, lane: Program) -> None:
+        """Let the agent compute ahead in waits before its last computation, as executors do."""
+        computing = [
+            at
+            for at, x in enumerate(agent.program)
+            if x.op in COMPUTE and (self.periodic or x.every <= 1)
+        ]
+        if computing:
+            agent.lane, agent.last = list(reversed(lane)), computing[-1]
 
     def run(self) -> None:
         """Run until no agent can continue."""
@@ -312,6 +323,8 @@ class _Run:
             begin = agent.clock
             agent.clock += self.durations.of(instruction)
             agent.spans.append((at, begin, agent.clock))
+            if at == agent.last:
+                agent.lane = []
         for item in consumes(instruction, batch, layers):
             self._lose(agent, item)
         for item in releases(instruction, layers):

@@ -16,8 +16,8 @@ from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
 
 _BEYOND = 8  # most activations in flight beyond P - s (measured: more gains nothing)
-_RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
-_USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
+RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
+USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
 _MANY = 64  # members; beyond, one variant only (measured: the split wins in degraded grids)
 _WORTH = 1.03  # split a full grid only for a gain beyond the error of the costs
 
@@ -75,11 +75,11 @@ def _spare(plan: Plan, agent: AgentId, cap: int, profile: Profile) -> int:
         return 0  # its state is not known here
     wanted = plan.wants.get(agent, ())
     state = sum(
-        _RESIDENT * profile.layers[x].parameter_bytes for lo, hi in wanted for x in range(lo, hi)
+        RESIDENT * profile.layers[x].parameter_bytes for lo, hi in wanted for x in range(lo, hi)
     )
     stages = [(lo, hi) for lo, hi in plan.cut if any(a < hi and lo < b for a, b in wanted)]
     largest = max(
         (sum(x.activation_bytes for x in profile.layers[lo:hi]) for lo, hi in stages), default=0
     )
-    room = _USABLE * profile.memory_bytes - state
+    room = USABLE * profile.memory_bytes - state
     return max(0, min(_BEYOND, int(room // max(1, largest)) - cap))

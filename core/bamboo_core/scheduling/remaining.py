@@ -80,6 +80,7 @@ class _Left:
         self._index, self._batch = index, batch
         self._durations = costs.durations()
         self._folds: dict[tuple[Range, int], int] = {}
+        self._sent: dict[tuple[Range, int], bool] = {}
 
     def of(self, span: Range, leaf: int, agent: AgentId | None) -> float:
         """Of one leaf of a stage, if ``agent`` continues it."""
@@ -117,11 +118,24 @@ class _Left:
 
     def _is_summed(self, span: Range, leaf: int) -> bool:
         """Whether an agent can send the leaf's sum, or a sum that contains it."""
-        index, chunk = self._index, self._batch.chunk_of(leaf)
-        finished = (Item.leaf(0, span, leaf), Item.chunk(0, span, chunk, 0), Item.red(0, span, 0))
-        if any(item in index.where for item in finished):
+        chunk = self._batch.chunk_of(leaf)
+        if Item.leaf(0, span, leaf) in self._index.where or self._is_sent(span, chunk):
             return True
         return self._folded(span, chunk) > leaf - self._batch.leaves_of(chunk).start
+
+    def _is_sent(self, span: Range, chunk: int) -> bool:
+        """Whether each slice of the chunk, or of the reduced gradient, exists.
+
+        An agent that is lost while it sends a chunk leaves only some slices behind.
+        """
+        key = (span, chunk)
+        if key not in self._sent:
+            where = self._index.where
+            self._sent[key] = all(
+                Item.chunk(0, span, chunk, z) in where or Item.red(0, span, z) in where
+                for z in range(self._batch.chunks)
+            )
+        return self._sent[key]
 
     def _folded(self, span: Range, chunk: int) -> int:
         """Leaves in the most complete unfinished sum of the chunk."""

@@ -9,7 +9,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Op
-from bamboo_core.model.rules import makes
+from bamboo_core.model.rules import consumes, makes
 from bamboo_core.protocol.effects import Drop, Effect, Run, SendOperator, StepEnded, Transmit
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import (
@@ -24,6 +24,9 @@ from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
 from bamboo_sim.timed.sizes import Sizes, Times
+
+_GROWING = frozenset({Kind.PART, Kind.FOLDED, Kind.PREFIX})
+"""The next item of the kind takes their place in memory. Others go when the instruction is over."""
 
 Span = tuple[Instruction, float, float]
 """Instruction with its absolute step, begin, end."""
@@ -97,6 +100,9 @@ class TimedAgent:
         record = CommitRecord(task.step) if task.op is Op.COMMIT else None
         if record is not None and task.agents:
             self._committed(task.step)
+        for item in consumes(task, self._batch, self._num_layers):
+            if item.kind in _GROWING:
+                self.memory.free(item)
         for item in makes(task, self._batch, self._num_layers):
             if item.kind is Kind.VER:
                 self.memory.keep_layer(item.lo, is_own=item.lo in self.own)

@@ -135,6 +135,18 @@ def test_no_room_for_results_ahead_excludes_eager() -> None:
     assert "10 MiB" in why
 
 
+def test_a_copy_has_a_reduced_gradient_but_must_have_room_for_sums() -> None:
+    size, boundaries = USUAL.parameter_bytes, 2 * 8 * USUAL.boundary_bytes
+    none, replica, _ = choose(USUAL).estimates
+    assert none.device_bytes == 6 * size + 4 * USUAL.activation_bytes + boundaries
+    assert replica.device_bytes == none.device_bytes + 4 * size
+    after_loss = replica.device_bytes + 2 * size
+    tight = choose(usual(memory_bytes=int(after_loss / 0.8) + 1))
+    assert not tight.of(REPLICA).excluded
+    short = choose(usual(memory_bytes=int(after_loss / 0.8) - 1))
+    assert f"{-(-after_loss // 2**20)} MiB after a loss" in short.of(REPLICA).excluded
+
+
 def test_reasons_of_exclusion_name_field_and_remedy() -> None:
     small = choose(usual(memory_bytes=1_000_000_000))
     assert small.mode is NONE

@@ -68,6 +68,12 @@ def test_smaller_slices_delay_less() -> None:
     assert delays[-1] < delays[0] / 4
 
 
+def test_a_latency_of_just_one_slice_delays_like_one_that_is_a_little_longer() -> None:
+    """A message that comes just when a slice ends delays nobody; real ones come at any moment."""
+    same, longer = (figures(Shape(1, 8, 32, latency=x, slices=4)).delay for x in (0.25, 0.3))
+    assert same > longer / 4
+
+
 def test_what_cannot_be_recovered_has_no_figures() -> None:
     assert figures(Shape(1, 4, 8)).bare is None
     assert figures(Shape(2, 1, 8)).copied is None

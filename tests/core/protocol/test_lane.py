@@ -21,6 +21,9 @@ PROGRAM = """F[0:2] m0
 F[0:2] m1
 RECV (ingrad[2] m0) <b
 B[0:2] m0"""
+WAITING = """F[0:2] m0
+RECV (out[1]) <b
+F[1:2] m0"""
 
 
 def started(program: str = PROGRAM, lane: str = LANE, limit: int = 2) -> Executor:
@@ -61,6 +64,13 @@ def test_the_program_goes_on_before_the_next_slice() -> None:
     assert executor.at == 3
 
 
+def test_no_slice_begins_after_the_last_computation() -> None:
+    """All agents wait for each other then, and a slice would delay them all."""
+    executor = started("F[0:2] m0\nF[0:2] m1\nRECV (commit) <b\nEND")
+    assert finish(executor) == ["F[0:2] m1"]
+    assert prefixes(executor) == []
+
+
 def test_a_slice_waits_for_its_input_and_for_the_slice_before() -> None:
     assert runs(started_waiting("R[2:4] m0 2:3\nR[2:4] m0 3:4")) == []
     assert runs(started_waiting("R[0:2] m0 1:2")) == []
@@ -69,7 +79,9 @@ def test_a_slice_waits_for_its_input_and_for_the_slice_before() -> None:
 def started_waiting(lane: str) -> list[Effect]:
     executor = Executor(ME, 6, versions=dict.fromkeys(range(4), 0))
     executor.stop(Stop(FIRST))
-    return executor.install(replace(directive("RECV (out[1]) <b"), lane=parse(lane), lane_limit=1))
+    return executor.install(
+        replace(directive("RECV (out[1]) <b\nF[1:2] m0"), lane=parse(lane), lane_limit=1)
+    )
 
 
 def test_the_first_stage_needs_no_input() -> None:
@@ -95,7 +107,7 @@ def test_the_oldest_is_dropped_for_the_newest() -> None:
 
 
 def test_what_the_program_needs_is_not_dropped() -> None:
-    executor = started("F[0:2] m0\nRECV (out[1]) <b", "R[2:4] m0 2:3", limit=1)
+    executor = started(WAITING, "R[2:4] m0 2:3", limit=1)
     finish(executor)
     executor.stop(Stop(SECOND))
     program = parse("RECV (out[1]) <b\nF[2:4] m0 3:4")
@@ -105,15 +117,17 @@ def test_what_the_program_needs_is_not_dropped() -> None:
 
 
 def test_an_old_version_is_never_used() -> None:
-    executor = started("F[0:2] m0\nRECV (out[1]) <b")
+    executor = started(WAITING)
     executor.versions[2] = 1
     assert finish(executor) == []
 
 
 def test_the_end_of_the_step_frees_what_was_computed_ahead() -> None:
-    executor = started("F[0:2] m0\nF[0:2] m1\nRECV (commit) <b\nEND")
+    executor = started(f"{PROGRAM}\nRECV (commit) <b\nEND")
     finish(executor)
     assert prefixes(executor)
+    executor.arrive(Item.ingrad(0, 2, 0), FIRST)
+    assert finish(executor) == []
     executor.arrive(Item.commit(0), FIRST, CommitRecord(0))
     assert not executor.held.keys() - {Item.commit(0)}
     assert executor.running is None
@@ -121,7 +135,7 @@ def test_the_end_of_the_step_frees_what_was_computed_ahead() -> None:
 
 @pytest.mark.parametrize(("done", "needs"), [(1, "prefix[2:4] #1"), (2, "prefix[2:4] #2")])
 def test_a_forward_continues_from_what_was_computed_ahead(done: int, needs: str) -> None:
-    executor = started(f"F[2:4] m0 {2 + done}:4" if not done else "F[0:2] m0\nRECV (out[1]) <b")
+    executor = started(WAITING)
     finish(executor, done)
     executor.stop(Stop(SECOND))
     executor.done()

@@ -9,82 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bamboo_core.api.spec import RecoveryPolicy
-from bamboo_core.graph import closure
-from bamboo_core.graph.closure import Goals, Holdings
-from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Op
-from bamboo_core.scheduling import dry_run, workmap
-from bamboo_core.scheduling.remaining import remaining
+from bamboo_core.protection import interrupted
 
 from .steps import name, step
 
 BATCH = BatchShape(16, 2, 2)
 
 
-def stop(shape, until):
-    """What all agents hold when step 1 stops at a given time."""
-    held, _ = dry_run.stopped(
-        shape.build().programs,
-        until=until,
-        batch=shape.batch,
-        layers=shape.stages,
-        holdings=shape.holdings(),
-        costs=shape.timing,
-    )
-    return {
-        agent: Holdings(
-            {i.lo: i.step + 1 for i in items if i.kind is Kind.VER},
-            frozenset(i._replace(step=i.step + 1) for i in items if i.kind is not Kind.VER),
-            frozenset({0}),
-            0,
-        )
-        for agent, items in held.items()
-    }
+def stopped_at(shape, time):
+    """What all agents hold when the step stops at a given time."""
+    return interrupted.stop(shape, at=time)[0]
 
 
 def left_of(shape, holdings):
-    index = HoldingsIndex(holdings, batch=shape.batch, target=1, short_notice=frozenset())
-    return index, remaining(
-        index, batch=shape.batch, cut=shape.cut, holders=shape.holders(), costs=shape.timing
-    )
-
-
-def resume(shape, holdings):
-    """Programs of the remaining tasks for the agents of ``shape``, and their dry run."""
-    index, left = left_of(shape, holdings)
-    work = workmap.assign(
-        batch=shape.batch,
-        seats=shape.seats,
-        holders=shape.holders(),
-        policy=shape.policy,
-        weight=left.weight,
-        pinned=left.pinned,
-        base={},
-    )
-    goals = Goals(
-        batch=shape.batch,
-        cut=shape.cut,
-        wants=shape.wants(),
-        assignment=work,
-        coordinator=shape.live[0],
-        target=1,
-        last=9,
-        split=shape.split,
-    )
-    made = shape.build(closure.missing(goals, holdings))
-    held = {
-        a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
-    }
-    report = dry_run.dry_run(
-        made.programs,
-        batch=shape.batch,
-        layers=shape.stages,
-        holdings=held,
-        costs=shape.timing,
-    )
-    return made, report, left
+    return interrupted.rest(shape, holdings).left
 
 
 @given(
@@ -100,17 +41,17 @@ def test_a_step_continues_wherever_it_was_stopped(until, lost, split, extra, pol
     after = replace(whole, lost=tuple(sorted(lost)), policy=policy)
     if not all(after.holders()):
         return
-    stopped = stop(whole, min(until, whole.build().length - 0.5))
-    made, report, _ = resume(after, {a: stopped[a] for a in after.live})
+    stopped = stopped_at(whole, min(until, whole.build().length - 0.5))
+    made, report, _ = interrupted.rest(after, {a: stopped[a] for a in after.live})
     assert report.ok, str(report)
     assert made.forced == 0
 
 
 def test_without_a_loss_nothing_is_computed_twice():
     whole = step(BATCH, 2, 4, split=True, extra=4)
-    stopped = stop(whole, 12)
+    stopped = stopped_at(whole, 12)
     done = sum(x.op in COMPUTE for program in whole.build().programs.values() for x in program)
-    made, _, _ = resume(whole, stopped)
+    made, _, _ = interrupted.rest(whole, stopped)
     rest = sum(x.op in COMPUTE for program in made.programs.values() for x in program)
     assert rest < done <= rest + 8 * 12  # each agent has done at most one task per slot
     begun = {i for h in stopped.values() for i in h.items if i.kind is Kind.OUT}
@@ -125,39 +66,52 @@ def test_without_a_loss_nothing_is_computed_twice():
 
 def test_what_a_leaf_still_costs():
     whole = step(BATCH, 1, 2, split=True, extra=8)
-    fresh, left = left_of(whole, stop(whole, 0))
+    left = left_of(whole, stopped_at(whole, 0))
     assert set(left.weight.values()) == {2 * 3.0}
     assert not left.pinned
     assert not left.is_begun
-    assert fresh.done == {}
-    _, left = left_of(whole, stop(whole, 5))
+    left = left_of(whole, stopped_at(whole, 5))
     assert left.is_begun
     assert left.pinned[0, 0] == name(0, 0)
     # stage 1 has done F0 I0 F1 I1 by then, but not the sum of leaf 0
     assert left.weight[1, 0] == 2.0
     assert left.weight[1, 7] == 6.0
-    _, left = left_of(whole, stop(whole, whole.build().length - 0.5))
+    left = left_of(whole, stopped_at(whole, whole.build().length - 0.5))
     assert left.weight[1, 0] == 0.0
 
 
+SPAN = (0, 1)
+SENT = [Item.chunk(1, SPAN, 0, z) for z in range(BATCH.chunks)]
+REDUCED = [Item.red(1, SPAN, z) for z in range(BATCH.chunks)]
+
+
 @pytest.mark.parametrize(
-    "item", [Item.leaf(1, (0, 1), 0), Item.chunk(1, (0, 1), 0, 0), Item.red(1, (0, 1), 0)], ids=str
+    ("items", "weight"),
+    [
+        ([Item.leaf(1, SPAN, 0)], 0.0),
+        (SENT, 0.0),
+        (REDUCED, 0.0),
+        ([SENT[0], REDUCED[1]], 0.0),
+        (SENT[:1], 6.0),
+        (REDUCED[:1], 6.0),
+    ],
+    ids=str,
 )
-def test_a_leaf_whose_sum_exists_costs_nothing(item):
+def test_a_leaf_costs_nothing_if_each_slice_of_a_sum_with_it_exists(items, weight):
     whole = step(BATCH, 1, 2)
-    stopped = stop(whole, 0)
+    stopped = stopped_at(whole, 0)
     agent = whole.live[0]
-    stopped[agent] = replace(stopped[agent], items=frozenset({item}))
-    _, left = left_of(whole, stopped)
-    assert left.weight[0, 0] == 0.0
+    stopped[agent] = replace(stopped[agent], items=frozenset(items))
+    left = left_of(whole, stopped)
+    assert left.weight[0, 0] == weight
     assert left.weight[1, 0] == 6.0
 
 
 def test_a_leaf_in_an_unfinished_chunk_costs_nothing():
     whole = step(BATCH, 1, 2)
-    stopped = stop(whole, 0)
+    stopped = stopped_at(whole, 0)
     agent = whole.live[0]
     folded = Item.folded(1, (0, 1), 0, 3)
     stopped[agent] = replace(stopped[agent], items=frozenset({folded}))
-    _, left = left_of(whole, stopped)
+    left = left_of(whole, stopped)
     assert [left.weight[0, x] for x in range(5)] == [0.0, 0.0, 0.0, 6.0, 6.0]
