@@ -159,15 +159,17 @@ class HostMemory:
         memory = torch.empty(size, dtype=torch.uint8)
         if self._device.type == "cuda":
             # torch.empty(pin_memory=True) would round the size up to a power of two
-            _check(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), size, 0))
+            _cuda("cudaHostRegister", memory.data_ptr(), size, 0)
         self._allocated += size
         return memory
 
     def _release(self, memory: torch.Tensor) -> None:
         if self._device.type == "cuda":
-            _check(torch.cuda.cudart().cudaHostUnregister(memory.data_ptr()))
+            _cuda("cudaHostUnregister", memory.data_ptr())
         self._allocated -= memory.numel()
 
 
-def _check(result: int) -> None:
-    torch.cuda.check_error(result)  # type: ignore[no-untyped-call]
+def _cuda(function: str, *arguments: int) -> None:
+    """Call CUDA's runtime. torch.cuda.CudaError if it fails."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(getattr(runtime, function)(*arguments))

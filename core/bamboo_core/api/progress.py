@@ -35,7 +35,7 @@ class TrainingProgress:
     validation_loss: float | None = None  # newest one
     step_s: float = 0.0  # duration of the last step in seconds; 0: unknown
     skipped: int = 0  # steps of this attempt that changed no layer
-    ahead: Ahead = Ahead()  # noqa: RUF009 - frozen
+    ahead: Ahead = Ahead()
 
     def samples_per_s(self, batch: int) -> float:
         """Speed with ``batch`` samples in a step; 0: unknown."""

@@ -16,7 +16,7 @@ ROOM = 1 << 20
 
 
 class Odd(nn.Module):
-    """Saves strided views, a buffer, an empty tensor, and tensors that are more than their bytes."""
+    """Saves strided views, a buffer, an empty tensor, and tensors that are not plain bytes."""
 
     def __init__(self):
         super().__init__()
@@ -147,3 +147,20 @@ def test_an_error_of_the_layer_comes_out(linear):
     with pytest.raises(RuntimeError, match="of the layer"):
         memory.run([linear], fail)
     assert memory.used_bytes == 0
+
+
+def test_a_block_that_is_used_again_too_early_would_change_bits(linear, monkeypatch):
+    take = HostMemory._take
+
+    def give_back_at_once(self, size):
+        block = take(self, size)
+        self._give_back(block.memory)
+        return block
+
+    monkeypatch.setattr(HostMemory, "_take", give_back_at_once)
+    memory = HostMemory(ROOM, CPU)
+    first, _ = (memory.run([linear], lambda s=s: forward(linear, s)) for s in (0, 1))
+    found = gradients(linear, *first)
+    linear.optimizer.zero_grad()
+    expected = gradients(linear, *forward(linear))
+    assert not all(map(torch.equal, found, expected))

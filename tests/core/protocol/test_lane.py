@@ -89,7 +89,9 @@ def test_the_oldest_is_dropped_for_the_newest() -> None:
     executor = started(limit=1)
     dropped = []
     while executor.running is not None:
-        dropped += [i for e in executor.done() if isinstance(e, Drop) and e.for_room for i in e.items]
+        dropped += [
+            i for e in executor.done() if isinstance(e, Drop) and e.for_room for i in e.items
+        ]
     assert dropped == [Item.prefix(0, (2, 4), 0, 2)]
     assert prefixes(executor) == ["prefix[2:4] m1 #2"]
 
