@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import weakref
 
 import pytest
 import torch
@@ -10,9 +11,9 @@ from torch import nn
 
 from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer
-from bamboo_sim.workers.fleet import CPU
 
 ROOM = 1 << 20
+DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
 class Odd(nn.Module):
@@ -46,17 +47,17 @@ MODULES = [
 
 
 def layer_of(module):
-    return Layer(copy.deepcopy(module), torch.optim.SGD)
+    return Layer(copy.deepcopy(module).to(DEVICE), torch.optim.SGD)
 
 
 def forward(layer, seed=0):
     torch.manual_seed(seed)
-    inputs = torch.randn(8, 8, requires_grad=True)
+    inputs = torch.randn(8, 8, device=DEVICE, requires_grad=True)
     return inputs, layer.module(inputs)
 
 
 def gradients(layer, inputs, output):
-    output.backward(torch.linspace(0, 1, output.numel()).view(output.shape))
+    output.backward(torch.linspace(0, 1, output.numel(), device=DEVICE).view(output.shape))
     return [inputs.grad, *(p.grad for p in layer.parameters)]
 
 
@@ -64,7 +65,7 @@ def gradients(layer, inputs, output):
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: type(m).__name__)
 def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
     usual, moved = layer_of(module), layer_of(module)
-    memory = HostMemory(limit, CPU)
+    memory = HostMemory(limit, DEVICE)
     found = memory.run([moved], lambda: forward(moved))
     kept = memory.used_bytes
     assert kept <= limit
@@ -81,24 +82,42 @@ def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
 @pytest.fixture
 def linear():
     """A layer of which a forward keeps its input: 256 bytes, and of ``wide`` twice as many."""
-    return Layer(nn.Linear(8, 8), torch.optim.SGD)
+    return layer_of(nn.Linear(8, 8))
 
 
 @pytest.fixture
 def wide():
-    return Layer(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), torch.optim.SGD)
+    return layer_of(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
 
 
 def test_parameters_stay_where_they_are(linear):
-    memory = HostMemory(ROOM, CPU)
+    memory = HostMemory(ROOM, DEVICE)
     found = memory.run([linear], lambda: forward(linear))
     assert memory.used_bytes == 256
     del found
     assert memory.used_bytes == 0
 
 
+class Watched(nn.Module):
+    """Knows whether the memory that its backward needs is still on the device."""
+
+    def forward(self, x):
+        result = x.exp()
+        self.result = weakref.ref(result.untyped_storage())
+        return result.sum(0)
+
+
+@pytest.mark.parametrize("limit", [0, 255, ROOM])
+def test_what_has_moved_takes_no_memory_of_the_device(limit):
+    layer, memory = layer_of(Watched()), HostMemory(limit, DEVICE)
+    found = memory.run([layer], lambda: forward(layer))
+    assert (layer.module.result() is None) is (limit == ROOM)
+    expected = found[0].exp() * torch.linspace(0, 1, 8, device=DEVICE)
+    assert torch.equal(gradients(layer, *found)[0], expected)
+
+
 def test_what_finds_no_room_stays_on_the_device(linear, wide):
-    memory = HostMemory(256, CPU)
+    memory = HostMemory(256, DEVICE)
     first = memory.run([linear], lambda: forward(linear))
     second = memory.run([linear], lambda: forward(linear, 1))
     third = memory.run([wide], lambda: forward(wide))
@@ -115,7 +134,7 @@ def test_what_finds_no_room_stays_on_the_device(linear, wide):
 
 
 def test_blocks_are_used_again_and_make_room_for_other_sizes(linear, wide, monkeypatch):
-    memory, allocated, released = HostMemory(600, CPU), [], []
+    memory, allocated, released = HostMemory(600, DEVICE), [], []
     allocate, release = memory._allocate, memory._release
     monkeypatch.setattr(memory, "_allocate", lambda n: allocated.append(n) or allocate(n))
     monkeypatch.setattr(memory, "_release", lambda x: released.append(x.numel()) or release(x))
@@ -131,7 +150,7 @@ def test_blocks_are_used_again_and_make_room_for_other_sizes(linear, wide, monke
 
 
 def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):
-    memory = HostMemory(ROOM, CPU)
+    memory = HostMemory(ROOM, DEVICE)
     _, output = memory.run([linear], lambda: forward(linear))
     output.sum().backward(inputs=linear.parameters, retain_graph=True)
     assert (memory.used_bytes, memory.copied_bytes) == (0, 512)
@@ -143,7 +162,7 @@ def test_an_error_of_the_layer_comes_out(linear):
     def fail():
         raise RuntimeError("of the layer")
 
-    memory = HostMemory(ROOM, CPU)
+    memory = HostMemory(ROOM, DEVICE)
     with pytest.raises(RuntimeError, match="of the layer"):
         memory.run([linear], fail)
     assert memory.used_bytes == 0
@@ -158,7 +177,7 @@ def test_a_block_that_is_used_again_too_early_would_change_bits(linear, monkeypa
         return block
 
     monkeypatch.setattr(HostMemory, "_take", give_back_at_once)
-    memory = HostMemory(ROOM, CPU)
+    memory = HostMemory(ROOM, DEVICE)
     first, _ = (memory.run([linear], lambda s=s: forward(linear, s)) for s in (0, 1))
     found = gradients(linear, *first)
     linear.optimizer.zero_grad()
