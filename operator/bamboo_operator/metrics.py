@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from bamboo_core.api.progress import Ahead
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
@@ -145,6 +146,11 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
             "Samples trained per second",
             lambda f: f.status.samples_per_s,
         ),
+        (
+            "bamboo_job_host_memory_bytes",
+            "Most that one agent has had in host memory of what it computed ahead",
+            lambda f: f.status.progress.ahead.host_bytes,
+        ),
     ]
     for name, text, value in gauges:
         family = GaugeMetricFamily(name, text, labels=_JOB)
@@ -186,6 +192,7 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
         "Times that training stood still although all agents lived, by cause",
         labels=[*_JOB, "cause"],
     )
+    yield from _ahead(figures)
     for f in figures:
         skipped.add_metric(_labels(f), f.status.progress.skipped)
         found = dict(f.status.stalls)
@@ -201,6 +208,32 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
         for cause in FailureCause:
             failed.add_metric([*_labels(f), cause], counts.get(cause, 0))
     yield from (steps, samples, lost, failed, skipped, stalls)
+
+
+def _ahead(figures: list[JobFigures]) -> Iterator[Metric]:
+    counters: list[tuple[str, str, Callable[[Ahead], float]]] = [
+        (
+            "bamboo_job_slices_ahead",
+            "Layers of a micro-batch's forward that agents computed ahead, in mode Eager",
+            lambda x: x.slices,
+        ),
+        (
+            "bamboo_job_ahead_dropped",
+            "Forwards computed ahead that were dropped because spec.redundancy.hostMemory was full",
+            lambda x: x.dropped,
+        ),
+        (
+            "bamboo_job_host_copied_bytes",
+            "Bytes copied to host memory and back for what is computed ahead",
+            lambda x: x.copied_bytes,
+        ),
+        ("bamboo_job_host_copy_seconds", "Time that these copies took", lambda x: x.copied_s),
+    ]
+    for name, text, value in counters:
+        family = CounterMetricFamily(name, text, labels=_JOB)
+        for f in figures:
+            family.add_metric(_labels(f), value(f.status.progress.ahead))
+        yield family
 
 
 def _workers(figures: list[JobFigures]) -> Metric:

@@ -15,6 +15,7 @@ import torch
 from bamboo_agent.compute import copies, optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.copies import Witness
+from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.compute.random_state import seed_forward
 from bamboo_agent.compute.stage import Halves
@@ -41,6 +42,7 @@ class TrainingSetup:
     seed: int
     clip_norm: float
     device: torch.device
+    host_memory_bytes: int = 0  # for what is computed ahead
 
 
 class Backend:
@@ -58,6 +60,7 @@ class Backend:
     ) -> None:
         self.layers: dict[int, Layer] = {}
         self.store: dict[Item, Any] = {}
+        self.host_memory = HostMemory(setup.host_memory_bytes, setup.device)
         self._setup, self._read_layer, self._commits = setup, read_layer, commits
         self._pool = Pool(setup.device)
         self._reduced: dict[tuple[int, int, int], Buffer] = {}
@@ -197,7 +200,10 @@ class Backend:
 
     def _forward_ahead(self, task: Instruction) -> None:
         first, end = task.ranges[0]
-        activation = self._run_forward(task, self._begin_forward(task), first, end)
+        begun = self._begin_forward(task)
+        activation = self.host_memory.run(
+            self._held(first, end), lambda: self._run_forward(task, begun, first, end)
+        )
         span = task.lo, task.hi
         self.store[Item.prefix(task.step, span, task.index, end - task.lo)] = activation
         if end == task.hi:

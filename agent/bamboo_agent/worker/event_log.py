@@ -39,7 +39,8 @@ def describe(effect: Effect) -> str:
     if isinstance(effect, Transmit):
         return f"send {effect.item} to {effect.peer} in {effect.fence}"
     if isinstance(effect, Drop):
-        return "drop " + ", ".join(str(item) for item in effect.items)
+        words = "drop for room " if effect.for_room else "drop "
+        return words + ", ".join(str(item) for item in effect.items)
     if isinstance(effect, StepEnded):
         return f"ended {effect.commit}"
     assert isinstance(effect, SendOperator)

@@ -142,6 +142,7 @@ def build_setup(
         seed=spec.seed,
         clip_norm=spec.training.clip_norm,
         device=device,
+        host_memory_bytes=spec.redundancy.host_memory_bytes,
     )
     return setup, profile
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import time
 
+from bamboo_agent.compute.host_memory import HostMemory
+from bamboo_core.api.progress import Ahead
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import COMPUTE, Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord, Progress
 
 
 class Meter:
-    """Counts from one end of a step to the next."""
+    """Counts from one end of a step to the next; what is computed ahead, from the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, host_memory: HostMemory) -> None:
         self.sent_bytes = 0
+        self.dropped = 0  # forwards computed ahead, for want of room
+        self._slices, self._host = 0, host_memory
         self._busy_s = 0.0
         self._ended_at = time.perf_counter()
         self._done: set[tuple[Op, int, int, int, int]] = set()
@@ -22,7 +26,9 @@ class Meter:
     def add(self, instruction: Instruction, elapsed_s: float) -> None:
         """Count a completed instruction."""
         op, step, lo, hi, index = instruction[:5]
-        if op not in COMPUTE or op is Op.R:  # what is computed ahead costs nobody time
+        if op is Op.R:  # it costs nobody time
+            self._slices += 1
+        if op not in COMPUTE or op is Op.R:
             return
         self._busy_s += elapsed_s
         task = (op, step, lo, hi, index)
@@ -39,7 +45,12 @@ class Meter:
             busy_s=self._busy_s,
             sent_bytes=self.sent_bytes,
             redone_tasks=self._redone,
+            ahead=self._ahead(),
         )
         self.sent_bytes, self._busy_s, self._redone, self._ended_at = 0, 0.0, 0, now
         self._done.clear()
         return progress
+
+    def _ahead(self) -> Ahead:
+        host = self._host
+        return Ahead(self._slices, self.dropped, host.peak_bytes, host.copied_bytes, host.copied_s)

@@ -92,7 +92,7 @@ class Worker:
         self._farewell: Left | Finished | None = None  # waits until all is written and sent
         self.longest_s = 0.0  # of an instruction, without the time in which it read data
         self._reading_s = 0.0  # of the running instruction
-        self._meter = Meter()
+        self._meter = Meter(self.backend.host_memory)
         self._activity = activity
 
     # ------------------------------------------------------------ events
@@ -228,6 +228,8 @@ class Worker:
             elif isinstance(effect, Transmit):
                 self._transmit(effect)
             elif isinstance(effect, Drop):
+                if effect.for_room:
+                    self._meter.dropped += len(effect.items)
                 for item in effect.items:
                     self.backend.drop(item)
             elif isinstance(effect, StepEnded):

@@ -6,6 +6,27 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What has been computed ahead since the start: of one worker, or of all those of a job."""
+
+    slices: int = 0  # a layer of one micro-batch's forward each
+    dropped: int = 0  # forwards, for want of room
+    host_bytes: int = 0  # most that one agent had in host memory at once
+    copied_bytes: int = 0  # to host memory and back
+    copied_s: float = 0.0  # time that this took
+
+    def grown(self, before: Ahead, after: Ahead) -> Ahead:
+        """The job's figures, when those of one worker have grown."""
+        return Ahead(
+            self.slices + after.slices - before.slices,
+            self.dropped + after.dropped - before.dropped,
+            max(self.host_bytes, after.host_bytes),
+            self.copied_bytes + after.copied_bytes - before.copied_bytes,
+            self.copied_s + after.copied_s - before.copied_s,
+        )
+
+
+@dataclass(frozen=True)
 class TrainingProgress:
     """Informative, never decisive: no step is skipped or repeated because of it."""
 
@@ -14,6 +35,7 @@ class TrainingProgress:
     validation_loss: float | None = None  # newest one
     step_s: float = 0.0  # duration of the last step in seconds; 0: unknown
     skipped: int = 0  # steps of this attempt that changed no layer
+    ahead: Ahead = Ahead()
 
     def samples_per_s(self, batch: int) -> float:
         """Speed with ``batch`` samples in a step; 0: unknown."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import Ahead, TrainingProgress
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, DesiredState, Dismiss, Record, Send
 from bamboo_core.arbiter.membership import Membership
@@ -131,14 +131,19 @@ class Ledger:
     steps: int
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     progress_at: float = -inf
+    ahead: dict[AgentId, Ahead] = field(default_factory=dict)
 
-    def learn(self, report: Progress, now: float) -> bool:
+    def learn(self, agent: AgentId, report: Progress, now: float) -> bool:
         """True: a new commit (that of step ``steps``, the epilogue, does not count)."""
         commit, known = report.commit, self.progress
         if commit.validation_loss is not None:
             known = replace(known, validation_loss=commit.validation_loss)
         if report.step_s:
             known = replace(known, step_s=report.step_s)
+        before = self.ahead.get(agent, Ahead())
+        if report.ahead != before:
+            known = replace(known, ahead=known.ahead.grown(before, report.ahead))
+            self.ahead[agent] = report.ahead
         is_new = known.committed < commit.step < self.steps
         if is_new:
             known = replace(known, committed=commit.step, loss=commit.loss, skipped=commit.skipped)

@@ -31,7 +31,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         if step >= newest:
             in_force.caught_up.add(agent)
     state.speeds.learn(agent, progress, now)
-    if state.ledger.learn(progress, now):
+    if state.ledger.learn(agent, progress, now):
         state.evidence.settle()
         state.stalls.settle()
         if in_force is not None and step >= in_force.plan.target:

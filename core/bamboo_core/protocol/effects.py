@@ -32,6 +32,7 @@ class Drop:
     """Free these payloads. VER: the layer's whole state."""
 
     items: tuple[Item, ...]
+    for_room: bool = False  # forwards computed ahead, for a newer one
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,7 @@ class Executor:
         if surplus is None:
             return
         self._lane = rest
-        effects += self._drop(surplus)
+        effects += self._drop(surplus, for_room=True)
         self._running = task
         effects.append(Run(task.instruction))
 
@@ -442,10 +442,10 @@ class Executor:
             return item.step < step
         return item.step <= step
 
-    def _drop(self, items: list[Item]) -> list[Effect]:
+    def _drop(self, items: list[Item], *, for_room: bool = False) -> list[Effect]:
         for item in items:
             self.held.pop(item, None)
-        return [Drop(tuple(items))] if items else []
+        return [Drop(tuple(items), for_room)] if items else []
 
 
 _BESIDE = frozenset({Op.SEAL, Op.R})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bamboo_core.api.progress import Ahead
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
@@ -117,6 +118,7 @@ class Progress:
     busy_s: float = 0.0  # computing time within step_s
     sent_bytes: int = 0
     redone_tasks: int = 0
+    ahead: Ahead = Ahead()  # noqa: RUF009 - frozen; since the worker's start
 
 
 class Cause(StrEnum):

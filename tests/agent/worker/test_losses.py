@@ -15,44 +15,49 @@ from pathlib import Path
 import pytest
 import torch
 
+from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.worker import event_log
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape
+from bamboo_core.protocol.messages import LayerCost, Progress
 from bamboo_sim.protocol.fleet.replay import divergence
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
 
 BATCH = BatchShape(reference.G, 2, 4)
+COST = LayerCost(1.0, 2.0, 1, 1, activation_bytes=100_000)  # more than a layer of the GPT keeps
 expected = functools.lru_cache(reference.train)
 
 
-def plan(fleet, fence, *, grid, redundancy, before=None):
+def plan(fleet, fence, *, grid, redundancy, before=None, costs=()):
     job = plans.grid_of(fleet.job, pipelines=grid[0], stages=grid[1])
     decision = plans.decide(
-        replace(job, redundancy=RedundancySpec(redundancy)),
+        replace(job, redundancy=replace(job.redundancy, mode=redundancy)),
         fence=fence,
         layers=fleet.layers,
         reports=fleet.stop(fence),
         batch=BATCH,
         validation_samples=fleet.validation_samples,
         before=before,
+        costs=costs,
     )
     fleet.install(decision)
     return decision.plan
 
 
-def lose(grid, redundancy, *, victims, turns):
+def lose(grid, redundancy, *, victims, turns, job=None, costs=()):
     """Kill one victim after so many turns of the whole fleet, then the next."""
-    fleet = InProcessFleet(tiny_gpt(), plans.names(grid[0] * grid[1]))
-    current = plan(fleet, Fence(0, 1, 1), grid=grid, redundancy=redundancy)
+    fleet = InProcessFleet(job or tiny_gpt(), plans.names(grid[0] * grid[1]))
+    options = {"grid": grid, "redundancy": redundancy, "costs": costs}
+    current = plan(fleet, Fence(0, 1, 1), **options)
     for epoch, (victim, count) in enumerate(zip(victims, turns, strict=True), start=2):
         for _ in range(count):
             fleet.turn()
         fleet.kill(plans.names(8)[victim])
         fence = Fence(0, 1, epoch)
-        current = plan(fleet, fence, grid=grid, redundancy=redundancy, before=current)
+        current = plan(fleet, fence, before=current, **options)
     fleet.run_to_end(current.fence)
     fleet.close()
     return fleet
@@ -96,6 +101,30 @@ def test_recoveries_continue_what_was_computed_ahead(tmp_path, monkeypatch):
     text = "".join(path.read_text() for path in sorted(tmp_path.glob("*.jsonl")))
     assert re.search(r"run R\[", text)
     assert re.search(r"run F\[\d+:\d+\] m\d+ \d+:\d+", text)
+
+
+@pytest.mark.parametrize(
+    ("host_memory", "is_limited"), [("0", False), ("8Gi", False), ("700k", True)]
+)
+def test_bits_do_not_depend_on_host_memory(host_memory, is_limited, monkeypatch):
+    """Without costs the planner does not count what fits: the lane has no limit then."""
+    bring_back, brought = HostMemory._returned, []
+    monkeypatch.setattr(
+        HostMemory, "_returned", lambda self, x: brought.append(x.block) or bring_back(self, x)
+    )
+    job = replace(tiny_gpt(), redundancy=RedundancySpec(host_memory=host_memory))
+    costs = (COST,) * 6 if is_limited else ()
+    fleet = lose((1, 3), RedundancyMode.EAGER, victims=[1], turns=[60], job=job, costs=costs)
+    assert_exact(fleet)
+    assert any(brought) is (host_memory != "0")
+    found = {a: m.ahead for a, m in fleet.messages if isinstance(m, Progress)}
+    assert any(x.slices for x in found.values())
+    assert any(x.dropped for x in found.values()) is is_limited
+    for figures in found.values():
+        assert figures.host_bytes <= job.redundancy.host_memory_bytes
+        assert (figures.copied_bytes > 0) is (figures.slices > 0 and host_memory != "0")
+    if is_limited:  # what the planner counts is more than what is kept
+        assert max(x.host_bytes for x in found.values()) <= 3 * 2 * COST.activation_bytes
 
 
 def test_two_losses_one_after_the_other_change_no_bit():

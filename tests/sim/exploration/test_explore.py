@@ -37,6 +37,7 @@ from bamboo_sim.protocol.exploration.history import (
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import (
     AHEAD,
+    AHEAD_TIGHT,
     AHEAD_TWICE,
     LEARNING,
     MOVING,
@@ -90,6 +91,7 @@ SLICES = [
     ("stops", SMALL),
     ("singles", AHEAD),
     ("seconds", AHEAD_TWICE),
+    ("seconds", AHEAD_TIGHT),
 ]
 # all others are planted in the exploration of CI, too
 QUICK = ("S2", "S11", "C12", "H1", "R3", "P1", "P4", "M1", "K4", "K10", "T3", "T5", "W1", "F3")

@@ -39,6 +39,7 @@ SINGLE = Job(1, 1, 2, spares=1, save_every=1)
 ONE_STEP = Job(2, 2, 2, steps=1, evals=2, save_every=1)
 AHEAD = Job(1, 3, 2, eager=True, layers=6)
 AHEAD_TWICE = Job(2, 2, 2, eager=True, layers=4, spares=1)
+AHEAD_TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
 MIXED = (FAST, FILES, NARROW, SINGLE, ONE_STEP)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
 
@@ -108,7 +109,7 @@ def runs() -> list[tuple[str, Job, float]]:
     for job in MIXED:
         out += [(family, job, 0.3) for family in ("changes", "operators", "bulks", "partitions")]
         out += [("fuzz", job, 0.6)]
-    for job in (AHEAD, AHEAD_TWICE):
+    for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT):
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]

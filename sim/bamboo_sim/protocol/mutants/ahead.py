@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from bamboo_core.graph.gradients import Gradients
@@ -12,8 +12,10 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Op
 from bamboo_core.model.rules import Prepared
 from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.lane import Lane
 
 _start, _may, _is_spent = Executor._start, Executor._may, Executor._is_spent
+_surplus = Lane.surplus
 _counts, _act_exists = HoldingsIndex.counts, Gradients._act_exists
 
 
@@ -35,6 +37,14 @@ def any_version(self: Executor, task: Prepared) -> bool:
 
 def kept_for_ever(self: Executor, item: Item, step: int) -> bool:
     return item.kind is not Kind.PREFIX and _is_spent(self, item, step)
+
+
+def whatever_is_oldest(
+    begun: Prepared, held: Collection[Item], limit: int, needed: Collection[Item]
+) -> list[Item] | None:
+    """What the program continues is dropped for room, too."""
+    del needed
+    return _surplus(begun, held, limit, ())
 
 
 def one_layer_more(

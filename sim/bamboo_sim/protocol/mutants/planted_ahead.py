@@ -5,11 +5,13 @@ from __future__ import annotations
 from bamboo_core.graph.gradients import Gradients
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.lane import Lane
 from bamboo_sim.protocol.mutants import ahead
 from bamboo_sim.protocol.mutants.patches import Planted, patched
 from bamboo_sim.protocol.world.job import Job
 
 RING = Job(1, 3, 2, eager=True, layers=6)
+TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
 PAIR = Job(2, 2, 2, eager=True, layers=4)
 
 PLANTS: tuple[Planted, ...] = (
@@ -24,4 +26,7 @@ PLANTS: tuple[Planted, ...] = (
             (("singles", RING),)),
     Planted("a slice uses a layer of another step", "E5",
             patched(Executor, "_may", ahead.any_version), (("resets", RING),)),
+    Planted("what the program continues is dropped for room", "E6",
+            patched(Lane, "surplus", staticmethod(ahead.whatever_is_oldest)),
+            (("singles", TIGHT),)),
 )  # fmt: skip

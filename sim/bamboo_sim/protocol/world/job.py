@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from math import inf
+from math import ceil, inf
 from string import ascii_lowercase
 from typing import Any
 
@@ -50,6 +50,7 @@ class Job:
     evals: int = 0  # micro-batches of the validation set; 0: there is none
     validate_every: int = 0  # steps; 0: only at the end
     eager: bool = False  # replicas compute forwards ahead
+    room: int = 0  # for so many of them in an agent's host memory; 0: for all of a step
 
     def __str__(self) -> str:
         mode = self.mode.value
@@ -62,6 +63,7 @@ class Job:
         extra += " profiled" if self.profiled else ""
         extra += " fast" if self.fast else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
+        extra += f" room {self.room}" if self.room else ""
         extra += f" {self.policy}" if self.policy is not RecoveryPolicy.DIFFUSE else ""
         return f"{self.pipelines}x{self.stages} M={self.microbatches} {mode}{extra}"
 
@@ -70,6 +72,12 @@ class Job:
         if self.eager:
             return RedundancyMode.EAGER
         return RedundancyMode.REPLICA if self.replica else RedundancyMode.NONE
+
+    @property
+    def redundancy(self) -> RedundancySpec:
+        if not self.room:
+            return RedundancySpec(self.mode)
+        return RedundancySpec(self.mode, str(self.room * ceil(self.num_layers / self.stages)))
 
     @property
     def num_layers(self) -> int:
@@ -95,7 +103,9 @@ class Job:
 
     @property
     def costs(self) -> tuple[LayerCost, ...]:
-        """The agents' measured costs; () if not profiled."""
+        """The agents' measured costs; () if nothing depends on them."""
+        if self.room:
+            return (LayerCost(1.0, 2.0, 1, 1, activation_bytes=1),) * self.num_layers
         cost = LayerCost(
             1.0, 2.0, 1, 1, input_gradient_s=1.0, weight_gradient_s=1.0, can_split=True
         )
@@ -119,7 +129,7 @@ class Job:
             worker=WorkerSpec("image"),
             numerics=Numerics.FAST if self.fast else Numerics.CANONICAL,
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
-            redundancy=RedundancySpec(self.mode),
+            redundancy=self.redundancy,
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
         )

@@ -1,0 +1,185 @@
+"""What a forward computed ahead keeps goes to host memory, and its backward has the same bits."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from bamboo_agent.compute.host_memory import HostMemory
+from bamboo_agent.compute.layers import Layer
+
+ROOM = 1 << 20
+DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+
+
+class Odd(nn.Module):
+    """Saves strided views, a buffer, an empty tensor, and tensors that are not plain bytes."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.register_buffer("scale", torch.rand(8))
+
+    def forward(self, x):
+        x = x @ self.weight.t() * self.scale
+        x = x[:, 1:7] * x.t()[1:7].t().exp() + x[:, :0].exp().sum()
+        spectrum = torch.fft.fft(x).conj()
+        return (spectrum * spectrum.conj()).real.tanh() @ self.weight[:6].to_sparse().to_dense()
+
+
+class Functional(nn.Linear):
+    """torch.func refuses hooks on saved tensors."""
+
+    def forward(self, x):
+        return super().forward(x) + torch.func.grad(lambda y: y.square().sum())(x)
+
+
+MODULES = [
+    nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.5), nn.Linear(16, 8)),
+    nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+    Odd(),
+    Functional(8, 8),
+]
+
+
+def layer_of(module):
+    return Layer(copy.deepcopy(module).to(DEVICE), torch.optim.SGD)
+
+
+def forward(layer, seed=0):
+    torch.manual_seed(seed)
+    inputs = torch.randn(8, 8, device=DEVICE, requires_grad=True)
+    return inputs, layer.module(inputs)
+
+
+def gradients(layer, inputs, output):
+    output.backward(torch.linspace(0, 1, output.numel(), device=DEVICE).view(output.shape))
+    return [inputs.grad, *(p.grad for p in layer.parameters)]
+
+
+@pytest.mark.parametrize("limit", [0, 255, ROOM])
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: type(m).__name__)
+def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
+    usual, moved = layer_of(module), layer_of(module)
+    memory = HostMemory(limit, DEVICE)
+    found = memory.run([moved], lambda: forward(moved))
+    kept = memory.used_bytes
+    assert kept <= limit
+    assert (kept > 0) is (limit == ROOM and not isinstance(module, Functional))
+    assert memory.copied_bytes == kept
+    for one, other in zip(gradients(usual, *forward(usual)), gradients(moved, *found), strict=True):
+        assert torch.equal(one, other)
+    assert memory.used_bytes == 0
+    assert memory.peak_bytes == kept
+    assert memory.copied_bytes == 2 * kept
+    assert (memory.copied_s > 0) is (kept > 0)
+
+
+@pytest.fixture
+def linear():
+    """A layer of which a forward keeps its input: 256 bytes, and of ``wide`` twice as many."""
+    return layer_of(nn.Linear(8, 8))
+
+
+@pytest.fixture
+def wide():
+    return layer_of(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)))
+
+
+def test_parameters_stay_where_they_are(linear):
+    memory = HostMemory(ROOM, DEVICE)
+    found = memory.run([linear], lambda: forward(linear))
+    assert memory.used_bytes == 256
+    del found
+    assert memory.used_bytes == 0
+
+
+class Watched(nn.Module):
+    """Knows whether the memory that its backward needs is still on the device."""
+
+    def forward(self, x):
+        result = x.exp()
+        self.result = weakref.ref(result.untyped_storage())
+        return result.sum(0)
+
+
+@pytest.mark.parametrize("limit", [0, 255, ROOM])
+def test_what_has_moved_takes_no_memory_of_the_device(limit):
+    layer, memory = layer_of(Watched()), HostMemory(limit, DEVICE)
+    found = memory.run([layer], lambda: forward(layer))
+    assert (layer.module.result() is None) is (limit == ROOM)
+    expected = found[0].exp() * torch.linspace(0, 1, 8, device=DEVICE)
+    assert torch.equal(gradients(layer, *found)[0], expected)
+
+
+def test_what_finds_no_room_stays_on_the_device(linear, wide):
+    memory = HostMemory(256, DEVICE)
+    first = memory.run([linear], lambda: forward(linear))
+    second = memory.run([linear], lambda: forward(linear, 1))
+    third = memory.run([wide], lambda: forward(wide))
+    assert memory.used_bytes == memory.copied_bytes == 256
+    del first
+    fourth = memory.run([linear], lambda: forward(linear, 2))
+    assert memory.used_bytes == 256
+    for seed, found in ((1, second), (2, fourth)):
+        expected = gradients(linear, *forward(linear, seed))
+        linear.optimizer.zero_grad()
+        assert all(map(torch.equal, gradients(linear, *found), expected))
+        linear.optimizer.zero_grad()
+    assert all(g is not None for g in gradients(wide, *third))
+
+
+def test_blocks_are_used_again_and_make_room_for_other_sizes(linear, wide, monkeypatch):
+    memory, allocated, released = HostMemory(600, DEVICE), [], []
+    allocate, release = memory._allocate, memory._release
+    monkeypatch.setattr(memory, "_allocate", lambda n: allocated.append(n) or allocate(n))
+    monkeypatch.setattr(memory, "_release", lambda x: released.append(x.numel()) or release(x))
+    for _ in range(3):
+        pair = [memory.run([linear], lambda: forward(linear)) for _ in range(2)]
+        assert memory.used_bytes == 512
+        del pair
+    assert (allocated, released) == ([256, 256], [])
+    found = memory.run([wide], lambda: forward(wide))
+    assert (allocated, released) == ([256, 256, 512], [256, 256])
+    assert memory.used_bytes == 512
+    del found
+
+
+def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):
+    memory = HostMemory(ROOM, DEVICE)
+    _, output = memory.run([linear], lambda: forward(linear))
+    output.sum().backward(inputs=linear.parameters, retain_graph=True)
+    assert (memory.used_bytes, memory.copied_bytes) == (0, 512)
+    output.sum().backward()
+    assert memory.copied_bytes == 512
+
+
+def test_an_error_of_the_layer_comes_out(linear):
+    def fail():
+        raise RuntimeError("of the layer")
+
+    memory = HostMemory(ROOM, DEVICE)
+    with pytest.raises(RuntimeError, match="of the layer"):
+        memory.run([linear], fail)
+    assert memory.used_bytes == 0
+
+
+def test_a_block_that_is_used_again_too_early_would_change_bits(linear, monkeypatch):
+    take = HostMemory._take
+
+    def give_back_at_once(self, size):
+        block = take(self, size)
+        self._give_back(block.memory)
+        return block
+
+    monkeypatch.setattr(HostMemory, "_take", give_back_at_once)
+    memory = HostMemory(ROOM, DEVICE)
+    first, _ = (memory.run([linear], lambda s=s: forward(linear, s)) for s in (0, 1))
+    found = gradients(linear, *first)
+    linear.optimizer.zero_grad()
+    expected = gradients(linear, *forward(linear))
+    assert not all(map(torch.equal, found, expected))

@@ -1,0 +1,26 @@
+"""Agents report what they computed ahead since their start; the job's figures are the sums."""
+
+from __future__ import annotations
+
+from bamboo_core.api.progress import Ahead
+from bamboo_core.arbiter.state import Ledger
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import CommitRecord, Progress
+
+A, B = AgentId("a"), AgentId("b")
+
+
+def test_a_report_that_is_repeated_or_missed_changes_no_sum() -> None:
+    ledger = Ledger(9)
+    first, second = Ahead(3, 1, 100, 200, 0.5), Ahead(7, 1, 90, 250, 0.75)
+    said = [(A, 0, first), (A, 0, first), (B, 0, Ahead(2)), (A, 4, second), (A, 4, second)]
+    for agent, step, ahead in said:
+        ledger.learn(agent, Progress(CommitRecord(step), Fence(), ahead=ahead), 0.0)
+    assert ledger.progress.ahead == Ahead(9, 1, 100, 250, 0.75)
+
+
+def test_a_restore_keeps_the_sums() -> None:
+    ledger = Ledger(9)
+    ledger.learn(A, Progress(CommitRecord(0), Fence(), ahead=Ahead(3)), 0.0)
+    ledger.forget_commit()
+    assert ledger.progress.ahead == Ahead(3)
