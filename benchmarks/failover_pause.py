@@ -43,7 +43,7 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
 PER_FLEET = 25
-PER_TURN = 10
+PER_TURN = 5
 BUSY_S = 300.0  # for what is not measured: agents start slowly on a busy machine
 STEADY = 3  # undisturbed steps before each loss
 PARTS = ("detect", "stop", "decide", "direct", "resume", "recompute")
