@@ -1,12 +1,16 @@
 """How long training pauses when an agent is killed: 8 real agents and a real arbiter.
 
     python benchmarks/failover_pause.py [--kills 100] [--notices 5] [--seed 1] [--minutes 60]
+                                        [--channels]
 
 Two pipelines of four stages, Replica. A random agent (supervisor and worker) gets SIGKILL at a
 random moment of a step. The arbiter is not told; it sees closed sockets, as when a pod dies.
 pause_s is the time from the signal to the next commit under the new plan, less a normal step (the
 median of the undisturbed steps before it). Then a new agent takes the empty seat. Agents on notice
 get SIGTERM with 10 s of grace; no task may be done twice for them. --minutes ends a long run early.
+
+--channels measures kills over the channels ProcessGroup and Tcp in turn, a fleet for every few, and
+writes channel_pause.json.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from bamboo_core.api.events import EventReason
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode, TransportSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import AgentReport, Progress, Ready
@@ -39,6 +43,8 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 PIPELINES, STAGES, MICROBATCHES = 2, 4, 16
 PER_FLEET = 25
+PER_TURN = 5
+BUSY_S = 300.0  # for what is not measured: agents start slowly on a busy machine
 STEADY = 3  # undisturbed steps before each loss
 PARTS = ("detect", "stop", "decide", "direct", "resume", "recompute")
 NOTE = (
@@ -52,10 +58,16 @@ NOTE = (
     f" bamboo_sim/protocol/fleet/jobs.py, {MICROBATCHES} micro-batches of 2; all agents share the"
     " cores of this machine"
 )
+CHANNELS_NOTE = (
+    "p50_s, p99_s: the pause as in failover_pause, over process groups (their backend is gloo on"
+    " CPUs); goal: p99_s 3. tcp_*: the same over tcp, in fleets that take turns. in_group_kills:"
+    " kills of agents that sent over a group at that time. All tensors go by groups,"
+    " whatever their size"
+)
 Sample = dict[str, Any]
 
 
-def job(folder: Path) -> JobSpec:
+def job(folder: Path, channel: Channel = Channel.AUTO) -> JobSpec:
     """The GPT of the tests, without an end."""
     spec = tiny_gpt(
         folder,
@@ -64,7 +76,8 @@ def job(folder: Path) -> JobSpec:
         mode=RedundancyMode.REPLICA,
         microbatches=MICROBATCHES,
     )
-    return replace(spec, training=replace(spec.training, steps=1_000_000))
+    training = replace(spec.training, steps=1_000_000)
+    return replace(spec, training=training, transport=TransportSpec(channel))
 
 
 class Tail:
@@ -115,6 +128,7 @@ class Bench:
         *_, last_at, _ = sorted(t for t in self._commits(0).values() if t <= marks[-1])
         return {
             "seat": "{}.{}".format(*plan.seats[victim]),
+            "in_group": sends_by_group(fleet.pods[victim].log),
             "step_s": round(step_s, 4),
             "pause_s": round(marks[-1] - at - step_s, 4),
             "delay_s": round(marks[-1] - last_at - step_s, 4),
@@ -161,7 +175,7 @@ class Bench:
         await self._refill()
         first = await self._campaign.steady_step()
         newest = max(first, *self._commits(first))
-        await self._fleet.committed(newest + STEADY, deadline_s=120.0)
+        await self._fleet.committed(newest + STEADY, deadline_s=BUSY_S)
         times = [at for _, at in sorted(self._commits(newest).items())]
         return statistics.median(after - before for before, after in pairwise(times))
 
@@ -175,6 +189,7 @@ class Bench:
             await fleet.until(
                 lambda: self._campaign.has_full_plan() or bool(fleet.exits.keys() - self._replaced),
                 "a plan without holes",
+                deadline_s=BUSY_S,
             )
 
     async def _add(self, zone: str) -> AgentId:
@@ -231,6 +246,12 @@ def _directed_at(line: dict[str, Any]) -> float:
     return float(line["now"]) if message.WhichOneof("body") == "directive" else 0.0
 
 
+def sends_by_group(log: Path) -> bool:
+    """Whether an agent sends over a group, by the newest line about groups in its log."""
+    lines = [line for line in log.read_text().splitlines() if " goes over " in line]
+    return bool(lines) and " no longer " not in lines[-1]
+
+
 # ---------------------------------------------------------------- the run
 
 
@@ -249,14 +270,15 @@ async def one_fleet(
     chance: random.Random,
     wanted: Wanted,
     results: Results,
+    channel: Channel = Channel.AUTO,
 ) -> None:
     """Inject up to PER_FLEET losses, one after the other."""
     async with LocalFleet(
-        job(folder), folder / "fleet", forkserver=forkserver, sees_ends=False
+        job(folder, channel), folder / "fleet", forkserver=forkserver, sees_ends=False
     ) as fleet:
         bench = Bench(fleet, chance)
         await bench.start()
-        for _ in range(PER_FLEET):
+        for _ in range(wanted.per_fleet):
             if len(results.notices) < wanted.notices:
                 results.notices.append(await bench.notice())
                 print(f"notice {len(results.notices)}: {results.notices[-1]}", flush=True)
@@ -273,6 +295,7 @@ class Wanted:
     kills: int
     notices: int
     until: float
+    per_fleet: int = PER_FLEET
 
     def is_enough(self, results: Results) -> bool:
         """All kills are done, or the time is over."""
@@ -294,15 +317,31 @@ def measure(wanted: Wanted, seed: int) -> Results:
     return results
 
 
+def take_turns(wanted: Wanted, seed: int) -> dict[Channel, Results]:
+    """Fleets over process groups and over tcp in turn, so that other load meets both."""
+    channels = (Channel.PROCESS_GROUP, Channel.TCP)
+    found, chance = {channel: Results() for channel in channels}, random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        forkserver = ForkServerProcess(Path(name) / "forkserver")
+        forkserver.start()
+        for number in count():
+            channel = channels[number % len(channels)]
+            if all(wanted.is_enough(results) for results in found.values()):
+                break
+            folder = Path(name) / f"fleet-{number}"
+            asyncio.run(one_fleet(folder, forkserver, chance, wanted, found[channel], channel))
+        forkserver.stop()
+    return found
+
+
 def quantile(samples: Sequence[Sample], key: str, share: float) -> float:
     """The smallest value that at least this share of the samples does not exceed."""
     ordered = sorted(float(sample[key]) for sample in samples)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-def figures(results: Results) -> dict[str, float]:
-    """Percentiles over all kills, the median of each part, and the cost of notices."""
-    kills, notices = results.kills, results.notices
+def kill_figures(kills: Sequence[Sample]) -> dict[str, float]:
+    """Percentiles over all kills, and the median of each part."""
     found: dict[str, float] = {"kills": len(kills)}
     for prefix, key in (("", "pause_s"), ("delay_", "delay_s")):
         found[f"{prefix}p50_s"] = quantile(kills, key, 0.5)
@@ -310,10 +349,34 @@ def figures(results: Results) -> dict[str, float]:
     for part in PARTS:
         found[f"{part}_s"] = statistics.median(sample[f"{part}_s"] for sample in kills)
     found["step_s"] = statistics.median(sample["step_s"] for sample in kills)
+    return {name: round(value, 4) for name, value in found.items()}
+
+
+def figures(results: Results) -> dict[str, float]:
+    """Of all kills, and the cost of notices."""
+    notices = results.notices
+    found = kill_figures(results.kills)
     found["notices"] = len(notices)
     found["noticed_p50_s"] = quantile(notices, "pause_s", 0.5)
     found["redone_tasks"] = sum(sample["redone_tasks"] for sample in notices)
     return {name: round(value, 4) for name, value in found.items()}
+
+
+def channel_figures(results: dict[Channel, Results]) -> dict[str, float]:
+    """Of process groups, and of tcp beside them."""
+    over, tcp = (results[channel].kills for channel in (Channel.PROCESS_GROUP, Channel.TCP))
+    found = kill_figures(over)
+    found["in_group_kills"] = sum(sample["in_group"] for sample in over)
+    return found | {f"tcp_{name}": value for name, value in kill_figures(tcp).items()}
+
+
+def compare_channels(wanted: Wanted, seed: int) -> Path:
+    """Measure with --channels, and write the result."""
+    results = take_turns(wanted, seed)
+    samples = {channel: results_file.columns(found.kills) for channel, found in results.items()}
+    return results_file.write(
+        "channel_pause", samples=samples, figures=channel_figures(results), note=CHANNELS_NOTE
+    )
 
 
 def main() -> None:
@@ -322,8 +385,12 @@ def main() -> None:
     parser.add_argument("--notices", type=arguments.at_least(1), default=5)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=arguments.amount, default=60.0)
+    parser.add_argument("--channels", action="store_true", help="compare process groups with tcp")
     given = parser.parse_args()
     until = time.monotonic() + 60 * given.minutes
+    if given.channels:
+        print(compare_channels(Wanted(given.kills, 0, until, PER_TURN), given.seed))
+        return
     results = measure(Wanted(given.kills, given.notices, until), given.seed)
     path = results_file.write(
         "failover_pause",

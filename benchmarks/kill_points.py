@@ -6,7 +6,8 @@
 The scenarios are those of bamboo_sim.protocol.fleet.scenarios: every instruction of one pipeline
 of four stages with replicas; the instructions around a commit of two pipelines of three stages
 without replicas; a sample of two deaths in one step. Each process dies before the instruction,
-after it, or after its results were sent.
+after it, or after its results were sent. With ProcessGroup, processes also die while they make a
+group, and in the middle of a message that goes over one.
 
 A slice is one job that takes many faults, each followed by a new agent. Its result is compared with
 an undisturbed job of as many steps. The result file is written after each slice; a run of the same
@@ -26,13 +27,18 @@ import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+
+from bamboo_agent.transport.process_group.groups import nccl_version
 from bamboo_core.api.spec import Channel
+from bamboo_core.protocol.channels import choose
 from bamboo_sim import arguments
 from bamboo_sim.protocol.fleet import kill_record
 from bamboo_sim.protocol.fleet.kill_record import Slice
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
 from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
+    IN_GROUPS,
     ONE_PIPELINE,
     TWO_DEATHS,
     Points,
@@ -40,7 +46,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
     run_scenario,
 )
 
-NAMES = tuple(scenario.name for scenario in (COMMITTING, ONE_PIPELINE, TWO_DEATHS))
+NAMES = tuple(scenario.name for scenario in (COMMITTING, ONE_PIPELINE, TWO_DEATHS, IN_GROUPS))
 
 
 def run(scenario: Scenario, faults: Sequence[Points], forkserver: ForkServerProcess) -> Slice:
@@ -83,22 +89,24 @@ def main() -> int:
         "--channel",
         default=Channel.AUTO,
         choices=list(Channel),
-        help="of the job's transport; with ProcessGroup the result is kill_points_over_gloo.json",
+        help="of the job; over process groups the result is kill_points_over_BACKEND.json",
     )
     given = parser.parse_args()
     doubles = random.Random(given.seed).sample(
         TWO_DEATHS.faults, min(given.doubles, len(TWO_DEATHS.faults))
     )
-    channel = Channel(given.channel)
-    name = kill_record.OVER_GLOO if channel is Channel.PROCESS_GROUP else kill_record.NAME
-    record = kill_record.resume(
-        {
-            COMMITTING.over(channel): COMMITTING.faults,
-            ONE_PIPELINE.over(channel): ONE_PIPELINE.faults,
-            TWO_DEATHS.over(channel): doubles,
-        },
-        name,
-    )
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    route = choose(Channel(given.channel), device, nccl_version())
+    channel = route.channel
+    name = kill_record.NAME + (f"_over_{route.backend}" if route.backend else "")
+    scheduled: dict[Scenario, Sequence[Points]] = {
+        COMMITTING.over(channel): COMMITTING.faults,
+        ONE_PIPELINE.over(channel): ONE_PIPELINE.faults,
+        TWO_DEATHS.over(channel): doubles,
+    }
+    if channel is Channel.PROCESS_GROUP:
+        scheduled[IN_GROUPS] = IN_GROUPS.faults
+    record = kill_record.resume(scheduled, name)
     with tempfile.TemporaryDirectory() as folder:
         forkserver = ForkServerProcess(Path(folder) / "socket")
         forkserver.start()

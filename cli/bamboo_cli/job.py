@@ -64,6 +64,8 @@ class Job:
     checkpoint_path: str
     redundancy: str  # mode; with Auto the one that it has taken, and "" until then
     redundancy_reason: str  # why Auto has taken it; empty: the spec names it
+    channel: str  # that carries large tensors; "" until an agent is ready
+    channel_reason: str
     conditions: tuple[ConditionLine, ...]
 
     def condition(self, kind: str) -> ConditionLine | None:
@@ -86,6 +88,7 @@ def read_job(manifest: Manifest) -> Job:
     progress, losses = status.get("progress") or {}, status.get("losses") or {}
     checkpoint = status.get("lastCheckpoint") or {}
     protection = status.get("protection") or {}
+    transport = status.get("transport") or {}
     asked = (spec.get("redundancy") or {}).get("mode", "None")
     return Job(
         namespace=metadata["namespace"],
@@ -108,6 +111,8 @@ def read_job(manifest: Manifest) -> Job:
         checkpoint_path=checkpoint.get("path", ""),
         redundancy=protection.get("mode", "") if asked == "Auto" else asked,
         redundancy_reason=protection.get("reason", ""),
+        channel=transport.get("channel", ""),
+        channel_reason=transport.get("reason", ""),
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
     )
 

@@ -15,6 +15,7 @@ from bamboo_cli import screen
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
+from bamboo_core.api.spec import Channel
 from bamboo_core.protection.hazard import PRIOR
 from bamboo_devcluster.errors import DevclusterError
 
@@ -101,6 +102,11 @@ def status(
     help="Seconds after which training is given up.",
 )
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the run into this SVG file.")
+@click.option(
+    "--channel",
+    type=click.Choice([each.value for each in Channel]),
+    help="What carries large tensors between agents.  [default: the job's]",
+)
 def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more: Any) -> None:
     """Train a small GPT on a real Kubernetes control plane on this machine."""
     from bamboo_cli import local_cluster

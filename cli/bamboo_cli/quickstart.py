@@ -51,6 +51,7 @@ class Options:
     losses: bool = True  # inject faults while the job trains
     timeout_s: float = 600.0
     picture: Path | None = None  # where to write the SVG
+    channel: str | None = None  # in the place of the file's spec.transport.channel
     cluster: local_cluster.ClusterOptions = field(default_factory=local_cluster.ClusterOptions)
 
 
@@ -58,7 +59,7 @@ def run_quickstart(options: Options, console: Console) -> int:
     """Returns the exit code: 0 if the job completed, all faults were injected, and the bits equal
     the undisturbed run's."""
     timeline = Timeline()
-    manifest = read_manifest(options.file)
+    manifest = over_channel(read_manifest(options.file), options.channel)
     spec = read_spec(manifest, options.file)
     check_room(spec, options.cluster)
     check_picture(options.picture)
@@ -138,6 +139,13 @@ def read_manifest(path: Path) -> Manifest:
     if not (name and isinstance(name, str)):
         raise CommandError(f"{path}: metadata.name is required; set it.")
     return found
+
+
+def over_channel(manifest: Manifest, channel: str | None) -> Manifest:
+    """The job with another channel; None: as it is."""
+    if channel is None or not isinstance(manifest.get("spec"), dict):
+        return manifest
+    return manifest | {"spec": manifest["spec"] | {"transport": {"channel": channel}}}
 
 
 def read_spec(manifest: Manifest, path: Path) -> JobSpec:

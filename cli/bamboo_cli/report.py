@@ -53,6 +53,8 @@ def final_report(
     parts: list[RenderableType] = [outcome(job, timeline), learning(timeline), losses(job)]
     if job.redundancy_reason:
         parts.append(redundancy(job))
+    if job.channel:
+        parts.append(Text(f"channel {job.channel}: {job.channel_reason}"))
     if record.hits:
         parts += [faults(record.hits, record.events), _LEGEND]
     if comparison is not None:

@@ -74,3 +74,10 @@ def test_the_mode_of_redundancy_is_the_one_that_auto_has_taken(manifest: dict[st
     manifest["status"]["protection"] = {"mode": "Replica", "reason": "it is cheap"}
     job = read_job(manifest)
     assert (job.redundancy, job.redundancy_reason) == ("Replica", "it is cheap")
+
+
+def test_the_channel_is_known_once_an_agent_is_ready(manifest: dict[str, Any]) -> None:
+    assert (read_job(manifest).channel, read_job(manifest).channel_reason) == ("", "")
+    manifest["status"]["transport"] = {"channel": "Tcp", "reason": "there are no GPUs"}
+    job = read_job(manifest)
+    assert (job.channel, job.channel_reason) == ("Tcp", "there are no GPUs")

@@ -24,6 +24,7 @@ from bamboo_cli.local_cluster import provision
 from bamboo_cli.programs import Programs
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
+from bamboo_core.api.spec import Channel
 from bamboo_devcluster.errors import BinaryError, DirectoryError
 from bamboo_devcluster.spec import ImageMap
 
@@ -309,6 +310,15 @@ def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
     assert placed["metadata"]["name"] == "other"
     assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
     assert example["metadata"]["name"] == "quickstart"
+
+
+def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    example = quickstart.read_manifest(quickstart._EXAMPLE)
+    assert quickstart.over_channel(example, None) == example
+    changed = quickstart.over_channel(example, "ProcessGroup")
+    assert quickstart.read_spec(changed, tmp_path).transport.channel is Channel.PROCESS_GROUP
+    assert "transport" not in example["spec"]
+    assert quickstart.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
 
 
 @pytest.mark.parametrize(

@@ -294,3 +294,11 @@ def test_different_bits_or_an_incomplete_job_fail(manifest: dict[str, Any]) -> N
     assert not report.is_success(running, report.RunRecord(), None)
     assert report.unproven(running, report.RunRecord(left=[NEIGHBOURS]), None) == []
     assert not report.is_success(complete, report.RunRecord(), report.Comparison(8, (2,)))
+
+
+def test_the_channel_is_named_with_its_reason(timeline: Timeline, manifest: dict[str, Any]) -> None:
+    job = replace(read_job(manifest), channel="Tcp", channel_reason="there are no GPUs")
+    shown = rendered(report.final_report(job, timeline, report.RunRecord()))
+    assert "channel Tcp: there are no GPUs" in shown
+    plain = rendered(report.final_report(read_job(manifest), timeline, report.RunRecord()))
+    assert "channel" not in plain

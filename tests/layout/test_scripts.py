@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = [
-    "check", "explore", "gen-docs", "gen-proto", "lock", "mutate", "quickstart", "setup", "test",
+    *("check", "explore", "gen-docs", "gen-proto", "gpu-check"),
+    *("lock", "mutate", "quickstart", "setup", "test"),
 ]  # fmt: skip
 
 

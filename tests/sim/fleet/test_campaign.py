@@ -12,7 +12,13 @@ from bamboo_sim.protocol.fleet.campaign import COMMIT, name_of
 from bamboo_sim.protocol.fleet.instruction_log import InstructionLog
 from bamboo_sim.protocol.fleet.kill_record import KillRecord, Slice, as_text
 from bamboo_sim.protocol.fleet.kill_switch import MOMENTS
-from bamboo_sim.protocol.fleet.scenarios import COMMITTING, COORDINATOR, ONE_PIPELINE, TWO_DEATHS
+from bamboo_sim.protocol.fleet.scenarios import (
+    COMMITTING,
+    COORDINATOR,
+    IN_GROUPS,
+    ONE_PIPELINE,
+    TWO_DEATHS,
+)
 
 
 def test_every_instruction_of_every_seat_is_scheduled_once_at_each_moment() -> None:
@@ -28,6 +34,12 @@ def test_every_instruction_of_every_seat_is_scheduled_once_at_each_moment() -> N
 def test_two_deaths_in_one_step_leave_a_copy_of_every_layer() -> None:
     assert all(one.stage != other.stage for one, other in TWO_DEATHS.faults)
     assert len(set(TWO_DEATHS.faults)) == len(TWO_DEATHS.faults)
+
+
+def test_every_seat_dies_at_every_moment_of_its_groups() -> None:
+    points = [str(point) for (point,) in IN_GROUPS.faults]
+    assert len(set(points)) == len(points) == 6 * 3 * 4
+    assert {"0.0 in MAKE-SENDER", "1.2 after PIECE-RECEIVER"} <= set(points)
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pytest
 
+from bamboo_core.api.spec import Channel
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
 from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     COORDINATOR,
+    IN_GROUPS,
     ONE_PIPELINE,
     STANDSTILLS,
     TWO_DEATHS,
@@ -53,6 +55,8 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
         pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
         pytest.param(STANDSTILLS, 3, id="agents that stand still"),
+        pytest.param(COMMITTING.over(Channel.PROCESS_GROUP), 2, id="commits over process groups"),
+        pytest.param(IN_GROUPS, 2, id="while groups are made and in the middle of messages"),
     ],
 )
 async def test_no_bit_changes(

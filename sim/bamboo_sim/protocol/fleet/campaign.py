@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from bamboo_core.arbiter.events import ArbiterPhase
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import parse_instruction
+from bamboo_sim.protocol.fleet import group_switch
 from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
 
 COMMIT = "COMMIT"
@@ -21,7 +22,8 @@ class Point:
     """A seat, and a moment at an instruction that the seat runs in every step.
 
     instruction: a name from :func:`name_of`, which does not depend on the cut. For COMMIT, the
-    seat's agent is made the coordinator first.
+    seat's agent is made the coordinator first. Or one of :data:`.group_switch.NAMES`: the next
+    time that one of the agent's groups is there.
     """
 
     pipeline: int
@@ -47,7 +49,8 @@ class InjectedFault:
     step: int
     points: tuple[Point, ...]  # that the victims reached
     died_at: float  # time.monotonic() of the first death
-    seats: tuple[tuple[str, ...], ...]  # names of all instructions of each victim in a step
+    seats: tuple[tuple[str, ...], ...]  # names of all instructions of each victim in a step; not
+    # known for a death in a group
 
 
 class Campaign:
@@ -87,6 +90,8 @@ class Campaign:
         step; its point is not part of the fault.
         """
         fleet = self.fleet
+        if points[0].instruction in group_switch.NAMES:
+            return await self._inject_in_group(*points)
         for point in points:
             if point.instruction == COMMIT:
                 await self._seat_coordinator(point)
@@ -104,6 +109,30 @@ class Campaign:
         died = await self._deaths(victims, when)
         reached = tuple(victims[agent] for agent in died)
         return InjectedFault(when, reached, min(died.values()), tuple(map(tuple, ran.values())))
+
+    async def _inject_in_group(self, point: Point) -> InjectedFault:
+        """Kill an agent in one of its groups. Only a new plan makes groups: where one is needed,
+        an agent of another pipeline and stage dies first."""
+        fleet = self.fleet
+        await self.steady_step()
+        victim = self._holder(point)
+        text = f"{point.moment} {point.instruction}"
+        if point.instruction.startswith(group_switch.MAKE):
+            rows = fleet.plan().pipelines
+            other = rows[(point.pipeline + 1) % len(rows)][(point.stage + 1) % len(rows[0])]
+            assert other is not None
+            await self._add_newcomer(fleet.pods[other].zone)
+            fleet.arm_kill_switch(victim, *text.split(" "))
+            fleet.kill(other)
+        else:
+            fleet.arm_kill_switch(victim, *text.split(" "))
+        await fleet.until(lambda: victim in fleet.exits, f"death {text} of {victim}")
+        died_at = fleet.died_at(victim)
+        assert died_at, f"{victim} did not die {text}\n{fleet.record()}"
+        await self._add_newcomer(fleet.pods[victim].zone)
+        step = fleet.committed_step
+        await fleet.committed(step + 2)
+        return InjectedFault(step, (point,), died_at, ())
 
     async def _deaths(self, victims: dict[AgentId, Point], when: int) -> dict[AgentId, float]:
         """Wait for the step after ``when``; the times of death at the points."""

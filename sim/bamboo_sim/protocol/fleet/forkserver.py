@@ -80,16 +80,18 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
     try:
         from bamboo_agent.compute import copies
         from bamboo_agent.worker import main as worker
-        from bamboo_sim.protocol.fleet import kill_switch, sample_log, state_log
+        from bamboo_sim.protocol.fleet import group_switch, kill_switch, sample_log, state_log
         from bamboo_sim.protocol.fleet.injection import inside
 
         os.dup2(fds[0], 2)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
         logging.basicConfig(level=logging.INFO)
-        switch = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
-        worker_class = kill_switch.install(switch, int(str(request["supervisor"])))
+        file = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
+        switch = kill_switch.KillSwitch(file, int(str(request["supervisor"])))
+        worker_class = kill_switch.install(switch)
         setattr(worker, "Worker", worker_class)  # noqa: B010  the name that main uses
+        group_switch.install(switch)
         sample_log.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         if folder := os.environ.get(state_log.FOLDER_VARIABLE):
             state_log.install(Path(folder) / str(request["agent"]))
@@ -112,7 +114,12 @@ def main() -> None:
     from bamboo_agent.compute import copies  # noqa: F401
     from bamboo_agent.supervisor import launch
     from bamboo_agent.worker import main as worker  # noqa: F401
-    from bamboo_sim.protocol.fleet import kill_switch, sample_log, state_log  # noqa: F401
+    from bamboo_sim.protocol.fleet import (  # noqa: F401
+        group_switch,
+        kill_switch,
+        sample_log,
+        state_log,
+    )
     from bamboo_sim.protocol.fleet.injection import disk, inside  # noqa: F401
 
     torch.set_num_threads(1)

@@ -30,6 +30,7 @@ def tiny_gpt(
     mode: RedundancyMode = RedundancyMode.NONE,
     microbatches: int = 24,
     every_steps: int = 0,
+    width: int = 32,
 ) -> JobSpec:
     """A GPT of 6 layers with dropout and clipping; checkpoints go into ``folder``.
 
@@ -39,7 +40,7 @@ def tiny_gpt(
     return JobSpec(
         model=FactorySpec(
             "bamboo_agent.models.gpt:build",
-            {"layers": 4, "width": 32, "heads": 2, "context": 16, "dropout": 0.1},
+            {"layers": 4, "width": width, "heads": 2, "context": 16, "dropout": 0.1},
         ),
         data=DataSpec(TEXT, limits, FactorySpec(TEXT, {**limits, "split": "validation"})),
         training=TrainingSpec(

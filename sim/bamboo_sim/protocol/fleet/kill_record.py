@@ -14,7 +14,7 @@ from bamboo_sim import results_file
 from bamboo_sim.protocol.fleet.campaign import COMMIT
 from bamboo_sim.protocol.fleet.scenarios import Points, Scenario
 
-NAME, OVER_GLOO = "kill_points", "kill_points_over_gloo"
+NAME = "kill_points"
 CODE = ("agent", "core", "sim")
 """Folders whose code must be the same for all slices of one record."""
 
@@ -24,9 +24,10 @@ NOTE = (
     " losses, samples, weights and optimizer state equal the undisturbed run's bit for bit, without"
     " a restore, and whose agents' logs replay through the core's state machines. one_pipeline"
     " covers every instruction: each victim's instructions of a whole step are compared with the"
-    " schedule. deaths: processes killed at their point; commits: coordinators killed at COMMIT;"
-    " pairs: faults whose two victims both reached their point; failures: slices that did not"
-    " survive; kinds: deaths by moment and instruction. Model: GPT of"
+    " schedule. in_groups: deaths while a process group is made, and within a piece of at least 256"
+    " KiB that goes over one. deaths: processes killed at their point; commits: coordinators"
+    " killed at COMMIT; pairs: faults whose two victims both reached their point; failures: slices"
+    " that did not survive; kinds: deaths by moment and instruction. Model: GPT of"
     " bamboo_sim/protocol/fleet/jobs.py with dropout and clipping, 8 micro-batches of 2"
 )
 

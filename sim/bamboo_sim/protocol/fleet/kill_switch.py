@@ -57,45 +57,62 @@ def triggered_at(path: Path) -> float:
     return instant
 
 
+class KillSwitch:
+    """The worker's end of the file in ``path``."""
+
+    def __init__(self, path: Path, supervisor: int) -> None:
+        """supervisor: its process id."""
+        with path.open("r+b") as file:
+            self._page = mmap.mmap(file.fileno(), _SIZE)
+        self._supervisor = supervisor
+
+    def is_armed(self, text: str) -> bool:
+        """Whether the switch waits for this moment."""
+        armed = self._page[1 : 1 + self._page[0]]
+        return bool(armed) and armed == text.encode()
+
+    def die_if_armed(self, text: str) -> None:
+        """End worker and supervisor with SIGKILL if the switch waits for this moment."""
+        if self.is_armed(text):
+            self.note_instant()
+            os.kill(self._supervisor, signal.SIGKILL)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Stop worker and supervisor."""
+        self.note_instant()
+        os.kill(self._supervisor, signal.SIGSTOP)
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def note_instant(self) -> None:
+        """For :func:`triggered_at`."""
+        _INSTANT.pack_into(self._page, _INSTANT_AT, time.monotonic())
+
+
 class KillSwitchWorker(Worker):
     """A worker that can kill itself and its supervisor with SIGKILL."""
 
-    page: mmap.mmap
-    supervisor: int
+    switch: KillSwitch
 
     def _is_armed(self, moment: str, instruction: Instruction) -> bool:
-        armed = self.page[1 : 1 + self.page[0]]
-        return bool(armed) and armed == f"{moment} {instruction}".encode()
+        return self.switch.is_armed(f"{moment} {instruction}")
 
     def _stand_still_if_armed(self, instruction: Instruction) -> None:
-        if self.page[1 : 1 + self.page[0]] == f"{HANG} {ANY}".encode() or self._is_armed(
-            HANG, instruction
-        ):
-            self._note_instant()
+        if self.switch.is_armed(f"{HANG} {ANY}") or self._is_armed(HANG, instruction):
+            self.switch.note_instant()
             threading.Event().wait()
         elif self._is_armed(FREEZE, instruction):
-            self._note_instant()
-            os.kill(self.supervisor, signal.SIGSTOP)
-            os.kill(os.getpid(), signal.SIGSTOP)
-
-    def _note_instant(self) -> None:
-        _INSTANT.pack_into(self.page, _INSTANT_AT, time.monotonic())
-
-    def _die_if_armed(self, moment: str, instruction: Instruction) -> None:
-        if self._is_armed(moment, instruction):
-            self._note_instant()
-            os.kill(self.supervisor, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.switch.freeze()
 
     def _run(self, instruction: Instruction) -> None:
         super()._run(instruction)
-        self._die_if_armed("sent", instruction)
+        self.switch.die_if_armed(f"sent {instruction}")
 
     def _do(self, instruction: Instruction) -> CommitRecord | None:
-        self._die_if_armed("before", instruction)
+        self.switch.die_if_armed(f"before {instruction}")
         self._stand_still_if_armed(instruction)
         commit = super()._do(instruction)
-        self._die_if_armed("after", instruction)
+        self.switch.die_if_armed(f"after {instruction}")
         if self._is_armed("flip", instruction):
             self._flip_bit(instruction.lo)
         return commit
@@ -107,9 +124,7 @@ class KillSwitchWorker(Worker):
         moments.view(-1).view(torch.int32)[0] ^= 1
 
 
-def install(path: Path, supervisor: int) -> type[Worker]:
-    """The worker class with the kill switch in ``path``."""
-    with path.open("r+b") as file:
-        KillSwitchWorker.page = mmap.mmap(file.fileno(), _SIZE)
-    KillSwitchWorker.supervisor = supervisor
+def install(switch: KillSwitch) -> type[Worker]:
+    """The worker class with the kill switch."""
+    KillSwitchWorker.switch = switch
     return KillSwitchWorker

@@ -49,6 +49,13 @@ Processes = Literal["both", "worker", "supervisor"]
 _T = TypeVar("_T")
 
 
+def gpus() -> list[str]:
+    """Numbers of this machine's GPUs, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    count = torch.cuda.device_count()
+    return (named.split(",") if named else [str(n) for n in range(count)])[:count]
+
+
 class ForkServerProcess:
     """The forkserver as a child of this process."""
 
@@ -220,8 +227,14 @@ class LocalFleet:
             state.FOLDER_VARIABLE: str(self.faults.folder),
             state_log.FOLDER_VARIABLE: str(self.folder / "states") if self._logs_states else "",
             "BAMBOO_THREADS": "1",
+            **self._gpu(),
             "BAMBOO_GROUP_FLOOR_BYTES": "1",  # the tensors of these jobs are small
         }
+
+    def _gpu(self) -> dict[str, str]:
+        """For the next agent: one of its own, as far as there are so many."""
+        found = gpus()
+        return {"CUDA_VISIBLE_DEVICES": found[len(self.pods) % len(found)]} if found else {}
 
     async def _watch(self, pod: Pod) -> None:
         self.exits[pod.agent] = code = await pod.process.wait()
