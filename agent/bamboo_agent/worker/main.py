@@ -142,6 +142,7 @@ def build_setup(
         seed=spec.seed,
         clip_norm=spec.training.clip_norm,
         device=device,
+        check_every=spec.corruption.check_every,
     )
     return setup, profile
 
