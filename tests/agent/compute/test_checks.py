@@ -102,7 +102,7 @@ def test_a_flip_in_a_forward_that_was_begun_ahead_is_found(monkeypatch):
     flip(monkeypatch, stage, "run_layers", given, bit=22)  # not rounded away in the next layer
     bench.run("INIT[0:6]", "R[0:3] 0:2")
     with pytest.raises(CorruptionError, match=r"F\[0:3\]"):
-        bench.run("F[0:3] 0:2")
+        bench.run("F[0:3] 2:3")
 
 
 @pytest.mark.parametrize("call", [0, 1])
