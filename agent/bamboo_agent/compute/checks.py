@@ -36,9 +36,8 @@ class Checks:
         """CorruptionError unless both digests are equal. what: a part of the instruction."""
         if first != second:
             raise CorruptionError(
-                f"{what or task} of step {task.step} gave two results on {self._agent}:"
-                " look for a faulty device or memory there, or for layers and optimizers that are"
-                " not deterministic"
+                f"{what or task} gave two results on {self._agent}: look for a faulty device or"
+                " memory there, or for layers and optimizers that are not deterministic"
             )
 
     def forward(self, task: Instruction, made: Activation, again: Callable[[], Activation]) -> None:
@@ -74,7 +73,9 @@ class Checks:
         first = layer.checksum()
         layer.restore(before)
         run()
-        self.compare(task, first, layer.checksum(), f"the update of layer {index}")
+        self.compare(
+            task, first, layer.checksum(), f"the update of layer {index} in step {task.step}"
+        )
 
 
 def _digest(activation: Activation) -> int:

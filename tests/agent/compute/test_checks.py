@@ -92,7 +92,7 @@ def test_a_flip_in_a_forward_is_found_before_anything_is_kept(monkeypatch, call)
     bench = Checked()
     bench.run("INIT[0:6]")
     flip(monkeypatch, stage, "run_layers", given, {call})
-    with pytest.raises(CorruptionError, match=r"F\[0:3\] .*step 0 gave two results on a00: look"):
+    with pytest.raises(CorruptionError, match=r"F\[0:3\] m0 gave two results on a00: look"):
         bench.run("F[0:3]")
     assert not any(item.kind in (Kind.ACT, Kind.OUT) for item in bench.backend.store)
 
@@ -111,7 +111,7 @@ def test_a_flip_in_an_input_gradient_is_found(monkeypatch, microbatch, call):
     bench = Checked()
     bench.run(*FORWARDS, *WHOLE[:2][:microbatch])
     flip(monkeypatch, stage, "backward", given, {call})
-    with pytest.raises(CorruptionError, match=rf"B\[3:6\]{' m1' * microbatch} .*of step 0"):
+    with pytest.raises(CorruptionError, match=rf"B\[3:6\] m{microbatch} gave"):
         bench.run(f"B[3:6] m{microbatch}")
     assert Item.ingrad(0, 3, microbatch) not in bench.backend.store
 
@@ -193,7 +193,7 @@ def test_a_flip_in_the_optimizer_is_found_and_names_the_layer(monkeypatch):
     bench.run(*FORWARDS, *WHOLE, *SUMS)
     bench.commits[0] = bench.run(*END)
     flip(monkeypatch, optim, "update", lambda arguments, _, __: arguments[0].parameters[0], {2})
-    with pytest.raises(CorruptionError, match="the update of layer 1 of step 0 gave two results"):
+    with pytest.raises(CorruptionError, match="the update of layer 1 in step 0 gave two results"):
         bench.run(*UPDATES)
 
 

@@ -16,7 +16,7 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
 
 PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
-FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, ""), ("UPDATE", 0, "{lo}:{hi}")]
+FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, "m0"), ("UPDATE", 0, "{lo}:{hi}")]
 """Op, stage of the victim, what follows the layers in the instruction's name."""
 
 
@@ -42,7 +42,7 @@ async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:
     await fleet.add({f"after-{op.lower()}": fleet.pods[victim].zone})
     await Campaign(fleet).steady_step()
     assert victim not in fleet.plan().live
-    return f"the update of layer {lo}" if op == "UPDATE" else named
+    return f"the update of layer {lo} in step " if op == "UPDATE" else named
 
 
 @pytest.mark.timeout(240)
