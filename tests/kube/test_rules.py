@@ -108,6 +108,7 @@ CASES = [
     resting("recovery", {}, {"recovery": {"policy": "Peers"}}),
     resting("placement", {}, {"placement": {"zones": ["a", "b"]}}),
     resting("transport", {}, {"transport": {"channel": "ProcessGroup"}}),
+    resting("corruption", {}, {"corruption": {"mode": "Detect"}}),
     resting("worker", {}, {"worker": {"image": "agent:2"}}),
     resting("checkpoint", _CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
     Case(

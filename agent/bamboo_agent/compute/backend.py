@@ -7,14 +7,16 @@ place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from bamboo_agent.compute import copies, optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
+from bamboo_agent.compute.checks import Checks
 from bamboo_agent.compute.copies import Witness
+from bamboo_agent.compute.digests import digest
 from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.compute.random_state import seed_forward
@@ -43,6 +45,7 @@ class TrainingSetup:
     clip_norm: float
     device: torch.device
     host_memory_bytes: int = 0  # for what is computed ahead
+    check_every: int = 0  # which share is computed twice; see Checks
 
 
 class Backend:
@@ -63,6 +66,7 @@ class Backend:
         self.host_memory = HostMemory(setup.host_memory_bytes, setup.device)
         self._setup, self._read_layer, self._commits = setup, read_layer, commits
         self._pool = Pool(setup.device)
+        self._checks = Checks(setup.agent, setup.check_every)
         self._reduced: dict[tuple[int, int, int], Buffer] = {}
         self._batch = BatchShape(1, 1, 1)
         self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
@@ -118,11 +122,9 @@ class Backend:
             return payload
         if payload.buffer is None:
             sums.flatten(self._pool, payload, self._parameters(item.lo, item.hi))
-        buffer: Buffer = payload.buffer
         if item.kind is not Kind.LEAF:
-            still_growing, buffer = buffer, self._pool.take(buffer.tensor.numel())
-            buffer.tensor.copy_(still_growing.tensor)
-        return Sum(dict(payload.losses), buffer)
+            return sums.copied(self._pool, payload)
+        return Sum(dict(payload.losses), payload.buffer)
 
     def drop(self, item: Item) -> None:
         """Free a payload, or the layer of a VER. No-op if it is not here."""
@@ -184,7 +186,18 @@ class Backend:
         scale = optim.clip_scale(record.grad_norm, self._setup.clip_norm)
         for layer in range(task.lo, task.hi):
             flat = buffer.tensor[layout.layers[layer]]
-            optim.update(self.layers[layer], flat, scale=scale, step=task.step)
+            self._update_layer(task, layer, flat, scale)
+
+    def _update_layer(
+        self, task: Instruction, layer: int, gradient: torch.Tensor, scale: float
+    ) -> None:
+        def update() -> None:
+            optim.update(self.layers[layer], gradient, scale=scale, step=task.step)
+
+        if self._checks.is_due(task.step, layer):
+            self._checks.update(task, layer, self.layers[layer], update)
+        else:
+            update()
 
     def _gradient(self, cut: Range, step: int) -> Buffer:
         """The reduced gradient of a range as one flat buffer."""
@@ -195,6 +208,8 @@ class Backend:
     def _forward(self, task: Instruction) -> None:
         begun = self._begin_forward(task)
         activation = self._run_forward(task, begun, task.lo + layers_done(task), task.hi)
+        if self._checks.is_due(task.step, task.index):
+            self._checks.forward(task, activation, lambda: self._again(task, activation))
         self.store[Item.act(task.step, (task.lo, task.hi), task.index)] = activation
         self._keep_output(task, activation)
 
@@ -208,6 +223,10 @@ class Backend:
         self.store[Item.prefix(task.step, span, task.index, end - task.lo)] = activation
         if end == task.hi:
             self._keep_output(task, activation)
+
+    def _again(self, task: Instruction, activation: stage.Activation) -> stage.Activation:
+        """The whole forward once more, from the inputs of a forward that has been made."""
+        return self._run_forward(task, self._entered(task, activation.inputs), task.lo, task.hi)
 
     def _begin_forward(self, task: Instruction) -> stage.Activation:
         """What the task continues: a forward begun ahead, or the input of the stage."""
@@ -301,24 +320,49 @@ class Backend:
     def _backward(self, task: Instruction) -> None:
         parameters = self._parameters(task.lo, task.hi)
         total = self._open_sum(task, parameters)
-        given = stage.backward(self._activation(task), self._output_gradient(task))
+        gradient = self._output_gradient(task)
+        given = self._gradients(task, parameters, lambda made: stage.backward(made, gradient))
         self._keep_input_gradient(task, given)
         self._close_sum(task, parameters, total)
 
     def _backward_input(self, task: Instruction) -> None:
         parameters = self._parameters(task.lo, task.hi)
-        activation, gradient = self._activation(task), self._output_gradient(task)
-        given = stage.backward_input(activation, gradient, parameters, self._halves(task))
+        gradient, way = self._output_gradient(task), self._halves(task)
+        given = self._gradients(
+            task, parameters, lambda made: stage.backward_input(made, gradient, parameters, way)
+        )
         self._keep_input_gradient(task, given)
 
     def _backward_weight(self, task: Instruction) -> None:
         parameters = self._parameters(task.lo, task.hi)
         total = self._open_sum(task, parameters)
         activation, gradient = self._activation(task), self._output_gradient(task)
-        stage.backward_weight(activation, gradient, parameters, self._halves(task))
+        way, is_second_half = self._halves(task), activation.weight_groups is not None
+
+        def run(made: stage.Activation) -> stage.Gradients:
+            if is_second_half and made.weight_groups is None:
+                stage.backward_input(made, gradient, parameters, way)
+            stage.backward_weight(made, gradient, parameters, way)
+            return ()
+
+        self._gradients(task, parameters, run)
         self._close_sum(task, parameters, total)
         # gradients from torch's helper may share memory with other tensors
         sums.flatten(self._pool, total, parameters)
+
+    def _gradients(
+        self,
+        task: Instruction,
+        parameters: Sequence[torch.Tensor],
+        run: Callable[[stage.Activation], stage.Gradients],
+    ) -> stage.Gradients:
+        """What ``run`` gives for the task's activation, which it may use up."""
+        made = self._activation(task)
+        if not self._checks.is_due(task.step, task.index):
+            return run(made)
+        return self._checks.gradients(
+            task, parameters, lambda: run(made), lambda: run(self._again(task, made))
+        )
 
     def _halves(self, task: Instruction) -> Halves:
         return min(self._setup.halves[task.lo : task.hi])
@@ -365,12 +409,12 @@ class Backend:
         chunk = batch.chunk_of(task.index)
         leaves = batch.leaves_of(chunk)
         done = task.index - leaves.start
-        total: Sum = self.store[Item.leaf(task.step, (lo, hi), task.index)]
-        parameters = self._parameters(lo, hi)
+        leaf: Sum = self.store[Item.leaf(task.step, (lo, hi), task.index)]
+        before: Sum | None = None
         if done:
             before = self.store[Item.folded(task.step, (lo, hi), chunk, done)]
-            total = sums.fold(self._pool, before, total, parameters)
-        buffer = sums.flatten(self._pool, total, parameters)
+        total = self._add_leaf(task, before, leaf)
+        buffer = sums.flatten(self._pool, total, self._parameters(lo, hi))
         if done + 1 < len(leaves):
             self.store[Item.folded(task.step, (lo, hi), chunk, done + 1)] = total
             return
@@ -380,6 +424,24 @@ class Backend:
             losses = total.losses if z == 0 else {}
             self.store[Item.chunk(task.step, (lo, hi), chunk, z)] = Slice(piece, losses, buffer)
 
+    def _add_leaf(self, task: Instruction, before: Sum | None, leaf: Sum) -> Sum:
+        """The chunk with one more leaf, flat. before: None for the first leaf."""
+        parameters = self._parameters(task.lo, task.hi)
+
+        def add(before: Sum | None, leaf: Sum) -> Sum:
+            total = leaf if before is None else sums.fold(self._pool, before, leaf, parameters)
+            sums.flatten(self._pool, total, parameters)
+            return total
+
+        if not self._checks.is_due(task.step, task.index):
+            return add(before, leaf)
+        copies_of = None if before is None else sums.copied(self._pool, before), replace(leaf)
+        total, again = add(before, leaf), add(*copies_of)
+        assert total.buffer is not None
+        assert again.buffer is not None
+        self._checks.compare(task, digest([total.buffer.tensor]), digest([again.buffer.tensor]))
+        return total
+
     def _reduce(self, task: Instruction) -> None:
         chunks = range(self._batch.chunks)
         names = [Item.chunk(task.step, (task.lo, task.hi), c, task.index) for c in chunks]
@@ -387,7 +449,12 @@ class Backend:
         losses: Losses = {m: loss for piece in pieces for m, loss in piece.losses.items()}
         item = Item.red(task.step, (task.lo, task.hi), task.index)
         target = self._reduced_slice(item)
-        sums.add_tree([piece.tensor for piece in pieces], out=target.tensor)
+        tensors = [piece.tensor for piece in pieces]
+        sums.add_tree(tensors, out=target.tensor)
+        if self._checks.is_due(task.step, task.index):
+            again = torch.empty_like(target.tensor)
+            sums.add_tree(tensors, out=again)
+            self._checks.compare(task, digest([target.tensor]), digest([again]))
         witness = self._witness(item) if copies.is_due(task.step) else None
         self.store[item] = Slice(target.tensor, losses, target.buffer, witness)
 
@@ -417,7 +484,11 @@ class Backend:
             buffer, layout = self._gradient(cut, task.step), self._layout(*cut)
             for layer in range(*held):
                 flat = buffer.tensor[layout.layers[layer]]
-                norms[layer] = float(torch.linalg.vector_norm(flat))
+                norm = torch.linalg.vector_norm(flat)
+                if self._checks.is_due(task.step, layer):
+                    again = torch.linalg.vector_norm(flat)
+                    self._checks.compare(task, digest([norm]), digest([again]))
+                norms[layer] = float(norm)
             losses |= self.store[Item.red(task.step, cut, 0)].losses
         if copies.is_due(task.step):
             self._compare_copies(task)

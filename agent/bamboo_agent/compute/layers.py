@@ -15,14 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from bamboo_agent.compute.digests import digest
 from bamboo_agent.compute.random_state import seed_weights
 from bamboo_agent.model import FactoryError, Model
 
 OptimizerFactory = Callable[[Sequence[torch.Tensor]], Any]
 """Parameters of one layer -> torch optimizer (its state is per parameter)."""
-
-
-_CHECKSUM_MASK = (1 << 52) - 1  # JSON numbers keep it whole
 
 
 @dataclass(frozen=True)
@@ -53,13 +51,8 @@ class Layer:
     def checksum(self) -> int:
         """Equal if weights, buffers and optimizer state are bitwise equal."""
         state = self._state()
-        total = zlib.crc32(state.extra.encode())
-        for _, tensor in sorted(state.tensors.items()):
-            words = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-            if words.numel() % 4 == 0:
-                words = words.view(torch.int32)
-            total = (total * 31 + int(words.sum(dtype=torch.int64))) & _CHECKSUM_MASK
-        return total
+        tensors = (tensor for _, tensor in sorted(state.tensors.items()))
+        return digest(tensors, zlib.crc32(state.extra.encode()))
 
     def record(self) -> LayerRecord:
         """A copy of the whole state on the CPU, independent of later updates."""

@@ -170,6 +170,14 @@ def fold(pool: Pool, into: Sum, leaf: Sum, parameters: Sequence[torch.Tensor]) -
     return Sum(into.losses | leaf.losses, buffer)
 
 
+def copied(pool: Pool, total: Sum) -> Sum:
+    """The same flat sum in a buffer of its own."""
+    assert total.buffer is not None
+    buffer = pool.take(total.buffer.tensor.numel())
+    buffer.tensor.copy_(total.buffer.tensor)
+    return Sum(dict(total.losses), buffer)
+
+
 def add_tree(tensors: list[torch.Tensor], out: torch.Tensor) -> None:
     """Sum in the tree's order into ``out``. The tensors are not modified."""
     if len(tensors) == 1:

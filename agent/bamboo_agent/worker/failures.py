@@ -13,10 +13,11 @@ from typing import NamedTuple
 import torch
 
 from bamboo_agent.compute.batches import DataTooSmallError
+from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
-from bamboo_core.api.reasons import Reason
+from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.protocol.exit_codes import ExitCode
 
 _USERS: dict[type[Exception], Reason] = {
@@ -53,13 +54,15 @@ def judge(error: Exception, *, ready: bool) -> Verdict:
         return Verdict(str(reason), line, ExitCode.USER)
     why = _first_line(str(cause)) or type(cause).__name__
     told = line if why in line else f"{line} ({_typed(cause)})"
-    return Verdict("SetUpFailed", told, ExitCode.FAILED)
+    return Verdict(FailureCause.SET_UP_FAILED, told, ExitCode.FAILED)
 
 
 def _reason(error: Exception, *, ready: bool) -> str:
     if isinstance(error, DivergenceError):
-        return "ReplicaDiffers"
-    return "TaskFailed" if ready else "SetUpFailed"
+        return FailureCause.REPLICA_DIFFERS
+    if isinstance(error, CorruptionError):
+        return FailureCause.CORRUPTION
+    return FailureCause.TASK_FAILED if ready else FailureCause.SET_UP_FAILED
 
 
 def _is_of_node(error: BaseException) -> bool:

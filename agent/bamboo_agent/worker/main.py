@@ -143,6 +143,7 @@ def build_setup(
         clip_norm=spec.training.clip_norm,
         device=device,
         host_memory_bytes=spec.redundancy.host_memory_bytes,
+        check_every=spec.corruption.check_every,
     )
     return setup, profile
 

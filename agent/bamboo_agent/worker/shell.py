@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from bamboo_agent.compute.backend import Backend, TrainingSetup
+from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.serialization import pack, unpack
@@ -293,7 +294,7 @@ class Worker:
         started = time.perf_counter()
         try:
             commit = self._do(instruction)
-        except DivergenceError:
+        except (CorruptionError, DivergenceError):
             raise
         except Exception as error:
             raise TaskError(f"{instruction}: {type(error).__name__}: {error}") from error

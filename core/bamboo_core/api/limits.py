@@ -18,6 +18,7 @@ _TEN_YEARS_S = 315_360_000
 _COUNT = 1000
 _SEED = 2**53 - 1  # JSON numbers are exact up to here
 _NORM = 1_000_000_000
+_LEAST_SAMPLE = 0.0001
 
 LIMITS: Mapping[str, Limits] = {
     "spec.seed": Limits(0, _SEED),
@@ -31,6 +32,7 @@ LIMITS: Mapping[str, Limits] = {
     "spec.pipelines.min": Limits(1, _PIPELINES),
     "spec.pipelines.max": Limits(1, _PIPELINES),
     "spec.pipelines.stages": Limits(1, _STAGES),
+    "spec.corruption.sample": Limits(_LEAST_SAMPLE, 1),
     "spec.checkpoint.everySteps": Limits(0, _STEPS),
     "spec.checkpoint.keep": Limits(1, _COUNT),
     "spec.worker.gracePeriodSeconds": Limits(1, 3600),

@@ -184,6 +184,8 @@ class FailureCause(StrEnum):
     """The agent could not build the model or the data because of its disk, network or device."""
     REPLICA_DIFFERS = "ReplicaDiffers"
     """Two copies of a layer were not equal."""
+    CORRUPTION = "Corruption"
+    """The agent computed something twice and got two results."""
     STALLED = "Stalled"
     """Training stood still because of this agent, and did so again after all agents had been
     stopped and had got a new plan."""

@@ -37,8 +37,8 @@ class Problem(NamedTuple):
 class Limits(NamedTuple):
     """The least and the most value of a number."""
 
-    low: int
-    high: int
+    low: float
+    high: float
 
     def __str__(self) -> str:
         return f"from {self.low:,} to {self.high:,}"

@@ -60,6 +60,13 @@ class Channel(StrEnum):
     PROCESS_GROUP = "ProcessGroup"
 
 
+class CorruptionMode(StrEnum):
+    """What is done to find wrong bits that no error tells of."""
+
+    OFF = "Off"
+    DETECT = "Detect"
+
+
 class Adjacency(StrEnum):
     """Placement of ring neighbours: never in one zone, or together where possible."""
 
@@ -152,6 +159,19 @@ class TransportSpec:
 
 
 @dataclass(frozen=True)
+class CorruptionSpec:
+    """sample: share of the work that an agent computes twice."""
+
+    mode: CorruptionMode = CorruptionMode.OFF
+    sample: float = 0.01
+
+    @property
+    def check_every(self) -> int:
+        """Steps between two checks of one layer or micro-batch; 0: there are none."""
+        return round(1 / self.sample) if self.mode is CorruptionMode.DETECT else 0
+
+
+@dataclass(frozen=True)
 class CheckpointSpec:
     """Where and when checkpoints are written."""
 
@@ -206,6 +226,7 @@ class JobSpec:
     recovery: RecoveryPolicy = field(default=RecoveryPolicy.DIFFUSE, metadata={"under": "policy"})
     placement: PlacementSpec = PlacementSpec()
     transport: TransportSpec = TransportSpec()
+    corruption: CorruptionSpec = CorruptionSpec()
     run_policy: RunPolicy = RunPolicy()
     suspend: bool = False
 

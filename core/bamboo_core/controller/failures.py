@@ -1,8 +1,9 @@
 """Failed agents: what is remembered of them, when they are forgiven, and which nodes to avoid.
 
 A failure counts towards ``runPolicy.backoffLimit`` until ``forgiveAfterSteps`` steps have been
-committed after it. A machine with ``nodeFailureLimit`` such failures gets no new agents for
-:data:`AVOID_S`. Preemptions and lost nodes are no failures; the caller tells them apart.
+committed after it. A machine with ``nodeFailureLimit`` such failures, or with one of cause
+Corruption, gets no new agents for :data:`AVOID_S`. Preemptions and lost nodes are no failures; the
+caller tells them apart.
 
 Instants are in seconds since 1970. A step is a number of committed steps.
 """
@@ -103,12 +104,14 @@ def _avoided(
     known: Failures, recent: tuple[Failure, ...], failure: Failure, policy: RunPolicy
 ) -> tuple[Avoided, ...]:
     """Every further failure on a machine that is avoided already extends the time."""
-    machine = failure.machine
-    if not machine or not policy.node_failure_limit:
+    machine, limit = failure.machine, policy.node_failure_limit
+    if not machine or not limit:
         return known.avoided
+    if failure.cause is FailureCause.CORRUPTION:
+        limit = 1  # it may have been wrong before, unseen
     here = sum(other.machine == machine for other in recent)
     others = tuple(place for place in known.avoided if place.machine != machine)
-    if here < policy.node_failure_limit and len(others) == len(known.avoided):
+    if here < limit and len(others) == len(known.avoided):
         return known.avoided
     found = (*others, Avoided(failure.node, machine, failure.at + AVOID_S))
     return tuple(sorted(found, key=lambda place: place.until)[-MOST_AVOIDED:])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bamboo_agent.compute.batches import DataTooSmallError, SampleError
+from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
@@ -129,6 +130,7 @@ def test_a_chain_that_is_a_circle_ends():
         (DataTooSmallError("few"), False, ("DataTooSmall", "few", 2)),
         (CheckpointError("no such scheme"), False, ("CheckpointFailed", "no such scheme", 2)),
         (DivergenceError("differ"), True, ("ReplicaDiffers", "DivergenceError: differ", 1)),
+        (CorruptionError("two"), True, ("Corruption", "CorruptionError: two", 1)),
         (KeyError("text"), True, ("TaskFailed", "KeyError: 'text'", 1)),
         (RuntimeError("oom\nmore"), True, ("TaskFailed", "RuntimeError: oom", 1)),
         (RuntimeError(""), True, ("TaskFailed", "RuntimeError:", 1)),

@@ -15,6 +15,8 @@ from bamboo_core.api.spec import (
     Adjacency,
     Channel,
     CheckpointSpec,
+    CorruptionMode,
+    CorruptionSpec,
     DataSpec,
     FactorySpec,
     JobSpec,
@@ -68,6 +70,7 @@ def specs(draw: st.DrawFn) -> JobSpec:
         recovery=draw(st.sampled_from(RecoveryPolicy)),
         placement=PlacementSpec(draw(st.sampled_from(Adjacency)), ("b", "a")),
         transport=TransportSpec(draw(st.sampled_from(Channel))),
+        corruption=CorruptionSpec(draw(st.sampled_from(CorruptionMode)), draw(st.floats(0.1, 1))),
         run_policy=RunPolicy(draw(st.none() | st.integers(0, 9)), 1, 2, 3),
         suspend=draw(st.booleans()),
     )
@@ -167,6 +170,30 @@ def test_defaults_of_steps_to_skip() -> None:
     default = from_manifest(manifest())
     assert isinstance(default, JobSpec)
     assert default.training.on_non_finite == OnNonFinite(10)
+
+
+@pytest.mark.parametrize(
+    ("given", "every"),
+    [
+        (None, 0),
+        ({"sample": 1}, 0),
+        ({"mode": "Off", "sample": 1}, 0),
+        ({"mode": "Detect"}, 100),
+        ({"mode": "Detect", "sample": 1}, 1),
+        ({"mode": "Detect", "sample": 0.7}, 1),
+        ({"mode": "Detect", "sample": 0.3}, 3),
+        ({"mode": "Detect", "sample": 0.0001}, 10_000),
+    ],
+)
+def test_which_share_is_checked(given: Any, every: int) -> None:
+    found = from_manifest(manifest(**({"corruption": given} if given else {})))
+    assert isinstance(found, JobSpec)
+    assert found.corruption.check_every == every
+
+
+def test_an_off_that_yaml_has_read_as_false() -> None:
+    (found,) = problems(corruption={"mode": False})
+    assert str(found) == "spec.corruption.mode: is False; it must be one of Off, Detect"
 
 
 def test_unknown_fields_are_left_to_the_api_server() -> None:

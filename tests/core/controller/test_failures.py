@@ -132,6 +132,16 @@ def test_nodes_that_are_not_avoided(limit: int, machine: str) -> None:
     assert after(*found, policy=policy).avoided == ()
 
 
+def test_one_wrong_result_is_enough_to_avoid_a_node() -> None:
+    wrong = replace(failure(0, at=5.0, machine="m"), cause=FailureCause.CORRUPTION)
+    assert after(wrong).avoided_until() == {"m": 5.0 + AVOID_S}
+    other = failure(1, at=6.0, machine="other")
+    assert after(wrong, other).avoided_until() == {"m": 5.0 + AVOID_S}
+    for policy in (RunPolicy(node_failure_limit=0), POLICY):
+        unknown = wrong if not policy.node_failure_limit else replace(wrong, machine="")
+        assert after(unknown, policy=policy).avoided == ()
+
+
 def test_avoided_machines_and_messages_are_bounded() -> None:
     policy = RunPolicy(node_failure_limit=1)
     known = after(*(failure(n, at=n, machine=f"m{n}") for n in range(40)), policy=policy)

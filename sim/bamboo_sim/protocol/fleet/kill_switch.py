@@ -12,6 +12,8 @@ Instead of a kill, a bit can flip, or the worker stands still for ever:
     hang F[0:2] m3 @17       it never ends
     hang *                   the next instruction never ends
     freeze F[0:2] m3 @17     worker and supervisor get SIGSTOP before it
+    miscompute B[0:2] m3 @17 the first result in it has a wrong bit: an output (F), a weight's
+                             gradient (B), a sum (REDUCE) or a weight (UPDATE)
 """
 
 from __future__ import annotations
@@ -22,20 +24,32 @@ import signal
 import struct
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import torch
 
+from bamboo_agent.compute import optim, stage, sums
 from bamboo_agent.worker.shell import Worker
-from bamboo_core.model.program import Instruction
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord
 
 MOMENTS = ("before", "after", "sent")
-HANG, FREEZE = "hang", "freeze"
+HANG, FREEZE, MISCOMPUTE = "hang", "freeze", "miscompute"
 ANY = "*"
 _SIZE = 4096
 _INSTANT = struct.Struct("d")
 _INSTANT_AT = 2048
+_COMPUTES: dict[Op, tuple[ModuleType, str]] = {
+    Op.F: (stage, "run_layers"),
+    Op.B: (stage, "backward"),
+    Op.REDUCE: (sums, "add_tree"),
+    Op.UPDATE: (optim, "update"),
+}
+"""What computes the results of an instruction."""
 
 
 def arm(path: Path, moment: str, instruction: str) -> None:
@@ -111,17 +125,57 @@ class KillSwitchWorker(Worker):
     def _do(self, instruction: Instruction) -> CommitRecord | None:
         self.switch.die_if_armed(f"before {instruction}")
         self._stand_still_if_armed(instruction)
-        commit = super()._do(instruction)
+        with self._wrong_if_armed(instruction):
+            commit = super()._do(instruction)
         self.switch.die_if_armed(f"after {instruction}")
         if self._is_armed("flip", instruction):
             self._flip_bit(instruction.lo)
         return commit
 
+    @contextmanager
+    def _wrong_if_armed(self, instruction: Instruction) -> Iterator[None]:
+        if not self._is_armed(MISCOMPUTE, instruction):
+            yield
+            return
+        self.switch.note_instant()
+        module, name = _COMPUTES[instruction.op]
+        compute = getattr(module, name)
+
+        def wrong_once(*arguments: Any, **options: Any) -> Any:
+            result = compute(*arguments, **options)
+            setattr(module, name, compute)
+            _flip(self._first_result(instruction, options, result))
+            return result
+
+        setattr(module, name, wrong_once)
+        try:
+            yield
+        finally:
+            setattr(module, name, compute)
+
+    def _first_result(
+        self, instruction: Instruction, options: dict[str, Any], result: Any
+    ) -> torch.Tensor:
+        weight = self.backend.layers[instruction.lo].parameters[0]
+        first: torch.Tensor | None
+        if instruction.op is Op.F:
+            (first, *_) = result
+        elif instruction.op is Op.REDUCE:
+            first = options["out"]
+        else:
+            first = weight if instruction.op is Op.UPDATE else weight.grad
+        assert first is not None
+        return first
+
     def _flip_bit(self, layer: int) -> None:
         optimizer = self.backend.layers[layer].optimizer
         assert optimizer is not None
         moments = next(iter(optimizer.state.values()))["exp_avg"]
-        moments.view(-1).view(torch.int32)[0] ^= 1
+        _flip(moments)
+
+
+def _flip(tensor: torch.Tensor) -> None:
+    tensor.detach().view(-1).view(torch.int32)[0] ^= 1
 
 
 def install(switch: KillSwitch) -> type[Worker]:

@@ -1,0 +1,63 @@
+"""Devices of a real fleet compute wrong bits: their agents end, and the bits stay right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RedundancyMode
+from bamboo_core.protocol.messages import Failure
+from bamboo_sim.protocol.fleet.campaign import Campaign
+from bamboo_sim.protocol.fleet.kill_switch import MISCOMPUTE
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
+from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
+
+PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
+FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, "m0"), ("UPDATE", 0, "{lo}:{hi}")]
+"""Op, stage of the victim, what follows the layers in the instruction's name."""
+
+
+@pytest.fixture
+def forkserver(tmp_path: Path) -> Iterator[ForkServerProcess]:
+    process = ForkServerProcess(tmp_path / "socket")
+    process.start()
+    yield process
+    process.stop()
+
+
+async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:
+    """Let one agent compute a wrong bit, and replace it; what its failure must name."""
+    step = await Campaign(fleet).steady_step()
+    (pipeline,) = fleet.plan().pipelines
+    victim = pipeline[stage]
+    assert victim is not None
+    lo, hi = fleet.plan().cut[stage]
+    named = f"{op}[{lo}:{hi}] {rest}".format(lo=lo, hi=hi).rstrip()
+    fleet.arm_kill_switch(victim, MISCOMPUTE, f"{named} @{max(step, fleet.committed_step) + 3}")
+    await fleet.until(lambda: victim in fleet.exits, f"the end of {victim} by {named}")
+    assert fleet.exits[victim] == 1
+    await fleet.add({f"after-{op.lower()}": fleet.pods[victim].zone})
+    await Campaign(fleet).steady_step()
+    assert victim not in fleet.plan().live
+    return f"the update of layer {lo} in step " if op == "UPDATE" else named
+
+
+@pytest.mark.timeout(240)
+async def test_wrong_bits_end_their_agent_and_change_no_result(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
+    """The undisturbed job does not check itself, so the checks change no bit either."""
+    job = PAIR.unlimited_job(tmp_path)
+    job = replace(job, corruption=CorruptionSpec(CorruptionMode.DETECT, sample=1.0))
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
+        await fleet.add(PAIR.agents())
+        names = [await flip(fleet, *case) for case in FLIPS]
+        trained = await suspend(fleet)
+        failures = fleet.messages(Failure)
+        assert [failure.reason for failure in failures] == ["Corruption"] * len(FLIPS)
+        for failure, name in zip(failures, names, strict=True):
+            assert f"CorruptionError: {name}" in failure.message
+    trained.assert_equal(await undisturbed(tmp_path, forkserver, PAIR, trained.steps))
