@@ -51,7 +51,7 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
     ("scenario", "count"),
     [
         pytest.param(ONE_PIPELINE, 5, id="one pipeline with replicas"),
-        pytest.param(COMMITTING, 4, id="two pipelines while they commit"),
+        pytest.param(COMMITTING, 2, id="two pipelines while they commit"),
         pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
         pytest.param(STANDSTILLS, 3, id="agents that stand still"),
