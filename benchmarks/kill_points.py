@@ -1,13 +1,13 @@
 """SIGKILL at every instruction of real agents (torch, tcp): no bit of the result may change.
 
-    python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29] [--doubles 60]
-                                   [--channel ProcessGroup]
+    python benchmarks/kill_points.py [--only NAME] [--minutes M] [--slice 29]
+                                   [--doubles 60] [--eager 60] [--channel ProcessGroup]
 
 The scenarios are those of bamboo_sim.protocol.fleet.scenarios: every instruction of one pipeline
-of four stages with replicas; the instructions around a commit of two pipelines of three stages
-without replicas; a sample of two deaths in one step. Each process dies before the instruction,
-after it, or after its results were sent. With ProcessGroup, processes also die while they make a
-group, and in the middle of a message that goes over one.
+of four stages with replicas; a sample of the same in mode Eager; the instructions around a commit
+of two pipelines of three stages without replicas; a sample of two deaths in one step. Each process
+dies before the instruction, after it, or after its results were sent. With ProcessGroup, processes
+also die while they make a group, and in the middle of a message that goes over one.
 
 A slice is one job that takes many faults, each followed by a new agent. Its result is compared with
 an undisturbed job of as many steps. The result file is written after each slice; a run of the same
@@ -38,6 +38,7 @@ from bamboo_sim.protocol.fleet.kill_record import Slice
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
 from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
+    EAGER,
     IN_GROUPS,
     ONE_PIPELINE,
     TWO_DEATHS,
@@ -46,7 +47,8 @@ from bamboo_sim.protocol.fleet.scenarios import (
     run_scenario,
 )
 
-NAMES = tuple(scenario.name for scenario in (COMMITTING, ONE_PIPELINE, TWO_DEATHS, IN_GROUPS))
+SCENARIOS = (COMMITTING, ONE_PIPELINE, EAGER, TWO_DEATHS, IN_GROUPS)
+NAMES = tuple(scenario.name for scenario in SCENARIOS)
 
 
 def run(scenario: Scenario, faults: Sequence[Points], forkserver: ForkServerProcess) -> Slice:
@@ -71,6 +73,11 @@ def run(scenario: Scenario, faults: Sequence[Points], forkserver: ForkServerProc
     )
 
 
+def sample(scenario: Scenario, count: int, seed: int) -> list[Points]:
+    """At most ``count`` of the scenario's faults."""
+    return random.Random(seed).sample(scenario.faults, min(count, len(scenario.faults)))
+
+
 def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
@@ -80,7 +87,10 @@ def main() -> int:
     parser.add_argument(
         "--doubles", type=arguments.at_least(0), default=60, help="size of the sample of two deaths"
     )
-    parser.add_argument("--seed", type=int, default=1, help="of that sample")
+    parser.add_argument(
+        "--eager", type=arguments.at_least(0), default=60, help="size of the sample of mode Eager"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the samples")
     parser.add_argument("--only", default="", choices=["", *NAMES], help="run one scenario")
     parser.add_argument(
         "--minutes", type=arguments.amount, default=1e6, help="start no slice after this time"
@@ -92,9 +102,6 @@ def main() -> int:
         help="of the job; over process groups the result is kill_points_over_BACKEND.json",
     )
     given = parser.parse_args()
-    doubles = random.Random(given.seed).sample(
-        TWO_DEATHS.faults, min(given.doubles, len(TWO_DEATHS.faults))
-    )
     device = "cuda" if torch.cuda.is_available() else "cpu"
     route = choose(Channel(given.channel), device, nccl_version())
     channel = route.channel
@@ -102,7 +109,8 @@ def main() -> int:
     scheduled: dict[Scenario, Sequence[Points]] = {
         COMMITTING.over(channel): COMMITTING.faults,
         ONE_PIPELINE.over(channel): ONE_PIPELINE.faults,
-        TWO_DEATHS.over(channel): doubles,
+        EAGER.over(channel): sample(EAGER, given.eager, given.seed),
+        TWO_DEATHS.over(channel): sample(TWO_DEATHS, given.doubles, given.seed),
     }
     if channel is Channel.PROCESS_GROUP:
         scheduled[IN_GROUPS] = IN_GROUPS.faults

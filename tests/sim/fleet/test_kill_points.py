@@ -20,6 +20,7 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
 from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     COORDINATOR,
+    EAGER,
     IN_GROUPS,
     ONE_PIPELINE,
     STANDSTILLS,
@@ -50,7 +51,8 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
 @pytest.mark.parametrize(
     ("scenario", "count"),
     [
-        pytest.param(ONE_PIPELINE, 5, id="one pipeline with replicas"),
+        pytest.param(ONE_PIPELINE, 3, id="one pipeline with replicas"),
+        pytest.param(EAGER, 3, id="one pipeline that computes ahead"),
         pytest.param(COMMITTING, 2, id="two pipelines while they commit"),
         pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bamboo_core.arbiter.events import ArbiterPhase
 from bamboo_core.model.ids import AgentId, Range
-from bamboo_core.model.program import parse_instruction
+from bamboo_core.model.program import Op, parse_instruction
 from bamboo_sim.protocol.fleet import group_switch
 from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
 
@@ -161,13 +161,15 @@ class Campaign:
         assert fleet.plan().coordinator == self._holder(point), fleet.record()
 
     async def _instructions_of(self, agent: AgentId, point: Point, step: int) -> dict[str, str]:
-        """The agent's instructions of ``step`` by name, once the step has ended on the agent."""
+        """The agent's instructions of ``step`` by name, once the step has ended on the agent. What
+        it computes ahead depends on time, and is left out."""
         fleet = self.fleet
         own = fleet.plan().cut[point.stage]
         await fleet.until(
             lambda: fleet.instructions(agent).ended >= step, f"end of step {step} on {agent}"
         )
-        lines = fleet.instructions(agent).of(step)
+        ran = fleet.instructions(agent).of(step)
+        lines = [line for line in ran if parse_instruction(line).op is not Op.R]
         named = {name_of(line, own): line for line in lines}
         assert len(named) == len(lines), lines
         assert point.instruction in named, f"{point}: its holder {agent} runs {list(named)}"

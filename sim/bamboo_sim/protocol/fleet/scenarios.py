@@ -1,9 +1,10 @@
 """Fault scenarios of real agents whose results must equal an undisturbed run's.
 
-Kills at every instruction of one pipeline with replicas; at the instructions around a commit of two
-pipelines without; of the coordinator at COMMIT; and of two agents in one step. Agents that stand
-still for ever, or whose worker does, at every instruction of two pipelines. Agents that die while
-they make a process group, or in the middle of a message that goes over one.
+Kills at every instruction of one pipeline with replicas, also while they compute ahead; at the
+instructions around a commit of two pipelines without; of the coordinator at COMMIT; and of two
+agents in one step. Agents that stand still for ever, or whose worker does, at every instruction of
+two pipelines. Agents that die while they make a process group, or in the middle of a message that
+goes over one.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class Scenario:
         """
         share = MICROBATCHES // self.pipelines
         own = range(pipeline * share, (pipeline + 1) * share)
-        copies = ("UPDATE copy",) if self.mode is RedundancyMode.REPLICA else ()
+        copies = ("UPDATE copy",) if self.mode.keeps_copies else ()
         tasks = [f"{op} m{m}" for op in ("F", "B", "FOLD") for m in own]
         return (*tasks, f"REDUCE m{pipeline}", "VOTE", COMMIT, "UPDATE", *copies)
 
@@ -109,6 +110,7 @@ _TWO = Scenario("committing", 2, 3, 2, RedundancyMode.NONE)
 ONE_PIPELINE = replace(
     _ONE, faults=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
 )
+EAGER = replace(ONE_PIPELINE, name="eager", mode=RedundancyMode.EAGER)
 COMMITTING = replace(
     _TWO, faults=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
 )
