@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 
 
 def check_unseen(world: World, node: Node, step: int) -> None:
-    """A wrong result may be committed only if no two voters have computed it, or begun to."""
+    """A wrong result may be committed only if no two voters have computed it, or begun to, and none
+    has told the operator of it."""
     names = {flip.name for flip in world.flips.values()}
     votes = {
         item.agent: vote
@@ -26,6 +27,10 @@ def check_unseen(world: World, node: Node, step: int) -> None:
         known = [agent for agent, (_, said, begun) in votes.items() if name in {*said, *begun}]
         if len(known) > 1:
             raise Violation(f"step {step} has a wrong result, but {known} have computed {name}")
+        mark = name.step, name.lo, name.hi, name.index
+        told = [a for a in votes if a in world.nodes and mark in world.nodes[a].worker.disputed]
+        if told:
+            raise Violation(f"step {step} has a wrong result, but {told} told of {name}")
     if not names:
         raise Violation(f"{node.name} commits a wrong result of step {step}")
     world.is_spoiled = True

@@ -17,6 +17,19 @@ from bamboo_sim.protocol.exploration.branching import (
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.moments import wait_until, who_says
 from bamboo_sim.protocol.world.faults import Fault
+from bamboo_sim.protocol.world.world import World
+
+At = tuple[History, World]
+
+
+def _untold(moment: At, names: list[AgentId], n: int) -> Histories:
+    """Another agent dies while the dispute is on its way to the operator, or after it is lost."""
+    teller = who_says(Disputed)(moment[1])
+    assert teller is not None
+    for other in sorted(set(names) - {teller}):
+        yield inject(moment, 0, ("kill", other, n % 3))
+        lost = inject(moment, 0, ("reconnect", teller, 0))
+        yield inject(lost, 0, ("kill", other, n % 3))
 
 
 def flips(base: History, part: Part = WHOLE) -> Histories:
@@ -44,6 +57,7 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
             if moment is not None:
                 yield inject(moment, rng.randrange(12), other)
         if moment is not None:
+            yield from _untold(moment, names, n)
             both = inject(moment, rng.randrange(20), others[1])
             yield snapshot(both)
             yield inject(both, rng.randrange(30), others[0])

@@ -72,6 +72,7 @@ class Worker:
         self.loaded: tuple[int, ...] | None = None  # for the LOAD that waits
         self.torn: set[tuple[int, int]] = set()  # checkpoints found since the last report
         self.farewell: Any = None  # waits until all is written
+        self.disputed: frozenset[tuple[int, int, int, int]] = frozenset()  # it has told of these
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
         self.sealed = sealed
@@ -171,6 +172,7 @@ class Worker:
             except DisputedError as found:
                 fence = self.executor.fence
                 self.said.append(Disputed(fence, task.step, found.disputes))
+                self.disputed |= {(task.step, d.lo, d.hi, d.microbatch) for d in found.disputes}
                 self._abandon()
                 return None
             except ContradictionError as error:
