@@ -120,20 +120,24 @@ def test_what_the_program_needs_is_not_dropped() -> None:
 
 
 COMPARED = """F[0:2] m0
+RECV (ingrad[2]) <b
+B[0:2] m0
+RECV (red[0:2]) <b
 VOTE 0:2 0:2
 RECV (commit) <b"""
 
 
 def voting(begun: int, *, compares: bool = True, void: Fence = FIRST) -> Executor:
-    """The program has come to its vote, and this many slices are done."""
+    """The program waits for nothing before its vote, and this many slices are begun."""
     executor = Executor(ME, 6, versions=dict.fromkeys(range(4), 0))
     executor.stop(Stop(FIRST, void=void))
-    order = directive("F[0:2] m0\nRECV (red[0:2]) <b\n" + COMPARED.split("\n", 1)[1])
+    order = directive(COMPARED, wanted=((0, 4),))
     order = replace(order, lane=parse(LANE), lane_limit=2, compares=compares)
     assert runs(executor.install(order)) == ["F[0:2] m0"]
     for _ in range(begun):
         assert runs(executor.done())[0].startswith("R[2:4]")
-    executor.arrive(Item.red(0, (0, 2), 0), FIRST)
+    for item in (Item.ingrad(0, 2, 0), Item.red(0, (0, 2), 0)):
+        assert executor.arrive(item, FIRST) == []
     return executor
 
 
@@ -142,26 +146,32 @@ NEVER = Fence()
 
 def test_a_vote_waits_for_comparisons_that_have_begun() -> None:
     executor = voting(1, void=NEVER)
-    assert finish(executor)[:2] == ["R[2:4] m0 3:4", "VOTE 0:2 0:2"]
+    assert finish(executor) == ["B[0:2] m0", "R[2:4] m0 3:4", "VOTE 0:2 0:2"]
 
 
 def test_a_vote_does_not_wait_for_other_slices() -> None:
-    assert finish(voting(0, void=NEVER))[0] == "VOTE 0:2 0:2"
-    assert finish(voting(2, void=NEVER))[0] == "VOTE 0:2 0:2"
+    assert finish(voting(0, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+    assert finish(voting(2, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
 
 
 def test_without_comparison_a_vote_never_waits() -> None:
-    assert finish(voting(1, compares=False, void=NEVER))[0] == "VOTE 0:2 0:2"
-    assert finish(voting(1, compares=False))[0] == "VOTE 0:2 0:2"
+    assert finish(voting(1, compares=False, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+    assert finish(voting(1, compares=False)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
 
 
 def test_in_a_step_that_was_void_a_vote_waits_for_all_that_can_be_compared() -> None:
     executor = voting(0)
-    assert finish(executor)[:3] == ["R[2:4] m0 2:3", "R[2:4] m0 3:4", "VOTE 0:2 0:2"]
+    assert finish(executor) == [
+        "B[0:2] m0",
+        "R[2:4] m0 2:3",
+        "R[2:4] m0 3:4",
+        "VOTE 0:2 0:2",
+    ]
 
 
 def test_a_stop_while_the_vote_waits_is_answered_at_once() -> None:
     executor = voting(1, void=NEVER)
+    assert runs(executor.done()) == ["B[0:2] m0"]
     assert runs(executor.done()) == ["R[2:4] m0 3:4"]
     assert executor.stop(Stop(SECOND)) == []
     assert reports(executor.done())
