@@ -89,6 +89,8 @@ ACTIVITY = st.builds(
 )
 PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 
+CLAIM = st.builds(m.Claim, AGENT, U64, U64)
+DISPUTE = st.builds(m.Dispute, U32, U32, U32, st.lists(CLAIM, max_size=3).map(tuple))
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),
     m.Ready: st.builds(
@@ -126,10 +128,11 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Sealed: st.builds(m.Sealed, MANIFEST),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT),
     m.Listed: st.builds(m.Listed, st.lists(MANIFEST, max_size=2).map(tuple)),
+    m.Disputed: st.builds(m.Disputed, FENCE, STEP, st.lists(DISPUTE, max_size=2).map(tuple)),
     m.Left: st.builds(m.Left, FENCE),
     m.Finished: st.builds(m.Finished, FENCE),
     m.Welcome: st.builds(m.Welcome, U64, TEXT, TEXT, TEXT, SECONDS, SECONDS, SECONDS, SECONDS),
-    m.Stop: st.builds(m.Stop, FENCE, st.booleans()),
+    m.Stop: st.builds(m.Stop, FENCE, st.booleans(), FENCE),
     m.Directive: st.integers(0, 2**40).flatmap(
         lambda target: st.builds(
             m.Directive,
@@ -148,6 +151,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             st.booleans(),
             PROGRAM,
             U32,
+            st.booleans(),
         )
     ),
     m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS, PROGRAM),
@@ -178,13 +182,14 @@ FULL: tuple[Any, ...] = (
     m.Sealed(SAVED),
     m.BadCheckpoint(1, 2, "torn", "disk full"),
     m.Listed((SAVED,)),
+    m.Disputed(ONE, 4, (m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 2**52 - 1),)),)),
     m.Left(ONE),
     m.Finished(ONE),
     m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0, 600.0, 30.0),
-    m.Stop(ONE, True),
+    m.Stop(ONE, True, ONE),
     m.Directive(
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
-        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3,
+        (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3, True,
     ),
     m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),
     m.Release(3, "Fenced"),

@@ -14,7 +14,7 @@ import torch
 
 from bamboo_agent.compute import copies, optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
-from bamboo_agent.compute.checks import Checks
+from bamboo_agent.compute.checks import Checks, digest_of
 from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.digests import digest
 from bamboo_agent.compute.host_memory import HostMemory
@@ -28,6 +28,8 @@ from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, layers_done
+from bamboo_core.protocol import claims
+from bamboo_core.protocol.claims import ClaimBook, DisputedError
 from bamboo_core.protocol.messages import CommitRecord
 
 
@@ -69,6 +71,8 @@ class Backend:
         self._checks = Checks(setup.agent, setup.check_every)
         self._reduced: dict[tuple[int, int, int], Buffer] = {}
         self._batch = BatchShape(1, 1, 1)
+        self._compares = False
+        self._claims = ClaimBook()
         self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
             Op.INIT: self._init,
             Op.LOAD: self._load,
@@ -85,9 +89,16 @@ class Backend:
             Op.UPDATE: self._update,
         }
 
-    def adopt_batch(self, batch: BatchShape) -> None:
-        """Set how the global batch is summed."""
-        self._batch = batch
+    def adopt_batch(self, batch: BatchShape, *, compares: bool = False) -> None:
+        """Set how the global batch is summed, and whether forwards are compared with others'."""
+        self._batch, self._compares = batch, compares
+
+    def doubt(self, *, is_new: bool) -> None:
+        """What this agent has claimed does not count any more. is_new: a new attempt begins."""
+        if is_new:
+            self._claims.forget()
+        else:
+            self._claims.doubt()
 
     def can_run(self, op: Op) -> bool:
         """Whether this back end runs the instruction. If not, the worker does."""
@@ -210,6 +221,7 @@ class Backend:
         activation = self._run_forward(task, begun, task.lo + layers_done(task), task.hi)
         if self._checks.is_due(task.step, task.index):
             self._checks.forward(task, activation, lambda: self._again(task, activation))
+        self._claim(task, activation)
         self.store[Item.act(task.step, (task.lo, task.hi), task.index)] = activation
         self._keep_output(task, activation)
 
@@ -220,9 +232,18 @@ class Backend:
             self._held(first, end), lambda: self._run_forward(task, begun, first, end)
         )
         span = task.lo, task.hi
-        self.store[Item.prefix(task.step, span, task.index, end - task.lo)] = activation
         if end == task.hi:
+            self._claim(task, activation)
             self._keep_output(task, activation)
+        self.store[Item.prefix(task.step, span, task.index, end - task.lo)] = activation
+
+    def _claim(self, task: Instruction, made: stage.Activation) -> None:
+        """Say what the forward gave, for the next vote. CorruptionError."""
+        if not self._compares:
+            return
+        name, entered = claims.name_of(task), digest(made.inputs)
+        if not self._claims.add(name, entered, digest_of(made)):
+            raise self._checks.error(str(task))
 
     def _again(self, task: Instruction, activation: stage.Activation) -> stage.Activation:
         """The whole forward once more, from the inputs of a forward that has been made."""
@@ -493,7 +514,7 @@ class Backend:
         if copies.is_due(task.step):
             self._compare_copies(task)
         vote = Item.vote(task.step, self._setup.agent)
-        self.store[vote] = Vote(norms, losses)
+        self.store[vote] = Vote(norms, losses, self._claims.of(task.step))
 
     def _compare_copies(self, task: Instruction) -> None:
         for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
@@ -506,6 +527,9 @@ class Backend:
         cast: dict[AgentId, Vote] = {
             agent: self.store[Item.vote(task.step, agent)] for agent in task.agents
         }
+        found = claims.disputes({agent: vote.claims for agent, vote in cast.items()})
+        if found:
+            raise DisputedError(found)
         votes.compare(task.step, cast)
         scores = {
             item.index: score

@@ -35,14 +35,18 @@ class Checks:
     def compare(self, task: Instruction, first: int, second: int, what: str = "") -> None:
         """CorruptionError unless both digests are equal. what: a part of the instruction."""
         if first != second:
-            raise CorruptionError(
-                f"{what or task} gave two results on {self._agent}: look for a faulty device or"
-                " memory there, or for layers and optimizers that are not deterministic"
-            )
+            raise self.error(what or str(task))
+
+    def error(self, what: str) -> CorruptionError:
+        """This agent has computed something twice, and the results differ."""
+        return CorruptionError(
+            f"{what} gave two results on {self._agent}: look for a faulty device or memory there,"
+            " or for layers and optimizers that are not deterministic"
+        )
 
     def forward(self, task: Instruction, made: Activation, again: Callable[[], Activation]) -> None:
         """Compare a forward with a second one. CorruptionError."""
-        self.compare(task, _digest(made), _digest(again()))
+        self.compare(task, digest_of(made), digest_of(again()))
 
     def gradients(
         self,
@@ -78,6 +82,7 @@ class Checks:
         )
 
 
-def _digest(activation: Activation) -> int:
+def digest_of(activation: Activation) -> int:
+    """Of what a forward gives: its outputs, and its loss if it has one."""
     loss = [] if activation.loss is None else [torch.tensor(activation.loss, dtype=torch.float64)]
     return digest((*activation.outputs, *loss))

@@ -12,7 +12,7 @@ from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.sums import Buffer, Slice, Sum
 from bamboo_agent.compute.votes import Vote
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Kind
+from bamboo_core.model.items import Kind, parse_item
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,9 @@ def pack(payload: Any) -> Serialized:
         return Serialized(meta, tuple(payload.tensors.values()))
     if isinstance(payload, float):
         return Serialized({"value": payload})
+    if isinstance(payload, Vote):
+        claims = {str(name): said for name, said in payload.claims.items()}
+        return Serialized({"norms": payload.norms, "losses": payload.losses, "claims": claims})
     return Serialized(asdict(payload))
 
 
@@ -96,7 +99,8 @@ def _unpack(
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
     if kind is Kind.VOTE:
-        return Vote(_by_number(meta["norms"]), _by_number(meta["losses"]))
+        claims = {parse_item(name): (int(a), int(b)) for name, (a, b) in meta["claims"].items()}
+        return Vote(_by_number(meta["norms"]), _by_number(meta["losses"]), claims)
     if kind is Kind.FILE:
         return FileRecord(**meta)
     if kind is Kind.SCORE:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.sums import Losses
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.claims import Claims
 from bamboo_core.protocol.messages import CommitRecord
 
 
@@ -18,6 +19,7 @@ class Vote:
 
     norms: dict[int, float] = field(default_factory=dict)  # layer -> norm of its reduced gradient
     losses: dict[int, float] = field(default_factory=dict)  # micro-batch -> mean loss
+    claims: Claims = field(default_factory=dict)  # empty unless forwards are compared
 
 
 def compare(step: int, votes: Mapping[AgentId, Vote]) -> None:

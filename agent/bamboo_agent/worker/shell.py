@@ -29,7 +29,9 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.claims import DisputedError
 from bamboo_core.protocol.executor import (
+    Doubt,
     Drop,
     Effect,
     Executor,
@@ -47,6 +49,7 @@ from bamboo_core.protocol.messages import (
     CommitRecord,
     Continuation,
     Directive,
+    Disputed,
     Finished,
     Left,
     Manifest,
@@ -114,7 +117,7 @@ class Worker:
         peers = {peer.agent: peer for peer in directive.peers}
         self._transport.introduce(fence=directive.fence, key=directive.key, peers=peers)
         if directive.fence == self.executor.fence:
-            self.backend.adopt_batch(directive.batch)
+            self.backend.adopt_batch(directive.batch, compares=directive.compares)
             self._manifest = directive.manifest
         self._perform(self._events.install(directive))
 
@@ -233,6 +236,8 @@ class Worker:
                     self._meter.dropped += len(effect.items)
                 for item in effect.items:
                     self.backend.drop(item)
+            elif isinstance(effect, Doubt):
+                self.backend.doubt(is_new=effect.is_new)
             elif isinstance(effect, StepEnded):
                 self._send(self._meter.end_step(effect.commit, self.executor.fence))
             else:
@@ -296,6 +301,10 @@ class Worker:
             commit = self._do(instruction)
         except (CorruptionError, DivergenceError):
             raise
+        except DisputedError as found:
+            self._send(Disputed(self.executor.fence, instruction.step, found.disputes))
+            self._abandon()
+            return
         except Exception as error:
             raise TaskError(f"{instruction}: {type(error).__name__}: {error}") from error
         elapsed = time.perf_counter() - started
@@ -338,7 +347,7 @@ class Worker:
         return loaded[layer - task.lo]
 
     def _abandon(self) -> None:
-        """Give up the instruction that waits for the storage."""
+        """Give up the instruction, which has done nothing; only a STOP helps."""
         self._pending = None
         self._storage.forget_layers()
         self._perform(self._events.abandon())

@@ -53,6 +53,8 @@ class EventReason(StrEnum):
     """A checkpoint could not be written or read."""
     STORAGE_FAILED = "StorageFailed"
     """An agent cannot write checkpoints."""
+    CORRUPTION = "Corruption"
+    """Two agents got different bits from the same forward. The step is computed again."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
     LEADERSHIP_LOST = "LeadershipLost"
@@ -72,6 +74,8 @@ class EventFact(StrEnum):
     """Number of the attempt."""
     LAYER = "layer"
     """Number of a layer; -1: none."""
+    MICROBATCH = "microbatch"
+    """Number of a micro-batch within the step."""
     PAUSE_S = "pauseSeconds"
     """Seconds from the stop to the next committed step."""
     LEAD_S = "leadSeconds"
@@ -94,7 +98,7 @@ class EventFact(StrEnum):
     """Number of committed steps that are computed again."""
     CAUSE = "cause"
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
-    step has reported in time) or Resumed. Why an agent failed: its own word,
+    step has reported in time), Corruption or Resumed. Why an agent failed: its own word,
     such as WorkerExited. Why training stands still: InstructionOverdue, WaitCycle, ItemNotSent or
     StorageSlow."""
 
@@ -106,6 +110,8 @@ class RestoreCause(StrEnum):
     """A layer has no live copy."""
     NO_VOTER = "NoVoter"
     """None of the agents that know the newest committed step has reported in time."""
+    CORRUPTION = "Corruption"
+    """Two agents computed different bits, again and again, and nobody knows which are right."""
     RESUMED = "Resumed"
     """The user resumed a suspended job."""
 
@@ -143,6 +149,12 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.CHECKPOINT_SEALED: (EventFact.STEP,),
     EventReason.CHECKPOINT_BAD: (EventFact.AGENTS, EventFact.STEP),
     EventReason.STORAGE_FAILED: (EventFact.AGENTS,),
+    EventReason.CORRUPTION: (
+        EventFact.AGENTS,
+        EventFact.STEP,
+        EventFact.LAYER,
+        EventFact.MICROBATCH,
+    ),
     EventReason.WORKER_FAILED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.LEADERSHIP_LOST: (),
 }

@@ -18,7 +18,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import changes, endings, losses, rounds, training
+from bamboo_core.arbiter import changes, corruption, endings, losses, rounds, training
 from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import (
     ArbiterJob,
@@ -59,6 +59,7 @@ from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
     BadCheckpoint,
+    Disputed,
     Failure,
     Finished,
     Heartbeat,
@@ -70,7 +71,6 @@ from bamboo_core.protocol.messages import (
     Ready,
     Release,
     Sealed,
-    Stop,
     Welcome,
 )
 
@@ -177,6 +177,8 @@ class Arbiter:
                 training.listed(state, fact)
             case BadCheckpoint():
                 training.bad_checkpoint(state, agent, fact)
+            case Disputed():
+                corruption.disputed(state, fact, now)
             case _:
                 pass
 
@@ -244,7 +246,7 @@ class Arbiter:
         if isinstance(state.phase, Returning):
             return
         if isinstance(state.phase, Collecting) and agent not in state.phase.reports:
-            state.out.after_facts(Send(agent, Stop(state.fence)))
+            state.out.after_facts(Send(agent, state.stop()))
         elif hello.fence < state.fence:
             rounds.begin(state, f"{agent} came back without its state", cause=[agent])
         elif isinstance(state.phase, Running):

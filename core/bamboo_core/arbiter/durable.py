@@ -57,6 +57,8 @@ class Durable:
     # Of mode Auto: the mode of the newest plan (None: it is another one), and the losses seen.
     mode: RedundancyMode | None = None
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
+    # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
+    void: Fence = Fence()
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -112,6 +114,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["mode"] = d.mode.value
     if d.hazard.zones:
         out["hazard"] = [[z.zone, z.losses, z.agent_s] for z in d.hazard.zones]
+    if d.void != Fence():
+        out["void"] = list(d.void)
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -153,6 +157,7 @@ def _read(value: dict[str, Any]) -> Durable:
         committed=int(value.get("committed", -1)),
         mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
         hazard=_hazard(value.get("hazard", ())),
+        void=Fence(*value.get("void", ())),
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),
         message=str(value.get("message", "")),

@@ -76,7 +76,7 @@ def begin(state: State, why: str, *, cause: Iterable[AgentId] = (), ask_all: boo
         agents=",".join(sorted(cause)),
     )
     for agent in sorted(membership.members):
-        state.out.after_facts(Send(agent, Stop(state.fence)))
+        state.out.after_facts(Send(agent, state.stop()))
 
 
 def _are_newcomers_wanted(state: State) -> bool:
@@ -342,7 +342,7 @@ def _handle_layer_loss(state: State, why: str, now: float) -> None:
         limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
         _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by)
         for agent in sorted(state.membership.members):
-            state.out.after_facts(Send(agent, Stop(state.fence, want_manifests=True)))
+            state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
     else:
         restore(state, RestoreCause.LAYER_LOST, why, now)
 

@@ -32,6 +32,7 @@ from bamboo_core.protocol.messages import (
     Directive,
     Progress,
     Release,
+    Stop,
 )
 
 LONGEST_LOOK_S = 0.5
@@ -243,6 +244,7 @@ class State:
     stalls: Stalls = field(default_factory=Stalls)
     speeds: Speeds = field(default_factory=Speeds)
     protection: Protection = field(default_factory=Protection)
+    disputes: tuple[int, int] = (-1, 0)  # the newest disputed step, and how often
     straggler_after: float = -inf  # not before is another agent replaced because it is slow
     clock: PatientClock = field(default_factory=lambda: PatientClock(LONGEST_LOOK_S))
     real_s: float = 0.0  # real time of the present event
@@ -326,6 +328,10 @@ class State:
         """The agent wants to leave and has handed over what it held, or holds nothing."""
         self.out.after_facts(Send(agent, Release(ExitCode.DRAINED, "drained")))
         self.dismiss(agent, "drained")
+
+    def stop(self, *, want_manifests: bool = False) -> Stop:
+        """The newest STOP."""
+        return Stop(self.fence, want_manifests, self.durable.void)
 
     def fence_suspects(self) -> None:
         """Training goes on without the suspects: those that live must end."""

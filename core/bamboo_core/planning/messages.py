@@ -29,10 +29,12 @@ def directives(
     manifest: Manifest | None,
     lanes: Programs,
     lane_limit: int,
+    compares: bool,
 ) -> dict[AgentId, Directive]:
     """The first part of the plan for every member.
 
-    manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep.
+    manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep;
+    compares: whether those are compared with the owners'.
     """
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
     return {
@@ -52,6 +54,7 @@ def directives(
             has_continuation=plan.target < plan.last,
             lane=lanes.get(agent, ()),
             lane_limit=lane_limit,
+            compares=compares,
         )
         for agent in plan.members
     }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from math import inf
 
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import CorruptionMode, RedundancyMode
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, TaskGraph
 from bamboo_core.graph.holdings import HoldingsIndex
@@ -536,7 +536,8 @@ class _Planning:
             participants=self._request.participants,
             manifest=self._files,
             lanes=ahead,
-            lane_limit=self._lane_limit(plan),
+            lane_limit=(most := self._lane_limit(plan)),
+            compares=most > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
         )
 
     def _lane_limit(self, plan: Plan) -> int:

@@ -36,6 +36,13 @@ class Drop:
 
 
 @dataclass(frozen=True)
+class Doubt:
+    """The claims of this agent do not count any more. is_new: nor does anything of the attempt."""
+
+    is_new: bool
+
+
+@dataclass(frozen=True)
 class SendOperator:
     """Send to the operator."""
 
@@ -49,7 +56,7 @@ class StepEnded:
     commit: CommitRecord
 
 
-Effect = Run | Transmit | Drop | SendOperator | StepEnded
+Effect = Run | Transmit | Drop | Doubt | SendOperator | StepEnded
 
 
 class ProtocolError(Exception):

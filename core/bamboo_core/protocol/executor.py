@@ -13,13 +13,14 @@ the new fence can arrive before that report, since the plan is made from it.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
 
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import COMPUTE, Instruction, Op, Program
+from bamboo_core.model.program import COMPUTE, Instruction, Op, Program, layers_done
 from bamboo_core.model.rules import Prepared, prepare
+from bamboo_core.protocol.effects import Doubt as Doubt
 from bamboo_core.protocol.effects import Drop as Drop
 from bamboo_core.protocol.effects import Effect as Effect
 from bamboo_core.protocol.effects import ProtocolError as ProtocolError
@@ -61,6 +62,7 @@ class Executor:
     _lane: Lane = field(default_factory=Lane)
     _last_computation: int = -1  # its place in the program
     _continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
+    _is_again: bool = False  # the step is computed again, since it was void
     _asked: Stop | None = None  # waits for the running instruction
     _over: bool = False  # Left or Finished has been sent
     _saving: set[Item] = field(default_factory=set)  # files being written
@@ -226,6 +228,8 @@ class Executor:
         effects: list[Effect] = []
         if stop.fence.attempt > self.fence.attempt:
             effects += self._wipe()
+        elif self.fence < stop.void:
+            effects += self._give_up_step()
         effects += self._drop([i for i in self.held if i.kind is Kind.VOTE])
         self.fence, self._program, self._over = stop.fence, None, False
         self._owed, self._seals = {}, ()
@@ -238,8 +242,14 @@ class Executor:
         self.versions.clear()
         self.commits.clear()
         self._saving.clear()
-        self.ended = -1
-        return self._drop(items)
+        self.ended, self._is_again = -1, False
+        return [*self._drop(items), Doubt(is_new=True)]
+
+    def _give_up_step(self) -> list[Effect]:
+        """Wrong bits may be in any result of a step that is not committed; versions have none."""
+        self._is_again = True
+        gone = [i for i in self.held if i.kind is not Kind.FILE and i.step not in self.commits]
+        return [*self._drop(gone), Doubt(is_new=False)]
 
     def _report(self) -> AgentReport:
         return AgentReport(
@@ -276,29 +286,31 @@ class Executor:
                 if not self._next_program(effects):
                     break
             elif not self._start(self._program[self.at], effects):
-                self._fill(effects)
+                # not after the last computation: all agents wait for each other then
+                if self.at <= self._last_computation:
+                    self._fill(self._may, effects)
                 break
         return effects
 
-    def _fill(self, effects: list[Effect]) -> None:
-        """Run an instruction of the lane, if one can run, while the program waits.
-
-        Not after the program's last computation: all agents wait for each other then.
-        """
+    def _fill(self, may_run: Callable[[Prepared], bool], effects: list[Effect]) -> bool:
+        """Run an instruction of the lane, if one can run. False: none can."""
         assert self.directive is not None
-        if self.at > self._last_computation:
-            return
-        taken = self._lane.take(self._may)
+        taken = self._lane.take(may_run)
         if taken is None:
-            return
+            return False
         task, rest = taken
         surplus = rest.surplus(task, self.held, self.directive.lane_limit, self._continued)
         if surplus is None:
-            return
+            return False
         self._lane = rest
         effects += self._drop(surplus, for_room=True)
         self._running = task
         effects.append(Run(task.instruction))
+        return True
+
+    def _is_compared(self, ahead: Prepared) -> bool:
+        """Whether the vote waits for this slice: its forward has begun, or all are wanted."""
+        return (self._is_again or layers_done(ahead.instruction) > 0) and self._may(ahead)
 
     def _may(self, task: Prepared) -> bool:
         """Whether all its inputs are here."""
@@ -319,6 +331,8 @@ class Executor:
             return True
         if not self._may(task):
             return False
+        if instruction.op is Op.VOTE and self._has_to_compare(effects):
+            return True
         if instruction.op is Op.EXIT:
             if self._are_files_due():
                 return False
@@ -336,6 +350,11 @@ class Executor:
             self._running = task
             effects.append(Run(instruction))
         return True
+
+    def _has_to_compare(self, effects: list[Effect]) -> bool:
+        """Whether a comparison goes before the vote. It needs nothing of another agent."""
+        assert self.directive is not None
+        return self.directive.compares and self._fill(self._is_compared, effects)
 
     def _put_aside(self, task: Prepared) -> bool:
         """Files are written slowly, so only the end of the job waits for their records."""
@@ -424,7 +443,7 @@ class Executor:
         """Free what the step retained. Unwanted layers are freed one step after the target."""
         directive = self.directive
         assert directive is not None
-        self.ended = max(self.ended, step)
+        self.ended, self._is_again = max(self.ended, step), False
         gone = [i for i in self.held if self._is_spent(i, step)]
         if step > directive.target:
             wanted = {x for lo, hi in directive.wanted for x in range(lo, hi)}

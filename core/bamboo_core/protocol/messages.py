@@ -230,9 +230,37 @@ class Finished:
     fence: Fence
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What a voter has computed in one forward."""
+
+    agent: AgentId
+    entered: int  # digest of the input as it was used
+    digest: int  # of the result
+
+
+@dataclass(frozen=True)
+class Dispute:
+    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``."""
+
+    lo: int
+    hi: int
+    microbatch: int
+    claims: tuple[Claim, ...]  # by agent
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """The coordinator does not commit the step: somebody computed wrong bits."""
+
+    fence: Fence
+    step: int
+    disputes: tuple[Dispute, ...]
+
+
 AgentMessage = (
     Hello | Ready | Heartbeat | AgentReport | Progress | Suspicion | Notice | Failure
-    | Sealed | BadCheckpoint | Listed | Left | Finished
+    | Sealed | BadCheckpoint | Listed | Disputed | Left | Finished
 )  # fmt: skip
 
 # ---------------------------------------------------------------- operator -> agent
@@ -258,6 +286,7 @@ class Stop:
 
     fence: Fence
     want_manifests: bool = False  # also list the checkpoints; the report does not wait for that
+    void: Fence = Fence()  # what was made before it in steps that are not committed may be wrong
 
 
 @dataclass(frozen=True)
@@ -292,6 +321,7 @@ class Directive:
     has_continuation: bool = False
     lane: Program = ()  # R instructions, each run only while ``resume`` waits for an input
     lane_limit: int = 0  # most forwards computed ahead that are kept at once
+    compares: bool = False  # votes carry claims, and wait for comparisons that have begun
 
 
 @dataclass(frozen=True)

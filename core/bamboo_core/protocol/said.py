@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import (
     BadCheckpoint,
+    Disputed,
     Finished,
     Left,
     Listed,
@@ -19,7 +20,7 @@ from bamboo_core.protocol.messages import (
     Sealed,
 )
 
-Word = Progress | Sealed | BadCheckpoint | Listed | Left | Finished
+Word = Progress | Sealed | BadCheckpoint | Listed | Disputed | Left | Finished
 """What is kept and repeated."""
 
 MOST_SEALED = 6
@@ -87,7 +88,7 @@ class Said:
         return sum(key[0] is kind for words in (self._before, self._since) for key in words)
 
 
-def _key(word: Progress | Sealed | BadCheckpoint | Listed) -> _Key:
+def _key(word: Progress | Sealed | BadCheckpoint | Listed | Disputed) -> _Key:
     """Words with the same key replace each other."""
     if isinstance(word, Sealed):
         return (Sealed, word.manifest.attempt, word.manifest.step)

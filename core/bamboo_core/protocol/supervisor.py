@@ -32,6 +32,7 @@ from bamboo_core.protocol.messages import (
     Cause,
     Continuation,
     Directive,
+    Disputed,
     Failure,
     Finished,
     Heartbeat,
@@ -86,7 +87,7 @@ class Timing:
     activity_s: float = 1.0  # what the worker does is told once it has lasted so long
 
 
-_REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Left, Finished)
+_REPEATED = (Progress, Sealed, BadCheckpoint, Listed, Disputed, Left, Finished)
 START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
 _NEVER = Fence()
 

@@ -298,8 +298,40 @@ class Finished(_message.Message):
     fence: Fence
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
+class Claim(_message.Message):
+    __slots__ = ("agent", "entered", "digest")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    ENTERED_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    entered: int
+    digest: int
+    def __init__(self, agent: _Optional[str] = ..., entered: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
+
+class Dispute(_message.Message):
+    __slots__ = ("lo", "hi", "microbatch", "claims")
+    LO_FIELD_NUMBER: _ClassVar[int]
+    HI_FIELD_NUMBER: _ClassVar[int]
+    MICROBATCH_FIELD_NUMBER: _ClassVar[int]
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    lo: int
+    hi: int
+    microbatch: int
+    claims: _containers.RepeatedCompositeFieldContainer[Claim]
+    def __init__(self, lo: _Optional[int] = ..., hi: _Optional[int] = ..., microbatch: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
+
+class Disputed(_message.Message):
+    __slots__ = ("fence", "step", "disputes")
+    FENCE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DISPUTES_FIELD_NUMBER: _ClassVar[int]
+    fence: Fence
+    step: int
+    disputes: _containers.RepeatedCompositeFieldContainer[Dispute]
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., step: _Optional[int] = ..., disputes: _Optional[_Iterable[_Union[Dispute, _Mapping]]] = ...) -> None: ...
+
 class AgentMessage(_message.Message):
-    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished", "listed")
+    __slots__ = ("hello", "ready", "heartbeat", "report", "progress", "suspicion", "notice", "failure", "sealed", "bad_checkpoint", "left", "finished", "listed", "disputed")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     READY_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +345,7 @@ class AgentMessage(_message.Message):
     LEFT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
     LISTED_FIELD_NUMBER: _ClassVar[int]
+    DISPUTED_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     ready: Ready
     heartbeat: Heartbeat
@@ -326,7 +359,8 @@ class AgentMessage(_message.Message):
     left: Left
     finished: Finished
     listed: Listed
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., listed: _Optional[_Union[Listed, _Mapping]] = ...) -> None: ...
+    disputed: Disputed
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., ready: _Optional[_Union[Ready, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., report: _Optional[_Union[AgentReport, _Mapping]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., suspicion: _Optional[_Union[Suspicion, _Mapping]] = ..., notice: _Optional[_Union[Notice, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ..., sealed: _Optional[_Union[Sealed, _Mapping]] = ..., bad_checkpoint: _Optional[_Union[BadCheckpoint, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., listed: _Optional[_Union[Listed, _Mapping]] = ..., disputed: _Optional[_Union[Disputed, _Mapping]] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("term", "job", "job_uid", "spec_json", "heartbeat_ms", "lease_ms", "start_ms", "instruction_floor_ms")
@@ -349,12 +383,14 @@ class Welcome(_message.Message):
     def __init__(self, term: _Optional[int] = ..., job: _Optional[str] = ..., job_uid: _Optional[str] = ..., spec_json: _Optional[str] = ..., heartbeat_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., start_ms: _Optional[int] = ..., instruction_floor_ms: _Optional[int] = ...) -> None: ...
 
 class Stop(_message.Message):
-    __slots__ = ("fence", "want_manifests")
+    __slots__ = ("fence", "want_manifests", "void")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     WANT_MANIFESTS_FIELD_NUMBER: _ClassVar[int]
+    VOID_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     want_manifests: bool
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., want_manifests: _Optional[bool] = ...) -> None: ...
+    void: Fence
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., want_manifests: _Optional[bool] = ..., void: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
     __slots__ = ("agent", "data_address", "liveness_address", "key")
@@ -369,7 +405,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -385,6 +421,7 @@ class Directive(_message.Message):
     COORDINATOR_FIELD_NUMBER: _ClassVar[int]
     LANE_FIELD_NUMBER: _ClassVar[int]
     LANE_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    COMPARES_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -400,7 +437,8 @@ class Directive(_message.Message):
     coordinator: str
     lane: str
     lane_limit: int
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ...) -> None: ...
+    compares: bool
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")

@@ -176,7 +176,11 @@ def test_clipping_scales_only_what_is_above_the_bound(norm, bound, scale):
 
 @pytest.mark.parametrize(
     "payload",
-    [Vote({1: 0.5}, {3: 1.5}), FileRecord("p", "h", 3), 0.25],
+    [
+        Vote({1: 0.5}, {3: 1.5}, {Item.prefix(4, (0, 3), 1, 3): (7, 2**52 - 1)}),
+        FileRecord("p", "h", 3),
+        0.25,
+    ],
     ids=["VOTE", "FILE", "SCORE"],
 )
 def test_plain_payloads_round_trip(payload, request):

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.protocol.test_executor import FIRST, ME, PEER, SECOND, directive, reports, runs
 
+from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import parse
 from bamboo_core.protocol.effects import Drop, Effect
@@ -116,6 +117,64 @@ def test_what_the_program_needs_is_not_dropped() -> None:
     order = replace(directive("", fence=SECOND), resume=program, lane_limit=1)
     assert executor.install(replace(order, lane=parse("R[0:2] m1 0:1"))) == []
     assert prefixes(executor) == ["prefix[2:4] #1"]
+
+
+COMPARED = """F[0:2] m0
+RECV (ingrad[2]) <b
+B[0:2] m0
+RECV (red[0:2]) <b
+VOTE 0:2 0:2
+RECV (commit) <b"""
+
+
+def voting(begun: int, *, compares: bool = True, void: Fence = FIRST) -> Executor:
+    """The program waits for nothing before its vote, and this many slices are begun."""
+    executor = Executor(ME, 6, versions=dict.fromkeys(range(4), 0))
+    executor.stop(Stop(FIRST, void=void))
+    order = directive(COMPARED, wanted=((0, 4),))
+    order = replace(order, lane=parse(LANE), lane_limit=2, compares=compares)
+    assert runs(executor.install(order)) == ["F[0:2] m0"]
+    for _ in range(begun):
+        assert runs(executor.done())[0].startswith("R[2:4]")
+    for item in (Item.ingrad(0, 2, 0), Item.red(0, (0, 2), 0)):
+        assert executor.arrive(item, FIRST) == []
+    return executor
+
+
+NEVER = Fence()
+
+
+def test_a_vote_waits_for_comparisons_that_have_begun() -> None:
+    executor = voting(1, void=NEVER)
+    assert finish(executor) == ["B[0:2] m0", "R[2:4] m0 3:4", "VOTE 0:2 0:2"]
+
+
+def test_a_vote_does_not_wait_for_other_slices() -> None:
+    assert finish(voting(0, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+    assert finish(voting(2, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+
+
+def test_without_comparison_a_vote_never_waits() -> None:
+    assert finish(voting(1, compares=False, void=NEVER)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+    assert finish(voting(1, compares=False)) == ["B[0:2] m0", "VOTE 0:2 0:2"]
+
+
+def test_in_a_step_that_was_void_a_vote_waits_for_all_that_can_be_compared() -> None:
+    executor = voting(0)
+    assert finish(executor) == [
+        "B[0:2] m0",
+        "R[2:4] m0 2:3",
+        "R[2:4] m0 3:4",
+        "VOTE 0:2 0:2",
+    ]
+
+
+def test_a_stop_while_the_vote_waits_is_answered_at_once() -> None:
+    executor = voting(1, void=NEVER)
+    assert runs(executor.done()) == ["B[0:2] m0"]
+    assert runs(executor.done()) == ["R[2:4] m0 3:4"]
+    assert executor.stop(Stop(SECOND)) == []
+    assert reports(executor.done())
 
 
 def test_an_old_version_is_never_used() -> None:

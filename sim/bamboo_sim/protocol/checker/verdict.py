@@ -20,17 +20,12 @@ from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
 from bamboo_core.protocol.messages import AgentReport
 from bamboo_core.protocol.said import MOST_SEALED
+from bamboo_sim.protocol.checker.corruption import check_unseen
+from bamboo_sim.protocol.checker.violation import Violation as Violation
 
 if TYPE_CHECKING:
-    from bamboo_sim.protocol.exploration.history import History
     from bamboo_sim.protocol.world.node import Node
     from bamboo_sim.protocol.world.world import World
-
-
-class Violation(Exception):  # noqa: N818 - a finding, not a fault of the explorer
-    """A broken invariant of the protocol."""
-
-    history: History | None = None  # set if it was found before the next fault was injected
 
 
 def check_fatal(world: World, wanted: ComputePlan, fatal: Fatal) -> None:
@@ -101,8 +96,8 @@ def check_commit(world: World, node: Node, record: Any) -> None:
     if fence.attempt != durable.attempt:
         return
     right = _expected(world)[1][record.step]
-    if record.loss != right.loss:
-        raise Violation(f"{node.name} commits a wrong result of step {record.step}")
+    if record.loss != right.loss and not world.is_spoiled:
+        check_unseen(world, node, record.step)
     if world.job.evals:
         _check_validation(world, node, record, right)
     if record.step >= world.job.steps:
@@ -150,6 +145,8 @@ def judge(world: World) -> str:
     _check_stops(world)
     ended = world.operators.arbiter.durable
     if ended.outcome is not None:
+        if world.is_spoiled:
+            return "unseen"
         _check_files(world)
         if ended.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
             return "suspended"

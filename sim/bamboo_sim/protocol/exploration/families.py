@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 
 from bamboo_core.model.ids import AgentId
-from bamboo_sim.protocol.exploration import edges, fleets, losses, moments, restores
+from bamboo_sim.protocol.exploration import edges, fleets, flips, losses, moments, restores
 from bamboo_sim.protocol.exploration.branching import POLICIES, WHOLE, Histories, Part, inject
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.losses import links
@@ -106,5 +106,6 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "storage": edges.storage,
     "silences": edges.silences,
     "delays": edges.delays,
+    "flips": flips.flips,
     "fuzz": fuzz,
 }

@@ -21,7 +21,7 @@ _counts, _act_exists = HoldingsIndex.counts, Gradients._act_exists
 
 def lane_first(self: Executor, task: Prepared, effects: list[Any]) -> bool:
     """What can be computed ahead goes before the program."""
-    self._fill(effects)
+    self._fill(self._may, effects)
     return True if self._running is not None else _start(self, task, effects)
 
 

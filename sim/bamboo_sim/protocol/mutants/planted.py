@@ -18,7 +18,7 @@ from bamboo_core.model import rules
 from bamboo_core.planning import planner
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.scheduling import schedule
-from bamboo_sim.protocol.mutants import edges, mutants, planted_ahead, planted_edges
+from bamboo_sim.protocol.mutants import edges, mutants, planted_ahead, planted_bits, planted_edges
 from bamboo_sim.protocol.mutants.patches import Planted, both, patched
 from bamboo_sim.protocol.world.job import Job
 from bamboo_sim.protocol.world.symbolic import Symbolic
@@ -154,5 +154,6 @@ FAULTS: tuple[Planted, ...] = (
     *(p for p in PLANTS if p.row not in NOT_SHOWN),
     *(p for p in planted_edges.PLANTS if p.row not in NOT_SHOWN),
     *planted_ahead.PLANTS,
+    *planted_bits.PLANTS,
 )
 """The faults that the explorer must detect."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from bamboo_core.arbiter.events import Lost
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import ActivityKind, Failure
 from bamboo_core.protocol.supervisor import Departing, FromWorker
@@ -25,6 +26,7 @@ from bamboo_sim.protocol.world.agents import (
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Link
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.passing import KEEP_ALIVE_S, go_on, stand_still, tick
+from bamboo_sim.protocol.world.symbolic import Flip
 from bamboo_sim.protocol.world.world import FindLeader, World
 
 Fault = tuple[Any, ...]
@@ -276,6 +278,15 @@ def _fail(world: World, name: AgentId, is_users: bool) -> None:
         inform(world, world.nodes[name], FromWorker(failure))
 
 
+def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
+    """The next F or R of an agent gives a wrong result; an agent may have to be replaced."""
+    node = world.nodes.get(name)
+    if node is not None and node.worker.backend.flip is None:
+        world.losses += 1
+        world.is_misled |= lasts  # then a sound agent may have to go, too
+        node.worker.backend.flip = Flip(Op[op], lasts)
+
+
 def _set(world: World, name: str, value: Any) -> None:
     assert hasattr(world, name), name
     setattr(world, name, value)
@@ -295,6 +306,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
     "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
     "fail": _fail,
+    "flip": _flip,
     "start": lambda w, name: w.start(name),
     "notice": _notice,
     "scale": _scale,

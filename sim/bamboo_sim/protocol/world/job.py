@@ -11,6 +11,8 @@ from typing import Any
 from bamboo_core.api.spec import (
     Adjacency,
     CheckpointSpec,
+    CorruptionMode,
+    CorruptionSpec,
     DataSpec,
     FactorySpec,
     JobSpec,
@@ -51,6 +53,7 @@ class Job:
     validate_every: int = 0  # steps; 0: only at the end
     eager: bool = False  # replicas compute forwards ahead
     room: int = 0  # for so many of them in an agent's host memory; 0: for all of a step
+    checked: bool = False  # they are compared with the owners'
 
     def __str__(self) -> str:
         mode = self.mode.value
@@ -60,6 +63,7 @@ class Job:
         extra += f" {self.zones} zones" if self.zones else ""
         extra += f" {self.layers} layers" if self.layers else ""
         extra += f" {self.steps} steps" if self.steps != 3 else ""
+        extra += " checked" if self.checked else ""
         extra += " profiled" if self.profiled else ""
         extra += " fast" if self.fast else ""
         extra += f" {self.evals} evals/{self.validate_every}" if self.evals else ""
@@ -130,6 +134,7 @@ class Job:
             numerics=Numerics.FAST if self.fast else Numerics.CANONICAL,
             checkpoint=CheckpointSpec("file:///c", self.save_every) if self.save_every else None,
             redundancy=self.redundancy,
+            corruption=CorruptionSpec(CorruptionMode.DETECT) if self.checked else CorruptionSpec(),
             recovery=self.policy,
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones else Adjacency.CLUSTER),
         )

@@ -8,23 +8,43 @@ micro-batch once. :func:`reference` is that arithmetic as a sequential program.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, tree_order
 from bamboo_core.model.program import Instruction, Op, layers_done
+from bamboo_core.protocol import claims
+from bamboo_core.protocol.claims import ClaimBook, Claims, DisputedError, name_of
 from bamboo_core.protocol.messages import CommitRecord
 
 Symbol = int
 
 _DATA, _INIT, _FORWARD, _LOSS, _INPUT_GRADIENT, _WEIGHT_GRADIENT = range(101, 107)
 _FOLD, _SLICE, _TREE, _REDUCED, _COMMIT, _UPDATE, _SCORE = range(107, 114)
-_VALIDATION = 114
+_VALIDATION, _FLIPPED = 114, 115
 
 
 class SymbolError(Exception):
     """The result cannot be right: votes differ, or a layer has no vote."""
+
+
+class ContradictionError(Exception):
+    """The agent gets two results of one forward: its device is faulty."""
+
+
+@dataclass(frozen=True)
+class Flip:
+    """A wrong bit in the next F or R of an agent. lasts: in every computation of that forward."""
+
+    op: Op
+    lasts: bool
+    name: Item | None = None  # the forward that it has spoiled
+
+    @property
+    def has_struck(self) -> bool:
+        return self.name is not None
 
 
 def symbol(*parts: int) -> Symbol:
@@ -40,6 +60,9 @@ class Symbolic:
         self.store: dict[Item, Any] = {}
         self.layers: dict[int, Symbol] = {}
         self.salt = 0
+        self.compares = False
+        self.book = ClaimBook()
+        self.flip: Flip | None = None  # the fault of its device, if it has one
 
     def copy(self) -> Symbolic:
         """An independent copy; symbols are shared."""
@@ -47,6 +70,7 @@ class Symbolic:
         new.agent, new.num_layers = self.agent, self.num_layers
         new.batch, new.salt = self.batch, self.salt
         new.store, new.layers = self.store.copy(), self.layers.copy()
+        new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
         return new
 
     # ------------------------------------------------------------ items from and to others
@@ -112,9 +136,24 @@ class Symbolic:
         for layer in range(lo + done, end):
             acts.append((x, self.layers[layer]))
             x = symbol(_FORWARD, self.layers[layer], x)
+            x = self._computed(task, x)
+        if self.compares and end == hi:
+            entered = acts[0][0] if acts else x
+            if not self.book.add(name_of(task), entered, x):
+                raise ContradictionError(f"{self.agent} gets another result of {task}")
         if end == hi < self.num_layers:
             self.store[Item.out(k, hi, m)] = x
         self.store[name] = (tuple(acts), x)
+
+    def _computed(self, task: Instruction, right: Symbol) -> Symbol:
+        """What the device gives. A fault that lasts gives the same wrong result every time."""
+        flip = self.flip
+        if flip is None or flip.op is not task.op or (flip.name is not None and not flip.lasts):
+            return right
+        if flip.name is not None and flip.name != name_of(task):
+            return right
+        self.flip = replace(flip, name=name_of(task))
+        return symbol(_FLIPPED, right)
 
     def _gradients(self, task: Instruction) -> Iterator[tuple[int, Symbol, Symbol, Symbol]]:
         """(layer, its input, gradient by its output, gradient by its input), deepest first."""
@@ -185,15 +224,24 @@ class Symbolic:
             for cut, held in pairs
             for layer in range(*held)
         }
-        self.store[Item.vote(task.step, self.agent)] = vote
+        said = self.book.of(task.step)
+        self.store[Item.vote(task.step, self.agent)] = vote, said, self._begun(task.step, said)
+
+    def _begun(self, step: int, said: Claims) -> frozenset[Item]:
+        """Forwards that are begun but not done when the agent votes, for the checker."""
+        found = (i for i in self.store if i.kind is Kind.PREFIX and i.step == step)
+        return frozenset({i._replace(part=i.hi - i.lo) for i in found} - said.keys())
 
     def _commit(self, task: Instruction) -> CommitRecord:
         scores = self._scores(task.step)
         if not task.agents:
             return CommitRecord(task.step, validation_loss=scores)
+        cast = {agent: self.store[Item.vote(task.step, agent)] for agent in task.agents}
+        if differences := claims.disputes({agent: said for agent, (_, said, _) in cast.items()}):
+            raise DisputedError(differences)
         found: dict[int, Symbol] = {}
         for agent in task.agents:
-            for layer, vote in self.store[Item.vote(task.step, agent)].items():
+            for layer, vote in cast[agent][0].items():
                 if found.setdefault(layer, vote) != vote:
                     raise SymbolError(f"votes for layer {layer} of step {task.step} differ")
         lacking = sorted(set(range(self.num_layers)) - found.keys())

@@ -11,7 +11,9 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
+from bamboo_core.protocol.claims import DisputedError
 from bamboo_core.protocol.executor import (
+    Doubt,
     Drop,
     Effect,
     Executor,
@@ -26,6 +28,8 @@ from bamboo_core.protocol.messages import (
     CommitRecord,
     Continuation,
     Directive,
+    Disputed,
+    Failure,
     Fingerprint,
     Finished,
     LayerCost,
@@ -38,7 +42,7 @@ from bamboo_core.protocol.messages import (
     Stop,
 )
 from bamboo_sim.protocol.checker.verdict import Violation
-from bamboo_sim.protocol.world.symbolic import Symbolic
+from bamboo_sim.protocol.world.symbolic import ContradictionError, Symbolic
 
 Sealings = dict[tuple[int, int], tuple[int, ...] | None]
 """(attempt, step) of a sealed checkpoint -> symbols of its layers; None: a file is corrupt."""
@@ -68,6 +72,7 @@ class Worker:
         self.loaded: tuple[int, ...] | None = None  # for the LOAD that waits
         self.torn: set[tuple[int, int]] = set()  # checkpoints found since the last report
         self.farewell: Any = None  # waits until all is written
+        self.disputed: frozenset[tuple[int, int, int, int]] = frozenset()  # it has told of these
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
         self.sealed = sealed
@@ -124,6 +129,7 @@ class Worker:
             case Directive():
                 if message.fence == executor.fence:
                     self.backend.batch = message.batch
+                    self.backend.compares = message.compares
                     self.manifest = message.manifest
                     self.backend.salt = message.fence.attempt if self.salted else 0
                 self.perform(executor.install(message))
@@ -161,7 +167,19 @@ class Worker:
             self.backend.run(task, dict(enumerate(self.loaded)))
             self.loaded = None
         else:
-            record = self.backend.run(task)
+            try:
+                record = self.backend.run(task)
+            except DisputedError as found:
+                fence = self.executor.fence
+                self.said.append(Disputed(fence, task.step, found.disputes))
+                self.disputed |= {(task.step, d.lo, d.hi, d.microbatch) for d in found.disputes}
+                self._abandon()
+                return None
+            except ContradictionError as error:
+                if self.backend.flip is None or not self.backend.flip.has_struck:
+                    raise Violation(f"{self.name} is sound, but contradicts itself") from error
+                self.said.append(Failure("Corruption", str(error), False, 1))
+                return None
         self.perform(self.executor.done(record))
         return record
 
@@ -251,6 +269,11 @@ class Worker:
             elif type(effect) is Drop:
                 for item in effect.items:
                     self.backend.drop(item)
+            elif type(effect) is Doubt:
+                if effect.is_new:
+                    self.backend.book.forget()
+                else:
+                    self.backend.book.doubt()
             elif type(effect) is StepEnded:
                 self.said.append(Progress(effect.commit, self.executor.fence))
             elif type(effect) is SendOperator:
@@ -261,7 +284,8 @@ class Worker:
         executor = self.executor
         assert executor._program is not None
         task = executor._program[executor.at]
-        if executor._may(task):
+        is_compared = task.instruction.op is Op.VOTE and self.backend.compares
+        if executor._may(task) and not is_compared:
             raise Violation(f"{self.name} runs {self.pending}, although {task.instruction} can run")
 
     def _say(self, message: Any) -> None:

@@ -30,7 +30,7 @@ from bamboo_sim.protocol.world.memory_bounds import check_memory
 from bamboo_sim.protocol.world.network import OPERATOR, WATCH, Network, choose
 from bamboo_sim.protocol.world.node import Node
 from bamboo_sim.protocol.world.passing import KEEP_ALIVE_S, TICK_S, tick, wait
-from bamboo_sim.protocol.world.symbolic import SymbolError
+from bamboo_sim.protocol.world.symbolic import Flip, SymbolError
 from bamboo_sim.protocol.world.worker import Sealings
 
 _ALL = 1_000_000  # words: more than are ever under way
@@ -66,6 +66,8 @@ class World:
         self.noticed: frozenset[AgentId] = frozenset()
         # sessions of agents that died unseen: agent, its operator, number
         self.silent: frozenset[tuple[AgentId, AgentId, int]] = frozenset()
+        self.flips: dict[AgentId, Flip] = {}  # agents whose device was wrong
+        self.is_spoiled = False  # wrong bits are committed that nobody could see
         self.still: dict[tuple[str, AgentId], float] = {}  # what stands still, until when
         self.slow: frozenset[AgentId] = frozenset()  # agents that seldom run
         self.pace_s, self.paced = 0.0, 0  # time of an event, for so many events
@@ -256,6 +258,8 @@ class World:
         assert worker.pending is not None
         op = worker.pending.op
         record = worker.run()
+        if worker.backend.flip is not None and worker.backend.flip.has_struck:
+            self.flips = {**self.flips, node.name: worker.backend.flip}
         if record is not None:
             check_commit(self, node, record)
         if op in COMPUTE and plan is not None:

@@ -1,0 +1,42 @@
+"""Wrong bits: which of them may be committed, and what may follow from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bamboo_core.model.items import Item
+from bamboo_sim.protocol.checker.violation import Violation
+
+if TYPE_CHECKING:
+    from bamboo_sim.protocol.world.node import Node
+    from bamboo_sim.protocol.world.world import World
+
+
+def check_unseen(world: World, node: Node, step: int) -> None:
+    """A wrong result may be committed only if no two voters have computed it, or begun to, and none
+    has told the operator of it."""
+    names = {flip.name for flip in world.flips.values()}
+    votes = {
+        item.agent: vote
+        for item, vote in node.worker.backend.store.items()
+        if item == Item.vote(step, item.agent)
+    }
+    for name in names:
+        if name is None:
+            continue
+        known = [agent for agent, (_, said, begun) in votes.items() if name in {*said, *begun}]
+        if len(known) > 1:
+            raise Violation(f"step {step} has a wrong result, but {known} have computed {name}")
+        mark = name.step, name.lo, name.hi, name.index
+        told = [a for a in votes if a in world.nodes and mark in world.nodes[a].worker.disputed]
+        if told:
+            raise Violation(f"step {step} has a wrong result, but {told} told of {name}")
+    if not names:
+        raise Violation(f"{node.name} commits a wrong result of step {step}")
+    world.is_spoiled = True
+
+
+def check_doubt(world: World, text: str) -> None:
+    """Only a fault that lasts cannot be decided."""
+    if not any(flip.lasts for flip in world.flips.values()):
+        raise Violation(f"a checkpoint is restored for a fault that has passed: {text}")

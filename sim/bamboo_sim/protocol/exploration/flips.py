@@ -1,0 +1,63 @@
+"""Families of histories in which a device computes wrong bits."""
+
+from __future__ import annotations
+
+import random
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Disputed
+from bamboo_sim.protocol.exploration.branching import (
+    WHOLE,
+    Histories,
+    Part,
+    inject,
+    prefixes,
+    snapshot,
+)
+from bamboo_sim.protocol.exploration.history import History
+from bamboo_sim.protocol.exploration.moments import wait_until, who_says
+from bamboo_sim.protocol.world.faults import Fault
+from bamboo_sim.protocol.world.world import World
+
+At = tuple[History, World]
+
+
+def _untold(moment: At, names: list[AgentId], n: int) -> Histories:
+    """Another agent dies while the dispute is on its way to the operator, or after it is lost."""
+    teller = who_says(Disputed)(moment[1])
+    assert teller is not None
+    for other in sorted(set(names) - {teller}):
+        yield inject(moment, 0, ("kill", other, n % 3))
+        lost = inject(moment, 0, ("reconnect", teller, 0))
+        yield inject(lost, 0, ("kill", other, n % 3))
+
+
+def flips(base: History, part: Part = WHOLE) -> Histories:
+    """One forward is wrong, of an owner or a replica, once or as often as it is computed; alone,
+    and with another fault before or after the voters disagree."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        for name in names:
+            for op in ("F", "R"):
+                yield inject(at, 0, ("flip", name, op, False))
+        name, op = names[n % len(names)], ("F", "R")[n // 2 % 2]
+        yield inject(at, 0, ("flip", name, op, True))
+        found = inject(at, 0, ("flip", name, op, n % 5 == 4))
+        moment = wait_until(found, who_says(Disputed))
+        others: tuple[Fault, ...] = (
+            ("kill", rng.choice(names), n % 3),
+            ("restart operator", bool(n % 2)),
+            ("reconnect", rng.choice(names), 0),
+            ("start", AgentId(f"c{n:02d}")),
+            ("freeze", rng.choice(names)),
+        )
+        for other in others:
+            yield inject(found, rng.randrange(120), other)
+            if moment is not None:
+                yield inject(moment, rng.randrange(12), other)
+        if moment is not None:
+            yield from _untold(moment, names, n)
+            both = inject(moment, rng.randrange(20), others[1])
+            yield snapshot(both)
+            yield inject(both, rng.randrange(30), others[0])

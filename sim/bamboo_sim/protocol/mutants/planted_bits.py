@@ -1,0 +1,36 @@
+"""Planted faults of the rules about wrong bits. Rows: B."""
+
+from __future__ import annotations
+
+from bamboo_core.arbiter import arbiter as arbiter_module
+from bamboo_core.arbiter import corruption
+from bamboo_core.arbiter.state import State
+from bamboo_core.protocol import claims, supervisor
+from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.messages import Disputed
+from bamboo_sim.protocol.mutants import bits
+from bamboo_sim.protocol.mutants.patches import Planted, patched
+from bamboo_sim.protocol.world.job import Job
+
+RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
+DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
+PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
+bits._disputed = corruption.disputed
+
+PLANTS: tuple[Planted, ...] = (
+    Planted("the coordinator does not look at the claims", "B1",
+            patched(claims, "disputes", bits.no_disputes), (("flips", RING),)),
+    Planted("a vote does not wait for a comparison that has begun", "B2",
+            patched(Executor, "_has_to_compare", bits.votes_at_once), (("flips", DEEP),)),
+    Planted("results of a void step are kept", "B3",
+            patched(Executor, "_give_up_step", bits.results_stay), (("flips", RING),)),
+    Planted("only the first STOP says that a step is void", "B4",
+            patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
+    Planted("a dispute counts only while its plan is in force", "B5",
+            patched(arbiter_module.corruption, "disputed", bits.only_of_this_plan),
+            (("flips", RING), ("flips", PAIR))),
+    Planted("a dispute is told once", "B6",
+            patched(supervisor, "_REPEATED",
+                    tuple(x for x in supervisor._REPEATED if x is not Disputed)),
+            (("flips", RING), ("flips", PAIR))),
+)  # fmt: skip
