@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from bamboo_core.arbiter import corruption
 from bamboo_core.arbiter.state import State
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.effects import Doubt
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed, Stop
+
+_disputed = corruption.disputed
 
 
 def no_disputes(cast: Any) -> tuple[Any, ...]:
@@ -37,6 +40,3 @@ def only_of_this_plan(state: State, message: Disputed, now: float) -> None:
     """A dispute counts only while its plan is in force."""
     if message.fence == state.fence:
         _disputed(state, message, now)
-
-
-_disputed: Any = None  # set by the list of faults, which finds the function

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import arbiter as arbiter_module
 from bamboo_core.arbiter import corruption
 from bamboo_core.arbiter.state import State
 from bamboo_core.protocol import claims, supervisor
@@ -15,7 +14,6 @@ from bamboo_sim.protocol.world.job import Job
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
 PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
-bits._disputed = corruption.disputed
 
 PLANTS: tuple[Planted, ...] = (
     Planted("the coordinator does not look at the claims", "B1",
@@ -27,7 +25,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("only the first STOP says that a step is void", "B4",
             patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
     Planted("a dispute counts only while its plan is in force", "B5",
-            patched(arbiter_module.corruption, "disputed", bits.only_of_this_plan),
+            patched(corruption, "disputed", bits.only_of_this_plan),
             (("flips", RING), ("flips", PAIR))),
     Planted("a dispute is told once", "B6",
             patched(supervisor, "_REPEATED",
