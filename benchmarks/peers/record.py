@@ -54,7 +54,7 @@ class Record:
             self.costs.setdefault(name, []).append(found)
 
     def figures(self) -> dict[str, Any]:
-        """Medians by variant, and ratios; None: not measured yet."""
+        """Medians by variant, and ratios, as far as they are known."""
         found: dict[str, Any] = {}
         for variant in VARIANTS:
             found |= _figures(variant.name, self.costs.get(variant.name, []))
@@ -62,9 +62,10 @@ class Record:
         for variant in VARIANTS:
             theirs = found[f"{variant.name}_delay_s"]
             if variant.name != OURS:
-                known = ours is not None and ours > 0 and theirs is not None
-                found[f"over_{variant.name}"] = round(theirs / ours, 2) if known else None
-        return found | {"failures": len(self.failures)}
+                both = ours is not None and ours > 0 and theirs is not None
+                found[f"over_{variant.name}"] = round(theirs / ours, 2) if both else None
+        known = {name: value for name, value in found.items() if value is not None}
+        return known | {"failures": len(self.failures)}
 
     def save(self) -> None:
         """Write the result and the progress file. SystemExit if the code has changed since."""

@@ -10,7 +10,7 @@ from tests.conftest import rotated_out
 
 
 @dataclass(frozen=True)
-class Item:
+class Collected:
     nodeid: str
     path: Path
     share: int = 0
@@ -20,8 +20,8 @@ class Item:
         return pytest.Mark(name, (self.share,), {}, _ispytest=True) if self.share else None
 
 
-def items(path: str, count: int, share: int) -> list[Item]:
-    return [Item(f"{path}::{n}", Path(path), share) for n in range(count)]
+def items(path: str, count: int, share: int) -> list[Collected]:
+    return [Collected(f"{path}::{n}", Path(path), share) for n in range(count)]
 
 
 def test_a_commit_runs_one_in_so_many_of_each_file() -> None:
