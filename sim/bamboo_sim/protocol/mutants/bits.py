@@ -6,7 +6,7 @@ from typing import Any
 
 from bamboo_core.arbiter.state import State
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.effects import Doubt
+from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed, Stop
 
@@ -24,7 +24,7 @@ def votes_at_once(self: Executor, effects: list[Any]) -> bool:
 def results_stay(self: Executor) -> list[Any]:
     """Agents keep what they have computed in a void step."""
     self._is_again = True
-    return [Doubt(is_new=False)]
+    return [Retract(is_new=False)]
 
 
 def void_once(self: State, *, want_manifests: bool = False) -> Stop:

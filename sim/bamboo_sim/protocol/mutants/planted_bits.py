@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import arbiter as arbiter_module
-from bamboo_core.arbiter import corruption
+from bamboo_core.arbiter import training
 from bamboo_core.arbiter.state import State
-from bamboo_core.protocol import claims, supervisor
+from bamboo_core.model import claims
+from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed
 from bamboo_sim.protocol.mutants import bits
@@ -15,7 +15,7 @@ from bamboo_sim.protocol.world.job import Job
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
 PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
-bits._disputed = corruption.disputed
+bits._disputed = training.disputed
 
 PLANTS: tuple[Planted, ...] = (
     Planted("the coordinator does not look at the claims", "B1",
@@ -27,7 +27,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("only the first STOP says that a step is void", "B4",
             patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
     Planted("a dispute counts only while its plan is in force", "B5",
-            patched(arbiter_module.corruption, "disputed", bits.only_of_this_plan),
+            patched(training, "disputed", bits.only_of_this_plan),
             (("flips", RING), ("flips", PAIR))),
     Planted("a dispute is told once", "B6",
             patched(supervisor, "_REPEATED",
