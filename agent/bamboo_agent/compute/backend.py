@@ -24,12 +24,12 @@ from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
 from bamboo_agent.compute.votes import Vote
 from bamboo_agent.model import Model
+from bamboo_core.model import claims
+from bamboo_core.model.claims import ClaimBook, DisputedError
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, layers_done
-from bamboo_core.protocol import claims
-from bamboo_core.protocol.claims import ClaimBook, DisputedError
 from bamboo_core.protocol.messages import CommitRecord
 
 
@@ -93,12 +93,12 @@ class Backend:
         """Set how the global batch is summed, and whether forwards are compared with others'."""
         self._batch, self._compares = batch, compares
 
-    def doubt(self, *, is_new: bool) -> None:
+    def retract(self, *, is_new: bool) -> None:
         """What this agent has claimed does not count any more. is_new: a new attempt begins."""
         if is_new:
             self._claims.forget()
         else:
-            self._claims.doubt()
+            self._claims.retract()
 
     def can_run(self, op: Op) -> bool:
         """Whether this back end runs the instruction. If not, the worker does."""

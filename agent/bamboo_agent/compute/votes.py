@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.sums import Losses
+from bamboo_core.model.claims import Claims
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.claims import Claims
 from bamboo_core.protocol.messages import CommitRecord
 
 

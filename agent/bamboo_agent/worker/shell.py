@@ -26,16 +26,16 @@ from bamboo_agent.worker.checkpointing import Checkpointing
 from bamboo_agent.worker.event_log import LoggedExecutor, open_log
 from bamboo_agent.worker.meter import Meter
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.model.claims import DisputedError
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.protocol.claims import DisputedError
 from bamboo_core.protocol.executor import (
-    Doubt,
     Drop,
     Effect,
     Executor,
     ProtocolError,
+    Retract,
     Run,
     SendOperator,
     StepEnded,
@@ -236,8 +236,8 @@ class Worker:
                     self._meter.dropped += len(effect.items)
                 for item in effect.items:
                     self.backend.drop(item)
-            elif isinstance(effect, Doubt):
-                self.backend.doubt(is_new=effect.is_new)
+            elif isinstance(effect, Retract):
+                self.backend.retract(is_new=effect.is_new)
             elif isinstance(effect, StepEnded):
                 self._send(self._meter.end_step(effect.commit, self.executor.fence))
             else:

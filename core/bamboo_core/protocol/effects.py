@@ -36,7 +36,7 @@ class Drop:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Retract:
     """The claims of this agent do not count any more. is_new: nor does anything of the attempt."""
 
     is_new: bool
@@ -56,7 +56,7 @@ class StepEnded:
     commit: CommitRecord
 
 
-Effect = Run | Transmit | Drop | Doubt | SendOperator | StepEnded
+Effect = Run | Transmit | Drop | Retract | SendOperator | StepEnded
 
 
 class ProtocolError(Exception):

@@ -20,10 +20,10 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program, layers_done
 from bamboo_core.model.rules import Prepared, prepare
-from bamboo_core.protocol.effects import Doubt as Doubt
 from bamboo_core.protocol.effects import Drop as Drop
 from bamboo_core.protocol.effects import Effect as Effect
 from bamboo_core.protocol.effects import ProtocolError as ProtocolError
+from bamboo_core.protocol.effects import Retract as Retract
 from bamboo_core.protocol.effects import Run as Run
 from bamboo_core.protocol.effects import SendOperator as SendOperator
 from bamboo_core.protocol.effects import StepEnded as StepEnded
@@ -243,13 +243,13 @@ class Executor:
         self.commits.clear()
         self._saving.clear()
         self.ended, self._is_again = -1, False
-        return [*self._drop(items), Doubt(is_new=True)]
+        return [*self._drop(items), Retract(is_new=True)]
 
     def _give_up_step(self) -> list[Effect]:
         """Wrong bits may be in any result of a step that is not committed; versions have none."""
         self._is_again = True
         gone = [i for i in self.held if i.kind is not Kind.FILE and i.step not in self.commits]
-        return [*self._drop(gone), Doubt(is_new=False)]
+        return [*self._drop(gone), Retract(is_new=False)]
 
     def _report(self) -> AgentReport:
         return AgentReport(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bamboo_core.api.progress import Ahead
+from bamboo_core.model.claims import Claim as Claim
+from bamboo_core.model.claims import Dispute as Dispute
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
@@ -228,25 +230,6 @@ class Finished:
     """The last program has run and its files are written."""
 
     fence: Fence
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a voter has computed in one forward."""
-
-    agent: AgentId
-    entered: int  # digest of the input as it was used
-    digest: int  # of the result
-
-
-@dataclass(frozen=True)
-class Dispute:
-    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``."""
-
-    lo: int
-    hi: int
-    microbatch: int
-    claims: tuple[Claim, ...]  # by agent
 
 
 @dataclass(frozen=True)

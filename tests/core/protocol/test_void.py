@@ -6,7 +6,7 @@ from tests.core.protocol.test_executor import FIRST, ME, SECOND, reports
 
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Item
-from bamboo_core.protocol.effects import Doubt, Drop
+from bamboo_core.protocol.effects import Drop, Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import CommitRecord, Stop
 
@@ -31,7 +31,7 @@ def test_all_results_of_the_step_go_and_what_is_committed_stays() -> None:
     assert report.versions == {0: 5, 1: 5}
     (dropped,) = (e.items for e in effects if isinstance(e, Drop))
     assert set(dropped) == {OUT, RED, EARLY}
-    assert [e.is_new for e in effects if isinstance(e, Doubt)] == [False]
+    assert [e.is_new for e in effects if isinstance(e, Retract)] == [False]
 
 
 def test_a_step_whose_commit_is_known_is_not_void() -> None:
@@ -48,7 +48,7 @@ def test_what_was_made_since_then_is_not_dropped_again() -> None:
     third = Fence(0, 1, 3)
     effects = executor.stop(Stop(third, void=SECOND))
     assert OUT in reports(effects)[0].items
-    assert not [e for e in effects if isinstance(e, Doubt)]
+    assert not [e for e in effects if isinstance(e, Retract)]
 
 
 def test_who_missed_that_stop_drops_at_the_next() -> None:
@@ -61,9 +61,9 @@ def test_without_a_void_a_stop_keeps_everything() -> None:
     executor = busy(4)
     effects = executor.stop(Stop(SECOND))
     assert reports(effects)[0].items == {OUT, RED, BEFORE, EARLY, FILE}
-    assert not [e for e in effects if isinstance(e, Doubt)]
+    assert not [e for e in effects if isinstance(e, Retract)]
 
 
 def test_a_new_attempt_ends_all_claims() -> None:
     effects = busy(4).stop(Stop(Fence(1, 1, 3), void=SECOND))
-    assert [e.is_new for e in effects if isinstance(e, Doubt)] == [True]
+    assert [e.is_new for e in effects if isinstance(e, Retract)] == [True]

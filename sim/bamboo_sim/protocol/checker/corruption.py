@@ -36,7 +36,7 @@ def check_unseen(world: World, node: Node, step: int) -> None:
     world.is_spoiled = True
 
 
-def check_doubt(world: World, text: str) -> None:
+def check_undecided(world: World, text: str) -> None:
     """Only a fault that lasts cannot be decided."""
     if not any(flip.lasts for flip in world.flips.values()):
         raise Violation(f"a checkpoint is restored for a fault that has passed: {text}")

@@ -15,7 +15,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
-from bamboo_sim.protocol.checker.corruption import check_doubt
+from bamboo_sim.protocol.checker.corruption import check_undecided
 from bamboo_sim.protocol.checker.verdict import Violation
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
         if before.outcome is not Outcome.SUSPENDED:
             raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
     elif cause == RestoreCause.CORRUPTION:
-        check_doubt(world, record.message)
+        check_undecided(world, record.message)
     elif cause == RestoreCause.NO_VOTER:
         _check_deadline(world, before)
     else:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_core.arbiter import corruption
+from bamboo_core.arbiter import training
 from bamboo_core.arbiter.state import State
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.effects import Doubt
+from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed, Stop
 
-_disputed = corruption.disputed
+_disputed = training.disputed
 
 
 def no_disputes(cast: Any) -> tuple[Any, ...]:
@@ -27,7 +27,7 @@ def votes_at_once(self: Executor, effects: list[Any]) -> bool:
 def results_stay(self: Executor) -> list[Any]:
     """Agents keep what they have computed in a void step."""
     self._is_again = True
-    return [Doubt(is_new=False)]
+    return [Retract(is_new=False)]
 
 
 def void_once(self: State, *, want_manifests: bool = False) -> Stop:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import corruption
+from bamboo_core.arbiter import training
 from bamboo_core.arbiter.state import State
-from bamboo_core.protocol import claims, supervisor
+from bamboo_core.model import claims
+from bamboo_core.protocol import supervisor
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed
 from bamboo_sim.protocol.mutants import bits
@@ -25,7 +26,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("only the first STOP says that a step is void", "B4",
             patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
     Planted("a dispute counts only while its plan is in force", "B5",
-            patched(corruption, "disputed", bits.only_of_this_plan),
+            patched(training, "disputed", bits.only_of_this_plan),
             (("flips", RING), ("flips", PAIR))),
     Planted("a dispute is told once", "B6",
             patched(supervisor, "_REPEATED",

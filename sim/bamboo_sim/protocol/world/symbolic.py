@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bamboo_core.model import claims
+from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, tree_order
 from bamboo_core.model.program import Instruction, Op, layers_done
-from bamboo_core.protocol import claims
-from bamboo_core.protocol.claims import ClaimBook, Claims, DisputedError, name_of
 from bamboo_core.protocol.messages import CommitRecord
 
 Symbol = int

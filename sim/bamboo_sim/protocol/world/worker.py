@@ -6,17 +6,17 @@ from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
+from bamboo_core.model.claims import DisputedError
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.placement.plan import layers_of
-from bamboo_core.protocol.claims import DisputedError
 from bamboo_core.protocol.executor import (
-    Doubt,
     Drop,
     Effect,
     Executor,
+    Retract,
     Run,
     SendOperator,
     StepEnded,
@@ -269,11 +269,11 @@ class Worker:
             elif type(effect) is Drop:
                 for item in effect.items:
                     self.backend.drop(item)
-            elif type(effect) is Doubt:
+            elif type(effect) is Retract:
                 if effect.is_new:
                     self.backend.book.forget()
                 else:
-                    self.backend.book.doubt()
+                    self.backend.book.retract()
             elif type(effect) is StepEnded:
                 self.said.append(Progress(effect.commit, self.executor.fence))
             elif type(effect) is SendOperator:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from bamboo_core.model.claims import ClaimBook, disputes, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import parse_instruction
-from bamboo_core.protocol.claims import ClaimBook, disputes, name_of
 from bamboo_core.protocol.messages import Claim, Dispute
 
 A, B, C = map(AgentId, "abc")
@@ -35,7 +35,7 @@ def test_a_dispute_names_everyone_and_the_earliest_stage_comes_first() -> None:
 def test_an_agent_contradicts_itself_if_one_input_gives_two_results() -> None:
     book = ClaimBook()
     assert book.add(LOW, 1, 2)
-    book.doubt()
+    book.retract()
     assert book.of(3) == {}, "claims of a void step do not count"
     assert book.copy().add(LOW, 1, 2)
     assert book.copy().add(LOW, 5, 6), "its input was wrong"
@@ -46,7 +46,7 @@ def test_it_remembers_what_it_said_before_several_voids() -> None:
     book = ClaimBook()
     for _ in range(3):
         assert book.add(LOW, 1, 2)
-        book.doubt()
+        book.retract()
     assert not book.add(LOW, 1, 3)
 
 
@@ -54,7 +54,7 @@ def test_claims_of_earlier_steps_are_forgotten() -> None:
     book = ClaimBook()
     later = LOW._replace(step=4)
     book.add(LOW, 1, 2)
-    book.doubt()
+    book.retract()
     book.add(later, 1, 2)
     assert book.of(4) == {later: (1, 2)}
     assert book.add(LOW, 1, 3)

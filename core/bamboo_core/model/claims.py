@@ -13,7 +13,26 @@ from dataclasses import dataclass, field
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction
-from bamboo_core.protocol.messages import Claim, Dispute
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a voter has computed in one forward."""
+
+    agent: AgentId
+    entered: int  # digest of the input as it was used
+    digest: int  # of the result
+
+
+@dataclass(frozen=True)
+class Dispute:
+    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``."""
+
+    lo: int
+    hi: int
+    microbatch: int
+    claims: tuple[Claim, ...]  # by agent
+
 
 Claims = dict[Item, tuple[int, int]]
 """Name -> digest of the input as it was used, and of the result."""
@@ -38,32 +57,32 @@ class ClaimBook:
     """What one agent has claimed. Nothing here is ever sent but ``made``."""
 
     made: Claims = field(default_factory=dict)  # they count
-    doubted: Claims = field(default_factory=dict)  # of a step that was void: they do not
+    retracted: Claims = field(default_factory=dict)  # of a step that was void: they do not
 
     def add(self, name: Item, entered: int, digest: int) -> bool:
         """Claim a forward. False: this agent has made another result of the same input before."""
-        known = [claims[name] for claims in (self.made, self.doubted) if name in claims]
+        known = [claims[name] for claims in (self.made, self.retracted) if name in claims]
         self.made[name] = entered, digest
         return all(said[0] != entered or said[1] == digest for said in known)
 
     def of(self, step: int) -> Claims:
         """The claims of a step, for its vote. Those of earlier steps are forgotten."""
         self.made = {name: said for name, said in self.made.items() if name.step >= step}
-        self.doubted = {name: said for name, said in self.doubted.items() if name.step >= step}
+        self.retracted = {name: said for name, said in self.retracted.items() if name.step >= step}
         return {name: said for name, said in self.made.items() if name.step == step}
 
-    def doubt(self) -> None:
+    def retract(self) -> None:
         """The step is void. The results to come must be those of before."""
-        self.doubted |= self.made
+        self.retracted |= self.made
         self.made = {}
 
     def forget(self) -> None:
         """A new attempt begins."""
-        self.made, self.doubted = {}, {}
+        self.made, self.retracted = {}, {}
 
     def copy(self) -> ClaimBook:
         """An independent copy."""
-        return ClaimBook(self.made.copy(), self.doubted.copy())
+        return ClaimBook(self.made.copy(), self.retracted.copy())
 
 
 def disputes(cast: Mapping[AgentId, Mapping[Item, tuple[int, int]]]) -> tuple[Dispute, ...]:
