@@ -86,13 +86,19 @@ class ClaimBook:
 
 
 def disputes(cast: Mapping[AgentId, Mapping[Item, tuple[int, int]]]) -> tuple[Dispute, ...]:
-    """Names about which the voters do not agree, the earliest stage first."""
+    """Names about which the voters do not agree, the earliest stage first.
+
+    Also those whose input is not what the stage before has made: it was altered since then.
+    """
     said: dict[Item, list[Claim]] = defaultdict(list)
     for agent, claims in sorted(cast.items()):
         for name, (entered, digest) in claims.items():
             said[name].append(Claim(agent, entered, digest))
-    return tuple(
-        Dispute(name.lo, name.hi, name.index, tuple(claims))
-        for name, claims in sorted(said.items())
-        if len({claim.digest for claim in claims}) > 1
-    )
+    made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in said}
+    found = []
+    for name, claims in sorted(said.items()):
+        entered = {claim.entered for claim in claims}
+        given = made.get((name.step, name.lo, name.index), entered)
+        if len({claim.digest for claim in claims}) > 1 or not entered <= given:
+            found.append(Dispute(name.lo, name.hi, name.index, tuple(claims)))
+    return tuple(found)

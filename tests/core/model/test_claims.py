@@ -32,6 +32,14 @@ def test_a_dispute_names_everyone_and_the_earliest_stage_comes_first() -> None:
     )
 
 
+def test_an_input_that_is_not_what_the_stage_before_has_made_is_a_dispute() -> None:
+    above = HIGH._replace(index=1)
+    assert disputes({A: {LOW: (1, 2)}, B: {above: (2, 8)}}) == ()
+    assert disputes({B: {above: (2, 8)}}) == (), "nobody has claimed what went in"
+    cast = {A: {LOW: (1, 2)}, B: {above: (3, 8)}}
+    assert disputes(cast) == (Dispute(2, 4, 1, (Claim(B, 3, 8),)),)
+
+
 def test_an_agent_contradicts_itself_if_one_input_gives_two_results() -> None:
     book = ClaimBook()
     assert book.add(LOW, 1, 2)

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 def check_unseen(world: World, node: Node, step: int) -> None:
     """A wrong result may be committed only if no two voters have computed it, or begun to, and none
     has told the operator of it."""
-    names = {flip.name for flip in world.flips.values()}
+    names = {flip.name: flip.lasts for flip in world.flips.values()}
     votes = {
         item.agent: vote
         for item, vote in node.worker.backend.store.items()
         if item == Item.vote(step, item.agent)
     }
-    for name in names:
+    for name, lasts in names.items():
         if name is None:
             continue
         known = [agent for agent, (_, said, begun) in votes.items() if name in {*said, *begun}]
@@ -29,7 +29,7 @@ def check_unseen(world: World, node: Node, step: int) -> None:
             raise Violation(f"step {step} has a wrong result, but {known} have computed {name}")
         mark = name.step, name.lo, name.hi, name.index
         told = [a for a in votes if a in world.nodes and mark in world.nodes[a].worker.disputed]
-        if told:
+        if told and not lasts:  # it may be wrong again after the void
             raise Violation(f"step {step} has a wrong result, but {told} told of {name}")
     if not names:
         raise Violation(f"{node.name} commits a wrong result of step {step}")
