@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 
 def check_unseen(world: World, node: Node, step: int) -> None:
-    """A wrong result may be committed only if no two voters have computed it, or begun to, and none
-    has told the operator of it."""
-    names = {flip.name: flip.lasts for flip in world.flips.values()}
+    """A wrong result may be committed only if the agent that was wrong has no vote, or no other
+    voter has computed that forward, or begun to; and if none has told the operator of it."""
+    struck = [(agent, flip.name, flip.lasts) for agent, flip in world.flips.items()]
     votes = {
         item.agent: vote
         for item, vote in node.worker.backend.store.items()
         if item == Item.vote(step, item.agent)
     }
-    for name, lasts in names.items():
+    for wrong, name, lasts in struck:
         if name is None:
             continue
         known = [agent for agent, (_, said, begun) in votes.items() if name in {*said, *begun}]
-        if len(known) > 1:
+        if len(known) > 1 and wrong in known:
             raise Violation(f"step {step} has a wrong result, but {known} have computed {name}")
         mark = name.step, name.lo, name.hi, name.index
         told = [a for a in votes if a in world.nodes and mark in world.nodes[a].worker.disputed]
         if told and not lasts:  # it may be wrong again after the void
             raise Violation(f"step {step} has a wrong result, but {told} told of {name}")
-    if not names:
+    if not struck:
         raise Violation(f"{node.name} commits a wrong result of step {step}")
     world.is_spoiled = True
 
