@@ -33,7 +33,7 @@ def test_the_reference_depends_on_leaf_size_and_on_the_attempt():
 def voted(cast):
     backend = Symbolic(AgentId("a"), 2, BATCH)
     for agent, vote in cast.items():
-        backend.store[Item.vote(0, AgentId(agent))] = vote
+        backend.store[Item.vote(0, AgentId(agent))] = vote, {}, frozenset()
     return backend.run(parse_instruction("COMMIT {" + ",".join(cast) + "}"))
 
 
