@@ -91,9 +91,9 @@ def disputes(cast: Mapping[AgentId, Mapping[Item, tuple[int, int]]]) -> tuple[Di
     Also those whose input is not what the stage before has made: it was altered since then.
     """
     said: dict[Item, list[Claim]] = defaultdict(list)
-    for agent, claims in sorted(cast.items()):
-        for name, (entered, digest) in claims.items():
-            said[name].append(Claim(agent, entered, digest))
+    for agent, own in sorted(cast.items()):
+        for name, digests in own.items():
+            said[name].append(Claim(agent, *digests))
     made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in said}
     found = []
     for name, claims in sorted(said.items()):
