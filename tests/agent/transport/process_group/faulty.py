@@ -16,12 +16,20 @@ class Orders:
     """What groups of one end do. ``factory`` is for its Maker.
 
     hangs, fails: from this operation on, counted over all groups (-1: never). ``go_on`` ends what
-    hangs. writes_late: an operation that hung writes junk into its memory before it ends.
+    hangs. writes_late: an operation that hung writes junk into its memory before it ends. after:
+    what fails waits until an operation of these orders hangs.
     """
 
-    def __init__(self, *, hangs: int = -1, fails: int = -1, writes_late: bool = False) -> None:
-        self.hangs, self.fails, self.writes_late = hangs, fails, writes_late
-        self.go_on = threading.Event()
+    def __init__(
+        self,
+        *,
+        hangs: int = -1,
+        fails: int = -1,
+        writes_late: bool = False,
+        after: Orders | None = None,
+    ) -> None:
+        self.hangs, self.fails, self.writes_late, self.after = hangs, fails, writes_late, after
+        self.go_on, self.is_hanging = threading.Event(), threading.Event()
         self.may_make = threading.Event()
         self.may_make.set()
         self.operations = 0
@@ -51,12 +59,14 @@ class Faulty:
         if 0 <= orders.fails <= number:
 
             def fail() -> None:
+                assert orders.after is None or orders.after.is_hanging.wait(NEVER_S)
                 raise GroupError(f"operation {number} fails by order")
 
             return fail
         if 0 <= orders.hangs <= number:
 
             def hang() -> None:
+                orders.is_hanging.set()
                 assert orders.go_on.wait(NEVER_S)
                 if orders.writes_late:
                     memory.fill_(255)

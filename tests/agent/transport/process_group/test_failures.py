@@ -92,7 +92,7 @@ def test_a_new_plan_in_the_middle_of_a_message_abandons_the_group(end):
 
 def test_what_an_abandoned_thread_writes_reaches_no_frame():
     stuck = Orders(hangs=0, writes_late=True)
-    a, b = faulty(Orders(fails=0), stuck)
+    a, b = faulty(Orders(fails=0, after=stuck), stuck)
     for index in range(6):
         a.transport.send(B, frame(1, index))
     found = b.frames(7)
