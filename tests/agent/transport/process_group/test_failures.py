@@ -75,6 +75,7 @@ def test_a_new_plan_in_the_middle_of_a_message_abandons_the_group(end):
     for index in range(3):
         a.transport.send(B, frame(1, index))
     b.frames(2)
+    b.wait(stuck.is_hanging.is_set)
     begun = time.monotonic()
     a.join(b.peer, fence=LATER)
     b.join(a.peer, fence=LATER)
