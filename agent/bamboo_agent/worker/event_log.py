@@ -21,6 +21,7 @@ from bamboo_core.protocol.executor import (
     Drop,
     Effect,
     Executor,
+    Retract,
     Run,
     SendOperator,
     StepEnded,
@@ -43,6 +44,8 @@ def describe(effect: Effect) -> str:
         return words + ", ".join(str(item) for item in effect.items)
     if isinstance(effect, StepEnded):
         return f"ended {effect.commit}"
+    if isinstance(effect, Retract):
+        return "forget all claims" if effect.is_new else "retract the claims"
     assert isinstance(effect, SendOperator)
     return f"send {type(effect.message).__name__}"
 
