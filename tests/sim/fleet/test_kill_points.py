@@ -31,6 +31,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
 )
 
 pytestmark = pytest.mark.timeout(400)
+IN_TURN = pytest.mark.rotating(4)
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +53,20 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
     ("scenario", "count"),
     [
         pytest.param(ONE_PIPELINE, 3, id="one pipeline with replicas"),
-        pytest.param(EAGER, 3, id="one pipeline that computes ahead"),
+        pytest.param(EAGER, 3, id="one pipeline that computes ahead", marks=IN_TURN),
         pytest.param(COMMITTING, 2, id="two pipelines while they commit"),
         pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
-        pytest.param(STANDSTILLS, 3, id="agents that stand still"),
-        pytest.param(COMMITTING.over(Channel.PROCESS_GROUP), 2, id="commits over process groups"),
-        pytest.param(IN_GROUPS, 2, id="while groups are made and in the middle of messages"),
+        pytest.param(STANDSTILLS, 3, id="agents that stand still", marks=IN_TURN),
+        pytest.param(
+            COMMITTING.over(Channel.PROCESS_GROUP),
+            2,
+            id="commits over process groups",
+            marks=IN_TURN,
+        ),
+        pytest.param(
+            IN_GROUPS, 2, id="while groups are made and in the middle of messages", marks=IN_TURN
+        ),
     ],
 )
 async def test_no_bit_changes(
