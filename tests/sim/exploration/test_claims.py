@@ -7,13 +7,14 @@ import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.arbiter.events import Record
+from bamboo_core.model.ids import Fence
 from bamboo_sim.protocol.checker import claims
 from bamboo_sim.protocol.checker.order import check_order
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.control import operators
 from bamboo_sim.protocol.control.plans import Plans
 from bamboo_sim.protocol.exploration.history import History, replay
-from bamboo_sim.protocol.exploration.time_budget import SAVING, SMALL
+from bamboo_sim.protocol.exploration.time_budget import MOVING, SAVING, SMALL
 from bamboo_sim.protocol.world.world import World
 
 
@@ -61,6 +62,18 @@ def test_a_stall_has_a_cause(world):
         claims.check_stall(world, record(EventReason.STALLED))
     world.is_silent = True
     claims.check_stall(world, record(EventReason.STALLED))
+
+
+def test_an_agent_that_holds_up_two_plans_is_asked_again_for_its_layers():
+    """Two messages are lost, and the sole holder of a layer waits for both: it is given up, and
+    then asked again, so nothing is repeated."""
+    base = History(MOVING, 14266502, "late")
+    once = base.then(46, ("drop", 3566632))
+    world = replay(once.then(13, ("drop", 3566633)))
+    assert world.losses
+    assert world.plan is not None
+    assert world.plan.fence == Fence(0, 1, 4)
+    assert not replay(once).losses
 
 
 def test_only_a_worker_that_stands_still_is_killed(world):

@@ -224,8 +224,10 @@ def _reset(world: World, kept: int, *names: AgentId) -> None:
 
 
 def _drop(world: World, number: int) -> None:
-    """Lose a message between agents, whose link stays whole."""
+    """Lose a message between agents, whose link stays whole. The second one may hold up the next
+    plan, too, and the agent at the root of that is replaced."""
     world.network.lose(number)
+    world.losses += world.is_silent
     world.is_silent = True
 
 
