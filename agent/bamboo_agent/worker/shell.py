@@ -131,16 +131,11 @@ class Worker:
 
     def turn(self) -> bool:
         """Handle all events, then run at most one instruction. False: there was nothing to do."""
-        events = self._transport.poll()
-        for event in events:
-            if isinstance(event, Arrived):
-                self._arrived(event.frame)
-            else:
-                self._broken(event)
-        has_news = self._hear_storage()
+        has_news = self._hear_peers()
+        has_news |= self._hear_storage()
         self._say_farewell()
         if self._pending is None or self.waits_for_storage:
-            return bool(events) or has_news
+            return has_news
         self._run(self._pending)
         return True
 
@@ -191,6 +186,16 @@ class Worker:
         self._storage.close()
         self._transport.close()
         self._events.close()
+
+    def _hear_peers(self) -> bool:
+        """Whether something has come from other agents."""
+        events = self._transport.poll()
+        for event in events:
+            if isinstance(event, Arrived):
+                self._arrived(event.frame)
+            else:
+                self._broken(event)
+        return bool(events)
 
     def _arrived(self, frame: Frame) -> None:
         item = frame.item
@@ -313,6 +318,8 @@ class Worker:
         self._meter.add(instruction, elapsed)
         if self._activity is not None:
             self._activity.ran(own_s)
+        # what came meanwhile is in time for the program: nothing is computed ahead of it
+        self._hear_peers()
         self._perform(self._events.done(commit))
 
     @contextmanager
