@@ -38,7 +38,7 @@ from bamboo_sim.workers import plans
 from bamboo_sim.workers.process_fleet import ProcessFleet
 
 CONTEXT, MICROBATCHES, WARM = 64, 8, 2
-LAYER = LayerCost(0.01, 0.02, parameter_bytes=4 * CONTEXT, output_bytes=4 * CONTEXT)
+LAYER = LayerCost(0.04, 0.08, parameter_bytes=4 * CONTEXT, output_bytes=4 * CONTEXT)
 SLEEPING = FactorySpec(
     "bamboo_sim.workers.sleeping:build",
     {"layers": 8, "width": CONTEXT, "forward_s": LAYER.forward_s, "backward_s": LAYER.backward_s},
