@@ -16,7 +16,7 @@ from bamboo_core.protocol.lane import Lane
 
 _start, _may, _is_spent = Executor._start, Executor._may, Executor._is_spent
 _surplus = Lane.surplus
-_counts, _act_exists = HoldingsIndex.counts, Gradients._act_exists
+_counts, _act_exists, _summed = HoldingsIndex.counts, Gradients._act_exists, Gradients._summed
 
 
 def lane_first(self: Executor, task: Prepared, effects: list[Any]) -> bool:
@@ -61,3 +61,8 @@ def whole_prefix_is_activation(self: Gradients, stage: int, m: int) -> bool:
     """A finished forward of a replica counts as the owner's activation."""
     lo, hi = self._cut[stage]
     return self._done(stage, m) == hi - lo or _act_exists(self, stage, m)
+
+
+def last_one_again(self: Gradients, stage: int, leaf: int) -> int:
+    """The backward of a micro-batch that is in its sum already is computed once more."""
+    return max(0, _summed(self, stage, leaf) - 1)

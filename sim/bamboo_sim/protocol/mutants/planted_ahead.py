@@ -12,6 +12,7 @@ from bamboo_sim.protocol.world.job import Job
 
 RING = Job(1, 3, 2, eager=True, layers=6)
 TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
+FAST = Job(1, 3, 4, eager=True, layers=6, fast=True)
 PAIR = Job(2, 2, 2, eager=True, layers=4)
 
 PLANTS: tuple[Planted, ...] = (
@@ -29,4 +30,6 @@ PLANTS: tuple[Planted, ...] = (
     Planted("what the program continues is dropped for room", "E6",
             patched(Lane, "surplus", staticmethod(ahead.whatever_is_oldest)),
             (("singles", TIGHT),)),
+    Planted("a backward of a lost stage is computed twice", "E7",
+            patched(Gradients, "_summed", ahead.last_one_again), (("singles", FAST),)),
 )  # fmt: skip
