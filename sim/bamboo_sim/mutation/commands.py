@@ -47,19 +47,16 @@ def run(options: argparse.Namespace) -> int:
 def run_quickly(options: argparse.Namespace) -> int:
     """A few mutants of one module. Nothing is kept: fewer killers than in a full run try."""
     minutes = _QUICK_MINUTES if options.minutes is None else options.minutes
-    until = time.time() + minutes * 60
     paths = [p for ps in sources.paths().values() for p in ps if options.only in sources.name(p)]
-    module = sample.module(paths[options.seed % len(paths)])
-    pairs = list(sample.sample({"": [module]}, min(options.mutants, 40), options.seed))
+    module, pairs = sample.of_one_module(paths, min(options.mutants, 40), options.seed)
     print(f"{module.name}, seed {options.seed}", flush=True)
-    if pairs:
-        campaign.check_folder(campaign.own_folder(pairs[0][1]))
+    campaign.check_folder(campaign.own_folder(pairs[0][1]))
     results = campaign.judge(
         pairs,
         campaign.own_tests_only,
         verdicts.code(),
         processes=options.processes,
-        until=until,
+        until=time.time() + minutes * 60,  # however long the check has taken
     )
     reasons = equivalents.load()
     judged = [

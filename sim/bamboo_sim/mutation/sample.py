@@ -24,6 +24,22 @@ def modules(only: str = "") -> dict[str, list[Module]]:
     return {group: members for group, members in found.items() if members}
 
 
+def of_one_module(
+    paths: Sequence[Path], count: int, seed: int
+) -> tuple[Module, list[tuple[Module, Mutant]]]:
+    """A module and at most ``count`` of its mutants: the seed's, or the next one that has any.
+
+    ValueError if none has a mutant.
+    """
+    first = seed % len(paths)
+    for path in (*paths[first:], *paths[:first]):
+        made = module(path)
+        if pairs := list(sample({"": [made]}, count, seed)):
+            return made, pairs
+    names = ", ".join(map(sources.name, paths))
+    raise ValueError(f"there is nothing to mutate in {names}; choose others with --only")
+
+
 def sample(
     groups: dict[str, list[Module]], count: int, seed: int
 ) -> Iterator[tuple[Module, Mutant]]:

@@ -48,6 +48,35 @@ def test_the_seed_chooses(groups: dict[str, list[Module]]) -> None:
     assert ids(1) != ids(2)
 
 
+@pytest.fixture
+def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Four modules, of which the second and the third have no mutants."""
+    monkeypatch.setattr(sources, "CORE", tmp_path)
+    paths = [module(tmp_path, f"{n}.py", 3).path for n in (1, 3, 6, 4)]
+    for path in paths[1:3]:
+        path.write_text("class Data:\n    count: int\n")
+    return paths
+
+
+@pytest.mark.parametrize(("seed", "name"), [(0, "1.py"), (1, "4.py"), (2, "4.py"), (7, "4.py")])
+def test_a_module_without_mutants_gives_its_turn_to_the_next(
+    core: list[Path], seed: int, name: str
+) -> None:
+    found, pairs = sample.of_one_module(core, 2, seed)
+    assert found.name == name
+    assert [mutant.module for _, mutant in pairs] == [name] * 2
+
+
+def test_the_last_module_gives_its_turn_to_the_first(core: list[Path]) -> None:
+    found, _ = sample.of_one_module(core[:3], 1, 2)
+    assert found.name == "1.py"
+
+
+def test_modules_without_any_mutant_are_named(core: list[Path]) -> None:
+    with pytest.raises(ValueError, match=r"nothing to mutate in 3.py, 6.py; choose others"):
+        sample.of_one_module(core[1:3], 2, 0)
+
+
 def test_every_module_of_the_folders_is_mutated_or_left_out_for_a_reason() -> None:
     mutated = [path for paths in sources.paths().values() for path in paths]
     assert len(mutated) == len(set(mutated))
