@@ -2,7 +2,7 @@
 the sample of slow tests that a run takes."""
 
 import subprocess
-from itertools import groupby
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -41,14 +41,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def rotated_out(items: list[pytest.Item], commit: str) -> set[pytest.Item]:
-    """The tests that this commit leaves out. At least one of each file stays."""
+    """The tests that this commit leaves out. At least one of each file and share stays."""
+    groups: dict[tuple[Path, int], list[pytest.Item]] = {}
+    for item in items:
+        if (marker := item.get_closest_marker("rotating")) is not None:
+            groups.setdefault((item.path, marker.args[0]), []).append(item)
     out: set[pytest.Item] = set()
-    marked = [item for item in items if item.get_closest_marker("rotating")]
-    for _, group in groupby(marked, key=lambda item: item.path):
-        found = sorted(group, key=lambda item: crc32(f"{commit} {item.nodeid}".encode()))
-        marker = found[0].get_closest_marker("rotating")
-        assert marker is not None
-        out.update(found[-(-len(found) // marker.args[0]) :])
+    for (_, share), group in groups.items():
+        group.sort(key=lambda item: crc32(f"{commit} {item.nodeid}".encode()))
+        out.update(group[-(-len(group) // share) :])
     return out
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import rotated_out
+from tests.rotation import in_turn
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,18 @@ def test_a_commit_runs_one_in_so_many_of_each_file() -> None:
     left_out = rotated_out(collected, "1234")
     assert [len([x for x in left_out if x.path == Path(p)]) for p in "abc"] == [8, 1, 0]
     assert left_out == rotated_out(collected, "1234")
+
+
+def test_each_share_of_a_file_is_counted_apart() -> None:
+    collected = [*items("a", 6, 3), *items("a", 8, 4)]
+    left_out = rotated_out(collected, "1234")
+    assert [len([x for x in left_out if x.share == share]) for share in (3, 4)] == [4, 6]
+
+
+def test_cases_take_turns_and_keep_their_arguments() -> None:
+    one, other = in_turn(3, [5, (6, "x")])
+    assert (one.values, other.values) == ((5,), (6, "x"))
+    assert {mark.name: mark.args for mark in (*one.marks, *other.marks)} == {"rotating": (3,)}
 
 
 def test_every_test_has_its_turn() -> None:
