@@ -23,6 +23,41 @@ only_arguments() {
     done
 }
 
+# two_at_a_time TASK...: runs these functions, two at the same time, and none after one has failed. Prints a line when
+# a task ends; at the end their outputs and, of each that failed, the name and the last 30 lines. Fails if one has failed.
+two_at_a_time() {
+    local folder beside task failed=0
+    folder=$(mktemp -d)
+    take_tasks "$folder" "$@" &
+    beside=$!
+    take_tasks "$folder" "$@"
+    wait "$beside"
+    for task in "$@"; do
+        [ ! -e "$folder/$task" ] || { echo "--> ${task//_/ }" && cat "$folder/$task/output"; }
+    done
+    for task in "$@"; do
+        [ -e "$folder/failed-$task" ] || continue
+        failed=1
+        echo "==> ${task//_/ } failed; the last lines of its output:"
+        tail -n 30 "$folder/$task/output"
+    done
+    rm -rf "$folder"
+    return "$failed"
+}
+
+# take_tasks FOLDER TASK...: runs each task that nobody has taken yet.
+take_tasks() {
+    local folder=$1 task start
+    shift
+    for task in "$@"; do
+        ! compgen -G "$folder/failed-*" >/dev/null || return 0
+        mkdir "$folder/$task" 2>/dev/null || continue
+        start=$SECONDS
+        "$task" >"$folder/$task/output" 2>&1 || touch "$folder/failed-$task"
+        echo "--> ${task//_/ }: $((SECONDS - start)) s"
+    done
+}
+
 # First, because the bash of other systems may lack features used below.
 case $OSTYPE in
 linux*) ;;
