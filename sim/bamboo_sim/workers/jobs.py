@@ -16,8 +16,15 @@ MICROBATCHES = 24
 TEXT = "bamboo_agent.datasets.text:build"
 
 
-def tiny_gpt(*, steps: int = 3, uri: str = "", save_every: int = 0, keep: int = 2) -> JobSpec:
-    """24 micro-batches of 2 windows of 16 bytes; dropout, clipping, weight decay, validation."""
+def tiny_gpt(
+    *,
+    steps: int = 3,
+    microbatches: int = MICROBATCHES,
+    uri: str = "",
+    save_every: int = 0,
+    keep: int = 2,
+) -> JobSpec:
+    """Micro-batches of 2 windows of 16 bytes; dropout, clipping, weight decay, validation."""
     limits = {"context": 16, "limit_bytes": 1600}
     return JobSpec(
         model=FactorySpec(
@@ -27,7 +34,7 @@ def tiny_gpt(*, steps: int = 3, uri: str = "", save_every: int = 0, keep: int = 
         data=DataSpec(TEXT, limits, FactorySpec(TEXT, {**limits, "split": "validation"})),
         training=TrainingSpec(
             steps=steps,
-            global_batch_size=2 * MICROBATCHES,
+            global_batch_size=2 * microbatches,
             micro_batch_size=2,
             optimizer=FactorySpec("torch.optim:AdamW", {"lr": 3e-3, "weight_decay": 0.1}),
             clip_norm=0.5,

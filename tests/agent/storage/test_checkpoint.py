@@ -225,7 +225,7 @@ def plan(fleet, fence, reports, *, grid, **more):
         fence=fence,
         layers=fleet.layers,
         reports=reports,
-        batch=BATCH,
+        batch=replace(BATCH, microbatches=fleet.job.training.microbatches),
         validation_samples=fleet.validation_samples,
         **more,
     )

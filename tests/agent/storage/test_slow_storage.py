@@ -71,9 +71,9 @@ def said(fleet, kind):
 
 
 def alone(tmp_path, *, steps=3, save_every=0, fence=FIRST, manifest=None):
-    fleet = InProcessFleet(
-        tiny_gpt(steps=steps, uri=f"file://{tmp_path}", save_every=save_every), (ALONE,)
-    )
+    """A worker that trains: few micro-batches, since the files are what matters."""
+    job = tiny_gpt(steps=steps, microbatches=8, uri=f"file://{tmp_path}", save_every=save_every)
+    fleet = InProcessFleet(job, (ALONE,))
     plan(fleet, fence, fleet.stop(fence), grid=(1, 1), manifest=manifest)
     return fleet, fleet.workers[ALONE]
 
