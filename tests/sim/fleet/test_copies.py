@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,6 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
 
 PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
-
-
-@pytest.fixture
-def forkserver(tmp_path: Path) -> Iterator[ForkServerProcess]:
-    process = ForkServerProcess(tmp_path / "socket")
-    process.start()
-    yield process
-    process.stop()
 
 
 async def corrupt(fleet: LocalFleet) -> tuple[AgentId, AgentId]:

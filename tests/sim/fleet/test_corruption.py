@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +17,6 @@ from bamboo_sim.protocol.fleet.scenarios import Scenario, suspend, undisturbed
 PAIR = Scenario("pair", pipelines=1, stages=2, most=1, mode=RedundancyMode.REPLICA)
 FLIPS = [("F", 0, "m3"), ("B", 1, "m2"), ("REDUCE", 1, "m0"), ("UPDATE", 0, "{lo}:{hi}")]
 """Op, stage of the victim, what follows the layers in the instruction's name."""
-
-
-@pytest.fixture
-def forkserver(tmp_path: Path) -> Iterator[ForkServerProcess]:
-    process = ForkServerProcess(tmp_path / "socket")
-    process.start()
-    yield process
-    process.stop()
 
 
 async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:

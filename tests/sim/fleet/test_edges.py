@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from itertools import combinations
 from pathlib import Path
 
@@ -36,14 +36,6 @@ def job(folder: Path, **changed: int) -> JobSpec:
     return tiny_gpt(
         folder, pipelines=2, stages=2, microbatches=8, mode=RedundancyMode.REPLICA, **options
     )
-
-
-@pytest.fixture(scope="module")
-def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerProcess]:
-    process = ForkServerProcess(tmp_path_factory.mktemp("forkserver") / "socket")
-    process.start()
-    yield process
-    process.stop()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter.events import Timing
 from bamboo_core.model.ids import AgentId
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -21,19 +21,23 @@ TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, catch_up_above_bytes=-1.0)
 GRID = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)}
 
 
-async def undisturbed(folder: Path, steps: int) -> tuple[str, dict[str, torch.Tensor]]:
+async def undisturbed(
+    folder: Path, forkserver: ForkServerProcess, steps: int
+) -> tuple[str, dict[str, torch.Tensor]]:
     job = tiny_gpt(folder, pipelines=2, stages=2, steps=steps)
-    async with LocalFleet(job, folder / "fleet") as fleet:
+    async with LocalFleet(job, folder / "fleet", forkserver=forkserver) as fleet:
         await fleet.add(GRID)
         assert (await fleet.over(deadline_s=120.0)).outcome is Outcome.COMPLETE
         return repr(fleet.history()), fleet.weights()
 
 
-async def test_a_learner_takes_a_seat_and_no_bit_changes(tmp_path: Path) -> None:
+async def test_a_learner_takes_a_seat_and_no_bit_changes(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
     job = tiny_gpt(
         tmp_path / "a", pipelines=2, stages=2, steps=1_000_000, mode=RedundancyMode.REPLICA
     )
-    async with LocalFleet(job, tmp_path / "a/fleet", timing=TIMING) as fleet:
+    async with LocalFleet(job, tmp_path / "a/fleet", forkserver=forkserver, timing=TIMING) as fleet:
         await fleet.add(GRID)
         await fleet.committed(1, deadline_s=90.0)
         await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)
@@ -50,7 +54,7 @@ async def test_a_learner_takes_a_seat_and_no_bit_changes(tmp_path: Path) -> None
         assert fleet.divergences() == []
         assert all(r.reason is not EventReason.RESTORING for _, r in fleet.operator.records)
         history, weights, steps = repr(fleet.history()), fleet.weights(), fleet.steps
-    expected_history, expected = await undisturbed(tmp_path / "b", steps)
+    expected_history, expected = await undisturbed(tmp_path / "b", forkserver, steps)
     assert weights.keys() == expected.keys()
     assert not [name for name in expected if not torch.equal(weights[name], expected[name])]
     assert _without_validation(history) == _without_validation(expected_history)
@@ -61,9 +65,11 @@ def _without_validation(history: str) -> str:
     return history.replace("validation_loss=None", "")
 
 
-async def test_the_death_of_a_learner_stops_nothing(tmp_path: Path) -> None:
+async def test_the_death_of_a_learner_stops_nothing(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
     job = tiny_gpt(tmp_path, pipelines=2, stages=2, steps=1_000_000)
-    async with LocalFleet(job, tmp_path / "fleet", timing=TIMING) as fleet:
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver, timing=TIMING) as fleet:
         await fleet.add(GRID)
         await fleet.committed(1, deadline_s=90.0)
         await fleet.planned(lambda plan: len(plan.live) == 4, "a full grid", deadline_s=90.0)

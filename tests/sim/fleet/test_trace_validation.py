@@ -13,7 +13,7 @@ import pytest
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
-from bamboo_sim.protocol.fleet.local_fleet import LocalFleet
+from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.logs import divergences, whole_lines
 
 Line = dict[str, Any]
@@ -22,15 +22,16 @@ VICTIM, SURVIVOR = "agent-1", "agent-2"
 
 
 @pytest.fixture(scope="module")
-def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def events(tmp_path_factory: pytest.TempPathFactory, forkserver: ForkServerProcess) -> Path:
     """The logs of four agents, one of them killed, and of one that came instead."""
     folder = tmp_path_factory.mktemp("run")
-    asyncio.run(_run(folder))
+    asyncio.run(_run(folder, forkserver))
     return folder / "fleet" / "events"
 
 
-async def _run(folder: Path) -> None:
-    async with LocalFleet(tiny_gpt(folder, pipelines=2, stages=2), folder / "fleet") as fleet:
+async def _run(folder: Path, forkserver: ForkServerProcess) -> None:
+    job = tiny_gpt(folder, pipelines=2, stages=2)
+    async with LocalFleet(job, folder / "fleet", forkserver=forkserver) as fleet:
         await fleet.add({f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)})
         await fleet.committed(1)
         fleet.kill(VICTIM)
