@@ -21,6 +21,7 @@ from .conftest import CHECKOUT
 from .jobs import Object, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(300)
+IN_TURN = pytest.mark.rotating(2)
 
 
 class Run:
@@ -128,6 +129,7 @@ def test_the_whole_quick_start(begin: Any) -> None:
     assert not run.leftovers()
 
 
+@IN_TURN
 def test_ctrl_c_cleans_up(start: Any) -> None:
     run = start(tiny_job("long", training={"steps": 5000}))
     eventually(lambda: "Running" in run.output, timeout_s=90, explain=lambda: run.output)
@@ -137,6 +139,7 @@ def test_ctrl_c_cleans_up(start: Any) -> None:
     assert "Traceback" not in run.output
 
 
+@IN_TURN
 def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(
     start: Any, tmp_path: Path
 ) -> None:

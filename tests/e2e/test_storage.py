@@ -10,7 +10,7 @@ from bamboo_cli.job import ConditionLine, Job
 
 from .jobs import User, eventually, tiny_job
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.rotating(2)]
 
 
 def checkpointed(job: Job) -> ConditionLine:

@@ -36,6 +36,7 @@ from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.protocol.fleet.certificates import Authority
 
 FENCE = Fence(0, 1, 1)
+IN_TURN = pytest.mark.rotating(3)
 
 
 def directive(fence: Fence) -> Directive:
@@ -128,6 +129,7 @@ async def test_a_supervisor_that_was_frozen_gives_its_worker_the_time_that_is_le
     assert "no report in time" not in agent.log
 
 
+@IN_TURN
 async def test_the_token_is_read_again(
     operator: FakeOperator, start: Start, tmp_path: Path
 ) -> None:
@@ -151,6 +153,7 @@ async def test_a_refused_token_is_explained_and_tried_again(
     await operator.stream()
 
 
+@IN_TURN
 async def test_an_authority_that_is_not_the_operators_is_explained(
     operator: FakeOperator, start: Start, tmp_path: Path
 ) -> None:
@@ -161,6 +164,7 @@ async def test_an_authority_that_is_not_the_operators_is_explained(
     assert not operator.streams
 
 
+@IN_TURN
 async def test_a_name_that_the_certificate_does_not_carry(
     operator: FakeOperator, start: Start
 ) -> None:
@@ -169,6 +173,7 @@ async def test_a_name_that_the_certificate_does_not_carry(
     assert not operator.streams
 
 
+@IN_TURN
 async def test_the_name_in_the_certificate_may_be_configured(
     operator: FakeOperator, start: Start
 ) -> None:
@@ -176,6 +181,7 @@ async def test_the_name_in_the_certificate_may_be_configured(
     await operator.stream()
 
 
+@IN_TURN
 async def test_an_operator_that_is_away_is_explained(operator: FakeOperator, start: Start) -> None:
     await operator.stop()
     agent = await start()
@@ -242,6 +248,7 @@ async def test_without_operator_the_lease_ends(operator: FakeOperator, start: St
     assert await agent.exit_code() == 3
 
 
+@IN_TURN
 async def test_sigterm_without_a_part_in_the_plan(operator: FakeOperator, start: Start) -> None:
     agent = await start()
     stream = await operator.stream()
@@ -251,6 +258,7 @@ async def test_sigterm_without_a_part_in_the_plan(operator: FakeOperator, start:
     assert stream.of(Notice) == [Notice(3.0, "SIGTERM")]
 
 
+@IN_TURN
 async def test_sigterm_in_the_plan_waits_for_the_end_of_the_grace(
     operator: FakeOperator, start: Start
 ) -> None:
@@ -284,7 +292,11 @@ async def test_sigterm_in_the_plan_ends_when_it_has_left(
 @pytest.mark.parametrize(
     ("job", "code", "failure"),
     [
-        ("ns/raise", 1, Failure("WorkerExited", "RuntimeError: the model is broken", False, 1)),
+        pytest.param(
+            *("ns/raise", 1),
+            Failure("WorkerExited", "RuntimeError: the model is broken", False, 1),
+            marks=IN_TURN,
+        ),
         (
             "ns/user",
             2,
@@ -304,6 +316,7 @@ async def test_a_worker_that_ends_is_a_failure_with_the_essential_line(
     assert failure.message in (tmp_path / "termination").read_text()
 
 
+@IN_TURN
 async def test_a_worker_that_speaks_nonsense_is_killed(
     operator: FakeOperator, start: Start
 ) -> None:
@@ -324,6 +337,7 @@ async def test_a_worker_whose_child_lives_on(operator: FakeOperator, start: Star
         assert await agent.process.wait() == 1
 
 
+@IN_TURN
 async def test_a_worker_module_that_does_not_exist(operator: FakeOperator, start: Start) -> None:
     agent = await start("tests.agent.supervisor.nowhere")
     assert await agent.exit_code() == 1

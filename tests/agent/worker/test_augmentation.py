@@ -10,6 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+from tests.rotation import in_turn
 
 from bamboo_agent.compute import batches
 from bamboo_agent.datasets.text import Windows, read_sources
@@ -64,7 +65,7 @@ def train(source, *, pipelines, stages):
     return fleet.history(), fleet.weights()
 
 
-@pytest.mark.parametrize("source", ["torch", "numpy", "random"])
+@pytest.mark.parametrize("source", ["torch", *in_turn(2, ["numpy", "random"])])
 def test_a_random_flip_gives_the_same_bits_on_every_grid(source):
     history, weights = train(source, pipelines=1, stages=1)
     for pipelines, stages in ((1, 2), (2, 2)):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
+from tests.rotation import in_turn
 
 from bamboo_agent.model import build_model
 from bamboo_core.api.spec import Channel, TransportSpec
@@ -20,6 +22,9 @@ from bamboo_sim.workers.jobs import tiny_gpt
 from bamboo_sim.workers.process_fleet import ProcessFleet
 
 expected = functools.lru_cache(reference.train)
+MAIN = [(1, 1, 1), (2, 2, 2), (3, 4, 1)]
+"""Pipelines, stages, micro-batches in a leaf."""
+GRIDS = [grid for grid in product((1, 2, 3, 4), (1, 2, 4), (1, 2)) if grid not in MAIN]
 
 
 def assert_equal(history, state, *, leaf_size, chunks):
@@ -55,17 +60,17 @@ def run_fleet(job, *, pipelines, stages, batch, costs=()):
     return fleet
 
 
-@pytest.mark.parametrize("leaf_size", [1, 2])
-@pytest.mark.parametrize("stages", [1, 2, 4])
-@pytest.mark.parametrize("pipelines", [1, 2, 3, 4])
+@pytest.mark.parametrize(("pipelines", "stages", "leaf_size"), [*MAIN, *in_turn(4, GRIDS)])
 def test_every_grid_equals_the_plain_program(pipelines, stages, leaf_size):
     batch = BatchShape(reference.G, leaf_size, 4)
     fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=stages, batch=batch)
     assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
 
 
-@pytest.mark.parametrize("leaf_size", [1, 2])
-@pytest.mark.parametrize(("pipelines", "stages"), [(1, 4), (2, 4)])
+@pytest.mark.parametrize(
+    ("pipelines", "stages", "leaf_size"),
+    [(2, 4, 2), *in_turn(4, [(1, 4, 1), (1, 4, 2), (2, 4, 1)])],
+)
 def test_a_grid_that_splits_its_backward_equals_the_plain_program(pipelines, stages, leaf_size):
     job, batch = tiny_gpt(), BatchShape(reference.G, leaf_size, 4)
     cost = LayerCost(1.0, 2.0, 1, 1, 1.0, 1.0, can_split=True)
@@ -74,7 +79,7 @@ def test_a_grid_that_splits_its_backward_equals_the_plain_program(pipelines, sta
     assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
 
 
-@pytest.mark.parametrize("pipelines", [2, 3])
+@pytest.mark.parametrize("pipelines", [3, *in_turn(4, [2])])
 def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only(pipelines):
     batch = choose_fast(microbatches=reference.G, pipelines=pipelines, pipelines_max=pipelines)
     fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=2, batch=batch)
@@ -87,7 +92,11 @@ def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only
 
 @pytest.mark.parametrize(
     ("pipelines", "stages", "channel"),
-    [(1, 2, Channel.TCP), (2, 2, Channel.TCP), (2, 2, Channel.PROCESS_GROUP)],
+    [
+        (2, 2, Channel.TCP),
+        (2, 2, Channel.PROCESS_GROUP),
+        *in_turn(4, [(1, 2, Channel.TCP)]),
+    ],
 )
 def test_processes_equal_the_plain_program(pipelines, stages, channel, tmp_path):
     job = replace(tiny_gpt(), transport=TransportSpec(channel))

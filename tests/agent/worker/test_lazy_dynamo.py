@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 
@@ -73,15 +74,18 @@ def run(program: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_optimizers_do_without_it_and_come_out_the_same() -> None:
-    is_loaded, bits = run(_TRAIN.format(is_deferred=True))
-    was_loaded, right = run(_TRAIN.format(is_deferred=False))
-    assert (is_loaded, was_loaded) == ("False", "True")
-    assert bits == right
+@functools.cache
+def right_bits() -> str:
+    """What training gives when the optimizers import the compiler as torch does it."""
+    is_loaded, bits = run(_TRAIN.format(is_deferred=False))
+    assert is_loaded == "True"
+    return bits
 
 
+@pytest.mark.rotating(3)
 @pytest.mark.parametrize("wanted", _WANTED.values(), ids=_WANTED)
-def test_an_agent_that_wants_a_layer_gets_it(wanted: str) -> None:
+def test_optimizers_do_without_it_and_an_agent_that_wants_a_layer_gets_it(wanted: str) -> None:
     then = "print('torch._dynamo.convert_frame' in sys.modules)"
-    is_loaded, _, now = run(_TRAIN.format(is_deferred=True) + wanted + then)
+    is_loaded, bits, now = run(_TRAIN.format(is_deferred=True) + wanted + then)
     assert (is_loaded, now) == ("False", "True")
+    assert bits == right_bits()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,15 +30,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
 )
 
 pytestmark = pytest.mark.timeout(400)
-IN_TURN = pytest.mark.rotating(4)
-
-
-@pytest.fixture(scope="module")
-def forkserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServerProcess]:
-    process = ForkServerProcess(tmp_path_factory.mktemp("forkserver") / "socket")
-    process.start()
-    yield process
-    process.stop()
+IN_TURN = pytest.mark.rotating(6)
 
 
 def chosen(scenario: Scenario, count: int) -> list[Points]:
@@ -55,8 +46,8 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
         pytest.param(ONE_PIPELINE, 3, id="one pipeline with replicas"),
         pytest.param(EAGER, 3, id="one pipeline that computes ahead", marks=IN_TURN),
         pytest.param(COMMITTING, 2, id="two pipelines while they commit"),
-        pytest.param(COORDINATOR, 2, id="the coordinator in its commit"),
-        pytest.param(TWO_DEATHS, 3, id="two deaths in one step"),
+        pytest.param(COORDINATOR, 2, id="the coordinator in its commit", marks=IN_TURN),
+        pytest.param(TWO_DEATHS, 3, id="two deaths in one step", marks=IN_TURN),
         pytest.param(STANDSTILLS, 3, id="agents that stand still", marks=IN_TURN),
         pytest.param(
             COMMITTING.over(Channel.PROCESS_GROUP),
