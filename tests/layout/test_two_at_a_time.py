@@ -1,4 +1,4 @@
-"""Tasks of scripts/test that share two cores: side by side, and a failure is the last thing told."""
+"""Tasks of scripts/test that share two cores: side by side; what failed is told last."""
 
 from __future__ import annotations
 
