@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -177,7 +177,6 @@ class Server:
 
     api: KubeApi
     namespace: str
-    made: list[str] = field(default_factory=list)
 
     async def create(self, spec: dict[str, Any], name: str = "") -> str:
         name = name or f"job-{uuid.uuid4().hex[:8]}"
@@ -189,10 +188,9 @@ class Server:
 
 
 @pytest.fixture
-def server(
-    devcluster_api: KubeApi, devcluster_namespace: str, definition: dict[str, Any]
-) -> Server:
-    return Server(devcluster_api, devcluster_namespace)
+def server(devcluster_api: KubeApi, definition: dict[str, Any]) -> Server:
+    """All cases share a namespace that is there: making one takes longer than a case."""
+    return Server(devcluster_api, "default")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.rule[:40]}: {case.words[-30:]}")
