@@ -31,9 +31,9 @@ pytestmark = pytest.mark.timeout(120)
         ({"checkpoint": {"uri": "ftp://x"}}, "is not supported: use file:///path"),
     ],
 )
-def test_refused_when_applied(user: User, spec: dict[str, Any], message: str) -> None:
+def test_refused_when_applied(guest: User, spec: dict[str, Any], message: str) -> None:
     with pytest.raises(ProgramError, match="kubectl apply failed") as refused:
-        user.apply(tiny_job("wrong", **spec))
+        guest.apply(tiny_job("wrong", **spec))
     assert message in str(refused.value)
 
 

@@ -14,7 +14,7 @@ from bamboo_cli.local_cluster import LocalCluster
 from bamboo_cli.recoveries import read_events, recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
-from bamboo_sim.protocol.fleet.logs import directives, divergences, non_empty_logs, whole_lines
+from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines
 
 from .jobs import STEPS, Object, User, eventually, tiny_job
 from .operators import Operator
@@ -29,8 +29,9 @@ def check_equal(job: Job, calm: Job) -> None:
 
 
 def check_record(folder: Path, *, killed: str) -> None:
-    """All agents' logs replay, and the other agents resumed the victim's step."""
-    assert divergences(folder) == []
+    """There are logs, and the other agents resumed the victim's step. The user's fixture checks
+    that all logs replay."""
+    assert non_empty_logs(folder / "supervisors")
     victim, *others = sorted(non_empty_logs(folder), key=lambda path: path.stem != killed)
     assert victim.stem == killed
     assert len(whole_lines(victim)) > 20

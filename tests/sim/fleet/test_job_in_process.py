@@ -20,7 +20,7 @@ from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
-IN_TURN = pytest.mark.rotating(3)
+IN_TURN = pytest.mark.rotating(5)
 
 
 def names(count: int) -> dict[str, str]:
@@ -78,7 +78,7 @@ def assert_nothing_restored(fleet: LocalFleet) -> None:
     assert all(record.reason is not EventReason.RESTORING for _, record in fleet.operator.records)
 
 
-@pytest.mark.parametrize("victim", [1, *in_turn(3, [0, 2, 3])])
+@pytest.mark.parametrize("victim", [1, *in_turn(5, [0, 2, 3])])
 async def test_a_killed_pod_changes_nothing(
     fleet: LocalFleet, undisturbed: Result, victim: int
 ) -> None:
