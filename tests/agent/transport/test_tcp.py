@@ -74,6 +74,24 @@ def introduce(a, b):
     b.join(a.peer)
 
 
+def test_a_frame_is_received_into_memory_that_an_earlier_one_has_left(ends):
+    a, b = ends
+    introduce(a, b)
+    kept, places = [], []
+    for index in range(6):
+        a.transport.send(B, frame(index=index, size=1 << 18))
+        (event,) = b.wait()
+        (tensor,) = event.frame.tensors
+        places.append(tensor.data_ptr())
+        if index < 3:
+            kept.append(tensor)
+        del event, tensor
+    assert len(set(places[:4])) == 4
+    assert places[4:] == [places[3]] * 2
+    for index, tensor in enumerate(kept):
+        assert torch.equal(tensor, torch.full_like(tensor, float(index)))
+
+
 def test_a_large_frame_is_traffic_long_before_it_is_complete(ends):
     """The worker, which polls for whole frames, cannot tell a slow transfer from none."""
     a, b = ends

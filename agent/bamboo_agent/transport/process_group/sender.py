@@ -18,8 +18,9 @@ from bamboo_core.model.ids import AgentId, Fence
 
 log = logging.getLogger(__name__)
 
-PIECES_UNDER_WAY = 4
-"""Of one lane. So a boundary frame waits for so many pieces of bulk at most."""
+UNDER_WAY_BYTES = (16 << 20, 8 << 20)
+"""Of one lane; so much is enough to hide a confirmation. No piece is put while this many bytes or more
+are under way, so a boundary frame never waits for more bulk than this and a piece."""
 
 
 class State(Enum):
@@ -116,8 +117,8 @@ class Sender:
 
     def is_full(self, lane: int) -> bool:
         """Whether enough pieces of the lane are under way."""
-        under_way = sum(piece.lane == lane for piece in self._under_way)
-        return self.is_active and under_way >= PIECES_UNDER_WAY
+        under_way = sum(len(piece.memory) for piece in self._under_way if piece.lane == lane)
+        return self.is_active and under_way >= UNDER_WAY_BYTES[lane]
 
     def put(self, held: Held, lane: int, memory: memoryview) -> None:
         """Send a piece that the link announces next."""
@@ -228,7 +229,7 @@ class Sender:
             self._check_ready()
 
     def done(self, pump: Pump) -> None:
-        """The peer's own word counts, not this."""
+        """Not called for sends: the peer's own word counts."""
 
     def failed(self, pump: Pump, why: str) -> None:
         """See :class:`.pump.Listener`."""
