@@ -274,9 +274,7 @@ class _Loop:
             sock.close()
             return
         tune(sock)
-        link = Incoming(
-            sock, admit=self._admit, deliver=self._deliver, empty=self._memory.take
-        )
+        link = Incoming(sock, admit=self._admit, deliver=self._deliver, empty=self._memory.take)
         if self._groups is not None:
             link.group = Receiver(
                 self._groups,

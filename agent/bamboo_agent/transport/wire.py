@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 16 << 20
 _LENGTH = struct.Struct(">I")
 _BULK_SEGMENT_BYTES = 1 << 20
 PIECE_BYTES = (8 << 20, 4 << 20)
-"""Of one lane, at most. Each costs a few changes of thread. Boundary frames wait for those of bulk."""
+"""By lane, at most. Each piece costs several changes of thread."""
 _MAX_SEGMENT_BYTES = 1 << 30
 
 

@@ -17,7 +17,7 @@ import torch
 from bamboo_agent.transport.process_group.groups import Group
 
 THREAD_NAME = "group"
-AHEAD = 4
+AHEAD = 8
 """Operations posted at the same time, so that the two ranks need not wait for each other."""
 
 
