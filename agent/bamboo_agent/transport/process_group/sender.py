@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 import torch
 
-from bamboo_agent.transport.base import Frame
+from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.process_group.control import Control, ControlError, Do
 from bamboo_agent.transport.process_group.maker import Attempt, Maker, Tell
 from bamboo_agent.transport.process_group.pump import Pump
@@ -73,6 +73,7 @@ class Sender:
         self._is_made = self._is_peer_ready = False
         self._fence, self._newest = Fence(), -1
         self._under_way: deque[Piece] = deque()
+        self._under_way_bytes = [0 for _ in Lane]
         self._taken = 0
         self._lost: deque[Piece] = deque()  # to be sent again, over the link
         self._abandoned: dict[Pump, list[Piece]] = {}  # that a thread may still read
@@ -118,14 +119,14 @@ class Sender:
 
     def is_full(self, lane: int) -> bool:
         """Whether enough pieces of the lane are under way."""
-        under_way = sum(len(piece.memory) for piece in self._under_way if piece.lane == lane)
-        return self.is_active and under_way >= UNDER_WAY_BYTES[lane]
+        return self.is_active and self._under_way_bytes[lane] >= UNDER_WAY_BYTES[lane]
 
     def put(self, held: Held, lane: int, memory: memoryview) -> None:
         """Send a piece that the link announces next."""
         assert self._attempt is not None
         held.hold()
         self._under_way.append(Piece(held, lane, memory))
+        self._under_way_bytes[lane] += len(memory)
         self._attempt.pump.put(torch.frombuffer(memory, dtype=torch.uint8))
         self._maker.sent_pieces += 1
 
@@ -164,7 +165,7 @@ class Sender:
             read.extend(self._under_way)
         for piece in self._lost:
             piece.held.let_go()
-        self._under_way.clear()
+        self._forget_under_way()
         self._lost.clear()
         self.state = State.NONE
 
@@ -209,7 +210,9 @@ class Sender:
         if not 0 <= count <= len(self._under_way):
             raise ControlError(f"{count} pieces taken of {len(self._under_way)} sent")
         for _ in range(count):
-            self._under_way.popleft().held.let_go()
+            piece = self._under_way.popleft()
+            self._under_way_bytes[piece.lane] -= len(piece.memory)
+            piece.held.let_go()
         self._taken += count
 
     def _settle(self, pieces: int) -> None:
@@ -219,7 +222,11 @@ class Sender:
         self.state = State.NONE
         self.taken(pieces - self._taken)
         self._lost.extend(self._under_way)
+        self._forget_under_way()
+
+    def _forget_under_way(self) -> None:
         self._under_way.clear()
+        self._under_way_bytes = [0 for _ in Lane]
 
     # ------------------------------------------------------------ what the pump says
 
