@@ -3,8 +3,15 @@
     python benchmarks/transport.py [--rounds 9] [--backend gloo | nccl] [--print]
 
 Two processes on this machine, one thread each for computing. A turn sends 256 MB in messages of 4,
-16 or 64 MB, in one direction, each received into new memory of the CPU. The turns of
-`process_group`, `tcp` and the plain backend are interleaved, so that other load meets all of them.
+16 or 64 MB, in one direction, from as many tensors. The turns of one size follow each other, as a
+pipeline repeats its sizes, and are interleaved, so that other load meets all of these:
+
+- process_group, tcp: our channels, in the lane of boundary tensors; with _bulk: in that of sums.
+- plain: the backend alone, message by message, each into a new tensor that is dropped at once. For
+  4 and 16 MB the allocator gives the same memory again and again.
+- plain_ahead: 4 messages under way at a time, into 4 tensors that are used in turn: the most that
+  the backend alone does here. A pipeline cannot: it keeps what it has received.
+
 With nccl each process takes a GPU of its own if there are two. --print writes no result file but
 prints the figures.
 """
@@ -18,6 +25,8 @@ import selectors
 import socket
 import statistics
 import time
+from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
@@ -37,14 +46,19 @@ A, B = AgentId("a"), AgentId("b")
 FENCE = Fence(0, 1, 1)
 SIZES_MB = (4, 16, 64)
 TURN_MB = 256
-KINDS = ("process_group", "tcp", "plain")
+CHANNELS = ("process_group", "process_group_bulk", "tcp", "tcp_bulk")
+PLAIN = ("plain", "plain_ahead")
+KINDS = (*CHANNELS, *PLAIN)
+AHEAD = 4
 DEADLINE_S = 60.0
 NOTE = (
-    "over_gloo_N_mb: median over rounds of (bandwidth of process_group over gloo) / (bandwidth of"
-    " plain gloo) with messages of N MB; process_group_over_gloo: the smallest of them, goal 0.9."
-    " tcp_over_gloo_N_mb: the same for the channel tcp. KIND_N_mb_gb_per_s: medians; plain is gloo"
-    " alone. Each message"
-    f" is received into new memory. A turn sends {TURN_MB} MB; turns are interleaved"
+    "KIND_over_gloo_N_mb: median over rounds of (bandwidth of KIND) / (that of plain gloo), with"
+    " messages of N MB; process_group_over_gloo: the smallest of process_group, goal 0.9."
+    " plain: gloo alone, message by message, each into a new tensor that is dropped at once."
+    f" plain_ahead: {AHEAD} messages under way at a time, into {AHEAD} tensors that are used in"
+    " turn. KIND_over_gloo_ahead_N_mb: the same ratios to it. _bulk: in the lane of sums."
+    " KIND_N_mb_gb_per_s: medians."
+    f" A turn sends {TURN_MB} MB from as many tensors; turns are interleaved"
 )
 _dist: Any = torch.distributed
 _cuda: Any = torch.cuda
@@ -53,11 +67,11 @@ _cuda: Any = torch.cuda
 class Channel:
     """One end of `process_group` or `tcp`."""
 
-    def __init__(self, agent: AgentId, groups: Maker | None) -> None:
+    def __init__(self, agent: AgentId, groups: Maker | None, *, bulk: bool) -> None:
         listening = socket.create_server(("127.0.0.1", 0))
         host, port = listening.getsockname()
         self.peer = Peer(agent, f"{host}:{port}", "", agent.encode())
-        self.maker = groups
+        self.maker, self._bulk = groups, bulk
         self._transport = TcpTransport(
             job="benchmark", agent=agent, listening=listening, groups=self.maker
         )
@@ -67,14 +81,15 @@ class Channel:
         self._transport.adopt(FENCE)
         self._transport.introduce(fence=FENCE, key=self.peer.key, peers={peer.agent: peer})
 
-    def send(self, data: torch.Tensor, count: int) -> None:
-        """Send it so many times, in a step of its own."""
+    def send(self, data: Sequence[torch.Tensor]) -> None:
+        """Send them in a step of their own."""
         self._step += 1
-        for index in range(count):
-            self._transport.send(B, Frame(Item.out(self._step, 1, index), FENCE, tensors=(data,)))
+        for index, each in enumerate(data):
+            out, leaf = Item.out(self._step, 1, index), Item.leaf(self._step, (1, 2), index)
+            self._transport.send(B, Frame(leaf if self._bulk else out, FENCE, tensors=(each,)))
 
     def receive(self, size: int, count: int) -> None:
-        """Take so many messages."""
+        """Take so many messages, and drop each."""
         left, deadline = count, time.monotonic() + DEADLINE_S
         with selectors.DefaultSelector() as selector:
             selector.register(self._transport, selectors.EVENT_READ)
@@ -93,70 +108,98 @@ def device_of(backend: str, rank: int) -> torch.device:
     return torch.device(f"cuda:{rank % torch.cuda.device_count()}")
 
 
-def make_ends(backend: str, agent: AgentId) -> dict[str, Channel]:
-    """By kind, without the plain one. Ranks on one GPU are let through: agents refuse that."""
+def make_channels(backend: str, agent: AgentId) -> dict[str, Channel]:
+    """By kind. Ranks on one GPU are let through: agents refuse that."""
     device = device_of(backend, (A, B).index(agent))
-    groups = {"process_group": Maker(backend, device=device), "tcp": None}
-    return {kind: Channel(agent, maker) for kind, maker in groups.items()}
+    return {
+        kind: Channel(
+            agent,
+            Maker(backend, device=device) if kind.startswith("process_group") else None,
+            bulk=kind.endswith("bulk"),
+        )
+        for kind in CHANNELS
+    }
 
 
-class Gloo:
-    """One end of plain gloo."""
+class Plain:
+    """One end of the backend alone, with the copies to and from a GPU that the channel makes, too.
 
-    def __init__(self, rank: int, store: Any) -> None:
-        options = _dist.ProcessGroupGloo._Options()
-        options._devices = [_dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
-        options._timeout = timedelta(seconds=DEADLINE_S)
-        self._group = _dist.ProcessGroupGloo(store, rank, 2, options)
+    ahead: messages under way at a time; 1: each into a new tensor.
+    """
 
-    def send(self, data: torch.Tensor, count: int) -> None:
-        """Send it so many times."""
-        for _ in range(count):
-            self._group.send([data], 1, 0).wait()
+    def __init__(self, group: Any, device: torch.device, ahead: int) -> None:
+        self._group, self._device, self._ahead = group, device, ahead
+        self._places: list[torch.Tensor] = []
 
-    def receive(self, size: int, count: int) -> None:
-        """Take so many messages."""
-        for _ in range(count):
-            self._group.recv([torch.empty(size, dtype=torch.uint8)], 0, 0).wait()
-
-
-class Nccl:
-    """One end of plain NCCL, with the copies between CPU and GPU that the channel makes, too."""
-
-    def __init__(self, rank: int, store: Any) -> None:
-        self._device = device_of("nccl", rank)
-        options = _dist.ProcessGroupNCCL.Options()
-        options._timeout = timedelta(seconds=DEADLINE_S)
-        self._group = _dist.ProcessGroupNCCL(store, rank, 2, options)
-
-    def send(self, data: torch.Tensor, count: int) -> None:
-        """Send it so many times."""
-        for _ in range(count):
-            self._group.send([data.to(self._device)], 1, 0).wait()
-        _cuda.synchronize(self._device)
+    def send(self, data: Sequence[torch.Tensor]) -> None:
+        """Send them."""
+        posted: deque[Any] = deque()
+        for each in data:
+            posted.append(self._group.send([each.to(self._device)], 1, 0))
+            if len(posted) == self._ahead:
+                posted.popleft().wait()
+        for work in posted:
+            work.wait()
+        self._synchronize()
 
     def receive(self, size: int, count: int) -> None:
         """Take so many messages."""
-        for _ in range(count):
-            got = torch.empty(size, dtype=torch.uint8, device=self._device)
-            self._group.recv([got], 0, 0).wait()
-            got.cpu()
+        posted: deque[tuple[Any, torch.Tensor]] = deque()
+        for number in range(count):
+            place = self._place(size, number)
+            posted.append((self._group.recv([place], 0, 0), place))
+            del place
+            if len(posted) == self._ahead:
+                self._take(*posted.popleft())
+        while posted:
+            self._take(*posted.popleft())
+
+    def _place(self, size: int, number: int) -> torch.Tensor:
+        if self._ahead > 1 and self._places and self._places[0].numel() == size:
+            return self._places[number % self._ahead]
+        new = [
+            torch.empty(size, dtype=torch.uint8, device=self._device) for _ in range(self._ahead)
+        ]
+        if self._ahead > 1:
+            self._places = new
+        return new[0]
+
+    def _take(self, work: Any, place: torch.Tensor) -> None:
+        work.wait()
+        place.cpu()
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            _cuda.synchronize(self._device)
 
 
-def plain(backend: str, rank: int, port: int) -> Gloo | Nccl:
-    """One end of the backend alone."""
+def make_plain(backend: str, rank: int, port: int) -> dict[str, Plain]:
+    """By kind. Each has a group of its own."""
     store = _dist.TCPStore("127.0.0.1", port, 2, rank == 0, timedelta(seconds=DEADLINE_S))
-    return Gloo(rank, store) if backend == "gloo" else Nccl(rank, store)
+    device, made = device_of(backend, rank), {}
+    for kind in PLAIN:
+        prefixed = _dist.PrefixStore(kind, store)
+        if backend == "gloo":
+            options = _dist.ProcessGroupGloo._Options()
+            options._devices = [_dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+            options._timeout = timedelta(seconds=DEADLINE_S)
+            group = _dist.ProcessGroupGloo(prefixed, rank, 2, options)
+        else:
+            options = _dist.ProcessGroupNCCL.Options()
+            options._timeout = timedelta(seconds=DEADLINE_S)
+            group = _dist.ProcessGroupNCCL(prefixed, rank, 2, options)
+        made[kind] = Plain(group, device, AHEAD if kind.endswith("ahead") else 1)
+    return made
 
 
 def receiver(pipe: Connection, backend: str, port: int) -> None:
     """The process of agent b: takes what it is told to expect."""
     torch.set_num_threads(1)
-    channels = make_ends(backend, B)
+    channels = make_channels(backend, B)
     for channel in channels.values():
         pipe.send(channel.peer)
         channel.join(pipe.recv())
-    ends: dict[str, Any] = {**channels, "plain": plain(backend, 1, port)}
+    ends: dict[str, Channel | Plain] = {**channels, **make_plain(backend, 1, port)}
     while (order := pipe.recv()) is not None:
         kind, size, count = order
         pipe.send("go")
@@ -174,30 +217,43 @@ class Bench:
         context = multiprocessing.get_context("spawn")
         self._process = context.Process(target=receiver, args=(theirs, backend, port), daemon=True)
         self._process.start()
-        channels = make_ends(backend, A)
+        channels = make_channels(backend, A)
         for channel in channels.values():
             channel.join(self._pipe.recv())
             self._pipe.send(channel.peer)
-        self._ends: dict[str, Any] = {**channels, "plain": plain(backend, 0, port)}
+        self._ends: dict[str, Any] = {**channels, **make_plain(backend, 0, port)}
+        self._data = torch.ones(TURN_MB * 1_000_000, dtype=torch.uint8)
 
     def turn(self, kind: str, size: int, count: int) -> float:
         """Seconds from the first message to the last."""
-        data = torch.ones(size, dtype=torch.uint8)
+        data = [self._data[at * size : (at + 1) * size] for at in range(count)]
         self._pipe.send((kind, size, count))
         assert self._pipe.recv() == "go"
         start = time.perf_counter()
-        self._ends[kind].send(data, count)
+        self._ends[kind].send(data)
         assert self._pipe.recv() == "done"
         return time.perf_counter() - start
 
+    def _sent_pieces(self, kind: str) -> int:
+        """By groups, so far."""
+        maker = self._ends[kind].maker if kind in CHANNELS else None
+        return 0 if maker is None else maker.sent_pieces
+
+    def measured_turn(self, kind: str, size: int, count: int) -> float:
+        """The same. AssertionError if a process group has not carried all messages."""
+        before = self._sent_pieces(kind)
+        seconds = self.turn(kind, size, count)
+        if kind.startswith("process_group"):
+            assert self._sent_pieces(kind) >= before + count, f"{kind} has fallen back to tcp"
+        return seconds
+
     def warm_up(self) -> None:
-        """Until the group carries all large messages."""
-        maker = self._ends["process_group"].maker
+        """Until groups carry all large messages."""
         deadline = time.monotonic() + DEADLINE_S
-        while not maker.sent_pieces:
-            assert time.monotonic() < deadline, "no group"
-            self.turn("process_group", 1 << 20, 1)
         for kind in KINDS:
+            while kind.startswith("process_group") and not self._sent_pieces(kind):
+                assert time.monotonic() < deadline, "no group"
+                self.turn(kind, 1 << 20, 1)
             self.turn(kind, 16_000_000, 4)
 
     def close(self) -> None:
@@ -210,13 +266,14 @@ def measure(backend: str, rounds: int) -> dict[str, list[float]]:
     bench = Bench(backend)
     bench.warm_up()
     found: dict[str, list[float]] = {}
-    for number in range(rounds):
-        for megabytes in SIZES_MB:
+    for megabytes in SIZES_MB:
+        size, count = megabytes * 1_000_000, TURN_MB // megabytes
+        for kind in KINDS:
+            bench.turn(kind, size, count)
+        for number in range(rounds):
             shift = number % len(KINDS)
             for kind in KINDS[shift:] + KINDS[:shift]:
-                count = TURN_MB // megabytes
-                seconds = bench.turn(kind, megabytes * 1_000_000, count)
-                rate = TURN_MB / 1000 / seconds
+                rate = TURN_MB / 1000 / bench.measured_turn(kind, size, count)
                 found.setdefault(f"{kind}_{megabytes}_mb", []).append(round(rate, 3))
     bench.close()
     return found
@@ -227,15 +284,17 @@ def figures(backend: str, rates: dict[str, list[float]]) -> dict[str, float]:
     found = {
         f"{name}_gb_per_s": round(statistics.median(values), 2) for name, values in rates.items()
     }
-    over = f"over_{backend}"
-    for kind, name in (("process_group", over), ("tcp", f"tcp_{over}")):
+    for kind in CHANNELS:
         for megabytes in SIZES_MB:
-            both = rates[f"{kind}_{megabytes}_mb"], rates[f"plain_{megabytes}_mb"]
-            pairs = zip(*both, strict=True)
-            ratio = statistics.median(ours / theirs for ours, theirs in pairs)
-            found[f"{name}_{megabytes}_mb"] = round(ratio, 2)
-    least = min(found[f"{over}_{megabytes}_mb"] for megabytes in SIZES_MB)
-    return {f"process_group_{over}": least} | found
+            for plain in PLAIN:
+                both = rates[f"{kind}_{megabytes}_mb"], rates[f"{plain}_{megabytes}_mb"]
+                pairs = zip(*both, strict=True)
+                ratio = statistics.median(ours / theirs for ours, theirs in pairs)
+                beside = plain.replace("plain", backend)
+                found[f"{kind}_over_{beside}_{megabytes}_mb"] = round(ratio, 2)
+    headline = f"process_group_over_{backend}"
+    least = min(found[f"{headline}_{megabytes}_mb"] for megabytes in SIZES_MB)
+    return {headline: least} | found
 
 
 def main() -> None:

@@ -19,8 +19,10 @@ from bamboo_agent.transport.wire import (
     REPAIR,
     SEGMENT,
     TAKEN,
+    Allocate,
     LaneReader,
     WireError,
+    allocate,
 )
 from bamboo_core.model.ids import AgentId
 
@@ -81,7 +83,8 @@ class _Repair:
 class Incoming:
     """Receives a peer's frames. ``admit(greeting)`` returns our key, or None if not known yet.
 
-    ``group``: brings large tensors, once there is one; None: all comes over this link.
+    empty: makes the tensors. ``group``: brings large ones, once there is one; None: all comes over
+    this link.
     """
 
     def __init__(
@@ -90,6 +93,7 @@ class Incoming:
         *,
         admit: Callable[[Greeting], bytes | None],
         deliver: Callable[[Incoming, Frame], None],
+        empty: Allocate = allocate,
     ) -> None:
         self.socket = sock
         self.peer = AgentId("")
@@ -102,7 +106,7 @@ class Incoming:
         self._expected = ""
         self._out = bytearray()
         self._granted = [0, 0]
-        self._lanes = (LaneReader(), LaneReader())
+        self._lanes = (LaneReader(empty), LaneReader(empty))
         self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._have = self._scratch[:0]
         self._prefix = bytearray()

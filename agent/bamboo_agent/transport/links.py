@@ -15,7 +15,7 @@ from bamboo_agent.transport import handshake
 from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError
 from bamboo_agent.transport.process_group.control import Control, decode, encode
-from bamboo_agent.transport.process_group.sender import Held, Piece, Sender
+from bamboo_agent.transport.process_group.sender import Held, Sender
 from bamboo_agent.transport.wire import (
     BYE,
     CONTROL,
@@ -31,6 +31,8 @@ from bamboo_core.model.ids import Fence
 WINDOW_BYTES = 256 << 20
 _USER_TIMEOUT_MS = 5000
 _IOV_MAX = 512
+_TOGETHER_BYTES = 64 << 10
+"""Segments smaller than this go to the kernel together: each call wakes the other end."""
 _MAX_CONTROL_BYTES = 1 << 16
 
 
@@ -96,7 +98,7 @@ class Outgoing:
         self._out = [0, 0]
         self._segment: list[memoryview] = []
         self._current: list[_Current | None] = [None, None]
-        self._repairing: Piece | None = None
+        self._ending: list[Held] = []  # to be let go once the segment is sent
 
     @property
     def wants_write(self) -> bool:
@@ -125,7 +127,7 @@ class Outgoing:
     @property
     def is_idle(self) -> bool:
         """Whether the kernel has all bytes, and the peer has those that went by a group."""
-        is_empty = not (self._segment or any(self.queues) or any(self._current))
+        is_empty = not (self._segment or self._ending or any(self.queues) or any(self._current))
         return is_empty and (self.group is None or self.group.is_idle)
 
     def purge(self, fence: Fence) -> None:
@@ -147,11 +149,10 @@ class Outgoing:
         for current in self._current:
             if current is not None:
                 current.held.let_go()
-        if self._repairing is not None:
-            self._repairing.held.let_go()
+        self._let_go()
         if self.group is not None:
             self.group.end()
-        self._segment, self._repairing = [], None
+        self._segment = []
         self._current = [None, None]
 
     def on_writable(self) -> None:
@@ -167,29 +168,45 @@ class Outgoing:
             return
 
     def _next_segment(self) -> bool:
-        """Choose the next segment: first what a group has lost, then boundary frames."""
+        """Choose what is sent next: first what a group has lost, then boundary frames."""
         if self._segment:
             return True
-        if self._repairing is not None:
-            self._repairing.held.let_go()
-            self._repairing = None
+        self._let_go()
         if self.group is not None and (piece := self.group.next_lost()) is not None:
             prefix = SEGMENT.pack(REPAIR, len(piece.memory))
-            self._segment, self._repairing = [memoryview(prefix), piece.memory], piece
+            self._segment = [memoryview(prefix), piece.memory]
+            self._ending.append(piece.held)
             return True
-        return any(self._take_segment(lane) for lane in Lane)
+        size = 0
+        while size < _TOGETHER_BYTES and (segment := self._take_segment()):
+            self._segment += segment
+            size += sum(map(len, segment))
+        if not self._segment:
+            self._let_go()
+        return bool(self._segment)
 
-    def _take_segment(self, lane: Lane) -> bool:
+    def _let_go(self) -> None:
+        for held in self._ending:
+            held.let_go()
+        self._ending.clear()
+
+    def _take_segment(self) -> list[memoryview] | None:
+        """The next one of any lane."""
+        for lane in Lane:
+            if (segment := self._take_of(lane)) is not None:
+                return segment
+        return None
+
+    def _take_of(self, lane: Lane) -> list[memoryview] | None:
         """The lane's next segment, if it has one."""
         while self._may_go_on(lane):
             current = self._current[lane] or self._begin(lane)
             segment = next(current.segments, None)
             if segment is not None:
-                self._segment = self._divert(current, lane, segment)
-                return True
+                return self._divert(current, lane, segment)
             self._current[lane] = None
-            current.held.let_go()
-        return False
+            self._ending.append(current.held)
+        return None
 
     def _divert(self, current: _Current, lane: Lane, segment: list[memoryview]) -> list[memoryview]:
         """What the link itself carries of a segment."""

@@ -28,6 +28,7 @@ from bamboo_agent.transport.process_group.control import ControlError
 from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
+from bamboo_agent.transport.receive_memory import ReceiveMemory
 from bamboo_agent.transport.wire import WireError
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
@@ -145,6 +146,7 @@ class _Loop:
         self._groups = groups
         self._job, self._agent, self._listening = job, agent, listening
         self._events, self._commands, self._on_traffic = events, commands, on_traffic
+        self._memory = ReceiveMemory()
         self._selector = selectors.DefaultSelector()
         self._fence = Fence()
         self._key, self._key_fence = b"", Fence()
@@ -272,7 +274,7 @@ class _Loop:
             sock.close()
             return
         tune(sock)
-        link = Incoming(sock, admit=self._admit, deliver=self._deliver)
+        link = Incoming(sock, admit=self._admit, deliver=self._deliver, empty=self._memory.take)
         if self._groups is not None:
             link.group = Receiver(
                 self._groups,

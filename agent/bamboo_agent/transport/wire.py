@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -30,12 +30,22 @@ GROUP = 16
 MAX_HEADER_BYTES = 16 << 20
 _LENGTH = struct.Struct(">I")
 _BULK_SEGMENT_BYTES = 1 << 20
-_PIECE_BYTES = 2 << 20
+PIECE_BYTES = (8 << 20, 4 << 20)
+"""By lane, at most. Each piece costs several changes of thread."""
 _MAX_SEGMENT_BYTES = 1 << 30
+
+
+Allocate = Callable[[list[int], torch.dtype], torch.Tensor]
+"""A contiguous tensor on the CPU, of a shape and dtype; contents undefined."""
 
 
 class WireError(Exception):
     """The other side violates the protocol."""
+
+
+def allocate(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+    """New memory."""
+    return torch.empty(shape, dtype=dtype)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
@@ -55,7 +65,7 @@ def encode_header(frame: Frame) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def decode_header(data: bytes) -> Frame:
+def decode_header(data: bytes, empty: Allocate = allocate) -> Frame:
     """A frame with empty tensors of the right shapes. WireError if malformed."""
     try:
         header = json.loads(data)
@@ -65,17 +75,17 @@ def decode_header(data: bytes) -> Frame:
             Fence(*(int(x) for x in header["f"])),
             None if commit is None else CommitRecord(**commit),
             header.get("m", {}),
-            tuple(None if t is None else _empty(*t) for t in header["t"]),
+            tuple(None if t is None else _empty(empty, *t) for t in header["t"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
         raise WireError(f"a frame's header is malformed: {error!r}") from error
 
 
-def _empty(dtype_name: str, shape: list[int]) -> torch.Tensor:
+def _empty(empty: Allocate, dtype_name: str, shape: list[int]) -> torch.Tensor:
     dtype = getattr(torch, dtype_name)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"{dtype_name!r} is not a dtype")
-    return torch.empty(shape, dtype=dtype)
+    return empty(shape, dtype)
 
 
 def segments(frame: Frame, group_floor: int = 0) -> Iterator[list[memoryview]]:
@@ -94,8 +104,9 @@ def segments(frame: Frame, group_floor: int = 0) -> Iterator[list[memoryview]]:
             pieces.append(memory)
             continue
         yield from _joined(frame.lane, pieces, limit)
-        for at in range(0, len(memory), _PIECE_BYTES):
-            piece = memory[at : at + _PIECE_BYTES]
+        step = PIECE_BYTES[frame.lane]
+        for at in range(0, len(memory), step):
+            piece = memory[at : at + step]
             yield [memoryview(SEGMENT.pack(frame.lane | GROUP, len(piece))), piece]
     yield from _joined(frame.lane, pieces, limit)
 
@@ -183,10 +194,11 @@ class Place:
 class LaneReader:
     """Reassembles the frames of one lane: fill :meth:`target`, then call :meth:`filled`.
 
-    Tensors are received directly into their own memory.
+    Tensors are received directly into their own memory, which comes from ``empty``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, empty: Allocate = allocate) -> None:
+        self._empty = empty
         self._waiting: deque[Assembly] = deque()  # read, but not all of their places are filled
         self._start()
 
@@ -245,4 +257,4 @@ class LaneReader:
             self._header = bytearray(length)
             self._rest = memoryview(self._header)
             return
-        self._assembly = Assembly(decode_header(bytes(self._header)))
+        self._assembly = Assembly(decode_header(bytes(self._header), self._empty))

@@ -74,6 +74,54 @@ def introduce(a, b):
     b.join(a.peer)
 
 
+def test_a_frame_is_received_into_memory_that_an_earlier_one_has_left(ends):
+    a, b = ends
+    introduce(a, b)
+    kept, places = [], []
+    for index in range(6):
+        a.transport.send(B, frame(index=index, size=1 << 18))
+        (event,) = b.wait()
+        (tensor,) = event.frame.tensors
+        places.append(tensor.data_ptr())
+        if index < 3:
+            kept.append(tensor)
+        del event, tensor
+    assert len(set(places[:4])) == 4
+    assert places[4:] == [places[3]] * 2
+    for index, tensor in enumerate(kept):
+        assert torch.equal(tensor, torch.full_like(tensor, float(index)))
+
+
+def test_small_frames_go_to_the_kernel_together_and_end_once_it_has_them(ends, monkeypatch):
+    a, b = ends
+    introduce(a, b)
+    a.transport.send(B, frame(index=1000))
+    b.wait()
+    calls, real = [], tcp.Outgoing._send_segment
+
+    def count(link):
+        calls.append(sum(map(len, link._segment)))
+        real(link)
+
+    monkeypatch.setattr(tcp.Outgoing, "_send_segment", count)
+    owners = [Buffer(torch.full((4,), float(index))) for index in range(100)]
+    made = [frame(index=index, owner=owner) for index, owner in enumerate(owners)]
+    for each in made:
+        each.lend()
+    link = a.transport._loop._outgoing[B]
+
+    def queue_all():
+        link.queues[made[0].lane].extend(made)
+        link.on_writable()
+
+    a.transport._commands.put(queue_all)
+    events = b.wait(100)
+    assert [event.frame.item.index for event in events] == list(range(100))
+    assert len(calls) == 1
+    a.transport.close()  # the thread has ended
+    assert [owner.lent for owner in owners] == [0] * 100
+
+
 def test_a_large_frame_is_traffic_long_before_it_is_complete(ends):
     """The worker, which polls for whole frames, cannot tell a slow transfer from none."""
     a, b = ends

@@ -17,7 +17,7 @@ import torch
 from bamboo_agent.transport.process_group.groups import Group
 
 THREAD_NAME = "group"
-AHEAD = 4
+AHEAD = 8
 """Operations posted at the same time, so that the two ranks need not wait for each other."""
 
 
@@ -28,7 +28,7 @@ class Listener(Protocol):
         """The group exists."""
 
     def done(self, pump: Pump) -> None:
-        """The oldest operation has ended well."""
+        """The oldest receive has ended well. A send is over only when the peer says so."""
 
     def failed(self, pump: Pump, why: str) -> None:
         """The group is of no more use."""
@@ -96,4 +96,5 @@ class Pump:
                     return
                 posted.append(start(memory))
             posted.popleft()()
-            self._post(lambda: self._listener.done(self))
+            if not self._is_sender:
+                self._post(lambda: self._listener.done(self))

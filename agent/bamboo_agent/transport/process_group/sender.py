@@ -10,7 +10,7 @@ from enum import Enum, auto
 
 import torch
 
-from bamboo_agent.transport.base import Frame
+from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.process_group.control import Control, ControlError, Do
 from bamboo_agent.transport.process_group.maker import Attempt, Maker, Tell
 from bamboo_agent.transport.process_group.pump import Pump
@@ -18,8 +18,10 @@ from bamboo_core.model.ids import AgentId, Fence
 
 log = logging.getLogger(__name__)
 
-PIECES_UNDER_WAY = 4
-"""Of one lane. So a boundary frame waits for so many pieces of bulk at most."""
+UNDER_WAY_BYTES = (32 << 20, 16 << 20)
+"""By lane: no piece is put while so many bytes or more are under way. A confirmation takes some ms
+where all cores are busy, and a smaller amount would be over before. Boundary frames wait for bulk
+of this amount and one piece at most, so bulk has less."""
 
 
 class State(Enum):
@@ -71,6 +73,7 @@ class Sender:
         self._is_made = self._is_peer_ready = False
         self._fence, self._newest = Fence(), -1
         self._under_way: deque[Piece] = deque()
+        self._under_way_bytes = [0 for _ in Lane]
         self._taken = 0
         self._lost: deque[Piece] = deque()  # to be sent again, over the link
         self._abandoned: dict[Pump, list[Piece]] = {}  # that a thread may still read
@@ -116,14 +119,14 @@ class Sender:
 
     def is_full(self, lane: int) -> bool:
         """Whether enough pieces of the lane are under way."""
-        under_way = sum(piece.lane == lane for piece in self._under_way)
-        return self.is_active and under_way >= PIECES_UNDER_WAY
+        return self.is_active and self._under_way_bytes[lane] >= UNDER_WAY_BYTES[lane]
 
     def put(self, held: Held, lane: int, memory: memoryview) -> None:
         """Send a piece that the link announces next."""
         assert self._attempt is not None
         held.hold()
         self._under_way.append(Piece(held, lane, memory))
+        self._under_way_bytes[lane] += len(memory)
         self._attempt.pump.put(torch.frombuffer(memory, dtype=torch.uint8))
         self._maker.sent_pieces += 1
 
@@ -162,7 +165,7 @@ class Sender:
             read.extend(self._under_way)
         for piece in self._lost:
             piece.held.let_go()
-        self._under_way.clear()
+        self._forget_under_way()
         self._lost.clear()
         self.state = State.NONE
 
@@ -207,7 +210,9 @@ class Sender:
         if not 0 <= count <= len(self._under_way):
             raise ControlError(f"{count} pieces taken of {len(self._under_way)} sent")
         for _ in range(count):
-            self._under_way.popleft().held.let_go()
+            piece = self._under_way.popleft()
+            self._under_way_bytes[piece.lane] -= len(piece.memory)
+            piece.held.let_go()
         self._taken += count
 
     def _settle(self, pieces: int) -> None:
@@ -217,7 +222,11 @@ class Sender:
         self.state = State.NONE
         self.taken(pieces - self._taken)
         self._lost.extend(self._under_way)
+        self._forget_under_way()
+
+    def _forget_under_way(self) -> None:
         self._under_way.clear()
+        self._under_way_bytes = [0 for _ in Lane]
 
     # ------------------------------------------------------------ what the pump says
 
@@ -228,7 +237,7 @@ class Sender:
             self._check_ready()
 
     def done(self, pump: Pump) -> None:
-        """The peer's own word counts, not this."""
+        """Not called for sends: the peer's own word counts."""
 
     def failed(self, pump: Pump, why: str) -> None:
         """See :class:`.pump.Listener`."""

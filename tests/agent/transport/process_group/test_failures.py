@@ -24,7 +24,7 @@ from tests.agent.transport.process_group.pair import (
 
 from bamboo_agent.transport.base import Arrived, Broken
 from bamboo_agent.transport.process_group import groups
-from bamboo_agent.transport.process_group.sender import State
+from bamboo_agent.transport.process_group.sender import UNDER_WAY_BYTES, State
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Peer
 from bamboo_sim.workers import process_fleet
@@ -102,6 +102,45 @@ def test_what_an_abandoned_thread_writes_reaches_no_frame():
     assert stuck.written
     for each in found:
         check(each)
+    close(a, b)
+
+
+def test_memory_that_an_abandoned_thread_may_write_is_not_used_again():
+    """Its frame has moved and is gone; frames of the same size come, then the thread writes."""
+    stuck = Orders(hangs=0, writes_late=True)
+    a, b = faulty(Orders(fails=0, after=stuck), stuck)
+    b.events.clear()
+    for index in range(3):
+        a.transport.send(B, frame(1, index))
+        check(b.frames(1).pop())
+        b.events.clear()
+    later = [frame(2, index) for index in range(3)]
+    for each in later:
+        a.transport.send(B, each)
+    found = b.frames(3)
+    stuck.go_on.set()
+    b.wait(lambda: not b.maker._abandoned)
+    assert stuck.written
+    for each in found:
+        check(each)
+    close(a, b)
+
+
+@pytest.mark.parametrize("bulk", [False, True])
+def test_only_so_much_is_under_way_before_the_peer_confirms(bulk):
+    stuck = Orders(hangs=0)
+    a, b = faulty(Orders(), stuck)
+    limit, piece = UNDER_WAY_BYTES[int(bulk)], 1 << 20
+    for index in range(limit // piece + 8):
+        a.transport.send(B, frame(1, index, bulk=bulk))
+    small = frame(1, 901, size=4, bulk=not bulk)
+    a.transport.send(B, small)
+    b.wait(lambda: b.events[-1].frame.item == small.item)  # the other lane does not wait
+    under_way = sum(len(each.memory) for each in a.sender(B)._under_way)
+    assert under_way == limit
+    stuck.go_on.set()
+    for end in (a, b):
+        end.join(*[other.peer for other in (a, b) if other is not end], fence=LATER)
     close(a, b)
 
 

@@ -90,7 +90,7 @@ def test_frames_of_any_kind_arrive_whole_and_in_the_order_of_their_lane(kinds):
     """Small and large tensors in one frame, split into pieces, while tcp carries the rest."""
     sent = []
     with pytest.MonkeyPatch.context() as changed:
-        changed.setattr(wire, "_PIECE_BYTES", 5000)
+        changed.setattr(wire, "PIECE_BYTES", (5000, 3000))
         a, b = pair(limits=limits(min_bytes=1000))
         switch(a, b)
         for index, (bulk, sizes) in enumerate(kinds):
