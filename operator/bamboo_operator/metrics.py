@@ -153,7 +153,7 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
         ),
         (
             "bamboo_job_replica_host_bytes",
-            "Most that one agent has had in host memory of its replicas' weights and optimizer state",
+            "Most of its replicas that one agent has had in host memory",
             lambda f: f.status.progress.hosted.host_bytes,
         ),
         (
