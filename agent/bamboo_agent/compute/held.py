@@ -141,7 +141,7 @@ class HeldLayers:
         numbers = {address: number for number, address in enumerate(storages)}
         placed = [(t, numbers[t.untyped_storage().data_ptr()]) for t in movable]
         for tensor, number in placed:
-            offset = tensor.storage_offset() + segments[number][0] // tensor.element_size()
+            offset = int(tensor.storage_offset()) + segments[number][0] // tensor.element_size()
             _point(tensor, block.memory.untyped_storage(), offset, block.memory.device)
         into[layer] = _Away(block, segments, placed)
         return 0
@@ -156,7 +156,9 @@ class HeldLayers:
                 target.copy_(away.block.memory[begin : begin + size])
                 storages.append(target.untyped_storage())
         for tensor, number in away.tensors:
-            offset = tensor.storage_offset() - away.segments[number][0] // tensor.element_size()
+            offset = (
+                int(tensor.storage_offset()) - away.segments[number][0] // tensor.element_size()
+            )
             _point(tensor, storages[number], offset, self._blocks.device)
 
 

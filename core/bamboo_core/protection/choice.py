@@ -300,6 +300,8 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
     )
     if others:
         text += f", {' and '.join(others)}"
+    if best.replica_host_bytes:
+        text += "; replicas are in host memory, since the device is too small for them"
     if cannot:
         text += f"; {', '.join(cannot)}"
     cheaper = min(

@@ -172,6 +172,14 @@ def test_a_copy_in_host_memory_costs_time_and_hardly_any_of_the_device() -> None
     assert eager.overhead == pytest.approx(usual_.overhead + eager_s / USUAL.step_s)
 
 
+def test_the_reason_says_that_copies_are_in_host_memory() -> None:
+    tight = usual(hazard_per_agent_hour=0.5, memory_bytes=1_500_000_000)
+    verdicts = [choose(tight), choose(replace(tight, memory_bytes=0))]
+    assert [v.mode for v in verdicts] == [REPLICA, REPLICA]
+    found = ["replicas are in host memory" in v.reason for v in verdicts]
+    assert found == [True, False]
+
+
 def test_outputs_of_what_is_computed_ahead_stay_on_the_device() -> None:
     _, replica, eager = choose(USUAL).estimates
     lane = USUAL.activation_bytes + 8 * USUAL.boundary_bytes
