@@ -239,3 +239,27 @@ def test_dropped_layers_give_their_blocks_back():
     found.drop(1)
     assert found._tally.used_bytes == 0
     assert not found.layers
+
+
+def test_an_update_that_is_computed_twice_has_the_same_bits():
+    """A self-check restores the layer in between, so that its optimizer has other tensors."""
+    usual, hosted = held(), held()
+    hosted.host({0})
+    for found in (usual, hosted):
+        found.build(0)
+        step(found, 0)
+    layer = hosted.layers[0]
+
+    def twice():
+        before = layer.record()
+        optim.update(layer, torch.ones(layer.size).to(DEVICE), scale=0.5, step=1)
+        layer.restore(before)
+        optim.update(layer, torch.ones(layer.size).to(DEVICE), scale=0.5, step=1)
+
+    one = usual.layers[0]
+    gradient = torch.ones(one.size).to(DEVICE)
+    usual.update(0, lambda: optim.update(one, gradient, scale=0.5, step=1))
+    hosted.update(0, twice)
+    assert (hosted.waiting, set(hosted._moments)) == ({0}, {0})
+    assert not is_on_device(hosted, 0)
+    assert_equal(usual, hosted)
