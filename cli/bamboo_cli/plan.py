@@ -172,6 +172,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
         "lostSecondsPerHour": _plain(estimate.lost_s_per_hour),
         "deviceBytes": estimate.device_bytes,
         "hostBytes": estimate.host_bytes,
+        "replicaHostBytes": estimate.replica_host_bytes,
         "aheadShare": estimate.ahead,
     }
 

@@ -21,7 +21,7 @@ def plan_view(plan: JobPlan) -> RenderableType:
     parts: list[RenderableType] = [_grid(plan), _cut(plan), _schedule(plan)]
     if drawn := _drawing(plan):
         parts.append(Text(drawn, style="dim", no_wrap=True, overflow="ellipsis"))
-    return Group(*parts, _modes(plan), *_excluded(plan), _verdict(plan))
+    return Group(*parts, _modes(plan), *_hosted(plan), *_excluded(plan), _verdict(plan))
 
 
 def _grid(plan: JobPlan) -> Text:
@@ -79,6 +79,18 @@ def _modes(plan: JobPlan) -> Table:
             size(e.host_bytes),
         )
     return table
+
+
+def _hosted(plan: JobPlan) -> list[Text]:
+    """Where replicas are, if the device is too small for them."""
+    return [
+        Text(
+            f"{e.mode.value} keeps replicas in host memory: the device is too small for them after"
+            f" a loss, so {size(e.replica_host_bytes)} of weights and optimizer state wait there"
+        )
+        for e in plan.verdict.estimates
+        if e.replica_host_bytes and not e.excluded
+    ]
 
 
 def _excluded(plan: JobPlan) -> list[Text]:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bamboo_core.api.progress import Ahead
+from bamboo_core.api.progress import Ahead, Hosted
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
@@ -151,6 +151,17 @@ def _per_job(figures: list[JobFigures]) -> Iterator[Metric]:
             "Most that one agent has had in host memory of what it computed ahead",
             lambda f: f.status.progress.ahead.host_bytes,
         ),
+        (
+            "bamboo_job_replica_host_bytes",
+            "Most of its replicas that one agent has had in host memory",
+            lambda f: f.status.progress.hosted.host_bytes,
+        ),
+        (
+            "bamboo_job_replica_left_bytes",
+            "Most of its replicas that one agent has left on its device although this is short,"
+            " because spec.redundancy.hostMemory was full",
+            lambda f: f.status.progress.hosted.left_bytes,
+        ),
     ]
     for name, text, value in gauges:
         family = GaugeMetricFamily(name, text, labels=_JOB)
@@ -193,6 +204,7 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
         labels=[*_JOB, "cause"],
     )
     yield from _ahead(figures)
+    yield from _hosted(figures)
     for f in figures:
         skipped.add_metric(_labels(f), f.status.progress.skipped)
         found = dict(f.status.stalls)
@@ -233,6 +245,22 @@ def _ahead(figures: list[JobFigures]) -> Iterator[Metric]:
         family = CounterMetricFamily(name, text, labels=_JOB)
         for f in figures:
             family.add_metric(_labels(f), value(f.status.progress.ahead))
+        yield family
+
+
+def _hosted(figures: list[JobFigures]) -> Iterator[Metric]:
+    counters: list[tuple[str, str, Callable[[Hosted], float]]] = [
+        (
+            "bamboo_job_replica_copied_bytes",
+            "Bytes of replicas copied to host memory and back",
+            lambda x: x.copied_bytes,
+        ),
+        ("bamboo_job_replica_copy_seconds", "Time that these copies took", lambda x: x.copied_s),
+    ]
+    for name, text, value in counters:
+        family = CounterMetricFamily(name, text, labels=_JOB)
+        for f in figures:
+            family.add_metric(_labels(f), value(f.status.progress.hosted))
         yield family
 
 

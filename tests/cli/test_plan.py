@@ -151,6 +151,25 @@ def test_device_memory_excludes_modes() -> None:
     assert "Replica cannot be used" in text(found)
 
 
+def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
+    """12 times a stage's parameters do not fit after a loss, 10 times and twice a layer's do."""
+    _, spec = read_manifest(QUICKSTART)
+    path = write(json.dumps(profile_of(spec)), "profile.json")
+    found = plan(profile=path, memory="22500000")
+    (replica,) = [mode for mode in as_json(found)["modes"] if mode["mode"] == "Replica"]
+    assert replica["excluded"] is None
+    assert replica["replicaHostBytes"] == replica["hostBytes"] == 3 * 800_000
+    boundaries, activations = 2 * 8 * 50_000, 4 * 2_000_000
+    assert replica["deviceBytes"] == 7 * 800_000 + 3 * 400_000 + activations + boundaries
+    shown = " ".join(text(found).split())
+    assert "Replica keeps replicas in host memory" in shown
+    assert "so 2.29 MiB of weights and optimizer state wait there" in shown
+    assert "Eager keeps" not in shown
+    roomy = plan(profile=path, memory="1Gi")
+    assert [mode["replicaHostBytes"] for mode in as_json(roomy)["modes"]] == [0, 0, 0]
+    assert "keeps replicas" not in text(roomy)
+
+
 # ---------------------------------------------------------------- refusals
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.api.progress import Ahead, TrainingProgress
+from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -83,7 +83,13 @@ def test_series_of_a_job_end_with_it() -> None:
         ),
         pipelines=2,
         zones=(ZoneCount("a", 2, 2, 1, 2),),
-        progress=TrainingProgress(9, loss=1.5, skipped=3, ahead=Ahead(7, 2, 4096, 8192, 0.5)),
+        progress=TrainingProgress(
+            9,
+            loss=1.5,
+            skipped=3,
+            ahead=Ahead(7, 2, 4096, 8192, 0.5),
+            hosted=Hosted(1024, 256, 2048, 0.25),
+        ),
         stalls=(("WaitCycle", 2),),
         losses=Losses(3, 1),
         failures=Failures(
@@ -116,6 +122,10 @@ def test_series_of_a_job_end_with_it() -> None:
         f"bamboo_job_host_memory_bytes{{{job}}} 4096.0",
         f"bamboo_job_host_copied_bytes_total{{{job}}} 8192.0",
         f"bamboo_job_host_copy_seconds_total{{{job}}} 0.5",
+        f"bamboo_job_replica_host_bytes{{{job}}} 1024.0",
+        f"bamboo_job_replica_left_bytes{{{job}}} 256.0",
+        f"bamboo_job_replica_copied_bytes_total{{{job}}} 2048.0",
+        f"bamboo_job_replica_copy_seconds_total{{{job}}} 0.25",
         f'bamboo_stalls_total{{cause="WaitCycle",{job}}} 2.0',
         f'bamboo_stalls_total{{cause="InstructionOverdue",{job}}} 0.0',
     ):

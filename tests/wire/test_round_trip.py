@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.api.progress import Ahead
+from bamboo_core.api.progress import Ahead, Hosted
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -175,7 +175,7 @@ FULL: tuple[Any, ...] = (
     m.AgentReport(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
-    m.Progress(DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5)),
+    m.Progress(DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5)),
     SUSPECTED,
     m.Notice(1.5, "SIGTERM"),
     m.Failure("Reason", "message", True, 2),
@@ -190,6 +190,7 @@ FULL: tuple[Any, ...] = (
     m.Directive(
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
         (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3, True,
+        ((0, 1),),
     ),
     m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),
     m.Release(3, "Fenced"),

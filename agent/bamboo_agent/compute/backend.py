@@ -1,7 +1,7 @@
 """The `torch` back end: runs the executor's instructions on tensors.
 
-``store`` holds payloads by item name. ``layers`` holds weights and optimizer state, which change in
-place.
+``store`` holds payloads by item name. ``held`` holds the layers: weights and optimizer state, which
+change in place.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.checks import Checks, digest_of
 from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.digests import digest
+from bamboo_agent.compute.held import HeldLayers
+from bamboo_agent.compute.host_blocks import HostBlocks
 from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer, LayerBuilder, LayerRecord
 from bamboo_agent.compute.random_state import seed_forward
@@ -46,7 +48,7 @@ class TrainingSetup:
     seed: int
     clip_norm: float
     device: torch.device
-    host_memory_bytes: int = 0  # for what is computed ahead
+    host_memory_bytes: int = 0  # for what is computed ahead, and for replicas
     check_every: int = 0  # which share is computed twice; see Checks
 
 
@@ -63,9 +65,11 @@ class Backend:
         read_layer: Callable[[int], LayerRecord],
         commits: Mapping[int, CommitRecord],
     ) -> None:
-        self.layers: dict[int, Layer] = {}
+        blocks = HostBlocks(setup.host_memory_bytes, setup.device)
+        self.held = HeldLayers(setup.builder, blocks)
+        self.layers = self.held.layers
         self.store: dict[Item, Any] = {}
-        self.host_memory = HostMemory(setup.host_memory_bytes, setup.device)
+        self.host_memory = HostMemory(blocks)
         self._setup, self._read_layer, self._commits = setup, read_layer, commits
         self._pool = Pool(setup.device)
         self._checks = Checks(setup.agent, setup.check_every)
@@ -116,7 +120,7 @@ class Backend:
     def accept(self, item: Item, payload: Any) -> None:
         """Store a payload from a peer."""
         if item.kind is Kind.VER:
-            self._restore(item.lo, payload, item.step)
+            self.held.restore(item.lo, payload, item.step)
         elif item.kind is Kind.RED:
             self._keep_reduced(item, payload)
         else:
@@ -140,7 +144,7 @@ class Backend:
     def drop(self, item: Item) -> None:
         """Free a payload, or the layer of a VER. No-op if it is not here."""
         if item.kind is Kind.VER:
-            self.layers.pop(item.lo, None)
+            self.held.drop(item.lo)
             return
         self.store.pop(item, None)
         if item.kind is Kind.RED and not self._has_slice(item):
@@ -150,12 +154,6 @@ class Backend:
         """Whether any slice of this reduced gradient is here. They share one buffer."""
         slices = range(self._batch.chunks)
         return any(item._replace(part=part) in self.store for part in slices)
-
-    def _restore(self, layer: int, record: LayerRecord, version: int) -> None:
-        if layer not in self.layers:
-            self.layers[layer] = self._setup.builder.build(layer)
-        self.layers[layer].restore(record)
-        self.layers[layer].version = version
 
     def _keep_reduced(self, item: Item, piece: Slice) -> None:
         target = self._reduced_slice(item)
@@ -173,18 +171,15 @@ class Backend:
     def _layout(self, lo: int, hi: int) -> Layout:
         return Layout(self._setup.sizes, lo, hi)
 
-    def _held(self, lo: int, hi: int) -> list[Layer]:
-        return [self.layers[layer] for layer in range(lo, hi)]
-
     # ------------------------------------------------------------ versions
 
     def _init(self, task: Instruction) -> None:
         for layer in range(task.lo, task.hi):
-            self.layers[layer] = self._setup.builder.build(layer)
+            self.held.build(layer)
 
     def _load(self, task: Instruction) -> None:
         for layer in range(task.lo, task.hi):
-            self._restore(layer, self._read_layer(layer), task.step)
+            self.held.restore(layer, self._read_layer(layer), task.step)
 
     def _update(self, task: Instruction) -> None:
         record = self._commits[task.step]
@@ -202,13 +197,15 @@ class Backend:
     def _update_layer(
         self, task: Instruction, layer: int, gradient: torch.Tensor, scale: float
     ) -> None:
-        def update() -> None:
-            optim.update(self.layers[layer], gradient, scale=scale, step=task.step)
+        found, is_checked = self.layers[layer], self._checks.is_due(task.step, layer)
 
-        if self._checks.is_due(task.step, layer):
-            self._checks.update(task, layer, self.layers[layer], update)
-        else:
-            update()
+        def update() -> None:
+            optim.update(found, gradient, scale=scale, step=task.step)
+
+        def checked() -> None:
+            self._checks.update(task, layer, found, update)
+
+        self.held.update(layer, checked if is_checked else update)
 
     def _gradient(self, cut: Range, step: int) -> Buffer:
         """The reduced gradient of a range as one flat buffer."""
@@ -229,7 +226,7 @@ class Backend:
         first, end = task.ranges[0]
         begun = self._begin_forward(task)
         activation = self.host_memory.run(
-            self._held(first, end), lambda: self._run_forward(task, begun, first, end)
+            self.held.on_device(first, end), lambda: self._run_forward(task, begun, first, end)
         )
         span = task.lo, task.hi
         if end == task.hi:
@@ -273,7 +270,7 @@ class Backend:
         """The forward after layers ``first`` to ``end - 1``, of which some may be none."""
         if first == end:
             return begun
-        inputs, layers = begun.inputs, self._held(first, end)
+        inputs, layers = begun.inputs, self.held.on_device(first, end)
         outputs = self._run(layers, task, begun.outputs, first=first, training=True)
         if end < len(self._setup.sizes):
             return stage.Activation(inputs, outputs)
@@ -389,7 +386,7 @@ class Backend:
         return min(self._setup.halves[task.lo : task.hi])
 
     def _parameters(self, lo: int, hi: int) -> list[torch.Tensor]:
-        return sums.trainable(self._held(lo, hi))
+        return sums.trainable([self.layers[layer] for layer in range(lo, hi)])
 
     # ------------------------------------------------------------ sums
 
@@ -540,7 +537,7 @@ class Backend:
         return votes.count(task.step, list(cast.values()), scores, before)
 
     def _validate(self, task: Instruction) -> None:
-        layers = self._held(task.lo, task.hi)
+        layers = self.held.on_device(task.lo, task.hi)
         with torch.no_grad():
             inputs = self._input(task, Item.eval)
             outputs = self._run(layers, task, inputs, first=task.lo, training=False)

@@ -11,24 +11,16 @@ refers to it any more. What finds no room stays on the device.
 
 from __future__ import annotations
 
-import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 
+from bamboo_agent.compute.host_blocks import Block, HostBlocks, Tally
 from bamboo_agent.compute.layers import Layer
 
 _T = TypeVar("_T")
-
-
-class _Block:
-    """Host memory that is free again when this object is no longer referenced."""
-
-    def __init__(self, memory: torch.Tensor) -> None:
-        self.memory = memory
 
 
 class _Saved:
@@ -37,27 +29,20 @@ class _Saved:
     def __init__(self, storage: torch.UntypedStorage) -> None:
         self.size = storage.nbytes()
         self.storage: torch.UntypedStorage | None = storage
-        self.block: _Block | None = None
+        self.block: Block | None = None
         self.at = 0
 
 
 class HostMemory:
-    """limit_bytes: most that is allocated, for all blocks together.
+    """What is computed ahead, in blocks of host memory. tally: its share of them."""
 
-    used_bytes: in blocks that a graph refers to; peak_bytes: the most of it; copied_bytes: both
-    ways; copied_s: seconds that this took.
-    """
-
-    def __init__(self, limit_bytes: int, device: torch.device) -> None:
-        self.used_bytes = self.peak_bytes = self.copied_bytes = 0
-        self.copied_s = 0.0
-        self._limit, self._device = limit_bytes, device
-        self._allocated = 0
-        self._free: dict[int, list[torch.Tensor]] = {}  # by size
+    def __init__(self, blocks: HostBlocks) -> None:
+        self.tally = Tally()
+        self._blocks, self._device = blocks, blocks.device
 
     def run(self, layers: Sequence[Layer], forward: Callable[[], _T]) -> _T:
         """Run a forward of the layers. What it saves for its backward moves to host memory."""
-        if self._limit <= 0:
+        if self._blocks.limit_bytes <= 0:
             return forward()
         stays = {
             tensor.untyped_storage().data_ptr()
@@ -68,7 +53,7 @@ class HostMemory:
         found: weakref.WeakValueDictionary[int, _Saved] = weakref.WeakValueDictionary()
 
         def pack(tensor: torch.Tensor) -> Any:
-            if not self._can_move(tensor) or tensor.untyped_storage().data_ptr() in stays:
+            if not self._blocks.can_move(tensor) or tensor.untyped_storage().data_ptr() in stays:
                 return tensor.detach()  # an output saved in its own graph would never be freed
             storage = tensor.untyped_storage()
             saved = found.setdefault(storage.data_ptr(), _Saved(storage))
@@ -82,25 +67,16 @@ class HostMemory:
         self._move(list(found.values()))
         return result
 
-    def _can_move(self, tensor: torch.Tensor) -> bool:
-        """Whether its memory on the device is all there is to it."""
-        return (
-            type(tensor) in (torch.Tensor, torch.nn.Parameter)
-            and tensor.layout is torch.strided
-            and tensor.device == self._device
-            and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-        )
-
     def _move(self, found: Sequence[_Saved]) -> None:
         """To the host, if there is room for all of it."""
-        block = self._take(sum(saved.size for saved in found))
+        block = self._blocks.take(sum(saved.size for saved in found), self.tally)
         if block is None:
             return
         at = 0
-        with self._copying(block.memory.numel()):
+        with self._blocks.copying(block.memory.numel(), self.tally):
             for saved in found:
                 assert saved.storage is not None
-                block.memory[at : at + saved.size].copy_(self._bytes(saved.storage))
+                block.memory[at : at + saved.size].copy_(self._blocks.bytes_of(saved.storage))
                 saved.block, saved.at, saved.storage = block, at, None
                 at += saved.size
 
@@ -116,60 +92,7 @@ class HostMemory:
         if saved.storage is None:
             assert saved.block is not None
             target = torch.empty(saved.size, dtype=torch.uint8, device=self._device)
-            with self._copying(saved.size):
+            with self._blocks.copying(saved.size, self.tally):
                 target.copy_(saved.block.memory[saved.at : saved.at + saved.size])
             saved.storage, saved.block = target.untyped_storage(), None
         return saved.storage
-
-    def _bytes(self, storage: torch.UntypedStorage) -> torch.Tensor:
-        return torch.empty(0, dtype=torch.uint8, device=self._device).set_(storage)
-
-    @contextmanager
-    def _copying(self, size: int) -> Iterator[None]:
-        if self._device.type == "cuda":  # the time of kernels before it is not a copy's
-            torch.cuda.synchronize(self._device)
-        started = time.perf_counter()
-        yield
-        self.copied_s += time.perf_counter() - started
-        self.copied_bytes += size
-
-    # ------------------------------------------------------------ blocks
-
-    def _take(self, size: int) -> _Block | None:
-        """A block of exactly this size; None if there is no room."""
-        if not 0 < size <= self._limit - self.used_bytes:
-            return None
-        free = self._free.setdefault(size, [])
-        if not free:
-            while self._allocated + size > self._limit:
-                self._release(next(filter(None, self._free.values())).pop())
-            free.append(self._allocate(size))
-        memory = free.pop()
-        self.used_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.used_bytes)
-        block = _Block(memory)
-        weakref.finalize(block, self._give_back, memory).atexit = False
-        return block
-
-    def _give_back(self, memory: torch.Tensor) -> None:
-        self.used_bytes -= memory.numel()
-        self._free[memory.numel()].append(memory)
-
-    def _allocate(self, size: int) -> torch.Tensor:
-        memory = torch.empty(size, dtype=torch.uint8)
-        if self._device.type == "cuda":
-            # torch.empty(pin_memory=True) would round the size up to a power of two
-            _cuda("cudaHostRegister", memory.data_ptr(), size, 0)
-        self._allocated += size
-        return memory
-
-    def _release(self, memory: torch.Tensor) -> None:
-        if self._device.type == "cuda":
-            _cuda("cudaHostUnregister", memory.data_ptr())
-        self._allocated -= memory.numel()
-
-
-def _cuda(function: str, *arguments: int) -> None:
-    """Call CUDA's runtime. torch.cuda.CudaError if it fails."""
-    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-    torch.cuda.check_error(getattr(runtime, function)(*arguments))

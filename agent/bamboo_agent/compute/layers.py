@@ -48,6 +48,15 @@ class Layer:
         if self.module.training != training:
             self.module.train(training)
 
+    def weights(self) -> list[torch.Tensor]:
+        """All parameters and buffers, themselves."""
+        return [*self.module.parameters(), *self.module.buffers()]
+
+    def moments(self) -> list[torch.Tensor]:
+        """The tensors of the optimizer's state, themselves."""
+        states = () if self.optimizer is None else self.optimizer.state.values()
+        return [x for state in states for x in state.values() if isinstance(x, torch.Tensor)]
+
     def checksum(self) -> int:
         """Equal if weights, buffers and optimizer state are bitwise equal."""
         state = self._state()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from bamboo_agent.compute.host_memory import HostMemory
+from bamboo_agent.compute.held import HeldLayers
+from bamboo_agent.compute.host_blocks import Tally
 from bamboo_core.api.progress import Ahead
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import COMPUTE, Instruction, Op
@@ -12,12 +13,15 @@ from bamboo_core.protocol.messages import CommitRecord, Progress
 
 
 class Meter:
-    """Counts from one end of a step to the next; what is computed ahead, from the start."""
+    """Counts from one end of a step to the next; host memory, from the start.
 
-    def __init__(self, host_memory: HostMemory) -> None:
+    ahead: the share of host memory of what is computed ahead.
+    """
+
+    def __init__(self, ahead: Tally, held: HeldLayers) -> None:
         self.sent_bytes = 0
         self.dropped = 0  # forwards computed ahead, for want of room
-        self._slices, self._host = 0, host_memory
+        self._slices, self._host, self._held = 0, ahead, held
         self._busy_s = 0.0
         self._ended_at = time.perf_counter()
         self._done: set[tuple[Op, int, int, int, int]] = set()
@@ -46,6 +50,7 @@ class Meter:
             sent_bytes=self.sent_bytes,
             redone_tasks=self._redone,
             ahead=self._ahead(),
+            hosted=self._held.figures,
         )
         self.sent_bytes, self._busy_s, self._redone, self._ended_at = 0, 0.0, 0, now
         self._done.clear()

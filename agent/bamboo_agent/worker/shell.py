@@ -96,7 +96,7 @@ class Worker:
         self._farewell: Left | Finished | None = None  # waits until all is written and sent
         self.longest_s = 0.0  # of an instruction, without the time in which it read data
         self._reading_s = 0.0  # of the running instruction
-        self._meter = Meter(self.backend.host_memory)
+        self._meter = Meter(self.backend.host_memory.tally, self.backend.held)
         self._activity = activity
 
     # ------------------------------------------------------------ events
@@ -118,6 +118,7 @@ class Worker:
         self._transport.introduce(fence=directive.fence, key=directive.key, peers=peers)
         if directive.fence == self.executor.fence:
             self.backend.adopt_batch(directive.batch, compares=directive.compares)
+            self.backend.held.host({x for lo, hi in directive.hosted for x in range(lo, hi)})
             self._manifest = directive.manifest
         self._perform(self._events.install(directive))
 

@@ -27,6 +27,25 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Hosted:
+    """Weights and optimizer state of replicas in host memory, since the start, as in Ahead."""
+
+    host_bytes: int = 0  # most that one agent had in host memory at once
+    left_bytes: int = 0  # most that stayed on the device of one agent for want of room
+    copied_bytes: int = 0  # to host memory and back
+    copied_s: float = 0.0  # time that this took
+
+    def grown(self, before: Hosted, after: Hosted) -> Hosted:
+        """The job's figures, when those of one worker have grown."""
+        return Hosted(
+            max(self.host_bytes, after.host_bytes),
+            max(self.left_bytes, after.left_bytes),
+            self.copied_bytes + after.copied_bytes - before.copied_bytes,
+            self.copied_s + after.copied_s - before.copied_s,
+        )
+
+
+@dataclass(frozen=True)
 class TrainingProgress:
     """Informative, never decisive: no step is skipped or repeated because of it."""
 
@@ -36,6 +55,7 @@ class TrainingProgress:
     step_s: float = 0.0  # duration of the last step in seconds; 0: unknown
     skipped: int = 0  # steps of this attempt that changed no layer
     ahead: Ahead = Ahead()
+    hosted: Hosted = Hosted()
 
     def samples_per_s(self, batch: int) -> float:
         """Speed with ``batch`` samples in a step; 0: unknown."""

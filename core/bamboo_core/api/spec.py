@@ -140,7 +140,7 @@ class PlacementSpec:
 
 @dataclass(frozen=True)
 class RedundancySpec:
-    """host_memory: for the forwards that one agent computes ahead, a quantity."""
+    """host_memory: of one agent, for forwards computed ahead and for replicas; a quantity."""
 
     mode: RedundancyMode = RedundancyMode.NONE
     host_memory: str = "8Gi"

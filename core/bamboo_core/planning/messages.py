@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Participant
@@ -30,11 +30,12 @@ def directives(
     lanes: Programs,
     lane_limit: int,
     compares: bool,
+    hosted: Mapping[AgentId, tuple[Range, ...]],
 ) -> dict[AgentId, Directive]:
     """The first part of the plan for every member.
 
     manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep;
-    compares: whether those are compared with the owners'.
+    compares: whether those are compared with the owners'; hosted: layers in host memory.
     """
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
     return {
@@ -55,6 +56,7 @@ def directives(
             lane=lanes.get(agent, ()),
             lane_limit=lane_limit,
             compares=compares,
+            hosted=hosted.get(agent, ()),
         )
         for agent in plan.members
     }

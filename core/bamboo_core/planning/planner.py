@@ -23,7 +23,7 @@ from bamboo_core.placement import partition
 from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
-from bamboo_core.planning import messages
+from bamboo_core.planning import hosting, messages
 from bamboo_core.planning.lanes import lanes, limit
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
@@ -538,7 +538,12 @@ class _Planning:
             lanes=ahead,
             lane_limit=(most := self._lane_limit(plan)),
             compares=most > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
+            hosted=hosting.replicas(plan) if self._replica_bytes(plan) else {},
         )
+
+    def _replica_bytes(self, plan: Plan) -> int:
+        request, redundancy = self._request, self._spec.redundancy
+        return hosting.replica_bytes(plan, redundancy, request.costs, request.memory_bytes)
 
     def _lane_limit(self, plan: Plan) -> int:
         """Most forwards that an agent computes ahead and keeps."""
@@ -548,7 +553,7 @@ class _Planning:
         return limit(
             plan.cut,
             self._request.costs,
-            host_bytes=redundancy.host_memory_bytes,
+            host_bytes=redundancy.host_memory_bytes - self._replica_bytes(plan),
             microbatches=plan.batch.microbatches,
         )
 

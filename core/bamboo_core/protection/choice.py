@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import exp, inf
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.scheduling.inflight import RESIDENT, USABLE
+from bamboo_core.scheduling import device_memory
+from bamboo_core.scheduling.device_memory import STATES, USABLE, Need, Sizes
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 MODES = (NONE, REPLICA, EAGER)
@@ -19,7 +20,6 @@ MODES = (NONE, REPLICA, EAGER)
 
 _HOUR_S = 3600.0
 _MARGIN_S = 18.0  # in an hour (0.5 %): a smaller gain is not worth a change of mode
-_COPY = 4  # times the parameters' bytes: weight, Adam's two, reduced gradient
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,11 @@ class Facts:
     parameter_bytes: int
     activation_bytes: int  # kept from a forward to its backward
     boundary_bytes: int  # the output
+    layer_bytes: int  # parameters of the largest layer
     memory_bytes: int = 0  # of the smallest device; 0: unknown
-    host_memory_bytes: int = 0  # spec.redundancy.hostMemory, for results computed ahead
+    host_memory_bytes: int = 0  # spec.redundancy.hostMemory, of one agent
     bytes_per_s: float = 1.25e9  # of the network between two agents
+    host_bytes_per_s: float = 12e9  # between a device and host memory
     stop_s: float = 1.0  # from a loss until the survivors compute again
     restart_s: float = 60.0  # to restore a checkpoint, without what is repeated
     checkpoint_s: float = inf  # between two checkpoints; inf: there is none before the end
@@ -62,6 +64,18 @@ class Facts:
     def agents(self) -> int:
         """N."""
         return self.pipelines * self.stages
+
+    @property
+    def sizes(self) -> Sizes:
+        """What memory depends on."""
+        return Sizes(
+            self.stages,
+            self.microbatches,
+            self.parameter_bytes,
+            self.layer_bytes,
+            self.activation_bytes,
+            self.boundary_bytes,
+        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +90,7 @@ class Estimate:
     lost_s_per_hour: float  # training time lost in an hour, by everything together
     device_bytes: int  # of the fullest agent
     host_bytes: int
+    replica_host_bytes: int = 0  # of them, replicas; 0: these are on the device
     ahead: float = 0.0  # share of forwards that are done ahead and still held at a loss
 
     @property
@@ -129,12 +144,14 @@ def _priced(estimate: Estimate, facts: Facts) -> float:
 
 
 def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
-    device, host, excluded = _memory(facts, mode)
-    ahead = _ahead(facts) if mode is EAGER else 0.0
+    memory = _memory(facts, mode, facts.host_memory_bytes)
+    excluded = _why_not(facts, mode, memory)
+    ahead = _ahead(facts, memory) if mode is EAGER else 0.0
     recovery = facts.bare if mode is NONE else facts.copied
-    overhead = _overhead(facts, mode)
+    overhead = _overhead(facts, mode, memory)
+    sizes = memory.device_bytes, memory.host_bytes, memory.replica_bytes
     if recovery is None and mode is not NONE:
-        return Estimate(mode, excluded, overhead, inf, inf, inf, device, host)
+        return Estimate(mode, excluded, overhead, inf, inf, inf, *sizes)
     losses, chance = _losses_per_hour(facts), _fatal_chance(facts, mode)
     restore_s = _restore_s(facts)
     pause_s = slower_s = 0.0
@@ -147,11 +164,10 @@ def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
         mode,
         excluded,
         overhead,
-        pause_s=(1 - chance) * pause_s + chance * restore_s,
-        fatal_per_hour=losses * chance,
-        lost_s_per_hour=_HOUR_S * (1 - 1 / overhead) + losses * per_loss_s,
-        device_bytes=device,
-        host_bytes=host,
+        (1 - chance) * pause_s + chance * restore_s,
+        losses * chance,
+        _HOUR_S * (1 - 1 / overhead) + losses * per_loss_s,
+        *sizes,
         ahead=ahead,
     )
 
@@ -190,16 +206,20 @@ def _restore_s(facts: Facts) -> float:
 # ---------------------------------------------------------------- overhead
 
 
-def _overhead(facts: Facts, mode: RedundancyMode) -> float:
+def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
     """Of an undisturbed step.
 
     Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
     of the step graph), and nothing overlaps with it here. Eager: besides, a slice that has begun
-    when an input comes delays the agents that wait for it, by as much as the dry run shows.
+    when an input comes delays the agents that wait for it, by as much as the dry run shows. The
+    update of a copy in host memory moves it to the device and back; in Eager, weights stay there.
     """
     if mode is NONE:
         return 1.0
     extra_s = facts.parameter_bytes / facts.bytes_per_s
+    if memory.replica_bytes:
+        moved = STATES - 1 if mode is EAGER else STATES
+        extra_s += 2 * moved * facts.parameter_bytes / facts.host_bytes_per_s
     if mode is EAGER:
         extra_s += facts.delay_s
     return 1 + extra_s / facts.step_s
@@ -212,56 +232,55 @@ def _forward_share(facts: Facts) -> float:
     return facts.forward_s / whole if whole else 0.0
 
 
-def _ahead(facts: Facts) -> float:
+def _ahead(facts: Facts, memory: Need) -> float:
     """Share of the forwards that an agent has done ahead of a loss: as far as time and room
     reach."""
     work_s = facts.microbatches * facts.forward_s
     by_time = facts.ahead_s / work_s if work_s else 1.0
-    return max(0.0, min(1.0, by_time, _lane_room(facts) / facts.microbatches))
-
-
-def _lane_room(facts: Facts) -> int:
-    """Results ahead that fit into host memory: at most those of a step."""
-    size = facts.activation_bytes
-    return min(facts.microbatches, facts.host_memory_bytes // size) if size else facts.microbatches
+    return max(0.0, min(1.0, by_time, memory.ahead / facts.microbatches))
 
 
 # ---------------------------------------------------------------- memory
 
 
-def _memory(facts: Facts, mode: RedundancyMode) -> tuple[int, int, str]:
-    """Bytes on the device, bytes in host memory, and why the mode does not fit (empty: it does).
+def _memory(facts: Facts, mode: RedundancyMode, host_memory_bytes: int) -> Need:
+    return device_memory.need(
+        facts.sizes, mode, memory_bytes=facts.memory_bytes, host_memory_bytes=host_memory_bytes
+    )
 
-    Of the first agent of a pipeline, which has most activations in flight: P of them. Outputs and
-    input gradients stay until the step ends. A copy has a reduced gradient, but no sums. It must
-    have room for them, since it needs them as soon as it takes over.
-    """
-    flight = facts.stages * facts.activation_bytes
-    boundaries = 2 * facts.microbatches * facts.boundary_bytes
-    device = RESIDENT * facts.parameter_bytes + flight + boundaries
+
+def _why_not(facts: Facts, mode: RedundancyMode, memory: Need) -> str:
+    """Why the mode cannot be taken; empty: it can. An agent must have room for the sums of its
+    replicas, since it needs them as soon as it takes over."""
     if mode is NONE:
-        return device, 0, ""
-    device += _COPY * facts.parameter_bytes
-    host = _lane_room(facts) * facts.activation_bytes if mode is EAGER else 0
-    if mode is EAGER:
-        device += facts.activation_bytes  # of the slice that is computed
+        return ""
     if facts.stages == 1:
-        return device, host, "there is no next stage: spec.pipelines.stages is 1"
-    needed = device + (RESIDENT - _COPY) * facts.parameter_bytes
-    if facts.memory_bytes and needed > USABLE * facts.memory_bytes:
-        text = (
-            f"it needs {-(-needed // 2**20)} MiB after a loss, and {USABLE:.0%} of the device's"
-            f" {facts.memory_bytes // 2**20} MiB can be used: raise spec.pipelines.stages, or lower"
-            " spec.training.microBatchSize"
+        return "there is no next stage: spec.pipelines.stages is 1"
+    if not device_memory.fits(memory, facts.memory_bytes):
+        return (
+            f"it needs {_mib(memory.after_loss_bytes)} after a loss, and {USABLE:.0%} of the"
+            f" device's {facts.memory_bytes // 2**20} MiB can be used: raise"
+            f" spec.pipelines.stages, or lower spec.training.microBatchSize{_or_host(facts, mode)}"
         )
-        return device, host, text
-    if mode is EAGER and not _lane_room(facts):
-        text = (
+    if mode is EAGER and not memory.ahead:
+        return (
             "no result computed ahead fits into spec.redundancy.hostMemory: it takes"
-            f" {-(-facts.activation_bytes // 2**20)} MiB"
+            f" {_mib(facts.activation_bytes)}"
         )
-        return device, host, text
-    return device, host, ""
+    return ""
+
+
+def _or_host(facts: Facts, mode: RedundancyMode) -> str:
+    """More host memory as a remedy, if replicas would fit there and the mode onto the device."""
+    least = STATES * facts.parameter_bytes + (facts.activation_bytes if mode is EAGER else 0)
+    found = _memory(facts, mode, least)
+    is_enough = found.replica_bytes and device_memory.fits(found, facts.memory_bytes)
+    text = f", or raise spec.redundancy.hostMemory to {_mib(least)} for replicas in host memory"
+    return text if is_enough and least > facts.host_memory_bytes else ""
+
+
+def _mib(count: int) -> str:
+    return f"{-(-count // 2**20)} MiB"
 
 
 # ---------------------------------------------------------------- words
@@ -281,6 +300,8 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
     )
     if others:
         text += f", {' and '.join(others)}"
+    if best.replica_host_bytes:
+        text += "; replicas are in host memory, since the device is too small for them"
     if cannot:
         text += f"; {', '.join(cannot)}"
     cheaper = min(

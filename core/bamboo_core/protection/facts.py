@@ -14,6 +14,7 @@ from bamboo_core.placement import partition
 from bamboo_core.protection.choice import Facts, Recovery
 from bamboo_core.protection.figures import AfterLoss, Shape, figures
 from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.scheduling.device_memory import Sizes
 
 _GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
 _LEAST, _MOST = 0.5, 4.0
@@ -27,6 +28,7 @@ class Assumptions:
     """What nobody measures before a job runs; times in seconds."""
 
     bytes_per_s: float = 1.25e9  # 10 Gbit/s
+    host_bytes_per_s: float = 12e9  # four fifths of PCIe 3
     stop_s: float = 1.0
     restart_s: float = 60.0
     refill_s: float = 180.0  # a pod on a new spot node, and its copies
@@ -71,21 +73,21 @@ def gather(
     forward_s = sum(c.forward_s for c in slowest)
     backward_s = sum(c.backward_s for c in slowest)
     microbatches = max(1, -(-spec.training.microbatches // pipelines))
+    sizes = Sizes.of(cut, costs, microbatches=microbatches)
     is_split = bool(seen.memory_bytes) and all(c.can_split for c in costs)
     shape = Shape(
         pipelines,
         len(cut),
         microbatches,
         _ratio(forward_s, backward_s),
-        latency=_latency(max(c.output_bytes for c in costs) / assumptions.bytes_per_s, forward_s),
+        latency=_latency(sizes.boundary_bytes / assumptions.bytes_per_s, forward_s),
         slices=_slices(slowest, forward_s),
         split=is_split,
         policy=spec.recovery,
     )
     found = figures(shape)
-    parameter_bytes = max(sum(c.parameter_bytes for c in s) for s in stages)
     # of the reduction, an agent sends 2 (D - 1) / D times its stage (direct exchange)
-    reduced_bytes = 2 * (pipelines - 1) / pipelines * parameter_bytes
+    reduced_bytes = 2 * (pipelines - 1) / pipelines * sizes.parameter_bytes
     estimated_s = found.length * forward_s + reduced_bytes / assumptions.bytes_per_s
     step_s = seen.step_s or max(estimated_s, _LEAST_S)
     checkpoint = spec.checkpoint.every_steps if spec.checkpoint is not None else 0
@@ -102,12 +104,14 @@ def gather(
         delay_s=found.delay * forward_s,
         bare=_recovery(found.bare, forward_s),
         copied=_recovery(found.copied, forward_s),
-        parameter_bytes=parameter_bytes,
-        activation_bytes=max(sum(c.activation_bytes for c in s) for s in stages),
-        boundary_bytes=max(c.output_bytes for c in costs),
+        parameter_bytes=sizes.parameter_bytes,
+        activation_bytes=sizes.activation_bytes,
+        boundary_bytes=sizes.boundary_bytes,
+        layer_bytes=sizes.layer_bytes,
         memory_bytes=seen.memory_bytes,
         host_memory_bytes=spec.redundancy.host_memory_bytes,
         bytes_per_s=assumptions.bytes_per_s,
+        host_bytes_per_s=assumptions.host_bytes_per_s,
         stop_s=assumptions.stop_s,
         restart_s=assumptions.restart_s,
         refill_s=assumptions.refill_s,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bamboo_core.api.progress import Ahead
+from bamboo_core.api.progress import Ahead, Hosted
 from bamboo_core.model.claims import Claim as Claim
 from bamboo_core.model.claims import Dispute as Dispute
 from bamboo_core.model.ids import AgentId, Fence, Range
@@ -121,6 +121,7 @@ class Progress:
     sent_bytes: int = 0
     redone_tasks: int = 0
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen; since the worker's start
+    hosted: Hosted = Hosted()  # noqa: RUF009 - as ahead
 
 
 class Cause(StrEnum):
@@ -305,6 +306,7 @@ class Directive:
     lane: Program = ()  # R instructions, each run only while ``resume`` waits for an input
     lane_limit: int = 0  # most forwards computed ahead that are kept at once
     compares: bool = False  # votes carry claims, and wait for comparisons that have begun
+    hosted: tuple[Range, ...] = ()  # layers whose weights and optimizer state go to host memory
 
 
 @dataclass(frozen=True)

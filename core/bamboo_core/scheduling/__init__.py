@@ -2,6 +2,6 @@
 
 Not here: which tasks exist.
 
-Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``, and
-``dry_run``.
+Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``,
+``dry_run``, and ``device_memory``, which says where replicas are kept.
 """

@@ -14,10 +14,9 @@ from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.device_memory import RESIDENT, USABLE
 
 _BEYOND = 8  # most activations in flight beyond P - s (measured: more gains nothing)
-RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
-USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
 _MANY = 64  # members; beyond, one variant only (measured: the split wins in degraded grids)
 _WORTH = 1.03  # split a full grid only for a gain beyond the error of the costs
 

@@ -160,8 +160,20 @@ class Ahead(_message.Message):
     copied_s: float
     def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
 
+class Hosted(_message.Message):
+    __slots__ = ("host_bytes", "left_bytes", "copied_bytes", "copied_s")
+    HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPIED_S_FIELD_NUMBER: _ClassVar[int]
+    host_bytes: int
+    left_bytes: int
+    copied_bytes: int
+    copied_s: float
+    def __init__(self, host_bytes: _Optional[int] = ..., left_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
+
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence", "ahead")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence", "ahead", "hosted")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
@@ -169,6 +181,7 @@ class Progress(_message.Message):
     REDONE_TASKS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
+    HOSTED_FIELD_NUMBER: _ClassVar[int]
     commit: CommitRecord
     step_s: float
     busy_s: float
@@ -176,7 +189,8 @@ class Progress(_message.Message):
     redone_tasks: int
     fence: Fence
     ahead: Ahead
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ...) -> None: ...
+    hosted: Hosted
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")
@@ -405,7 +419,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -422,6 +436,7 @@ class Directive(_message.Message):
     LANE_FIELD_NUMBER: _ClassVar[int]
     LANE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     COMPARES_FIELD_NUMBER: _ClassVar[int]
+    HOSTED_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -438,7 +453,8 @@ class Directive(_message.Message):
     lane: str
     lane_limit: int
     compares: bool
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ...) -> None: ...
+    hosted: _containers.RepeatedCompositeFieldContainer[Range]
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")

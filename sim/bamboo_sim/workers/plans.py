@@ -52,10 +52,12 @@ def decide(
     validation_samples: int = 0,
     is_last: bool = False,
     costs: tuple[LayerCost, ...] = (),
+    memory_bytes: int = 0,
 ) -> Decided:
     """The planner's decision. AssertionError with its answer if it has no plan.
 
-    before: the plan in force; is_last: suspend after the target step.
+    before: the plan in force; is_last: suspend after the target step; memory_bytes:
+    of the smallest device, 0 if unlimited.
     """
     known = {peer.agent: peer for peer in peers}
     participants = {}
@@ -85,6 +87,7 @@ def decide(
         has_voter=before is not None,
         is_full=before is None,
         is_last=is_last,
+        memory_bytes=memory_bytes,
     )
     result, *rest = planner.compute(request)
     assert isinstance(result, Decision), result

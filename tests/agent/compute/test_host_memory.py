@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from bamboo_agent.compute.host_blocks import HostBlocks
 from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer
 
@@ -46,6 +47,10 @@ MODULES = [
 ]
 
 
+def memory_of(limit):
+    return HostMemory(HostBlocks(limit, DEVICE))
+
+
 def layer_of(module):
     return Layer(copy.deepcopy(module).to(DEVICE), torch.optim.SGD)
 
@@ -65,18 +70,18 @@ def gradients(layer, inputs, output):
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: type(m).__name__)
 def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
     usual, moved = layer_of(module), layer_of(module)
-    memory = HostMemory(limit, DEVICE)
+    memory = memory_of(limit)
     found = memory.run([moved], lambda: forward(moved))
-    kept = memory.used_bytes
+    kept = memory.tally.used_bytes
     assert kept <= limit
     assert (kept > 0) is (limit == ROOM and not isinstance(module, Functional))
-    assert memory.copied_bytes == kept
+    assert memory.tally.copied_bytes == kept
     for one, other in zip(gradients(usual, *forward(usual)), gradients(moved, *found), strict=True):
         assert torch.equal(one, other)
-    assert memory.used_bytes == 0
-    assert memory.peak_bytes == kept
-    assert memory.copied_bytes == 2 * kept
-    assert (memory.copied_s > 0) is (kept > 0)
+    assert memory.tally.used_bytes == 0
+    assert memory.tally.peak_bytes == kept
+    assert memory.tally.copied_bytes == 2 * kept
+    assert (memory.tally.copied_s > 0) is (kept > 0)
 
 
 @pytest.fixture
@@ -91,11 +96,11 @@ def wide():
 
 
 def test_parameters_stay_where_they_are(linear):
-    memory = HostMemory(ROOM, DEVICE)
+    memory = memory_of(ROOM)
     found = memory.run([linear], lambda: forward(linear))
-    assert memory.used_bytes == 256
+    assert memory.tally.used_bytes == 256
     del found
-    assert memory.used_bytes == 0
+    assert memory.tally.used_bytes == 0
 
 
 class Watched(nn.Module):
@@ -109,7 +114,7 @@ class Watched(nn.Module):
 
 @pytest.mark.parametrize("limit", [0, 255, ROOM])
 def test_what_has_moved_takes_no_memory_of_the_device(limit):
-    layer, memory = layer_of(Watched()), HostMemory(limit, DEVICE)
+    layer, memory = layer_of(Watched()), memory_of(limit)
     found = memory.run([layer], lambda: forward(layer))
     assert (layer.module.result() is None) is (limit == ROOM)
     expected = found[0].exp() * torch.linspace(0, 1, 8, device=DEVICE)
@@ -117,14 +122,14 @@ def test_what_has_moved_takes_no_memory_of_the_device(limit):
 
 
 def test_what_finds_no_room_stays_on_the_device(linear, wide):
-    memory = HostMemory(256, DEVICE)
+    memory = memory_of(256)
     first = memory.run([linear], lambda: forward(linear))
     second = memory.run([linear], lambda: forward(linear, 1))
     third = memory.run([wide], lambda: forward(wide))
-    assert memory.used_bytes == memory.copied_bytes == 256
+    assert memory.tally.used_bytes == memory.tally.copied_bytes == 256
     del first
     fourth = memory.run([linear], lambda: forward(linear, 2))
-    assert memory.used_bytes == 256
+    assert memory.tally.used_bytes == 256
     for seed, found in ((1, second), (2, fourth)):
         expected = gradients(linear, *forward(linear, seed))
         linear.optimizer.zero_grad()
@@ -134,50 +139,51 @@ def test_what_finds_no_room_stays_on_the_device(linear, wide):
 
 
 def test_blocks_are_used_again_and_make_room_for_other_sizes(linear, wide, monkeypatch):
-    memory, allocated, released = HostMemory(600, DEVICE), [], []
-    allocate, release = memory._allocate, memory._release
-    monkeypatch.setattr(memory, "_allocate", lambda n: allocated.append(n) or allocate(n))
-    monkeypatch.setattr(memory, "_release", lambda x: released.append(x.numel()) or release(x))
+    memory, allocated, released = memory_of(600), [], []
+    blocks = memory._blocks
+    allocate, release = blocks._allocate, blocks._release
+    monkeypatch.setattr(blocks, "_allocate", lambda n: allocated.append(n) or allocate(n))
+    monkeypatch.setattr(blocks, "_release", lambda x: released.append(x.numel()) or release(x))
     for _ in range(3):
         pair = [memory.run([linear], lambda: forward(linear)) for _ in range(2)]
-        assert memory.used_bytes == 512
+        assert memory.tally.used_bytes == 512
         del pair
     assert (allocated, released) == ([256, 256], [])
     found = memory.run([wide], lambda: forward(wide))
     assert (allocated, released) == ([256, 256, 512], [256, 256])
-    assert memory.used_bytes == 512
+    assert memory.tally.used_bytes == 512
     del found
 
 
 def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):
-    memory = HostMemory(ROOM, DEVICE)
+    memory = memory_of(ROOM)
     _, output = memory.run([linear], lambda: forward(linear))
     output.sum().backward(inputs=linear.parameters, retain_graph=True)
-    assert (memory.used_bytes, memory.copied_bytes) == (0, 512)
+    assert (memory.tally.used_bytes, memory.tally.copied_bytes) == (0, 512)
     output.sum().backward()
-    assert memory.copied_bytes == 512
+    assert memory.tally.copied_bytes == 512
 
 
 def test_an_error_of_the_layer_comes_out(linear):
     def fail():
         raise RuntimeError("of the layer")
 
-    memory = HostMemory(ROOM, DEVICE)
+    memory = memory_of(ROOM)
     with pytest.raises(RuntimeError, match="of the layer"):
         memory.run([linear], fail)
-    assert memory.used_bytes == 0
+    assert memory.tally.used_bytes == 0
 
 
 def test_a_block_that_is_used_again_too_early_would_change_bits(linear, monkeypatch):
-    take = HostMemory._take
+    take = HostBlocks.take
 
-    def give_back_at_once(self, size):
-        block = take(self, size)
-        self._give_back(block.memory)
+    def give_back_at_once(self, size, tally):
+        block = take(self, size, tally)
+        self._give_back(block.memory, tally)
         return block
 
-    monkeypatch.setattr(HostMemory, "_take", give_back_at_once)
-    memory = HostMemory(ROOM, DEVICE)
+    monkeypatch.setattr(HostBlocks, "take", give_back_at_once)
+    memory = memory_of(ROOM)
     first, _ = (memory.run([linear], lambda s=s: forward(linear, s)) for s in (0, 1))
     found = gradients(linear, *first)
     linear.optimizer.zero_grad()

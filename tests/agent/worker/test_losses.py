@@ -32,7 +32,7 @@ COST = LayerCost(1.0, 2.0, 1, 1, activation_bytes=100_000)  # more than a layer 
 expected = functools.lru_cache(reference.train)
 
 
-def plan(fleet, fence, *, grid, redundancy, before=None, costs=()):
+def plan(fleet, fence, *, grid, redundancy, before=None, costs=(), memory_bytes=0):
     job = plans.grid_of(fleet.job, pipelines=grid[0], stages=grid[1])
     decision = plans.decide(
         replace(job, redundancy=replace(job.redundancy, mode=redundancy)),
@@ -43,6 +43,7 @@ def plan(fleet, fence, *, grid, redundancy, before=None, costs=()):
         validation_samples=fleet.validation_samples,
         before=before,
         costs=costs,
+        memory_bytes=memory_bytes,
     )
     fleet.install(decision)
     return decision.plan

@@ -34,6 +34,7 @@ USUAL = Facts(
     parameter_bytes=100_000_000,
     activation_bytes=10_000_000,
     boundary_bytes=1_000_000,
+    layer_bytes=25_000_000,
     host_memory_bytes=8 << 30,
     checkpoint_s=600.0,
 )

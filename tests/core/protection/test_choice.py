@@ -18,6 +18,7 @@ def facts(draw: st.DrawFn) -> Facts:
     pipelines, stages = draw(st.integers(1, 8)), draw(st.integers(1, 12))
     forward_s = draw(st.floats(1e-4, 10))
     peers, all_ = draw(st.floats(0, 1)), draw(st.floats(0, 1))
+    layer_bytes = draw(st.integers(0, 1 << 34))
     redone = sorted(draw(st.lists(st.floats(0, 1000), min_size=2, max_size=2)))
     return Facts(
         hazard_per_agent_hour=draw(st.floats(0, 50)),
@@ -33,11 +34,12 @@ def facts(draw: st.DrawFn) -> Facts:
         # replicas add holders, so that a loss disturbs no more than without them
         bare=Recovery(1 + max(peers, all_), redone[1]) if pipelines > 1 else None,
         copied=Recovery(1 + min(peers, all_), redone[0]) if stages > 1 else None,
-        parameter_bytes=draw(st.integers(0, 1 << 34)),
+        parameter_bytes=layer_bytes + draw(st.integers(0, 1 << 34)),
         activation_bytes=draw(st.integers(0, 1 << 32)),
         boundary_bytes=draw(st.integers(0, 1 << 26)),
+        layer_bytes=layer_bytes,
         memory_bytes=draw(st.sampled_from([0, 1 << 34, 1 << 37])),
-        host_memory_bytes=draw(st.sampled_from([0, 1 << 33])),
+        host_memory_bytes=draw(st.sampled_from([0, 1 << 33, 1 << 38])),
         bytes_per_s=draw(st.floats(1e7, 1e11)),
         stop_s=draw(st.floats(0, 10)),
         restart_s=draw(st.floats(0, 1000)),
@@ -72,11 +74,14 @@ def test_what_is_chosen_fits_and_is_cheapest_but_for_the_margin(known: Facts) ->
 @settings(max_examples=30, deadline=None)
 def test_estimates_are_ordered(known: Facts) -> None:
     none, replica, eager = choose(known).estimates
-    assert none.overhead == 1 <= replica.overhead <= eager.overhead
+    assert none.overhead == 1 <= min(replica.overhead, eager.overhead)
     assert none.fatal_per_hour >= replica.fatal_per_hour or math.isinf(replica.fatal_per_hour)
+    assert none.device_bytes <= min(replica.device_bytes, eager.device_bytes)
     if not replica.excluded:
         assert eager.pause_s <= replica.pause_s
-        assert eager.device_bytes >= replica.device_bytes >= none.device_bytes
+    if not (replica.replica_host_bytes or eager.replica_host_bytes):
+        assert replica.overhead <= eager.overhead
+        assert eager.device_bytes >= replica.device_bytes
 
 
 @given(facts())
@@ -141,10 +146,46 @@ def test_a_copy_has_a_reduced_gradient_but_must_have_room_for_sums() -> None:
     assert none.device_bytes == 6 * size + 4 * USUAL.activation_bytes + boundaries
     assert replica.device_bytes == none.device_bytes + 4 * size
     after_loss = replica.device_bytes + 2 * size
-    tight = choose(usual(memory_bytes=int(after_loss / 0.8) + 1))
+    tight = choose(usual(memory_bytes=int(after_loss / 0.8) + 1, host_memory_bytes=0))
     assert not tight.of(REPLICA).excluded
-    short = choose(usual(memory_bytes=int(after_loss / 0.8) - 1))
-    assert f"{-(-after_loss // 2**20)} MiB after a loss" in short.of(REPLICA).excluded
+    short = choose(usual(memory_bytes=int(after_loss / 0.8) - 1, host_memory_bytes=0))
+    why = short.of(REPLICA).excluded
+    assert f"{-(-after_loss // 2**20)} MiB after a loss" in why
+    assert why.endswith(
+        ", or raise spec.redundancy.hostMemory to 287 MiB for replicas in host memory"
+    )
+    hosted = choose(usual(memory_bytes=int(after_loss / 0.8) - 1, host_memory_bytes=287 << 20))
+    assert not hosted.of(REPLICA).excluded
+
+
+def test_a_copy_in_host_memory_costs_time_and_hardly_any_of_the_device() -> None:
+    size, layer = USUAL.parameter_bytes, USUAL.layer_bytes
+    none, usual_, _ = choose(USUAL).estimates
+    _, replica, eager = choose(usual(memory_bytes=1_500_000_000)).estimates
+    assert not replica.excluded
+    assert replica.device_bytes == none.device_bytes + size + 3 * layer  # a reduced gradient
+    assert replica.host_bytes == replica.replica_host_bytes == 3 * size
+    moved_s = 2 * 3 * size / USUAL.host_bytes_per_s
+    assert replica.overhead == pytest.approx(usual_.overhead + moved_s / USUAL.step_s)
+    assert eager.host_bytes == 3 * size + 8 * USUAL.activation_bytes
+    eager_s = moved_s * 2 / 3 + USUAL.delay_s
+    assert eager.overhead == pytest.approx(usual_.overhead + eager_s / USUAL.step_s)
+
+
+def test_the_reason_says_that_copies_are_in_host_memory() -> None:
+    tight = usual(hazard_per_agent_hour=0.5, memory_bytes=1_500_000_000)
+    verdicts = [choose(tight), choose(replace(tight, memory_bytes=0))]
+    assert [v.mode for v in verdicts] == [REPLICA, REPLICA]
+    found = ["replicas are in host memory" in v.reason for v in verdicts]
+    assert found == [True, False]
+
+
+def test_outputs_of_what_is_computed_ahead_stay_on_the_device() -> None:
+    _, replica, eager = choose(USUAL).estimates
+    lane = USUAL.activation_bytes + 8 * USUAL.boundary_bytes
+    assert eager.device_bytes == replica.device_bytes + lane
+    four = choose(usual(host_memory_bytes=4 * USUAL.activation_bytes)).of(EAGER)
+    assert eager.device_bytes - four.device_bytes == 4 * USUAL.boundary_bytes
 
 
 def test_reasons_of_exclusion_name_field_and_remedy() -> None:

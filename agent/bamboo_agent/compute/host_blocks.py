@@ -1,0 +1,106 @@
+"""Blocks of host memory, pinned if the device is a GPU, within one limit for all who use them.
+
+A block is free again when its object is no longer referenced. All copies are synchronous.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+
+class Block:
+    """Host memory that is free again when this object is no longer referenced."""
+
+    def __init__(self, memory: torch.Tensor) -> None:
+        self.memory = memory
+
+
+class Tally:
+    """What one user of host memory has done with it.
+
+    used_bytes: now; peak_bytes: the most of it; copied_bytes: both ways; copied_s: seconds that
+    this took.
+    """
+
+    def __init__(self) -> None:
+        self.used_bytes = self.peak_bytes = self.copied_bytes = 0
+        self.copied_s = 0.0
+
+
+class HostBlocks:
+    """limit_bytes: most that is allocated, for all blocks together."""
+
+    def __init__(self, limit_bytes: int, device: torch.device) -> None:
+        self.limit_bytes, self.device = limit_bytes, device
+        self._allocated = self._used = 0
+        self._free: dict[int, list[torch.Tensor]] = {}  # by size
+
+    def take(self, size: int, tally: Tally) -> Block | None:
+        """A block of exactly this size; None if there is no room."""
+        if not 0 < size <= self.limit_bytes - self._used:
+            return None
+        free = self._free.setdefault(size, [])
+        if not free:
+            while self._allocated + size > self.limit_bytes:
+                self._release(next(filter(None, self._free.values())).pop())
+            free.append(self._allocate(size))
+        memory = free.pop()
+        self._used += size
+        tally.used_bytes += size
+        tally.peak_bytes = max(tally.peak_bytes, tally.used_bytes)
+        block = Block(memory)
+        weakref.finalize(block, self._give_back, memory, tally).atexit = False
+        return block
+
+    @contextmanager
+    def copying(self, size: int, tally: Tally) -> Iterator[None]:
+        """Count what is copied meanwhile."""
+        if self.device.type == "cuda":  # the time of kernels before it is not a copy's
+            torch.cuda.synchronize(self.device)
+        started = time.perf_counter()
+        yield
+        tally.copied_s += time.perf_counter() - started
+        tally.copied_bytes += size
+
+    def can_move(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's memory on the device is all there is to it."""
+        return (
+            type(tensor) in (torch.Tensor, torch.nn.Parameter)
+            and tensor.layout is torch.strided
+            and tensor.device == self.device
+            and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+        )
+
+    def bytes_of(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        """The bytes of memory on the device."""
+        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+
+    def _give_back(self, memory: torch.Tensor, tally: Tally) -> None:
+        self._used -= memory.numel()
+        tally.used_bytes -= memory.numel()
+        self._free[memory.numel()].append(memory)
+
+    def _allocate(self, size: int) -> torch.Tensor:
+        memory = torch.empty(size, dtype=torch.uint8)
+        if self.device.type == "cuda":
+            # torch.empty(pin_memory=True) would round the size up to a power of two
+            _cuda("cudaHostRegister", memory.data_ptr(), size, 0)
+        self._allocated += size
+        return memory
+
+    def _release(self, memory: torch.Tensor) -> None:
+        if self.device.type == "cuda":
+            _cuda("cudaHostUnregister", memory.data_ptr())
+        self._allocated -= memory.numel()
+
+
+def _cuda(function: str, *arguments: int) -> None:
+    """Call CUDA's runtime. torch.cuda.CudaError if it fails."""
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    torch.cuda.check_error(getattr(runtime, function)(*arguments))
