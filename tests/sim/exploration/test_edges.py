@@ -63,6 +63,18 @@ def test_no_agent_is_given_up_for_what_stands_still_elsewhere(what, seconds):
         assert set(world.plan.live) == set(ALL)
 
 
+@pytest.mark.parametrize(
+    "trouble", [("fail planner", 2), ("stand still", "machine", PLANNER, 130.0)]
+)
+def test_a_planner_in_trouble_costs_a_job_that_is_suspended_no_step(trouble):
+    """The job can go on: it saves what is committed before it rests."""
+    for after in (120, 150):
+        history = History(SLEEPING, 3).then(after, trouble).then(2, ("suspend",))
+        world = replay(history)
+        assert world.outcome == "suspended"
+        assert world.operators.durable.manifests[-1].step == world.newest[1] + 1
+
+
 def test_orders_that_an_operator_sent_late_may_be_on_their_way():
     job = next(job for job in MIXED if job.stages == 1 and job.pipelines == 2)
     history = History(job, 11510260, "fifo").then(20, ("stand still", "machine", OPERATOR, 4.0))
