@@ -13,6 +13,7 @@ from bamboo_sim.protocol.exploration.time_budget import (
     EDGES,
     FAST,
     FILES,
+    LEARNING,
     MIXED,
     SAVING,
     SLEEPING,
@@ -73,6 +74,14 @@ def test_a_planner_in_trouble_costs_a_job_that_is_suspended_no_step(trouble):
         world = replay(history)
         assert world.outcome == "suspended"
         assert world.operators.durable.manifests[-1].step == world.newest[1] + 1
+
+
+def test_a_leader_that_pauses_hears_later_that_the_job_is_resumed():
+    history = History(LEARNING, 855814769, "fifo").then(0, ("suspend",)).then(12, ("defect",))
+    history = history.then(150, ("resume", 2, 2))
+    for number in range(4):
+        history = history.then(0, ("start", f"d{number:02d}"))
+    assert replay(history).outcome == "complete"
 
 
 def test_orders_that_an_operator_sent_late_may_be_on_their_way():
