@@ -84,6 +84,14 @@ def test_a_leader_that_pauses_hears_later_that_the_job_is_resumed():
     assert replay(history).outcome == "complete"
 
 
+def test_an_agent_that_fails_before_the_outcome_is_durable_is_gone():
+    """The next leader does not know that the job is complete, and waits for its agents."""
+    history = History(SAVING, 367602482, "fifo").then(334, ("fail", "a03", False))
+    world = replay(history.then(0, ("restart operator", False)))
+    assert world.outcome == "complete"
+    assert "a03" in world.dead
+
+
 def test_orders_that_an_operator_sent_late_may_be_on_their_way():
     job = next(job for job in MIXED if job.stages == 1 and job.pipelines == 2)
     history = History(job, 11510260, "fifo").then(20, ("stand still", "machine", OPERATOR, 4.0))
