@@ -24,7 +24,7 @@ def read_manifest(path: Path) -> tuple[str, JobSpec]:
     jobs = [x for x in documents if isinstance(x, dict) and x.get("kind") == _KIND]
     if len(jobs) != 1:
         raise CommandError(f"{path} has {len(jobs)} objects of kind {_KIND}; give a file with one.")
-    found = from_manifest(jobs[0])
+    found = from_manifest(jobs[0], is_strict=True)
     if isinstance(found, list):
         raise CommandError(f"{path}: {'; '.join(str(problem) for problem in found)}.")
     return _name(jobs[0]), found

@@ -198,6 +198,25 @@ def test_a_wrong_field_is_named(manifest: dict[str, Any], write: Any) -> None:
         plan(write(manifest))
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "known"),
+    [
+        ("runPolicy", "backofLimit", "ttlSecondsAfterFinished, .*backoffLimit, "),
+        ("training", "onNonFinit", "steps, .*onNonFinite"),
+        ("corruption", "sampel", "mode, sample"),
+        ("recovery", "polic", "policy"),
+    ],
+)
+def test_a_field_that_does_not_exist_is_named(
+    part: str, name: str, known: str, manifest: dict[str, Any], write: Any
+) -> None:
+    """No API server refuses this file, and a default would take the place of what was meant."""
+    manifest["spec"].setdefault(part, {})[name] = 1
+    words = rf"spec\.{part}\.{name}: is not known; the fields of spec\.{part} are {known}"
+    with pytest.raises(CommandError, match=words):
+        plan(write(manifest))
+
+
 def test_more_stages_than_layers_are_refused(manifest: dict[str, Any], write: Any) -> None:
     manifest["spec"]["pipelines"]["stages"] = 9
     with pytest.raises(CommandError, match=r"8 layers cannot be cut into 9 stages: set pipelines"):

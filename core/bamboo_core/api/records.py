@@ -12,7 +12,7 @@ import math
 import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -49,10 +49,18 @@ class _Reading:
     """limits: of numbers, by the field's path. problems: those found so far."""
 
     limits: Mapping[str, Limits]
+    is_strict: bool = False
     problems: list[Problem] = dataclasses.field(default_factory=list)
 
     def wrong(self, path: str, value: Any, wanted: str) -> None:
         self.problems.append(Problem(path, f"is {value!r}; it must be {wanted}"))
+
+    def check_names(self, path: str, value: Mapping[str, Any], names: Collection[str]) -> None:
+        """No other field may be there, if unknown ones are problems."""
+        if self.is_strict:
+            text = f"is not known; the fields of {path} are {', '.join(names)}"
+            unknown = [str(name) for name in value if name not in names]
+            self.problems += [Problem(f"{path}.{name}", text) for name in unknown]
 
 
 @functools.cache
@@ -86,15 +94,21 @@ def _wrap(field: dataclasses.Field[Any], item: Any) -> Any:
 
 
 def decode(
-    kind: type[T], value: Any, *, path: str, limits: Mapping[str, Limits] | None = None
+    kind: type[T],
+    value: Any,
+    *,
+    path: str,
+    limits: Mapping[str, Limits] | None = None,
+    is_strict: bool = False,
 ) -> T | list[Problem]:
     """Inverse of :func:`encode`. A number whose path is in ``limits`` must be within them.
 
-    Unknown fields are no problems. The API server has pruned them or, by default, refused the
+    Unknown fields are problems only if ``is_strict``, for a manifest that no API server has seen.
+    Else the API server has pruned them or, by default, refused the
     manifest (``kubectl --validate=strict``); and while versions change, a spec may have fields that
     only the newer side knows.
     """
-    reading = _Reading(limits if limits is not None else {})
+    reading = _Reading(limits if limits is not None else {}, is_strict)
     found = _decode(kind, value, path, reading)
     return reading.problems or cast(T, found)
 
@@ -116,9 +130,10 @@ def _decode(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
 
 
 def _decode_record(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
+    names = [name_of(field.name) for field in dataclasses.fields(kind)]
     if not isinstance(value, dict):
-        names = ", ".join(name_of(field.name) for field in dataclasses.fields(kind))
-        return reading.wrong(path, value, f"an object with fields among {names}")
+        return reading.wrong(path, value, f"an object with fields among {', '.join(names)}")
+    reading.check_names(path, value, names)
     hints = _hints(kind)
     known: dict[str, Any] = {}
     before = len(reading.problems)
@@ -126,8 +141,10 @@ def _decode_record(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
         name = name_of(field.name)
         where, item = f"{path}.{name}", value.get(name)
         if (under := field.metadata.get("under")) and item is not None:
+            if isinstance(item, dict):
+                reading.check_names(where, item, [under])
+                item = item.get(under)
             where = f"{where}.{under}"
-            item = item.get(under) if isinstance(item, dict) else item
         if item is not None:
             known[field.name] = _decode(hints[field.name], item, where, reading)
         elif _is_required(field):
@@ -149,7 +166,7 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
 def _decode_plain(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         if value not in list(kind):
-            return reading.wrong(path, value, "one of " + ", ".join(kind))
+            return reading.wrong(path, value, "one of " + ", ".join(kind) + _quoted(kind, value))
         return kind(value)
     if kind is Any:
         return value
@@ -172,6 +189,12 @@ def _decode_number(kind: type[int] | type[float], value: Any, path: str, reading
     if limits is not None and not limits.low <= value <= limits.high:
         return reading.wrong(path, value, wanted)
     return kind(value)
+
+
+def _quoted(kind: type[StrEnum], value: Any) -> str:
+    """YAML reads Off as false and On as true."""
+    word = ("Off", "On")[value] if isinstance(value, bool) else ""
+    return f', "{word}" in quotes' if word and word in list(kind) else ""
 
 
 def _quotes(wanted: type, value: Any) -> str:

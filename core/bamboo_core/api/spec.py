@@ -231,16 +231,16 @@ class JobSpec:
     suspend: bool = False
 
 
-def from_manifest(manifest: Json) -> JobSpec | list[Problem]:
+def from_manifest(manifest: Json, *, is_strict: bool = False) -> JobSpec | list[Problem]:
     """The spec of a BambooJob, or its problems (never an empty list).
 
     It checks types, :data:`LIMITS` and what the API server's schema and CEL rules cannot see.
-    Unknown fields are left to the API server; see :func:`records.decode`.
+    Unknown fields are problems only if ``is_strict``; see :func:`records.decode`.
     """
     spec = manifest.get("spec")
     if spec is None:
         return [Problem("spec", "is required; set it")]
-    found = records.decode(JobSpec, spec, path="spec", limits=LIMITS)
+    found = records.decode(JobSpec, spec, path="spec", limits=LIMITS, is_strict=is_strict)
     if isinstance(found, list):
         return found
     return _problems(found) or found

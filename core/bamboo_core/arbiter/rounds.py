@@ -197,9 +197,11 @@ def _hold(
     plan_by: float = inf,
 ) -> None:
     """Keep the state of all members and wait for other agents. If none has helped until
-    ``restore_by``, restore because of ``cause``; at ``plan_by`` ask the planner again."""
+    ``restore_by``, restore because of ``cause``; at ``plan_by`` ask the planner again.
+
+    A job that is to be suspended gets no other agents. It waits only where the wait has an end."""
     assert state.desired is not None
-    if state.desired.suspended:
+    if state.desired.suspended and restore_by == plan_by == inf:
         words = f"{why}; steps since the newest checkpoint will be repeated"
         end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
         return

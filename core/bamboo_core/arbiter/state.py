@@ -249,7 +249,7 @@ class State:
     stalls: Stalls = field(default_factory=Stalls)
     speeds: Speeds = field(default_factory=Speeds)
     protection: Protection = field(default_factory=Protection)
-    disputes: tuple[int, int] = (-1, 0)  # the newest disputed step, and how often
+    disputes: tuple[tuple[int, int], int] = ((0, -1), 0)  # newest (attempt, step), and how often
     straggler_after: float = -inf  # not before is another agent replaced because it is slow
     clock: PatientClock = field(default_factory=lambda: PatientClock(LONGEST_LOOK_S))
     real_s: float = 0.0  # real time of the present event

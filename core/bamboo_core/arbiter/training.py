@@ -151,9 +151,10 @@ def disputed(state: State, message: Disputed, now: float) -> None:
     agents = [claim.agent for claim in first.claims]
     _record(state, message.step, first, agents)
     state.out.save(void=Fence(durable.attempt, state.term, state.epoch + 1))
-    step, count = state.disputes
-    count = count + 1 if step == message.step else 1
-    state.disputes = message.step, count
+    where = durable.attempt, message.step  # what a restore has left behind says nothing
+    before, count = state.disputes
+    count = count + 1 if before == where else 1
+    state.disputes = where, count
     if count >= _MOST_DISPUTES:
         _give_up(state, first, agents, now)
     elif not isinstance(state.phase, Returning):  # its first STOP says so, too

@@ -20,6 +20,7 @@ from bamboo_core.arbiter.state import InForce, Ledger, Running
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
+from bamboo_core.planning.requests import PlannerFault
 from bamboo_core.protocol.messages import Fingerprint, Hello, Left, Notice, Ready, Release
 
 from .fleet import Fleet, committed, spec
@@ -93,6 +94,38 @@ def test_a_job_in_its_last_step_completes_instead() -> None:
     fleet.run()
     assert fleet.over is not None
     assert fleet.over.outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize("fault", ["fails", "is slow"])
+def test_a_planner_in_trouble_costs_a_job_that_is_suspended_no_step(fault: str) -> None:
+    """The planner is asked again, as in any other change: all agents live."""
+    fleet = running(steps=20, every=0)
+    fleet.tell(a.DesiredState(2, suspended=True))
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
+    fleet.wire.clear()
+    if fault == "fails":
+        fleet.tell(a.Planned(fleet.arbiter.state.requests, PlannerFault("a defect")))
+    fleet.wait(125.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.SUSPENDED
+    newest = max(step for _, step in fleet.commits)
+    assert fleet.arbiter.durable.manifests[-1].step == newest + 1
+
+
+def test_a_job_that_is_suspended_waits_for_a_voter_as_long_as_any_other() -> None:
+    fleet = running(pipelines=1, stages=2, steps=40)
+    fleet.until(lambda: committed(fleet, 5))
+    for name in ("a0", "a1"):
+        fleet.kill(name, confirmed=False)
+    fleet.add_grid(1, 2, "b")
+    fleet.idle(10.0)
+    assert fleet.arbiter.status().phase is a.ArbiterPhase.HOLDING
+    fleet.tell(a.DesiredState(1, suspended=True))
+    fleet.wait(30.0)
+    assert fleet.over is None
+    fleet.wait(40.0)
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.SUSPENDED
 
 
 # ---------------------------------------------------------------- leavers

@@ -101,6 +101,20 @@ def test_who_repeats_a_dispute_is_left_out_and_nobody_is_blamed() -> None:
     assert not told(fleet, EventReason.WORKER_FAILED)
 
 
+def test_a_dispute_after_a_restore_is_the_first_of_its_attempt() -> None:
+    """Those that could not agree are gone: others deserve a second computation, too."""
+    fleet = running()
+    for _ in range(2):
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+        dispute(fleet)
+    fleet.add_grid(1, 3, "b")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    dispute(fleet)
+    fleet.run()
+    assert len(told(fleet, EventReason.CORRUPTION)) == 3
+    assert len(told(fleet, EventReason.RESTORING)) == 1
+
+
 def test_a_dispute_about_a_later_step_is_another_one() -> None:
     fleet = running()
     for step in (3, 4):

@@ -14,6 +14,7 @@ from bamboo_sim.protocol.exploration.time_budget import (
     EDGES,
     FAST,
     FILES,
+    LEARNING,
     MIXED,
     SAVING,
     SLEEPING,
@@ -68,6 +69,34 @@ def test_no_agent_is_given_up_for_what_stands_still_elsewhere(machine, seconds):
         world = replay(history.then(3, ("restart operator", False)) if after % 2 else history)
         assert world.outcome == "complete"
         assert set(world.plan.live) == set(ALL)
+
+
+@pytest.mark.parametrize(
+    "trouble", [("fail planner", 2), ("stand still", "machine", PLANNER, 130.0)]
+)
+def test_a_planner_in_trouble_costs_a_job_that_is_suspended_no_step(trouble):
+    """The job can go on: it saves what is committed before it rests."""
+    for after in (120, 150):
+        history = History(SLEEPING, 3).then(after, trouble).then(2, ("suspend",))
+        world = replay(history)
+        assert world.outcome == "suspended"
+        assert world.operators.durable.manifests[-1].step == world.newest[1] + 1
+
+
+def test_a_leader_that_pauses_hears_later_that_the_job_is_resumed():
+    history = History(LEARNING, 855814769, "fifo").then(0, ("suspend",)).then(12, ("defect",))
+    history = history.then(150, ("resume", 2, 2))
+    for number in range(4):
+        history = history.then(0, ("start", f"d{number:02d}"))
+    assert replay(history).outcome == "complete"
+
+
+def test_an_agent_that_fails_before_the_outcome_is_durable_is_gone():
+    """The next leader does not know that the job is complete, and waits for its agents."""
+    history = History(SAVING, 367602482, "fifo").then(334, ("fail", "a03", False))
+    world = replay(history.then(0, ("restart operator", False)))
+    assert world.outcome == "complete"
+    assert "a03" in world.dead
 
 
 def test_orders_that_an_operator_sent_late_may_be_on_their_way():

@@ -16,7 +16,7 @@ from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_sim.protocol.checker.corruption import check_undecided
-from bamboo_sim.protocol.checker.verdict import Violation
+from bamboo_sim.protocol.checker.verdict import Violation, is_too_few
 
 if TYPE_CHECKING:
     from bamboo_sim.protocol.world.node import Node
@@ -35,6 +35,27 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
         _check_deadline(world, before)
     else:
         _check_lost(world, before, record.message)
+
+
+def check_suspended(world: World, before: Durable, after: Durable) -> None:
+    """A job that could go on saves all its steps before it is suspended. before and after: the
+    arbiter's facts. A storage that fails, and agents suspected by mistake, are excuses."""
+    attempt, newest = world.newest
+    is_excused = world.is_misled or world.has_storage_failed or world.has_storage_stalled
+    is_new = before.outcome is None and after.outcome is Outcome.SUSPENDED
+    if is_excused or not is_new or attempt != before.attempt or not world.job.save_every:
+        return
+    if world.job.zones:
+        return
+    known = {(m.attempt, m.step) for m in before.manifests} - set(before.bad)
+    saved = max((step for _, step in known), default=0)
+    nodes = {a: n for a, n in _in_reach(world, before).items() if a not in world.noticed}
+    has_voter = any(a in nodes for a in before.voters)
+    if saved > newest or not has_voter or is_too_few(world) or _lost_layers(world, before, nodes):
+        return
+    raise Violation(
+        f"suspended: step {newest} is committed, and {saved} are saved: {after.message}"
+    )
 
 
 def _check_lost(world: World, before: Durable, text: str) -> None:

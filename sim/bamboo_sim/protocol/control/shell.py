@@ -33,7 +33,7 @@ from bamboo_sim.protocol.checker.claims import (
     check_reports,
     check_stall,
 )
-from bamboo_sim.protocol.checker.restores import check_restore
+from bamboo_sim.protocol.checker.restores import check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import Violation, check_fatal, check_plan
 from bamboo_sim.protocol.control.operator import Operator
 from bamboo_sim.protocol.world.network import PLANNER, STORE, WATCH
@@ -183,6 +183,8 @@ def _perform(world: World, operator: Operator, action: Action, before: Durable) 
         case Send():
             _send(world, operator, action)
         case Persist():
+            if operator.name == world.operators.leader:
+                check_suspended(world, before, action.durable)
             if operator.writer.put(action):
                 _write(world, operator)
         case ComputePlan():

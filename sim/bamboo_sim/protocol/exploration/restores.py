@@ -16,6 +16,7 @@ from bamboo_sim.protocol.exploration.branching import (
 )
 from bamboo_sim.protocol.exploration.history import History, advance
 from bamboo_sim.protocol.world.faults import Fault
+from bamboo_sim.protocol.world.network import PLANNER
 
 _LONG = 100_000  # events: more than a history has
 
@@ -64,7 +65,8 @@ def restores(base: History, part: Part = WHOLE) -> Histories:
 
 
 def suspensions(base: History, part: Part = WHOLE) -> Histories:
-    """Suspend, sometimes with a loss, and resume: too early, or later on another grid."""
+    """Suspend, sometimes with a loss or a planner in trouble, and resume: too early, or later on
+    another grid."""
     rng, job = random.Random(base.seed), base.job
     grids = [(d, p) for p in range(1, job.num_layers + 1) for d in (1, 2)]
     for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
@@ -88,4 +90,8 @@ def suspensions(base: History, part: Part = WHOLE) -> Histories:
 def _fault(n: int, names: list[AgentId]) -> Fault:
     if n % 3 == 0 or not names:
         return ("restart operator", bool(n % 2))
+    if n % 6 == 4:
+        return ("fail planner", 1 + n % 4 // 2)
+    if n % 6 == 5:
+        return ("stand still", "machine", PLANNER, 130.0)
     return ("kill", names[n % len(names)], n % 3)

@@ -252,3 +252,15 @@ _from_agents = durable_module._from_agents
 def fails_everywhere(state: State) -> bool:
     """One agent's error in the user's code is taken for an error of the job."""
     return True
+
+
+def suspend_at_once(state: State, why: str, now: float, *waits: Any, **rest: Any) -> None:
+    """Whatever the job waits for, one that is to be suspended gives up what is not saved."""
+    is_suspended = state.desired is not None and state.desired.suspended
+    if is_suspended:
+        _hold(state, why, now)
+    else:
+        _hold(state, why, now, *waits, **rest)
+
+
+_hold = rounds._hold

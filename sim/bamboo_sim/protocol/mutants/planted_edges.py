@@ -33,6 +33,7 @@ SAVING = Job(2, 2, 2, replica=False, steps=4, save_every=1, salted=True)
 LEARNERS = Job(1, 3, 4, layers=5, steps=8, spares=2, learners=True)
 LEARNING = Job(2, 2, 2, steps=8, spares=1, learners=True)
 PLAIN = Job(2, 2, 2, replica=False, steps=4)
+SLEEPING = Job(2, 2, 2, layers=3, steps=4, save_every=2, salted=True)
 UNEVEN = Job(1, 3, 4, layers=5, spares=1, save_every=2)
 LEARNT = Job(1, 3, 2, layers=4, steps=6, spares=3, learners=True)
 TALL = Job(1, 3, 2, steps=4, spares=1)
@@ -118,6 +119,8 @@ PLANTS: tuple[Planted, ...] = (
     Planted("suspected agents are never asked again", "A3",
             patched(Membership, "reinstate_all", lambda self: False),
             (("races", TALL),)),
+    Planted("a job that is suspended waits for nothing", "A4",
+            patched(rounds, "_hold", edges.suspend_at_once), (("suspensions", SLEEPING),)),
     Planted("a learner may always go", "L2",
             patched(losses, "_is_dispensable", edges.any_learner_goes), (("sources", LEARNT),)),
     Planted("agents receive out of order, and the dry run ignores it", "L3", both(

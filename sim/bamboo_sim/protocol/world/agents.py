@@ -73,7 +73,7 @@ def _exit(world: World, node: Node, event: Event) -> None:
     is over."""
     if isinstance(event, Departing | Tick):
         world.losses += 1  # not requested by the operator
-    if world.arbiter.durable.outcome in (None, Outcome.SUSPENDED):
+    if world.operators.durable.outcome in (None, Outcome.SUSPENDED):
         world.kill(node.name)
     else:
         node.backlog = []

@@ -12,6 +12,7 @@ from copy import copy
 from math import inf
 from typing import Any
 
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import COMPUTE
@@ -108,8 +109,10 @@ class World:
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has ended or is suspended."""
+        """Whether the job has ended, or is suspended as it should be."""
         operators = self.operators
+        if operators.durable.outcome is Outcome.SUSPENDED and not operators.goal.suspended:
+            return False  # the leader may hear of it only after a pause
         return operators.durable.outcome is not None is not operators.arbiter.durable.outcome
 
     @property
