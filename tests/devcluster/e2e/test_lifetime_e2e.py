@@ -17,7 +17,6 @@ from bamboo_devcluster.errors import DirectoryError
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.testing import wait_for
 
-IN_TURN = pytest.mark.rotating(2)
 SLEEPER = {
     "metadata": {"name": "sleeper"},
     "spec": {
@@ -157,7 +156,6 @@ async def check_that_a_killed_api_server_comes_back(directory: Path) -> None:
         await wait_for(api, node, lambda n: "Ready" in json.dumps(n["status"]["conditions"]))
 
 
-@IN_TURN
 async def test_a_cluster_survives_its_api_server_but_not_its_owner(
     directory: Path,
 ) -> None:
@@ -192,7 +190,6 @@ def test_a_port_in_use_is_reported(directory: Path) -> None:
     assert not directory.exists()
 
 
-@IN_TURN
 def test_foreground_ends_on_sigterm(directory: Path) -> None:
     argv = [sys.executable, "-m", "bamboo_devcluster", "up", "--foreground", "--nodes", "0"]
     with subprocess.Popen([*argv, "--dir", str(directory)], stdout=subprocess.PIPE) as process:

@@ -9,7 +9,6 @@ from bamboo_devcluster.spec import NodeSpec, Taint
 from bamboo_devcluster.testing import wait_for
 
 SLEEP = "import time\nprint('up')\nwhile True: time.sleep(0.1)"
-IN_TURN = pytest.mark.rotating(3)
 
 
 def is_node_ready(node) -> bool:
@@ -54,7 +53,6 @@ async def test_labels_capacity_and_taints(bench, own_node) -> None:
     assert is_node_ready(node)
 
 
-@IN_TURN
 async def test_the_lease_is_renewed(bench, own_node) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{own_node}"
     first = (await bench.api.get(path))["spec"]["renewTime"]
@@ -126,7 +124,6 @@ async def test_pods_of_a_killed_node_are_replaced_elsewhere(bench, own_node, tmp
     await wait_for(bench.api, bench.path("pods"), runs_elsewhere, timeout_s=40)
 
 
-@IN_TURN
 async def test_a_node_back_under_the_same_name_is_another_machine(bench, own_node) -> None:
     before = await get_node(bench, own_node)
     await bench.run_pod(SLEEP, nodeName=own_node)
@@ -142,7 +139,6 @@ async def test_a_node_back_under_the_same_name_is_another_machine(bench, own_nod
     assert (ended["reason"], ended["exitCode"]) == ("ContainerStatusUnknown", 137)
 
 
-@IN_TURN
 async def test_a_pod_that_may_restart_runs_again_on_the_new_machine(bench, own_node) -> None:
     await bench.run_pod(SLEEP, nodeName=own_node, restartPolicy="Always")
     await bench.wait_log("up")
@@ -157,7 +153,6 @@ async def test_a_pod_that_may_restart_runs_again_on_the_new_machine(bench, own_n
     assert pod["status"]["phase"] == "Running"
 
 
-@IN_TURN
 async def test_a_frozen_node_stops_and_resumes(bench, own_node, tmp_path) -> None:
     """A pod deleted meanwhile ends after the thaw."""
     script = f"""
@@ -216,7 +211,6 @@ while True: time.sleep(0.1)
     assert bench.cluster.node_states()[own_node] == "dead"
 
 
-@IN_TURN
 async def test_a_force_deleted_pod_is_stopped(bench, own_node, tmp_path) -> None:
     script = f"""
 import time

@@ -14,7 +14,6 @@ from bamboo_devcluster.testing import wait_for
 
 SLEEP = "import time\nprint('up')\nwhile True: time.sleep(1)"
 OBEY = "import signal,sys,time\nsignal.signal(15, lambda *_: sys.exit(0))\n"
-IN_TURN = pytest.mark.rotating(3)
 
 
 async def test_a_deployment_becomes_available_across_zones(bench) -> None:
@@ -47,7 +46,6 @@ async def test_a_deployment_becomes_available_across_zones(bench) -> None:
     assert len({pod["status"]["podIP"] for pod in pods}) == 3
 
 
-@IN_TURN
 async def test_a_job_completes(bench) -> None:
     template = {
         "spec": {
@@ -63,7 +61,6 @@ async def test_a_job_completes(bench) -> None:
     )
 
 
-@IN_TURN
 async def test_the_scheduler_counts_gpus(bench) -> None:
     container = {"resources": {"limits": {"nvidia.com/gpu": "5"}}}
     await bench.run_pod(SLEEP, container=container)
@@ -94,7 +91,6 @@ async def test_logs_follow_tail_and_time(bench) -> None:
     assert await follower.wait() == 0
 
 
-@IN_TURN
 async def test_logs_of_the_previous_run(bench) -> None:
     script = "import os,sys,time\nf='mark'\nfirst=not os.path.exists(f)\nopen(f,'w').close()\n"
     script += "print('first' if first else 'second')\nsys.exit(3) if first else time.sleep(600)"
@@ -108,7 +104,6 @@ async def test_logs_of_the_previous_run(bench) -> None:
     assert (last["exitCode"], last["reason"]) == (3, "Error")
 
 
-@IN_TURN
 async def test_a_missing_log_is_an_error(bench) -> None:
     await bench.run_pod(SLEEP)
     await bench.wait_ready()
@@ -133,7 +128,6 @@ async def test_a_projected_token_has_audience_and_is_bound_to_the_pod(bench) -> 
     assert claims["exp"] - time.time() < 601
 
 
-@IN_TURN
 async def test_a_pod_talks_to_the_api_server_as_its_service_account(bench) -> None:
     role = {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]}
     group = "rbac.authorization.k8s.io"
@@ -192,7 +186,6 @@ async def test_environment_command_and_directory(bench) -> None:
     assert (args, directory, seen["HOSTNAME"]) == (["blue"], "/usr", "pod")
 
 
-@IN_TURN
 async def test_pods_listen_on_their_own_addresses(bench) -> None:
     serve = """
 import os, http.server
@@ -225,7 +218,6 @@ async def test_sigterm_with_a_slow_handler(bench) -> None:
     await bench.wait_gone()
 
 
-@IN_TURN
 async def test_sigkill_after_the_grace_period(bench) -> None:
     script = "import signal,time\nsignal.signal(15, lambda *_: print('no'))\nprint('up')\n"
     script += "while True: time.sleep(0.1)"
@@ -246,7 +238,6 @@ async def test_a_killed_pod_fails_with_137(bench) -> None:
     assert (ended["exitCode"], ended["reason"]) == (137, "Error")
 
 
-@IN_TURN
 async def test_a_killed_container_restarts_with_back_off(bench) -> None:
     await bench.run_pod("raise SystemExit(1)", restartPolicy="Always")
 
@@ -260,7 +251,6 @@ async def test_a_killed_container_restarts_with_back_off(bench) -> None:
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
-@IN_TURN
 async def test_an_image_is_mapped_to_a_local_program(bench) -> None:
     image = {"image": "example.org/shout:v1", "command": None}
     await bench.run_pod("", container=image)
@@ -270,7 +260,6 @@ async def test_an_image_is_mapped_to_a_local_program(bench) -> None:
         assert await bench.log(name=name) == expected
 
 
-@IN_TURN
 async def test_an_unknown_image_without_command_is_an_image_error(bench) -> None:
     container = {"command": None}
     await bench.run_pod("", container=container)
@@ -283,7 +272,6 @@ async def test_an_unknown_image_without_command_is_an_image_error(bench) -> None
     await bench.wait_pod(lambda p: reason(p) == "ImagePullBackOff")
 
 
-@IN_TURN
 async def test_a_program_that_does_not_exist_is_a_start_error(bench) -> None:
     await bench.run_pod("", container={"command": ["no-such-program"]})
     pod = await bench.wait_phase("Failed")
@@ -292,7 +280,6 @@ async def test_a_program_that_does_not_exist_is_a_start_error(bench) -> None:
     assert "no-such-program" in ended["message"]
 
 
-@IN_TURN
 async def test_a_container_waits_for_a_missing_config_map(bench) -> None:
     source = {"configMapKeyRef": {"name": "late", "key": "k"}}
     env = [{"name": "K", "valueFrom": source}]
@@ -311,7 +298,6 @@ async def test_a_container_waits_for_a_missing_config_map(bench) -> None:
     assert await bench.log() == "here\n"
 
 
-@IN_TURN
 async def test_termination_messages(bench) -> None:
     script = "import sys\nopen('/dev/termination-log','w').write('why')\nsys.exit(2)"
     await bench.run_pod(script)
@@ -342,7 +328,6 @@ async def test_init_containers_and_sidecars_run_first(bench) -> None:
     assert text == "from init\n"
 
 
-@IN_TURN
 async def test_a_failed_init_container_fails_the_pod(bench) -> None:
     init = {"name": "init", "image": "none", "command": ["python", "-c", "raise SystemExit(4)"]}
     await bench.run_pod("print('never')", initContainers=[init])
@@ -350,7 +335,6 @@ async def test_a_failed_init_container_fails_the_pod(bench) -> None:
     assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 4
 
 
-@IN_TURN
 async def test_probes(bench) -> None:
     liveness = {
         "exec": {"command": ["sh", "-c", "test ! -e /shared/sick"]},
@@ -384,7 +368,6 @@ time.sleep(600)
     await bench.wait_ready()
 
 
-@IN_TURN
 async def test_a_pre_stop_hook_runs_before_sigterm(bench) -> None:
     script = OBEY + "print('up')\nwhile True: time.sleep(0.1)"
     hook = {"exec": {"command": ["sh", "-c", "echo hooked > /shared/mark"]}}
@@ -401,7 +384,6 @@ async def test_a_pre_stop_hook_runs_before_sigterm(bench) -> None:
     assert (directory / "mark").read_text() == "hooked\n"
 
 
-@IN_TURN
 async def test_a_pod_past_its_deadline_fails(bench) -> None:
     await bench.run_pod(OBEY + SLEEP, activeDeadlineSeconds=1)
     pod = await bench.wait_phase("Failed")

@@ -4,11 +4,7 @@ import json
 import os
 from pathlib import Path
 
-import pytest
-
 from bamboo_devcluster.testing import wait_for
-
-IN_TURN = pytest.mark.rotating(2)
 
 
 def left_on_machine(*paths: str) -> list[str]:
@@ -64,7 +60,6 @@ print(json.dumps(seen))
     assert not left_on_machine("/etc/conf", "/run/very", "/down", "/host", "/one.txt", "/maybe")
 
 
-@IN_TURN
 async def test_a_changed_config_map_reaches_the_pod(bench) -> None:
     await bench.create("configmaps", "conf", data={"k": "old"})
     script = "import time\nwhile True: print(open('/conf/k').read()); time.sleep(0.2)"
@@ -78,7 +73,6 @@ async def test_a_changed_config_map_reaches_the_pod(bench) -> None:
     await bench.wait_log("new")
 
 
-@IN_TURN
 async def test_a_volume_that_cannot_be_created_is_reported_and_retried(bench) -> None:
     volumes = [{"name": "c", "configMap": {"name": "late"}}]
     await bench.run_pod(
@@ -94,7 +88,6 @@ async def test_a_volume_that_cannot_be_created_is_reported_and_retried(bench) ->
     await bench.wait_phase("Succeeded")
 
 
-@IN_TURN
 async def test_an_unsupported_volume_is_named(bench) -> None:
     volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "x"}}]
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -107,7 +100,6 @@ async def test_an_unsupported_volume_is_named(bench) -> None:
     await wait_for(bench.api, bench.path("events"), reported)
 
 
-@IN_TURN
 async def test_a_container_is_isolated(bench) -> None:
     """Own PIDs, own session, no host environment, no inherited stdin."""
     os.environ["DEVCLUSTER_TEST_LEAK"] = "1"

@@ -43,7 +43,7 @@ def test_an_unknown_mutant_is_told() -> None:
     assert done.stderr == "bamboo: no mutant has the id 0123456789; the code may have changed\n"
 
 
-def test_a_few_mutants_of_one_module_in_a_time_that_does_not_count_the_first_check() -> None:
+def test_a_few_mutants_of_one_module() -> None:
     arguments = ["--only", "graph/gradients", "--mutants", "1", "--seed", "1", "--least", "1.1"]
     done = mutate("--quick", "--minutes", "0.005", *arguments)
     assert "graph/gradients.py, seed 1\n[1/1] " in done.stdout, done.stderr
