@@ -308,6 +308,18 @@ class State:
         assert named.keys() == set(FACTS[reason]), f"{reason} does not carry {sorted(named)}"
         self.out.at_once(Record(severity, reason, message, named))
 
+    @property
+    def doubted(self) -> frozenset[AgentId]:
+        """Agents of which one is wrong: they send what they hold, and compute nothing."""
+        doubt = self.durable.doubt
+        return doubt.agents if doubt is not None else frozenset()
+
+    def settle_doubt(self, step: int) -> None:
+        """The step is committed. Agents that are in doubt because of it may take part again."""
+        if self.durable.doubt is not None and step >= self.durable.doubt.step:
+            self.membership.without_seat -= self.doubted
+            self.out.save(doubt=None)
+
     def reconsider(self) -> None:
         """The facts from which a plan is computed, or is missing, have changed."""
         if isinstance(self.phase, Planning | Holding):

@@ -1,30 +1,24 @@
-"""What members report while they train: committed steps, checkpoints, disputes, the end."""
+"""What members report while they train: committed steps, checkpoints, the end."""
 
 from __future__ import annotations
 
-from bamboo_core.api.events import EventReason, RestoreCause, Severity
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter.durable import with_manifest
-from bamboo_core.arbiter.endings import end, restore
-from bamboo_core.arbiter.losses import lose
+from bamboo_core.arbiter.endings import end
 from bamboo_core.arbiter.rounds import begin, resumed
-from bamboo_core.arbiter.state import Holding, InForce, Over, Returning, Running, State, Waiting
-from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.arbiter.state import Holding, InForce, Running, State
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import (
     BadCheckpoint,
     CommitRecord,
-    Dispute,
-    Disputed,
     Finished,
     Listed,
     Progress,
     Sealed,
 )
-
-_MOST_DISPUTES = 2
-"""About one step: the first makes it void, the second shows that a fault lasts."""
 
 
 def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> None:
@@ -37,6 +31,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         if step >= newest:
             in_force.caught_up.add(agent)
     state.speeds.learn(agent, progress, now)
+    state.settle_doubt(step)
     if state.ledger.learn(agent, progress, now):
         state.evidence.settle()
         state.stalls.settle()
@@ -134,54 +129,3 @@ def _writes_again(in_force: InForce, step: int) -> bool:
     saves = [i for d in in_force.directives.values() for i in d.resume if i.op is Op.SAVE]
     layers = {x for i in saves for x in range(i.lo, i.hi)}
     return layers == set(range(in_force.plan.layers))
-
-
-def disputed(state: State, message: Disputed, now: float) -> None:
-    """Voters do not agree about a forward. A fact, whoever says it, until the step is void.
-
-    Wrong bits have flowed into results of sound agents, so the whole step is void: its results are
-    dropped everywhere, and it is computed again. An agent that then contradicts itself ends. If
-    both repeat what they said, training goes on from a checkpoint without either.
-    """
-    durable = state.durable
-    is_known = message.fence < durable.void or message.fence.attempt != durable.attempt
-    if is_known or not message.disputes or isinstance(state.phase, Over | Waiting):
-        return
-    first = message.disputes[0]
-    agents = [claim.agent for claim in first.claims]
-    _record(state, message.step, first, agents)
-    state.out.save(void=Fence(durable.attempt, state.term, state.epoch + 1))
-    step, count = state.disputes
-    count = count + 1 if step == message.step else 1
-    state.disputes = message.step, count
-    if count >= _MOST_DISPUTES:
-        _give_up(state, first, agents, now)
-    elif not isinstance(state.phase, Returning):  # its first STOP says so, too
-        begin(state, f"step {message.step} is void: {_text(first, agents)}", cause=agents)
-
-
-def _give_up(state: State, dispute: Dispute, agents: list[AgentId], now: float) -> None:
-    why = f"{_text(dispute, agents)} again, and nobody knows who is right"
-    for agent in agents:
-        lose(state, agent, why, confirmed=False)
-    restore(state, RestoreCause.CORRUPTION, why, now)
-
-
-def _text(dispute: Dispute, agents: list[AgentId]) -> str:
-    return (
-        f"{' and '.join(agents)} differ in the forward of layers {dispute.lo} to {dispute.hi - 1}"
-        f" for micro-batch {dispute.microbatch}"
-    )
-
-
-def _record(state: State, step: int, dispute: Dispute, agents: list[AgentId]) -> None:
-    text = f"{_text(dispute, agents)} of step {step}: look for a faulty device or memory"
-    state.record(
-        EventReason.CORRUPTION,
-        text,
-        Severity.WARNING,
-        agents=",".join(agents),
-        step=step,
-        layer=dispute.lo,
-        microbatch=dispute.microbatch,
-    )

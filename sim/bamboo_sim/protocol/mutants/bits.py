@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_core.arbiter import training
+from bamboo_core.arbiter import disputes
 from bamboo_core.arbiter.state import State
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Disputed, Stop
 
-_disputed = training.disputed
+_disputed = disputes.disputed
 
 
 def no_disputes(cast: Any) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import training
+from bamboo_core.arbiter import disputes
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.protocol import supervisor
@@ -26,7 +26,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("only the first STOP says that a step is void", "B4",
             patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
     Planted("a dispute counts only while its plan is in force", "B5",
-            patched(training, "disputed", bits.only_of_this_plan),
+            patched(disputes, "disputed", bits.only_of_this_plan),
             (("flips", RING), ("flips", PAIR))),
     Planted("a dispute is told once", "B6",
             patched(supervisor, "_REPEATED",
