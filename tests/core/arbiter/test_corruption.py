@@ -174,6 +174,7 @@ def test_the_verdict_counts_when_the_odd_one_is_dead_and_after_a_restart() -> No
     fleet.kill("a0")
     fleet.restart()
     fleet.tell(a.DesiredState(1))
+    fleet.tell(a.Lost(A0, True, "killed"))
     fleet.reconnect()
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     plan = fleet.arbiter.status().plan
@@ -222,7 +223,9 @@ def test_both_take_part_again_if_the_step_is_committed_and_nobody_has_decided() 
     fleet = doubting()
     fleet.until(lambda: (0, 3) in fleet.commits)
     assert fleet.arbiter.durable.doubt is None
-    fleet.wait(5)
+    fleet.until(lambda: fleet.arbiter.state.membership.standby() == {A0, A1})
+    fleet.idle(2)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     plan = fleet.arbiter.status().plan
     assert plan is not None
     assert plan.live == (A0, A1, A2, A3)
