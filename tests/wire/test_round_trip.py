@@ -91,7 +91,7 @@ PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 
 CLAIM = st.builds(m.Claim, AGENT, U64, U64, U64)
 DISPUTE = st.builds(m.Dispute, U32, U32, U32, st.lists(CLAIM, max_size=3).map(tuple))
-DOUBT = st.builds(m.Doubt, STEP, DISPUTE)
+QUESTION = st.builds(m.Question, STEP, DISPUTE)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),
     m.Ready: st.builds(
@@ -153,7 +153,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             PROGRAM,
             U32,
             st.booleans(),
-            st.none() | DOUBT,
+            st.none() | QUESTION,
         )
     ),
     m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS, PROGRAM),
@@ -164,7 +164,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
 EMPTY: tuple[Any, ...] = (0, "", b"", (), {}, None, frozenset())
 ONE = Fence(1, 2, 3)
 SAVED = m.Manifest(1, 2, "path", "digest")
-UNSURE = m.Doubt(4, m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 7, 6),)))
+UNSURE = m.Question(4, m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 7, 6),)))
 DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7)
 OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)

@@ -25,7 +25,7 @@ from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
 from bamboo_agent.compute.votes import Vote
 from bamboo_agent.model import Model
 from bamboo_core.model import claims
-from bamboo_core.model.claims import ClaimBook, DisputedError, Doubt
+from bamboo_core.model.claims import ClaimBook, DisputedError, Question
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -73,7 +73,7 @@ class Backend:
         self._batch = BatchShape(1, 1, 1)
         self._compares = False
         self._claims = ClaimBook()
-        self._doubt: Doubt | None = None
+        self._question: Question | None = None
         self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
             Op.INIT: self._init,
             Op.LOAD: self._load,
@@ -91,11 +91,11 @@ class Backend:
         }
 
     def adopt_batch(
-        self, batch: BatchShape, *, compares: bool = False, doubt: Doubt | None = None
+        self, batch: BatchShape, *, compares: bool = False, question: Question | None = None
     ) -> None:
         """Set how the global batch is summed, whether forwards are compared with others', and which
         one with older claims."""
-        self._batch, self._compares, self._doubt = batch, compares, doubt
+        self._batch, self._compares, self._question = batch, compares, question
 
     def retract(self, *, is_new: bool) -> None:
         """What this agent has claimed does not count any more. is_new: a new attempt begins."""
@@ -246,7 +246,7 @@ class Backend:
         if not self._compares:
             return
         name, entered, layers = claims.name_of(task), digest(made.inputs), 0
-        if self._claims.is_again(task.step) or self._doubt is not None:
+        if self._claims.is_again(task.step) or self._question is not None:
             layers = combined(x.checksum() for x in self._held(task.lo, task.hi))
         if not self._claims.add(name, entered, digest_of(made), layers):
             raise self._checks.error(str(task))
@@ -534,7 +534,7 @@ class Backend:
             agent: self.store[Item.vote(task.step, agent)] for agent in task.agents
         }
         said = {agent: vote.claims for agent, vote in cast.items()}
-        found = claims.disputes(said, self._doubt)
+        found = claims.disputes(said, self._question)
         if found:
             raise DisputedError(found)
         votes.compare(task.step, cast)

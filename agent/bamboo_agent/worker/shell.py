@@ -118,7 +118,7 @@ class Worker:
         self._transport.introduce(fence=directive.fence, key=directive.key, peers=peers)
         if directive.fence == self.executor.fence:
             self.backend.adopt_batch(
-                directive.batch, compares=directive.compares, doubt=directive.doubt
+                directive.batch, compares=directive.compares, question=directive.question
             )
             self._manifest = directive.manifest
         self._perform(self._events.install(directive))

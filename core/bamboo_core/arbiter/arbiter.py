@@ -18,7 +18,7 @@ from math import inf
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import changes, disputes, endings, losses, rounds, training
+from bamboo_core.arbiter import changes, endings, losses, rounds, training
 from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import (
     ArbiterJob,
@@ -178,7 +178,7 @@ class Arbiter:
             case BadCheckpoint():
                 training.bad_checkpoint(state, agent, fact)
             case Disputed():
-                disputes.disputed(state, fact, now)
+                training.disputed(state, fact, now)
             case _:
                 pass
 
@@ -290,7 +290,7 @@ class Arbiter:
                 self._try_return(state.phase, now)
             case Collecting():
                 losses.overdue(state, now)
-                disputes.settle(state, now)
+                training.settle(state, now)
                 rounds.decide(state, now)
             case Holding():
                 rounds.retry(state, now)

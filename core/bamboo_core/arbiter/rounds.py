@@ -83,7 +83,7 @@ def _are_newcomers_wanted(state: State) -> bool:
     """Whether seats are empty. Members that only help with the present step fill none."""
     assert state.desired is not None
     membership, plan = state.membership, state.in_force.plan if state.in_force else None
-    staying = membership.members & membership.usable() - state.doubted
+    staying = membership.members & membership.usable() - state.questioned
     stages, wanted = state.job.spec.pipelines.stages, state.desired.pipelines
     if plan is not None:
         staying &= {*plan.live, *plan.learners}
@@ -167,11 +167,11 @@ def is_short(state: State) -> bool:
 
 def _leavers(state: State) -> set[AgentId]:
     """Members that the next plan excludes after its target step."""
-    doubted = state.membership.members & state.doubted
-    return doubted | _going(state, doubted)
+    questioned = state.membership.members & state.questioned
+    return questioned | _going(state, questioned)
 
 
-def _going(state: State, doubted: Set[AgentId]) -> set[AgentId]:
+def _going(state: State, questioned: Set[AgentId]) -> set[AgentId]:
     """Members that will leave.
 
     All that will leave, as long as the others are enough; else only those that cannot stay for the
@@ -187,7 +187,7 @@ def _going(state: State, doubted: Set[AgentId]) -> set[AgentId]:
     if state.desired.suspended:
         soon = state.real_s + changes.transition_s(step_s)
         return {a for a in going if leave_at.get(a, inf) < soon}
-    if _is_enough(state, membership.members - going - doubted):
+    if _is_enough(state, membership.members - going - questioned):
         return going
     last = state.real_s + changes.late_s(step_s)
     return {a for a in going if leave_at.get(a, inf) <= last}
@@ -267,7 +267,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         reports=dict(sorted(reports.items())),
         draining=draining,
         short_notice=frozenset(
-            a for a in draining if leave_at.get(a, inf) < soon or a in state.doubted
+            a for a in draining if leave_at.get(a, inf) < soon or a in state.questioned
         ),
         manifests=eligible(durable),
         base=durable.manifest.step - 1 if durable.manifest is not None else -1,
@@ -278,7 +278,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),
-        doubt=durable.doubt,
+        question=durable.question,
     )
 
 

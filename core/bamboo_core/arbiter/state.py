@@ -309,16 +309,16 @@ class State:
         self.out.at_once(Record(severity, reason, message, named))
 
     @property
-    def doubted(self) -> frozenset[AgentId]:
+    def questioned(self) -> frozenset[AgentId]:
         """Agents of which one is wrong: they send what they hold, and compute nothing."""
-        doubt = self.durable.doubt
-        return doubt.agents if doubt is not None else frozenset()
+        question = self.durable.question
+        return question.agents if question is not None else frozenset()
 
-    def settle_doubt(self, step: int) -> None:
-        """The step is committed. Agents that are in doubt because of it may take part again."""
-        if self.durable.doubt is not None and step >= self.durable.doubt.step:
-            self.membership.without_seat -= self.doubted
-            self.out.save(doubt=None)
+    def settle_question(self, step: int) -> None:
+        """The step is committed. Agents that are in question because of it may take part again."""
+        if self.durable.question is not None and step >= self.durable.question.step:
+            self.membership.without_seat -= self.questioned
+            self.out.save(question=None)
 
     def reconsider(self) -> None:
         """The facts from which a plan is computed, or is missing, have changed."""

@@ -37,7 +37,7 @@ class Dispute:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class Question:
     """A dispute that neither agent has lost by contradicting itself: a third one decides."""
 
     step: int
@@ -122,19 +122,19 @@ class ClaimBook:
 
 
 def disputes(
-    cast: Mapping[AgentId, Mapping[Item, Said]], doubt: Doubt | None = None
+    cast: Mapping[AgentId, Mapping[Item, Said]], question: Question | None = None
 ) -> tuple[Dispute, ...]:
     """Names about which the voters do not agree, the earliest stage first.
 
     Also those whose input is not what the stage before has made: it was altered since then. And
-    the forward in doubt, if a voter has computed it: the older claims are added.
+    the forward in question, if a voter has computed it: the older claims are added.
     """
     said: dict[Item, list[Claim]] = defaultdict(list)
     for agent, own in sorted(cast.items()):
         for name, digests in own.items():
             said[name].append(Claim(agent, *digests))
-    if doubt is not None and doubt.name in said:
-        said[doubt.name] += [x for x in doubt.dispute.claims if x.agent not in cast]
+    if question is not None and question.name in said:
+        said[question.name] += [x for x in question.dispute.claims if x.agent not in cast]
     made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in said}
     found = []
     for name, claims in sorted(said.items()):

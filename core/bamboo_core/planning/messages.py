@@ -9,7 +9,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Participant
-from bamboo_core.protocol.messages import Continuation, Directive, Doubt, Manifest, Peer
+from bamboo_core.protocol.messages import Continuation, Directive, Manifest, Peer, Question
 
 Programs = dict[AgentId, Program]
 
@@ -30,12 +30,12 @@ def directives(
     lanes: Programs,
     lane_limit: int,
     compares: bool,
-    doubt: Doubt | None,
+    question: Question | None,
 ) -> dict[AgentId, Directive]:
     """The first part of the plan for every member.
 
     manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep;
-    compares: whether those are compared with the owners'; doubt: what else is compared.
+    compares: whether those are compared with the owners'; question: what else is compared.
     """
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
     return {
@@ -56,7 +56,7 @@ def directives(
             lane=lanes.get(agent, ()),
             lane_limit=lane_limit,
             compares=compares,
-            doubt=doubt,
+            question=question,
         )
         for agent in plan.members
     }

@@ -538,7 +538,7 @@ class _Planning:
             lanes=ahead,
             lane_limit=(most := self._lane_limit(plan)),
             compares=most > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
-            doubt=self._request.doubt,
+            question=self._request.question,
         )
 
     def _lane_limit(self, plan: Plan) -> int:

@@ -15,10 +15,10 @@ from bamboo_core.protocol.messages import (
     AgentReport,
     Continuation,
     Directive,
-    Doubt,
     LayerCost,
     Manifest,
     Peer,
+    Question,
 )
 
 
@@ -53,13 +53,14 @@ def decide(
     validation_samples: int = 0,
     is_last: bool = False,
     costs: tuple[LayerCost, ...] = (),
-    doubt: Doubt | None = None,
+    question: Question | None = None,
 ) -> Decided:
     """The planner's decision. AssertionError with its answer if it has no plan.
 
-    before: the plan in force; is_last: suspend after the target step; doubt: its agents only send.
+    before: the plan in force; is_last: suspend after the target step; agents in
+    ``question`` only send what they hold.
     """
-    doubted = doubt.agents if doubt is not None else frozenset()
+    questioned = question.agents if question is not None else frozenset()
     known = {peer.agent: peer for peer in peers}
     participants = {}
     for i, agent in enumerate(sorted(reports)):
@@ -81,14 +82,14 @@ def decide(
         target=before.target if before else 0,
         participants=participants,
         reports=dict(reports),
-        draining=doubted,
-        short_notice=doubted,
+        draining=questioned,
+        short_notice=questioned,
         manifests=(manifest,) if manifest else (),
         base=manifest.step - 1 if manifest else -1,
         has_voter=before is not None,
         is_full=before is None,
         is_last=is_last,
-        doubt=doubt,
+        question=question,
     )
     result, *rest = planner.compute(request)
     assert isinstance(result, Decision), result

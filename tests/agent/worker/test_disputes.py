@@ -10,7 +10,7 @@ from tests.agent.worker.test_losses import BATCH, assert_exact
 
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_core.api.spec import CorruptionMode, CorruptionSpec, RedundancyMode, RedundancySpec
-from bamboo_core.model.claims import Doubt, can_decide, odd_ones
+from bamboo_core.model.claims import Question, can_decide, odd_ones
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import AgentReport, Disputed, Stop
@@ -36,7 +36,7 @@ def fleet(request):
     fleet.close()
 
 
-def plan(fleet, fence, *, void=None, before=None, doubt=None):
+def plan(fleet, fence, *, void=None, before=None, question=None):
     for agent in fleet.agents():
         fleet.send(agent, Stop(fence, void=void or Fence()))
     fleet.wait(lambda: len(reports(fleet, fence)) == len(fleet.agents()))
@@ -48,7 +48,7 @@ def plan(fleet, fence, *, void=None, before=None, doubt=None):
         batch=BATCH,
         validation_samples=fleet.validation_samples,
         before=before,
-        doubt=doubt,
+        question=question,
     )
     fleet.install(decided)
     return decided.plan
@@ -141,10 +141,10 @@ def test_a_third_worker_decides_with_copies_of_the_layers(fleet, monkeypatch, op
     flip_always(fleet.workers[victim], op, monkeypatch)
     found, before = disputed_twice(fleet)
     assert can_decide(found)
-    doubt = Doubt(1, found)
-    assert victim in doubt.agents
-    before = plan(fleet, THIRD, void=THIRD, before=before, doubt=doubt)
-    assert set(before.short_notice) == doubt.agents
+    question = Question(1, found)
+    assert victim in question.agents
+    before = plan(fleet, THIRD, void=THIRD, before=before, question=question)
+    assert set(before.short_notice) == question.agents
     fleet.wait(lambda: len(disputes(fleet)) == 3)
     (verdict,) = disputes(fleet)[2].disputes
     assert odd_ones(verdict) == {victim}

@@ -6,7 +6,7 @@ from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable, from_json, to_json
-from bamboo_core.model.claims import Doubt
+from bamboo_core.model.claims import Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Claim, Dispute, Disputed, Stop
 
@@ -37,7 +37,7 @@ def dispute(
     fleet.receive(A2, Disputed(fence or fleet.arbiter.fence, step, found))
 
 
-def doubting(stages: int = 4, found: tuple[Dispute, ...] = LASTING) -> Fleet:
+def questioning(stages: int = 4, found: tuple[Dispute, ...] = LASTING) -> Fleet:
     """Two agents have differed twice in step 3."""
     fleet = running(stages)
     for _ in range(2):
@@ -135,25 +135,29 @@ def test_the_void_is_kept_in_the_status() -> None:
 
 
 def test_agents_that_differ_again_only_send_what_they_hold_while_others_decide() -> None:
-    fleet = doubting()
-    assert from_json(fleet.stored).doubt == fleet.arbiter.durable.doubt == Doubt(3, LASTING[0])
+    fleet = questioning()
+    assert (
+        from_json(fleet.stored).question
+        == fleet.arbiter.durable.question
+        == Question(3, LASTING[0])
+    )
     assert fleet.arbiter.durable.void == fleet.arbiter.fence
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     plan = fleet.arbiter.status().plan
     assert plan is not None
     assert plan.live == (A2, A3)
     assert set(plan.leaving) == set(plan.short_notice) == {A0, A1}
-    assert fleet.requests[-1].doubt == Doubt(3, LASTING[0])
+    assert fleet.requests[-1].question == Question(3, LASTING[0])
     assert not told(fleet, EventReason.AGENT_LOST)
 
 
 def test_the_third_claim_decides_and_only_the_odd_one_goes() -> None:
-    fleet = doubting()
+    fleet = questioning()
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     before = fleet.arbiter.fence
     dispute(fleet, found=DECIDED)
     assert fleet.arbiter.durable.void == fleet.arbiter.fence > before
-    assert fleet.arbiter.durable.doubt is None
+    assert fleet.arbiter.durable.question is None
     assert fleet.arbiter.state.membership.fenced == {A0}
     (record,) = told(fleet, EventReason.WORKER_FAILED)
     assert record.agents == (A0,)
@@ -169,7 +173,7 @@ def test_the_third_claim_decides_and_only_the_odd_one_goes() -> None:
 
 
 def test_the_verdict_counts_when_the_odd_one_is_dead_and_after_a_restart() -> None:
-    fleet = doubting()
+    fleet = questioning()
     fleet.run_wire()
     fleet.kill("a0")
     fleet.restart()
@@ -183,22 +187,22 @@ def test_the_verdict_counts_when_the_odd_one_is_dead_and_after_a_restart() -> No
     dispute(fleet, found=DECIDED)
     (record,) = told(fleet, EventReason.WORKER_FAILED)
     assert record.agents == (A0,)
-    assert not fleet.arbiter.state.doubted
+    assert not fleet.arbiter.state.questioned
 
 
 def test_if_the_third_agrees_with_nobody_training_goes_on_from_a_checkpoint() -> None:
-    fleet = doubting()
+    fleet = questioning()
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     dispute(fleet, found=(Dispute(1, 2, 3, (*LASTING[0].claims, Claim(A2, 5, 8, 9))),))
     (record,) = told(fleet, EventReason.RESTORING)
     assert record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION
     assert fleet.arbiter.state.membership.fenced == {A0, A1, A2}
     assert not told(fleet, EventReason.WORKER_FAILED)
-    assert fleet.arbiter.durable.doubt is None
+    assert fleet.arbiter.durable.question is None
 
 
 def test_with_too_few_others_training_goes_on_from_a_checkpoint() -> None:
-    fleet = doubting(stages=3)
+    fleet = questioning(stages=3)
     fleet.until(lambda: bool(told(fleet, EventReason.RESTORING)))
     (record,) = told(fleet, EventReason.RESTORING)
     assert record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION
@@ -220,9 +224,9 @@ def test_agents_on_standby_may_decide() -> None:
 
 
 def test_both_take_part_again_if_the_step_is_committed_and_nobody_has_decided() -> None:
-    fleet = doubting()
+    fleet = questioning()
     fleet.until(lambda: (0, 3) in fleet.commits)
-    assert fleet.arbiter.durable.doubt is None
+    assert fleet.arbiter.durable.question is None
     fleet.until(lambda: fleet.arbiter.state.membership.standby() == {A0, A1})
     fleet.idle(2)
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
@@ -233,7 +237,7 @@ def test_both_take_part_again_if_the_step_is_committed_and_nobody_has_decided() 
     assert not told(fleet, EventReason.RESTORING)
 
 
-def test_a_doubt_is_kept_in_the_status() -> None:
-    doubt = Doubt(3, DECIDED[0])
-    assert from_json(to_json(Durable(doubt=doubt))).doubt == doubt
-    assert "doubt" not in to_json(Durable())
+def test_a_question_is_kept_in_the_status() -> None:
+    question = Question(3, DECIDED[0])
+    assert from_json(to_json(Durable(question=question))).question == question
+    assert "question" not in to_json(Durable())

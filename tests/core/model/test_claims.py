@@ -6,7 +6,7 @@ import pytest
 
 from bamboo_core.model.claims import (
     ClaimBook,
-    Doubt,
+    Question,
     Said,
     can_decide,
     disputes,
@@ -92,19 +92,19 @@ def differing(*claims: Claim) -> Dispute:
     return Dispute(0, 2, 1, claims)
 
 
-def test_the_older_claims_count_once_a_voter_has_computed_the_forward_in_doubt() -> None:
-    doubt = Doubt(3, differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
-    assert (doubt.name, doubt.agents) == (LOW, {A, B})
-    assert disputes({C: {HIGH: Said(3, 4)}}, doubt) == ()
-    assert disputes({C: {LOW._replace(step=4): Said(1, 5)}}, doubt) == ()
-    (found,) = disputes({C: {LOW: Said(1, 3, 9)}}, doubt)
-    assert set(found.claims) == {*doubt.dispute.claims, Claim(C, 1, 3, 9)}
+def test_the_older_claims_count_once_a_voter_has_computed_the_forward_in_question() -> None:
+    question = Question(3, differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
+    assert (question.name, question.agents) == (LOW, {A, B})
+    assert disputes({C: {HIGH: Said(3, 4)}}, question) == ()
+    assert disputes({C: {LOW._replace(step=4): Said(1, 5)}}, question) == ()
+    (found,) = disputes({C: {LOW: Said(1, 3, 9)}}, question)
+    assert set(found.claims) == {*question.dispute.claims, Claim(C, 1, 3, 9)}
     assert odd_ones(found) == {A}
 
 
-def test_a_voter_in_doubt_has_only_its_newest_claim() -> None:
-    doubt = Doubt(3, differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
-    (found,) = disputes({A: {LOW: Said(1, 2, 9)}}, doubt)
+def test_a_voter_in_question_has_only_its_newest_claim() -> None:
+    question = Question(3, differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
+    (found,) = disputes({A: {LOW: Said(1, 2, 9)}}, question)
     assert found.claims == (Claim(A, 1, 2, 9), Claim(B, 1, 3, 9))
 
 

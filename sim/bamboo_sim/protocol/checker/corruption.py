@@ -45,19 +45,19 @@ def _votes(node: Node, step: int) -> dict[AgentId, Any]:
     }
 
 
-def check_doubt(world: World, node: Node, step: int) -> None:
-    """Once two agents are in doubt, neither has a part in the step, and it is not committed if a
+def check_question(world: World, node: Node, step: int) -> None:
+    """Once two agents are in question, neither has a part in the step, and it is not committed if a
     third one has computed the same forward."""
     durable = world.operators.durable
-    doubt = durable.doubt
-    if doubt is None or doubt.step != step or node.executor.fence < durable.void:
+    question = durable.question
+    if question is None or question.step != step or node.executor.fence < durable.void:
         return
     votes = _votes(node, step)
-    if doubt.agents & votes.keys():
-        raise Violation(f"{sorted(doubt.agents & votes.keys())} vote, but one of them is wrong")
-    third = [agent for agent, (_, said, _) in votes.items() if doubt.name in said]
+    if question.agents & votes.keys():
+        raise Violation(f"{sorted(question.agents & votes.keys())} vote, but one of them is wrong")
+    third = [agent for agent, (_, said, _) in votes.items() if question.name in said]
     if third:
-        raise Violation(f"{third} have computed {doubt.name}, but step {step} is committed")
+        raise Violation(f"{third} have computed {question.name}, but step {step} is committed")
 
 
 def check_blame(world: World, record: Record) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bamboo_core.arbiter import disputes
+from bamboo_core.arbiter import training
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.model.ids import AgentId, Fence
@@ -12,10 +12,10 @@ from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Dispute, Disputed, Stop
 
-_disputed, _disputes = disputes.disputed, claims.disputes
+_disputed, _disputes = training.disputed, claims.disputes
 
 
-def no_disputes(cast: Any, doubt: Any = None) -> tuple[Any, ...]:
+def no_disputes(cast: Any, question: Any = None) -> tuple[Any, ...]:
     """The coordinator does not look at the claims."""
     return ()
 
@@ -42,7 +42,7 @@ def no_third_vote(dispute: Dispute) -> frozenset[AgentId]:
     return frozenset()
 
 
-def without_doubt(cast: Any, doubt: Any = None) -> tuple[Dispute, ...]:
+def without_question(cast: Any, question: Any = None) -> tuple[Dispute, ...]:
     """The coordinator compares the third claim with those of voters only."""
     return _disputes(cast)
 

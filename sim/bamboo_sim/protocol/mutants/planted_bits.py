@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import disputes
+from bamboo_core.arbiter import training
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.protocol import supervisor
@@ -27,19 +27,19 @@ PLANTS: tuple[Planted, ...] = (
     Planted("only the first STOP says that a step is void", "B4",
             patched(State, "stop", bits.void_once), (("flips", RING), ("flips", PAIR))),
     Planted("a dispute counts only while its plan is in force", "B5",
-            patched(disputes, "disputed", bits.only_of_this_plan),
+            patched(training, "disputed", bits.only_of_this_plan),
             (("flips", RING), ("flips", PAIR))),
     Planted("a dispute is told once", "B6",
             patched(supervisor, "_REPEATED",
                     tuple(x for x in supervisor._REPEATED if x is not Disputed)),
             (("flips", RING), ("flips", PAIR))),
     Planted("the third vote is ignored", "B7",
-            patched(disputes, "odd_ones", bits.no_third_vote),
+            patched(training, "odd_ones", bits.no_third_vote),
             (("flips", PAIR), ("flips", LONG))),
     Planted("one of two that differ is blamed", "B8",
-            patched(disputes, "odd_ones", bits.two_votes), (("flips", PAIR),)),
-    Planted("agents in doubt compute the step", "B9",
-            patched(State, "doubted", frozenset()), (("flips", PAIR), ("flips", LONG))),
+            patched(training, "odd_ones", bits.two_votes), (("flips", PAIR),)),
+    Planted("agents in question compute the step", "B9",
+            patched(State, "questioned", frozenset()), (("flips", PAIR), ("flips", LONG))),
     Planted("the third vote is not compared with the older ones", "B10",
-            patched(claims, "disputes", bits.without_doubt), (("flips", PAIR), ("flips", LONG))),
+            patched(claims, "disputes", bits.without_question), (("flips", PAIR), ("flips", LONG))),
 )  # fmt: skip
