@@ -89,8 +89,9 @@ ACTIVITY = st.builds(
 )
 PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 
-CLAIM = st.builds(m.Claim, AGENT, U64, U64)
+CLAIM = st.builds(m.Claim, AGENT, U64, U64, U64)
 DISPUTE = st.builds(m.Dispute, U32, U32, U32, st.lists(CLAIM, max_size=3).map(tuple))
+QUESTION = st.builds(m.Question, STEP, DISPUTE)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),
     m.Ready: st.builds(
@@ -152,6 +153,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             PROGRAM,
             U32,
             st.booleans(),
+            st.none() | QUESTION,
         )
     ),
     m.Continuation: st.builds(m.Continuation, FENCE, TEXT, PROGRAM, PROGRAM, PEERS, PROGRAM),
@@ -162,6 +164,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
 EMPTY: tuple[Any, ...] = (0, "", b"", (), {}, None, frozenset())
 ONE = Fence(1, 2, 3)
 SAVED = m.Manifest(1, 2, "path", "digest")
+UNSURE = m.Question(4, m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 7, 6),)))
 DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7)
 OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
@@ -182,7 +185,7 @@ FULL: tuple[Any, ...] = (
     m.Sealed(SAVED),
     m.BadCheckpoint(1, 2, "torn", "disk full"),
     m.Listed((SAVED,)),
-    m.Disputed(ONE, 4, (m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 2**52 - 1),)),)),
+    m.Disputed(ONE, 4, (m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 2**52 - 1, 6),)),)),
     m.Left(ONE),
     m.Finished(ONE),
     m.Welcome(1, "ns/job", "uid", "{}", 0.5, 60.0, 600.0, 30.0),
@@ -191,6 +194,7 @@ FULL: tuple[Any, ...] = (
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
         (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3, True,
         ((0, 1),),
+        UNSURE,
     ),
     m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),
     m.Release(3, "Fenced"),

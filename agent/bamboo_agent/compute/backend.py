@@ -16,7 +16,7 @@ from bamboo_agent.compute import copies, optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.checks import Checks, digest_of
 from bamboo_agent.compute.copies import Witness
-from bamboo_agent.compute.digests import digest
+from bamboo_agent.compute.digests import combined, digest
 from bamboo_agent.compute.held import HeldLayers
 from bamboo_agent.compute.host_blocks import HostBlocks
 from bamboo_agent.compute.host_memory import HostMemory
@@ -27,7 +27,7 @@ from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
 from bamboo_agent.compute.votes import Vote
 from bamboo_agent.model import Model
 from bamboo_core.model import claims
-from bamboo_core.model.claims import ClaimBook, DisputedError
+from bamboo_core.model.claims import ClaimBook, DisputedError, Question
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -77,6 +77,7 @@ class Backend:
         self._batch = BatchShape(1, 1, 1)
         self._compares = False
         self._claims = ClaimBook()
+        self._question: Question | None = None
         self._perform: dict[Op, Callable[[Instruction], CommitRecord | None]] = {
             Op.INIT: self._init,
             Op.LOAD: self._load,
@@ -93,9 +94,12 @@ class Backend:
             Op.UPDATE: self._update,
         }
 
-    def adopt_batch(self, batch: BatchShape, *, compares: bool = False) -> None:
-        """Set how the global batch is summed, and whether forwards are compared with others'."""
-        self._batch, self._compares = batch, compares
+    def adopt_batch(
+        self, batch: BatchShape, *, compares: bool = False, question: Question | None = None
+    ) -> None:
+        """Set how the global batch is summed, whether forwards are compared with others', and which
+        one with older claims."""
+        self._batch, self._compares, self._question = batch, compares, question
 
     def retract(self, *, is_new: bool) -> None:
         """What this agent has claimed does not count any more. is_new: a new attempt begins."""
@@ -238,8 +242,10 @@ class Backend:
         """Say what the forward gave, for the next vote. CorruptionError."""
         if not self._compares:
             return
-        name, entered = claims.name_of(task), digest(made.inputs)
-        if not self._claims.add(name, entered, digest_of(made)):
+        name, entered, layers = claims.name_of(task), digest(made.inputs), 0
+        if self._claims.is_again(task.step) or self._question is not None:
+            layers = combined(x.checksum() for x in self._held(task.lo, task.hi))
+        if not self._claims.add(name, entered, digest_of(made), layers):
             raise self._checks.error(str(task))
 
     def _again(self, task: Instruction, activation: stage.Activation) -> stage.Activation:
@@ -524,7 +530,8 @@ class Backend:
         cast: dict[AgentId, Vote] = {
             agent: self.store[Item.vote(task.step, agent)] for agent in task.agents
         }
-        found = claims.disputes({agent: vote.claims for agent, vote in cast.items()})
+        said = {agent: vote.claims for agent, vote in cast.items()}
+        found = claims.disputes(said, self._question)
         if found:
             raise DisputedError(found)
         votes.compare(task.step, cast)

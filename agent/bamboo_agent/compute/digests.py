@@ -18,6 +18,14 @@ def digest(tensors: Iterable[torch.Tensor | None], start: int = 0) -> int:
     return total
 
 
+def combined(digests: Iterable[int]) -> int:
+    """One digest of several, in this order."""
+    total = 0
+    for value in digests:
+        total = (total * 31 + value) & _MASK
+    return total
+
+
 def _words(tensor: torch.Tensor) -> int:
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:

@@ -11,6 +11,7 @@ from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.sums import Buffer, Slice, Sum
 from bamboo_agent.compute.votes import Vote
+from bamboo_core.model.claims import Said
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind, parse_item
 
@@ -99,7 +100,7 @@ def _unpack(
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
     if kind is Kind.VOTE:
-        claims = {parse_item(name): (int(a), int(b)) for name, (a, b) in meta["claims"].items()}
+        claims = {parse_item(n): Said(*map(int, said)) for n, said in meta["claims"].items()}
         return Vote(_by_number(meta["norms"]), _by_number(meta["losses"]), claims)
     if kind is Kind.FILE:
         return FileRecord(**meta)

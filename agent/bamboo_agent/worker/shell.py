@@ -117,7 +117,9 @@ class Worker:
         peers = {peer.agent: peer for peer in directive.peers}
         self._transport.introduce(fence=directive.fence, key=directive.key, peers=peers)
         if directive.fence == self.executor.fence:
-            self.backend.adopt_batch(directive.batch, compares=directive.compares)
+            self.backend.adopt_batch(
+                directive.batch, compares=directive.compares, question=directive.question
+            )
             self.backend.held.host({x for lo, hi in directive.hosted for x in range(lo, hi)})
             self._manifest = directive.manifest
         self._perform(self._events.install(directive))

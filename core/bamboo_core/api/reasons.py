@@ -185,7 +185,7 @@ class FailureCause(StrEnum):
     REPLICA_DIFFERS = "ReplicaDiffers"
     """Two copies of a layer were not equal."""
     CORRUPTION = "Corruption"
-    """The agent computed something twice and got two results."""
+    """The agent computed something twice and got two results, or another one than two others."""
     STALLED = "Stalled"
     """Training stood still because of this agent, and did so again after all agents had been
     stopped and had got a new plan."""

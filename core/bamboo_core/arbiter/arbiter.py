@@ -290,6 +290,7 @@ class Arbiter:
                 self._try_return(state.phase, now)
             case Collecting():
                 losses.overdue(state, now)
+                training.settle(state, now)
                 rounds.decide(state, now)
             case Holding():
                 rounds.retry(state, now)

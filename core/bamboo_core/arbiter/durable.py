@@ -13,6 +13,7 @@ from typing import Any
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Cut, Pipeline
@@ -59,6 +60,7 @@ class Durable:
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
     void: Fence = Fence()
+    question: Question | None = None  # its agents compute nothing until the question is over
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
@@ -116,6 +118,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["hazard"] = [[z.zone, z.losses, z.agent_s] for z in d.hazard.zones]
     if d.void != Fence():
         out["void"] = list(d.void)
+    if d.question is not None:
+        out["question"] = _question(d.question)
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -158,6 +162,7 @@ def _read(value: dict[str, Any]) -> Durable:
         mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
         hazard=_hazard(value.get("hazard", ())),
         void=Fence(*value.get("void", ())),
+        question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),
         message=str(value.get("message", "")),
@@ -170,6 +175,17 @@ def _cut(value: Any) -> Cut:
 
 def _hazard(value: Any) -> Hazard:
     return Hazard(tuple(ZoneRecord(str(z), float(n), float(s)) for z, n, s in value))
+
+
+def _question(d: Question) -> list[Any]:
+    claims = [[c.agent, c.entered, c.digest, c.layers] for c in d.dispute.claims]
+    return [d.step, d.dispute.lo, d.dispute.hi, d.dispute.microbatch, claims]
+
+
+def _read_question(value: Any) -> Question:
+    step, lo, hi, microbatch, claims = value
+    said = tuple(Claim(AgentId(a), int(e), int(d), int(x)) for a, e, d, x in claims)
+    return Question(int(step), Dispute(int(lo), int(hi), int(microbatch), said))
 
 
 def _manifest(m: Manifest) -> list[Any]:

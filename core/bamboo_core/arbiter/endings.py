@@ -38,6 +38,7 @@ def restore(state: State, cause: RestoreCause, why: str, now: float) -> None:
         voters=(),
         pipelines=(),
         committed=step - 1,
+        question=None,
     )
     state.membership.members.clear()
     state.membership.without_seat.clear()

@@ -53,11 +53,11 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
     cause = str(user_reason(failure.reason)) if failure.user_error else failure.reason
-    _blame(state, agent, cause, failure.message)
+    blame(state, agent, cause, failure.message)
     lose(state, agent, f"worker ended: {failure.reason}", confirmed=True)
 
 
-def _blame(state: State, agent: AgentId, cause: str, message: str) -> None:
+def blame(state: State, agent: AgentId, cause: str, message: str) -> None:
     """A failure that counts against the agent's node."""
     text = f"{agent}: {cause}: {message}"
     state.record(EventReason.WORKER_FAILED, text, Severity.WARNING, agents=agent, cause=cause)
@@ -248,7 +248,7 @@ def _mend_stall(state: State, now: float) -> None:
     if again:
         suspects = [a for a in stall.roots if a in again]
         root = min(suspects, key=lambda a: (_is_sole_holder(state, a), suspects.index(a)))
-        _blame(state, root, FailureCause.STALLED, stall.message)
+        blame(state, root, FailureCause.STALLED, stall.message)
         lose(state, root, f"holds up the training: {stall.message}", confirmed=False)
     if isinstance(state.phase, Running):
         begin(state, stall.message, cause=stall.roots)

@@ -83,7 +83,7 @@ def _are_newcomers_wanted(state: State) -> bool:
     """Whether seats are empty. Members that only help with the present step fill none."""
     assert state.desired is not None
     membership, plan = state.membership, state.in_force.plan if state.in_force else None
-    staying = membership.members & membership.usable()
+    staying = membership.members & membership.usable() - state.questioned
     stages, wanted = state.job.spec.pipelines.stages, state.desired.pipelines
     if plan is not None:
         staying &= {*plan.live, *plan.learners}
@@ -149,8 +149,8 @@ def decide(state: State, now: float) -> None:
         _hold(state, text, now, limits.voter_by, RestoreCause.NO_VOTER)
         return
     state.deadlines.voter_by = inf
-    staying = membership.members - _leavers(state)
-    if not _is_enough(state, staying):
+    if is_short(state):
+        staying = membership.members - _leavers(state)
         _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", now)
         return
     state.requests += 1
@@ -160,8 +160,19 @@ def decide(state: State, now: float) -> None:
     state.out.at_once(ComputePlan(state.requests, request))
 
 
+def is_short(state: State) -> bool:
+    """Whether too few agents are left to go on."""
+    return not _is_enough(state, state.membership.members - _leavers(state))
+
+
 def _leavers(state: State) -> set[AgentId]:
-    """Members that the next plan excludes after its target step.
+    """Members that the next plan excludes after its target step."""
+    questioned = state.membership.members & state.questioned
+    return questioned | _going(state, questioned)
+
+
+def _going(state: State, questioned: Set[AgentId]) -> set[AgentId]:
+    """Members that will leave.
 
     All that will leave, as long as the others are enough; else only those that cannot stay for the
     transition. Before a suspension every member that lives long enough helps.
@@ -176,7 +187,7 @@ def _leavers(state: State) -> set[AgentId]:
     if state.desired.suspended:
         soon = state.real_s + changes.transition_s(step_s)
         return {a for a in going if leave_at.get(a, inf) < soon}
-    if _is_enough(state, membership.members - going):
+    if _is_enough(state, membership.members - going - questioned):
         return going
     last = state.real_s + changes.late_s(step_s)
     return {a for a in going if leave_at.get(a, inf) <= last}
@@ -257,7 +268,9 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         participants=membership.participants(),
         reports=dict(sorted(reports.items())),
         draining=draining,
-        short_notice=frozenset(a for a in draining if leave_at.get(a, inf) < soon),
+        short_notice=frozenset(
+            a for a in draining if leave_at.get(a, inf) < soon or a in state.questioned
+        ),
         manifests=eligible(durable),
         base=durable.manifest.step - 1 if durable.manifest is not None else -1,
         has_voter=not reports.keys().isdisjoint(durable.voters),
@@ -267,6 +280,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         catch_up_above_bytes=state.job.timing.catch_up_above_bytes if may_learn else inf,
         memory_bytes=membership.smallest_memory(),
         speeds=state.speeds.relative(),
+        question=durable.question,
     )
 
 

@@ -313,6 +313,18 @@ class State:
         assert named.keys() == set(FACTS[reason]), f"{reason} does not carry {sorted(named)}"
         self.out.at_once(Record(severity, reason, message, named))
 
+    @property
+    def questioned(self) -> frozenset[AgentId]:
+        """Agents of which one is wrong: they send what they hold, and compute nothing."""
+        question = self.durable.question
+        return question.agents if question is not None else frozenset()
+
+    def settle_question(self, step: int) -> None:
+        """The step is committed. Agents that are in question because of it may take part again."""
+        if self.durable.question is not None and step >= self.durable.question.step:
+            self.membership.without_seat -= self.questioned
+            self.out.save(question=None)
+
     def reconsider(self) -> None:
         """The facts from which a plan is computed, or is missing, have changed."""
         if isinstance(self.phase, Planning | Holding):

@@ -1,15 +1,32 @@
-"""What members report while they train: committed steps, checkpoints, disputes, the end."""
+"""What members report while they train: committed steps, checkpoints, disputes, the end.
+
+The first dispute about a step makes it void: an agent that then contradicts itself ends. The second
+one is a question: the agents that differ only send copies, others compute the step, and their claim
+decides. Every dispute makes the step void, so nothing that follows from it is ever committed.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.reasons import Reason
+from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.arbiter.durable import with_manifest
 from bamboo_core.arbiter.endings import end, restore
-from bamboo_core.arbiter.losses import lose
-from bamboo_core.arbiter.rounds import begin, resumed
-from bamboo_core.arbiter.state import Holding, InForce, Over, Returning, Running, State, Waiting
+from bamboo_core.arbiter.losses import blame, lose
+from bamboo_core.arbiter.rounds import begin, is_short, resumed
+from bamboo_core.arbiter.state import (
+    Collecting,
+    Holding,
+    InForce,
+    Over,
+    Returning,
+    Running,
+    State,
+    Waiting,
+)
+from bamboo_core.model.claims import can_decide, odd_ones
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import (
@@ -20,11 +37,12 @@ from bamboo_core.protocol.messages import (
     Finished,
     Listed,
     Progress,
+    Question,
     Sealed,
 )
 
-_MOST_DISPUTES = 2
-"""About one step: the first makes it void, the second shows that a fault lasts."""
+_LASTS = 2
+"""Disputes about one step that show that a fault lasts."""
 
 
 def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> None:
@@ -37,6 +55,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         if step >= newest:
             in_force.caught_up.add(agent)
     state.speeds.learn(agent, progress, now)
+    state.settle_question(step)
     if state.ledger.learn(agent, progress, now):
         state.evidence.settle()
         state.stalls.settle()
@@ -137,51 +156,90 @@ def _writes_again(in_force: InForce, step: int) -> bool:
 
 
 def disputed(state: State, message: Disputed, now: float) -> None:
-    """Voters do not agree about a forward. A fact, whoever says it, until the step is void.
-
-    Wrong bits have flowed into results of sound agents, so the whole step is void: its results are
-    dropped everywhere, and it is computed again. An agent that then contradicts itself ends. If
-    both repeat what they said, training goes on from a checkpoint without either.
-    """
+    """Voters do not agree about a forward. A fact, whoever says it, until the step is void."""
     durable = state.durable
     is_known = message.fence < durable.void or message.fence.attempt != durable.attempt
     if is_known or not message.disputes or isinstance(state.phase, Over | Waiting):
         return
-    first = message.disputes[0]
-    agents = [claim.agent for claim in first.claims]
-    _record(state, message.step, first, agents)
-    state.out.save(void=Fence(durable.attempt, state.term, state.epoch + 1))
+    first, question = message.disputes[0], durable.question
+    _record(state, message.step, first)
     where = durable.attempt, message.step  # what a restore has left behind says nothing
     before, count = state.disputes
     count = count + 1 if before == where else 1
     state.disputes = where, count
-    if count >= _MOST_DISPUTES:
-        _give_up(state, first, agents, now)
-    elif not isinstance(state.phase, Returning):  # its first STOP says so, too
-        begin(state, f"step {message.step} is void: {_text(first, agents)}", cause=agents)
+    void = Fence(durable.attempt, state.term, state.epoch + 1)
+    is_tried = question is not None and question.step == message.step
+    odd = frozenset[AgentId]().union(*map(odd_ones, message.disputes))
+    if odd:
+        state.out.save(void=void, question=None)
+        _convict(state, message.step, first, odd)
+    elif is_tried or (count >= _LASTS and not can_decide(first)):
+        why = f"{_text(first)} again, and nobody knows who is right"
+        _give_up(state, {*_agents(first), *state.questioned}, why, now)
+    else:
+        state.out.save(
+            void=void, question=Question(message.step, first) if count >= _LASTS else None
+        )
+        _begin(state, f"step {message.step} is void: {_text(first)}", _agents(first))
 
 
-def _give_up(state: State, dispute: Dispute, agents: list[AgentId], now: float) -> None:
-    why = f"{_text(dispute, agents)} again, and nobody knows who is right"
-    for agent in agents:
+def settle(state: State, now: float) -> None:
+    """All members have reported: a question is over if its step is committed, or if too few agents
+    are left to compute the step."""
+    phase, question = state.phase, state.durable.question
+    members = state.membership.members
+    if question is None or not isinstance(phase, Collecting) or members - phase.reports.keys():
+        return
+    known = [record.step for report in phase.reports.values() for record in report.commits]
+    state.settle_question(max(known, default=-1))
+    if state.questioned and members and is_short(state):
+        why = f"{_text(question.dispute)} again, and too few other agents are left to decide"
+        _give_up(state, state.questioned, why, now)
+
+
+def _convict(state: State, step: int, dispute: Dispute, odd: Collection[AgentId]) -> None:
+    """Leave out the agents that are wrong. The others take part again in the next plan."""
+    epoch = state.epoch
+    for agent in sorted(odd):
+        why = f"{_text(dispute)} of step {step}, and {agent} is wrong: the others agree"
+        blame(state, agent, FailureCause.CORRUPTION, why)
+        lose(state, agent, why, confirmed=False)
+        if agent in state.membership.suspected:
+            state.fence_suspect(agent)
+    if state.epoch == epoch:
+        _begin(state, f"step {step} is void: {_text(dispute)}", odd)
+
+
+def _begin(state: State, why: str, agents: Collection[AgentId]) -> None:
+    if not isinstance(state.phase, Returning):  # its first STOP says that the step is void, too
+        begin(state, why, cause=agents)
+
+
+def _give_up(state: State, agents: Collection[AgentId], why: str, now: float) -> None:
+    """Training goes on from a checkpoint without these agents. None is blamed."""
+    for agent in sorted(agents):
         lose(state, agent, why, confirmed=False)
     restore(state, RestoreCause.CORRUPTION, why, now)
 
 
-def _text(dispute: Dispute, agents: list[AgentId]) -> str:
+def _agents(dispute: Dispute) -> list[AgentId]:
+    return sorted(claim.agent for claim in dispute.claims)
+
+
+def _text(dispute: Dispute) -> str:
     return (
-        f"{' and '.join(agents)} differ in the forward of layers {dispute.lo} to {dispute.hi - 1}"
-        f" for micro-batch {dispute.microbatch}"
+        f"{' and '.join(_agents(dispute))} differ in the forward of layers {dispute.lo} to"
+        f" {dispute.hi - 1} for micro-batch {dispute.microbatch}"
     )
 
 
-def _record(state: State, step: int, dispute: Dispute, agents: list[AgentId]) -> None:
-    text = f"{_text(dispute, agents)} of step {step}: look for a faulty device or memory"
+def _record(state: State, step: int, dispute: Dispute) -> None:
+    text = f"{_text(dispute)} of step {step}: look for a faulty device or memory"
     state.record(
         EventReason.CORRUPTION,
         text,
         Severity.WARNING,
-        agents=",".join(agents),
+        agents=",".join(_agents(dispute)),
         step=step,
         layer=dispute.lo,
         microbatch=dispute.microbatch,

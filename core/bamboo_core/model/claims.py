@@ -6,9 +6,10 @@ claims of a step with its vote. Equal names mean equal bits, so two claims of on
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
@@ -22,6 +23,7 @@ class Claim:
     agent: AgentId
     entered: int  # digest of the input as it was used
     digest: int  # of the result
+    layers: int = 0  # digest of the state of the layers; 0: not taken
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,35 @@ class Dispute:
     claims: tuple[Claim, ...]  # by agent
 
 
-Claims = dict[Item, tuple[int, int]]
-"""Name -> digest of the input as it was used, and of the result."""
+@dataclass(frozen=True)
+class Question:
+    """A dispute that neither agent has lost by contradicting itself: a third one decides."""
+
+    step: int
+    dispute: Dispute
+
+    @property
+    def agents(self) -> frozenset[AgentId]:
+        """The agents that differ."""
+        return frozenset(claim.agent for claim in self.dispute.claims)
+
+    @property
+    def name(self) -> Item:
+        """What they make claims about."""
+        lo, hi = self.dispute.lo, self.dispute.hi
+        return Item.prefix(self.step, (lo, hi), self.dispute.microbatch, hi - lo)
+
+
+class Said(NamedTuple):
+    """A claim without its agent and name."""
+
+    entered: int
+    digest: int
+    layers: int = 0
+
+
+Claims = dict[Item, Said]
+"""What an agent claims, by the name of the forward."""
 
 
 class DisputedError(Exception):
@@ -58,12 +87,19 @@ class ClaimBook:
 
     made: Claims = field(default_factory=dict)  # they count
     retracted: Claims = field(default_factory=dict)  # of a step that was void: they do not
+    again: int | None = None  # the step that is computed again; -1: the next one that is computed
 
-    def add(self, name: Item, entered: int, digest: int) -> bool:
+    def add(self, name: Item, entered: int, digest: int, layers: int = 0) -> bool:
         """Claim a forward. False: this agent has made another result of the same input before."""
         known = [claims[name] for claims in (self.made, self.retracted) if name in claims]
-        self.made[name] = entered, digest
-        return all(said[0] != entered or said[1] == digest for said in known)
+        self.made[name] = Said(entered, digest, layers)
+        return all(said.entered != entered or said.digest == digest for said in known)
+
+    def is_again(self, step: int) -> bool:
+        """Whether the step was void. Then a claim says of which layers the result is, too."""
+        if self.again == -1:
+            self.again = step
+        return self.again == step
 
     def of(self, step: int) -> Claims:
         """The claims of a step, for its vote. Those of earlier steps are forgotten."""
@@ -74,26 +110,31 @@ class ClaimBook:
     def retract(self) -> None:
         """The step is void. The results to come must be those of before."""
         self.retracted |= self.made
-        self.made = {}
+        self.made, self.again = {}, -1
 
     def forget(self) -> None:
         """A new attempt begins."""
-        self.made, self.retracted = {}, {}
+        self.made, self.retracted, self.again = {}, {}, None
 
     def copy(self) -> ClaimBook:
         """An independent copy."""
-        return ClaimBook(self.made.copy(), self.retracted.copy())
+        return ClaimBook(self.made.copy(), self.retracted.copy(), self.again)
 
 
-def disputes(cast: Mapping[AgentId, Mapping[Item, tuple[int, int]]]) -> tuple[Dispute, ...]:
+def disputes(
+    cast: Mapping[AgentId, Mapping[Item, Said]], question: Question | None = None
+) -> tuple[Dispute, ...]:
     """Names about which the voters do not agree, the earliest stage first.
 
-    Also those whose input is not what the stage before has made: it was altered since then.
+    Also those whose input is not what the stage before has made: it was altered since then. And
+    the forward in question, if a voter has computed it: the older claims are added.
     """
     said: dict[Item, list[Claim]] = defaultdict(list)
     for agent, own in sorted(cast.items()):
         for name, digests in own.items():
             said[name].append(Claim(agent, *digests))
+    if question is not None and question.name in said:
+        said[question.name] += [x for x in question.dispute.claims if x.agent not in cast]
     made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in said}
     found = []
     for name, claims in sorted(said.items()):
@@ -102,3 +143,26 @@ def disputes(cast: Mapping[AgentId, Mapping[Item, tuple[int, int]]]) -> tuple[Di
         if len({claim.digest for claim in claims}) > 1 or not entered <= given:
             found.append(Dispute(name.lo, name.hi, name.index, tuple(claims)))
     return tuple(found)
+
+
+def can_decide(dispute: Dispute) -> bool:
+    """Whether a third computation can tell who is wrong: the agents got different results of one
+    input with equal layers. Else the input or the layers differ, and nobody knows why."""
+    sources = {(claim.entered, claim.layers) for claim in dispute.claims}
+    results = {claim.digest for claim in dispute.claims}
+    return len(sources) == 1 and len(results) > 1 and dispute.claims[0].layers != 0
+
+
+def odd_ones(dispute: Dispute) -> frozenset[AgentId]:
+    """Who is wrong: of the agents with one input and equal layers, those that differ from at least
+    two others, which are the majority. Empty: nobody knows."""
+    sources: dict[tuple[int, int], list[Claim]] = defaultdict(list)
+    for claim in dispute.claims:
+        if claim.layers:
+            sources[claim.entered, claim.layers].append(claim)
+    odd: set[AgentId] = set()
+    for claims in sources.values():
+        ((right, count),) = Counter(claim.digest for claim in claims).most_common(1)
+        if count > 1 and 2 * count > len(claims):
+            odd |= {claim.agent for claim in claims if claim.digest != right}
+    return frozenset(odd)

@@ -52,8 +52,9 @@ def _lane(program: Program, cut: Cut, wanted: Collection[Range], held: Collectio
         (lo, hi) = following = cut[(stage + 1) % len(cut)]
         if layers.issuperset(range(lo, hi)):
             ready = own.get(span, set()) | {i.index for i in held if i == Item.out(0, lo, i.index)}
-            left = ready - own.get(following, set()) - _activated(held, following)
-            out += _slices(sorted(left), following, _begun(held, following))
+            begun = _begun(held, following)  # it goes on, though its input may be gone
+            left = (ready | begun.keys()) - own.get(following, set()) - _activated(held, following)
+            out += _slices(sorted(left), following, begun)
     return tuple(out)
 
 

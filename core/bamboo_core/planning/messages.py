@@ -9,7 +9,7 @@ from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import Participant
-from bamboo_core.protocol.messages import Continuation, Directive, Manifest, Peer
+from bamboo_core.protocol.messages import Continuation, Directive, Manifest, Peer, Question
 
 Programs = dict[AgentId, Program]
 
@@ -31,11 +31,13 @@ def directives(
     lane_limit: int,
     compares: bool,
     hosted: Mapping[AgentId, tuple[Range, ...]],
+    question: Question | None,
 ) -> dict[AgentId, Directive]:
     """The first part of the plan for every member.
 
     manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep;
-    compares: whether those are compared with the owners'; hosted: layers in host memory.
+    compares: whether those are compared with the owners'; hosted: layers in host memory;
+    question: what else is compared.
     """
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
     return {
@@ -57,6 +59,7 @@ def directives(
             lane_limit=lane_limit,
             compares=compares,
             hosted=hosted.get(agent, ()),
+            question=question,
         )
         for agent in plan.members
     }

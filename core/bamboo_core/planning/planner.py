@@ -539,6 +539,7 @@ class _Planning:
             lane_limit=(most := self._lane_limit(plan)),
             compares=most > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
             hosted=hosting.replicas(plan) if self._replica_bytes(plan) else {},
+            question=self._request.question,
         )
 
     def _replica_bytes(self, plan: Plan) -> int:

@@ -18,6 +18,7 @@ from bamboo_core.protocol.messages import (
     Directive,
     LayerCost,
     Manifest,
+    Question,
 )
 from bamboo_core.scheduling.costs import Durations
 
@@ -65,6 +66,7 @@ class PlanRequest:
     memory_bytes: int = 0  # of the smallest device; 0: unknown
     # Relative to the typical agent (absent: 1); the faster of two gets more work.
     speeds: Mapping[AgentId, float] = field(default_factory=dict)
+    question: Question | None = None  # a dispute that this plan may settle
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from bamboo_core.api.progress import Ahead, Hosted
 from bamboo_core.model.claims import Claim as Claim
 from bamboo_core.model.claims import Dispute as Dispute
+from bamboo_core.model.claims import Question as Question
 from bamboo_core.model.ids import AgentId, Fence, Range
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
@@ -307,6 +308,7 @@ class Directive:
     lane_limit: int = 0  # most forwards computed ahead that are kept at once
     compares: bool = False  # votes carry claims, and wait for comparisons that have begun
     hosted: tuple[Range, ...] = ()  # layers whose weights and optimizer state go to host memory
+    question: Question | None = None  # a forward that is to be compared with these older claims
 
 
 @dataclass(frozen=True)

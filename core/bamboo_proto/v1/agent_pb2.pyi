@@ -313,14 +313,16 @@ class Finished(_message.Message):
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Claim(_message.Message):
-    __slots__ = ("agent", "entered", "digest")
+    __slots__ = ("agent", "entered", "digest", "layers")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     ENTERED_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
     agent: str
     entered: int
     digest: int
-    def __init__(self, agent: _Optional[str] = ..., entered: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
+    layers: int
+    def __init__(self, agent: _Optional[str] = ..., entered: _Optional[int] = ..., digest: _Optional[int] = ..., layers: _Optional[int] = ...) -> None: ...
 
 class Dispute(_message.Message):
     __slots__ = ("lo", "hi", "microbatch", "claims")
@@ -333,6 +335,14 @@ class Dispute(_message.Message):
     microbatch: int
     claims: _containers.RepeatedCompositeFieldContainer[Claim]
     def __init__(self, lo: _Optional[int] = ..., hi: _Optional[int] = ..., microbatch: _Optional[int] = ..., claims: _Optional[_Iterable[_Union[Claim, _Mapping]]] = ...) -> None: ...
+
+class Question(_message.Message):
+    __slots__ = ("step", "dispute")
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    DISPUTE_FIELD_NUMBER: _ClassVar[int]
+    step: int
+    dispute: Dispute
+    def __init__(self, step: _Optional[int] = ..., dispute: _Optional[_Union[Dispute, _Mapping]] = ...) -> None: ...
 
 class Disputed(_message.Message):
     __slots__ = ("fence", "step", "disputes")
@@ -419,7 +429,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -437,6 +447,7 @@ class Directive(_message.Message):
     LANE_LIMIT_FIELD_NUMBER: _ClassVar[int]
     COMPARES_FIELD_NUMBER: _ClassVar[int]
     HOSTED_FIELD_NUMBER: _ClassVar[int]
+    QUESTION_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -454,7 +465,8 @@ class Directive(_message.Message):
     lane_limit: int
     compares: bool
     hosted: _containers.RepeatedCompositeFieldContainer[Range]
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ...) -> None: ...
+    question: Question
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")

@@ -18,6 +18,7 @@ from bamboo_core.protocol.messages import (
     LayerCost,
     Manifest,
     Peer,
+    Question,
 )
 
 
@@ -53,12 +54,14 @@ def decide(
     is_last: bool = False,
     costs: tuple[LayerCost, ...] = (),
     memory_bytes: int = 0,
+    question: Question | None = None,
 ) -> Decided:
     """The planner's decision. AssertionError with its answer if it has no plan.
 
     before: the plan in force; is_last: suspend after the target step; memory_bytes:
-    of the smallest device, 0 if unlimited.
+    of the smallest device, 0 if unlimited; agents in ``question`` only send what they hold.
     """
+    questioned = question.agents if question is not None else frozenset()
     known = {peer.agent: peer for peer in peers}
     participants = {}
     for i, agent in enumerate(sorted(reports)):
@@ -80,14 +83,15 @@ def decide(
         target=before.target if before else 0,
         participants=participants,
         reports=dict(reports),
-        draining=frozenset(),
-        short_notice=frozenset(),
+        draining=questioned,
+        short_notice=questioned,
         manifests=(manifest,) if manifest else (),
         base=manifest.step - 1 if manifest else -1,
         has_voter=before is not None,
         is_full=before is None,
         is_last=is_last,
         memory_bytes=memory_bytes,
+        question=question,
     )
     result, *rest = planner.compute(request)
     assert isinstance(result, Decision), result

@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
+from bamboo_core.api.reasons import FailureCause
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable, from_json, to_json
+from bamboo_core.model.claims import Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Claim, Dispute, Disputed, Stop
 
 from .fleet import Fleet, spec
 
-A0, A1, A2 = map(AgentId, ("a0", "a1", "a2"))
+A0, A1, A2, A3 = map(AgentId, ("a0", "a1", "a2", "a3"))
 FOUND = (Dispute(1, 2, 3, (Claim(A0, 5, 6), Claim(A1, 5, 7))),)
 
 
-def running() -> Fleet:
-    fleet = Fleet(spec(stages=3, steps=40), layers=3)
-    fleet.add_grid(1, 3)
+LASTING = (Dispute(1, 2, 3, (Claim(A0, 5, 6, 9), Claim(A1, 5, 7, 9))),)
+DECIDED = (Dispute(1, 2, 3, (*LASTING[0].claims, Claim(A2, 5, 7, 9))),)
+
+
+def running(stages: int = 3) -> Fleet:
+    fleet = Fleet(spec(stages=stages, steps=40), layers=stages)
+    fleet.add_grid(1, stages)
     fleet.tell(a.DesiredState(1))
     fleet.until(lambda: (0, 2) in fleet.commits)
     return fleet
 
 
-def dispute(fleet: Fleet, fence: Fence | None = None, step: int = 3) -> None:
-    fleet.receive(A2, Disputed(fence or fleet.arbiter.fence, step, FOUND))
+def dispute(
+    fleet: Fleet,
+    fence: Fence | None = None,
+    step: int = 3,
+    found: tuple[Dispute, ...] = FOUND,
+) -> None:
+    fleet.receive(A2, Disputed(fence or fleet.arbiter.fence, step, found))
+
+
+def questioning(stages: int = 4, found: tuple[Dispute, ...] = LASTING) -> Fleet:
+    """Two agents have differed twice in step 3."""
+    fleet = running(stages)
+    for _ in range(2):
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+        dispute(fleet, found=found)
+    return fleet
 
 
 def told(fleet: Fleet, reason: EventReason) -> list[a.Record]:
@@ -126,3 +146,112 @@ def test_a_dispute_about_a_later_step_is_another_one() -> None:
 def test_the_void_is_kept_in_the_status() -> None:
     assert from_json(to_json(Durable(void=Fence(1, 2, 3)))).void == Fence(1, 2, 3)
     assert "void" not in to_json(Durable())
+
+
+def test_agents_that_differ_again_only_send_what_they_hold_while_others_decide() -> None:
+    fleet = questioning()
+    assert (
+        from_json(fleet.stored).question
+        == fleet.arbiter.durable.question
+        == Question(3, LASTING[0])
+    )
+    assert fleet.arbiter.durable.void == fleet.arbiter.fence
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert plan.live == (A2, A3)
+    assert set(plan.leaving) == set(plan.short_notice) == {A0, A1}
+    assert fleet.requests[-1].question == Question(3, LASTING[0])
+    assert not told(fleet, EventReason.AGENT_LOST)
+
+
+def test_the_third_claim_decides_and_only_the_odd_one_goes() -> None:
+    fleet = questioning()
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    before = fleet.arbiter.fence
+    dispute(fleet, found=DECIDED)
+    assert fleet.arbiter.durable.void == fleet.arbiter.fence > before
+    assert fleet.arbiter.durable.question is None
+    assert fleet.arbiter.state.membership.fenced == {A0}
+    (record,) = told(fleet, EventReason.WORKER_FAILED)
+    assert record.agents == (A0,)
+    assert record.facts[EventFact.CAUSE] == FailureCause.CORRUPTION
+    assert "of step 3, and a0 is wrong: the others agree" in record.message
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert plan.live == (A1, A2, A3)
+    fleet.run()
+    assert fleet.commits.keys() == {(0, step) for step in range(41)}
+    assert not told(fleet, EventReason.RESTORING)
+
+
+def test_the_verdict_counts_when_the_odd_one_is_dead_and_after_a_restart() -> None:
+    fleet = questioning()
+    fleet.run_wire()
+    fleet.kill("a0")
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    fleet.tell(a.Lost(A0, True, "killed"))
+    fleet.reconnect()
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert A1 not in plan.live
+    dispute(fleet, found=DECIDED)
+    (record,) = told(fleet, EventReason.WORKER_FAILED)
+    assert record.agents == (A0,)
+    assert not fleet.arbiter.state.questioned
+
+
+def test_if_the_third_agrees_with_nobody_training_goes_on_from_a_checkpoint() -> None:
+    fleet = questioning()
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    dispute(fleet, found=(Dispute(1, 2, 3, (*LASTING[0].claims, Claim(A2, 5, 8, 9))),))
+    (record,) = told(fleet, EventReason.RESTORING)
+    assert record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION
+    assert fleet.arbiter.state.membership.fenced == {A0, A1, A2}
+    assert not told(fleet, EventReason.WORKER_FAILED)
+    assert fleet.arbiter.durable.question is None
+
+
+def test_with_too_few_others_training_goes_on_from_a_checkpoint() -> None:
+    fleet = questioning(stages=3)
+    fleet.until(lambda: bool(told(fleet, EventReason.RESTORING)))
+    (record,) = told(fleet, EventReason.RESTORING)
+    assert record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION
+    assert "too few other agents are left to decide" in record.message
+    assert {A0, A1} == fleet.arbiter.state.membership.fenced
+    assert not told(fleet, EventReason.WORKER_FAILED)
+
+
+def test_agents_on_standby_may_decide() -> None:
+    fleet = running()
+    fleet.add("b0", "z1")
+    for _ in range(2):
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+        dispute(fleet, found=LASTING)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert plan.live == (A2, AgentId("b0"))
+
+
+def test_both_take_part_again_if_the_step_is_committed_and_nobody_has_decided() -> None:
+    fleet = questioning()
+    fleet.until(lambda: (0, 3) in fleet.commits)
+    assert fleet.arbiter.durable.question is None
+    fleet.until(lambda: fleet.arbiter.state.membership.standby() == {A0, A1})
+    fleet.idle(2)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    plan = fleet.arbiter.status().plan
+    assert plan is not None
+    assert plan.live == (A0, A1, A2, A3)
+    assert not told(fleet, EventReason.AGENT_LOST)
+    assert not told(fleet, EventReason.RESTORING)
+
+
+def test_a_question_is_kept_in_the_status() -> None:
+    question = Question(3, DECIDED[0])
+    assert from_json(to_json(Durable(question=question))).question == question
+    assert "question" not in to_json(Durable())

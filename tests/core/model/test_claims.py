@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_core.model.claims import ClaimBook, disputes, name_of
+from bamboo_core.model.claims import (
+    ClaimBook,
+    Question,
+    Said,
+    can_decide,
+    disputes,
+    name_of,
+    odd_ones,
+)
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import parse_instruction
 from bamboo_core.protocol.messages import Claim, Dispute
 
-A, B, C = map(AgentId, "abc")
+A, B, C, D = map(AgentId, "abcd")
 LOW, HIGH = Item.prefix(3, (0, 2), 1, 2), Item.prefix(3, (2, 4), 0, 2)
 
 
@@ -20,11 +28,15 @@ def test_an_owner_and_a_replica_use_one_name(line: str) -> None:
 
 
 def test_agents_that_agree_or_are_alone_have_no_dispute() -> None:
-    assert disputes({A: {LOW: (1, 2)}, B: {LOW: (1, 2), HIGH: (2, 9)}, C: {}}) == ()
+    assert disputes({A: {LOW: Said(1, 2)}, B: {LOW: Said(1, 2), HIGH: Said(2, 9)}, C: {}}) == ()
 
 
 def test_a_dispute_names_everyone_and_the_earliest_stage_comes_first() -> None:
-    cast = {B: {HIGH: (7, 8), LOW: (1, 3)}, A: {LOW: (1, 2), HIGH: (7, 9)}, C: {LOW: (1, 2)}}
+    cast = {
+        B: {HIGH: Said(7, 8), LOW: Said(1, 3)},
+        A: {LOW: Said(1, 2), HIGH: Said(7, 9)},
+        C: {LOW: Said(1, 2)},
+    }
     claims = (Claim(A, 1, 2), Claim(B, 1, 3), Claim(C, 1, 2))
     assert disputes(cast) == (
         Dispute(0, 2, 1, claims),
@@ -34,9 +46,9 @@ def test_a_dispute_names_everyone_and_the_earliest_stage_comes_first() -> None:
 
 def test_an_input_that_is_not_what_the_stage_before_has_made_is_a_dispute() -> None:
     above = HIGH._replace(index=1)
-    assert disputes({A: {LOW: (1, 2)}, B: {above: (2, 8)}}) == ()
-    assert disputes({B: {above: (2, 8)}}) == (), "nobody has claimed what went in"
-    cast = {A: {LOW: (1, 2)}, B: {above: (3, 8)}}
+    assert disputes({A: {LOW: Said(1, 2)}, B: {above: Said(2, 8)}}) == ()
+    assert disputes({B: {above: Said(2, 8)}}) == (), "nobody has claimed what went in"
+    cast = {A: {LOW: Said(1, 2)}, B: {above: Said(3, 8)}}
     assert disputes(cast) == (Dispute(2, 4, 1, (Claim(B, 3, 8),)),)
 
 
@@ -64,7 +76,7 @@ def test_claims_of_earlier_steps_are_forgotten() -> None:
     book.add(LOW, 1, 2)
     book.retract()
     book.add(later, 1, 2)
-    assert book.of(4) == {later: (1, 2)}
+    assert book.of(4) == {later: Said(1, 2)}
     assert book.add(LOW, 1, 3)
     book.forget()
     assert book.of(0) == {}
@@ -74,3 +86,64 @@ def test_a_copy_is_independent() -> None:
     book = ClaimBook()
     book.copy().add(LOW, 1, 2)
     assert book.made == {}
+
+
+def differing(*claims: Claim) -> Dispute:
+    return Dispute(0, 2, 1, claims)
+
+
+def test_the_older_claims_count_once_a_voter_has_computed_the_forward_in_question() -> None:
+    question = Question(3, differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
+    assert (question.name, question.agents) == (LOW, {A, B})
+    assert disputes({C: {HIGH: Said(3, 4)}}, question) == ()
+    assert disputes({C: {LOW._replace(step=4): Said(1, 5)}}, question) == ()
+    (found,) = disputes({C: {LOW: Said(1, 3, 9)}}, question)
+    assert set(found.claims) == {*question.dispute.claims, Claim(C, 1, 3, 9)}
+    assert odd_ones(found) == {A}
+
+
+def test_a_voter_in_question_has_only_its_newest_claim() -> None:
+    question = Question(3, differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
+    (found,) = disputes({A: {LOW: Said(1, 2, 9)}}, question)
+    assert found.claims == (Claim(A, 1, 2, 9), Claim(B, 1, 3, 9))
+
+
+def test_a_third_can_decide_only_about_one_input_and_equal_layers() -> None:
+    assert can_decide(differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)))
+    assert not can_decide(differing(Claim(A, 1, 2), Claim(B, 1, 3))), "the layers are not known"
+    assert not can_decide(differing(Claim(A, 1, 2, 9), Claim(B, 1, 3, 8)))
+    assert not can_decide(differing(Claim(A, 1, 2, 9), Claim(B, 4, 3, 9)))
+    assert not can_decide(differing(Claim(A, 1, 2, 9))), "what went in is not what was sent"
+
+
+@pytest.mark.parametrize(
+    ("claims", "odd"),
+    [
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 3, 9), Claim(C, 1, 3, 9)], {A}),
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 3, 9), Claim(C, 1, 4, 9)], set()),
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 3, 9)], set()),
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 3, 9), Claim(C, 1, 3, 8)], set()),
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 3, 9), Claim(C, 5, 3, 9)], set()),
+        ([Claim(A, 1, 2), Claim(B, 1, 3), Claim(C, 1, 3)], set()),
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 2, 9), Claim(C, 1, 3, 9), Claim(D, 1, 3, 9)], set()),
+        ([Claim(A, 1, 2, 9), Claim(B, 1, 3, 9), Claim(C, 1, 3, 9), Claim(D, 1, 3, 9)], {A}),
+    ],
+)
+def test_the_majority_of_equal_inputs_and_layers_decides(
+    claims: list[Claim], odd: set[AgentId]
+) -> None:
+    assert odd_ones(differing(*claims)) == odd
+
+
+def test_claims_name_the_layers_in_the_step_that_is_computed_again() -> None:
+    book = ClaimBook()
+    assert not book.is_again(3)
+    book.add(LOW, 1, 2)
+    book.retract()
+    assert book.copy().is_again(5), "the next step that is computed, whichever it is"
+    assert book.is_again(3)
+    assert not book.is_again(4)
+    assert book.add(LOW, 1, 2, 9)
+    assert book.of(3) == {LOW: Said(1, 2, 9)}
+    book.forget()
+    assert not book.is_again(3)

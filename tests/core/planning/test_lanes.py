@@ -63,6 +63,14 @@ def test_nothing_is_computed_ahead_twice() -> None:
     assert [x.index for x in found[B]] == [0, 1, 3]
 
 
+def test_what_has_begun_goes_on_although_the_program_needs_no_forward_any_more() -> None:
+    """Votes wait for it."""
+    cut, wants = ((0, 2), (2, 4)), {A: ((0, 4),), B: ((0, 4),)}
+    held = {A: [Item.prefix(0, (2, 4), 3, 1)], B: [Item.prefix(0, (0, 2), 2, 1)]}
+    found = lanes({A: (), B: ()}, cut=cut, wants=wants, held=held)
+    assert [str(x) for x in (*found[A], *found[B])] == ["R[2:4] m3 3:4", "R[0:2] m2 1:2"]
+
+
 def test_a_single_stage_has_no_successor() -> None:
     step = shape(1, 1)
     assert not lanes(step.build().programs, cut=step.cut, wants=step.wants(), held={})

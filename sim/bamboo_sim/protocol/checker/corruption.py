@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bamboo_core.api.events import EventFact
+from bamboo_core.api.reasons import FailureCause
+from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_sim.protocol.checker.violation import Violation
 
 if TYPE_CHECKING:
+    from bamboo_core.arbiter.events import Record
     from bamboo_sim.protocol.world.node import Node
     from bamboo_sim.protocol.world.world import World
 
@@ -16,11 +20,7 @@ def check_unseen(world: World, node: Node, step: int) -> None:
     """A wrong result may be committed only if the agent that was wrong has no vote, or no other
     voter has computed that forward, or begun to; and if none has told the operator of it."""
     struck = [(agent, flip.name, flip.lasts) for agent, flip in world.flips.items()]
-    votes = {
-        item.agent: vote
-        for item, vote in node.worker.backend.store.items()
-        if item == Item.vote(step, item.agent)
-    }
+    votes = _votes(node, step)
     for wrong, name, lasts in struck:
         if name is None:
             continue
@@ -36,7 +36,50 @@ def check_unseen(world: World, node: Node, step: int) -> None:
     world.is_spoiled = True
 
 
+def _votes(node: Node, step: int) -> dict[AgentId, Any]:
+    """The votes for a step that its coordinator has counted."""
+    return {
+        item.agent: vote
+        for item, vote in node.worker.backend.store.items()
+        if item == Item.vote(step, item.agent)
+    }
+
+
+def check_question(world: World, node: Node, step: int) -> None:
+    """Once two agents are in question, neither has a part in the step, and it is not committed if a
+    third one has computed the same forward."""
+    durable = world.operators.durable
+    question = durable.question
+    if question is None or question.step != step or node.executor.fence < durable.void:
+        return
+    votes = _votes(node, step)
+    if question.agents & votes.keys():
+        raise Violation(f"{sorted(question.agents & votes.keys())} vote, but one of them is wrong")
+    third = [agent for agent, (_, said, _) in votes.items() if question.name in said]
+    if third:
+        raise Violation(f"{third} have computed {question.name}, but step {step} is committed")
+
+
+def check_blame(world: World, record: Record) -> None:
+    """Only an agent whose device was wrong is blamed for wrong bits."""
+    if record.facts[EventFact.CAUSE] != FailureCause.CORRUPTION:
+        return
+    sound = [agent for agent in record.agents if agent not in world.flips]
+    if sound:
+        raise Violation(f"{sound} compute right bits, but are blamed: {record.message}")
+
+
 def check_undecided(world: World, text: str) -> None:
-    """Only a fault that lasts cannot be decided."""
-    if not any(flip.lasts for flip in world.flips.values()):
+    """Only a fault that lasts cannot be decided; and if nothing else has happened, only if too few
+    agents are left without the two that differ."""
+    if not is_lasting(world):
         raise Violation(f"a checkpoint is restored for a fault that has passed: {text}")
+    others = len(world.nodes) - 2
+    if world.causes == 1 and 2 * others >= world.operators.stages:
+        raise Violation(f"a checkpoint is restored, but {others} other agents could decide: {text}")
+    world.is_misled = True  # a sound agent has to go, too
+
+
+def is_lasting(world: World) -> bool:
+    """Whether a device gives the same wrong result every time."""
+    return any(flip.lasts for flip in world.flips.values())

@@ -20,7 +20,7 @@ from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
 from bamboo_core.protocol.messages import AgentReport
 from bamboo_core.protocol.said import MOST_SEALED
-from bamboo_sim.protocol.checker.corruption import check_unseen
+from bamboo_sim.protocol.checker.corruption import check_question, check_unseen
 from bamboo_sim.protocol.checker.violation import Violation as Violation
 
 if TYPE_CHECKING:
@@ -95,6 +95,7 @@ def check_commit(world: World, node: Node, record: Any) -> None:
     fence, durable = node.executor.fence, world.operators.durable
     if fence.attempt != durable.attempt:
         return
+    check_question(world, node, record.step)
     right = _expected(world)[1][record.step]
     if record.loss != right.loss and not world.is_spoiled:
         check_unseen(world, node, record.step)

@@ -32,6 +32,29 @@ def _untold(moment: At, names: list[AgentId], n: int) -> Histories:
         yield inject(lost, 0, ("kill", other, n % 3))
 
 
+def _is_in_question(world: World) -> object:
+    """A third agent is to decide."""
+    return world.operators.durable.question
+
+
+def _questions(moment: At, names: list[AgentId], n: int) -> Histories:
+    """Another fault before a third agent has decided: one of the two dies, or others do."""
+    questioned = wait_until(moment, _is_in_question)
+    if questioned is None:
+        return
+    question = questioned[1].operators.durable.question
+    assert question is not None
+    two, others = sorted(question.agents), sorted(set(names) - question.agents)
+    rng = random.Random(n)
+    faults: list[Fault] = [("kill", name, n % 3) for name in (*two, *others)]
+    faults += [("restart operator", bool(n % 2)), ("reconnect", rng.choice(names), 0)]
+    faults += [("start", AgentId(f"c{n:02d}")), ("freeze", rng.choice(names))]
+    for fault in faults:
+        yield inject(questioned, rng.randrange(60), fault)
+    both = inject(questioned, rng.randrange(30), ("restart operator", bool(n % 2)))
+    yield inject(both, rng.randrange(30), ("kill", rng.choice(names), n % 3))
+
+
 def flips(base: History, part: Part = WHOLE) -> Histories:
     """One forward is wrong, of an owner or a replica, once or as often as it is computed; alone,
     and with another fault before or after the voters disagree."""
@@ -42,7 +65,11 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
             for op in ("F", "R"):
                 yield inject(at, 0, ("flip", name, op, False))
         name, op = names[n % len(names)], ("F", "R")[n // 2 % 2]
-        yield inject(at, 0, ("flip", name, op, True))
+        lasting = inject(at, 0, ("flip", name, op, True))
+        yield snapshot(lasting)
+        disputed = wait_until(lasting, who_says(Disputed))
+        if disputed is not None:
+            yield from _questions(disputed, names, n)
         found = inject(at, 0, ("flip", name, op, n % 5 == 4))
         moment = wait_until(found, who_says(Disputed))
         others: tuple[Fault, ...] = (

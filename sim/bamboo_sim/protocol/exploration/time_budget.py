@@ -42,6 +42,7 @@ AHEAD_TWICE = Job(2, 2, 2, eager=True, layers=4, spares=1)
 AHEAD_TIGHT = Job(1, 3, 3, eager=True, layers=6, room=1)
 CHECKED = Job(1, 3, 2, eager=True, layers=6, spares=2, checked=True)
 CHECKED_TWICE = Job(2, 2, 2, eager=True, layers=4, checked=True)
+CHECKED_LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
 CHECKED_FILES = Job(1, 3, 2, eager=True, layers=6, spares=2, steps=4, save_every=1, checked=True)
 MIXED = (FAST, FILES, NARROW, SINGLE, ONE_STEP)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
@@ -115,7 +116,7 @@ def runs() -> list[tuple[str, Job, float]]:
     for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT):
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
-    out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_FILES)]
+    out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
     out += [("fuzz", CHECKED, 0.3)]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]

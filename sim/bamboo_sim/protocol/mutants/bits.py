@@ -6,15 +6,16 @@ from typing import Any
 
 from bamboo_core.arbiter import training
 from bamboo_core.arbiter.state import State
-from bamboo_core.model.ids import Fence
+from bamboo_core.model import claims
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import Disputed, Stop
+from bamboo_core.protocol.messages import Dispute, Disputed, Stop
 
-_disputed = training.disputed
+_disputed, _disputes = training.disputed, claims.disputes
 
 
-def no_disputes(cast: Any) -> tuple[Any, ...]:
+def no_disputes(cast: Any, question: Any = None) -> tuple[Any, ...]:
     """The coordinator does not look at the claims."""
     return ()
 
@@ -34,6 +35,21 @@ def void_once(self: State, *, want_manifests: bool = False) -> Stop:
     """Only the first STOP after the dispute says that the step is void."""
     void = self.durable.void if self.durable.void == self.fence else Fence()
     return Stop(self.fence, want_manifests, void)
+
+
+def no_third_vote(dispute: Dispute) -> frozenset[AgentId]:
+    """The claim of a third agent is ignored."""
+    return frozenset()
+
+
+def without_question(cast: Any, question: Any = None) -> tuple[Dispute, ...]:
+    """The coordinator compares the third claim with those of voters only."""
+    return _disputes(cast)
+
+
+def two_votes(dispute: Dispute) -> frozenset[AgentId]:
+    """Two claims that differ are enough: the first agent is wrong."""
+    return frozenset({dispute.claims[0].agent})
 
 
 def only_of_this_plan(state: State, message: Disputed, now: float) -> None:

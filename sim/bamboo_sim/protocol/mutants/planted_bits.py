@@ -13,6 +13,7 @@ from bamboo_sim.protocol.mutants.patches import Planted, patched
 from bamboo_sim.protocol.world.job import Job
 
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
+LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
 PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
 
@@ -32,4 +33,13 @@ PLANTS: tuple[Planted, ...] = (
             patched(supervisor, "_REPEATED",
                     tuple(x for x in supervisor._REPEATED if x is not Disputed)),
             (("flips", RING), ("flips", PAIR))),
+    Planted("the third vote is ignored", "B7",
+            patched(training, "odd_ones", bits.no_third_vote),
+            (("flips", PAIR), ("flips", LONG))),
+    Planted("one of two that differ is blamed", "B8",
+            patched(training, "odd_ones", bits.two_votes), (("flips", PAIR),)),
+    Planted("agents in question compute the step", "B9",
+            patched(State, "questioned", frozenset()), (("flips", PAIR), ("flips", LONG))),
+    Planted("the third vote is not compared with the older ones", "B10",
+            patched(claims, "disputes", bits.without_question), (("flips", PAIR), ("flips", LONG))),
 )  # fmt: skip

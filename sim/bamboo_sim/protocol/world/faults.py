@@ -285,7 +285,6 @@ def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
     node = world.nodes.get(name)
     if node is not None and node.worker.backend.flip is None:
         world.losses += 1
-        world.is_misled |= lasts  # then a sound agent may have to go, too
         node.worker.backend.flip = Flip(Op[op], lasts)
 
 

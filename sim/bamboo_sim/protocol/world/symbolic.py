@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bamboo_core.model import claims
-from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, name_of
+from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, Question, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, tree_order
@@ -62,6 +62,7 @@ class Symbolic:
         self.salt = 0
         self.compares = False
         self.book = ClaimBook()
+        self.question: Question | None = None
         self.flip: Flip | None = None  # the fault of its device, if it has one
 
     def copy(self) -> Symbolic:
@@ -71,6 +72,7 @@ class Symbolic:
         new.batch, new.salt = self.batch, self.salt
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
+        new.question = self.question
         return new
 
     # ------------------------------------------------------------ items from and to others
@@ -139,7 +141,9 @@ class Symbolic:
             x = self._computed(task, x)
         if self.compares and end == hi:
             entered = acts[0][0] if acts else x
-            if not self.book.add(name_of(task), entered, x):
+            again = self.book.is_again(k) or self.question is not None
+            layers = symbol(*(self.layers[i] for i in range(lo, hi))) if again else 0
+            if not self.book.add(name_of(task), entered, x, layers):
                 raise ContradictionError(f"{self.agent} gets another result of {task}")
         if end == hi < self.num_layers:
             self.store[Item.out(k, hi, m)] = x
@@ -237,7 +241,8 @@ class Symbolic:
         if not task.agents:
             return CommitRecord(task.step, validation_loss=scores)
         cast = {agent: self.store[Item.vote(task.step, agent)] for agent in task.agents}
-        if differences := claims.disputes({agent: said for agent, (_, said, _) in cast.items()}):
+        said = {agent: own for agent, (_, own, _) in cast.items()}
+        if differences := claims.disputes(said, self.question):
             raise DisputedError(differences)
         found: dict[int, Symbol] = {}
         for agent in task.agents:

@@ -130,6 +130,7 @@ class Worker:
                 if message.fence == executor.fence:
                     self.backend.batch = message.batch
                     self.backend.compares = message.compares
+                    self.backend.question = message.question
                     self.manifest = message.manifest
                     self.backend.salt = message.fence.attempt if self.salted else 0
                 self.perform(executor.install(message))
