@@ -153,6 +153,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             PROGRAM,
             U32,
             st.booleans(),
+            st.lists(RANGE, max_size=2).map(tuple),
             st.none() | QUESTION,
         )
     ),

@@ -244,7 +244,7 @@ class Backend:
             return
         name, entered, layers = claims.name_of(task), digest(made.inputs), 0
         if self._claims.is_again(task.step) or self._question is not None:
-            layers = combined(x.checksum() for x in self._held(task.lo, task.hi))
+            layers = combined(self.layers[x].checksum() for x in range(task.lo, task.hi))
         if not self._claims.add(name, entered, digest_of(made), layers):
             raise self._checks.error(str(task))
 
