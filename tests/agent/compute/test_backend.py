@@ -16,6 +16,7 @@ from bamboo_agent.compute.serialization import FileRecord, SerializationError, p
 from bamboo_agent.compute.sums import Slice, Sum
 from bamboo_agent.compute.votes import Vote, compare, count
 from bamboo_core.api.spec import FactorySpec
+from bamboo_core.model.claims import Said
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord
@@ -177,7 +178,7 @@ def test_clipping_scales_only_what_is_above_the_bound(norm, bound, scale):
 @pytest.mark.parametrize(
     "payload",
     [
-        Vote({1: 0.5}, {3: 1.5}, {Item.prefix(4, (0, 3), 1, 3): (7, 2**52 - 1)}),
+        Vote({1: 0.5}, {3: 1.5}, {Item.prefix(4, (0, 3), 1, 3): Said(7, 2**52 - 1, 5)}),
         FileRecord("p", "h", 3),
         0.25,
     ],

@@ -89,10 +89,11 @@ def test_little_memory_lies_unused_and_the_oldest_size_goes_first():
     del old
     take(memory, 3 * SIZE)  # counts the old one, and comes back at once
     del new
-    take(memory, 4 * SIZE)
+    other = take(memory, 4 * SIZE)
     assert memory.unused_bytes == 2 * SIZE
     assert take(memory, 2 * SIZE).data_ptr() == place
     assert memory.unused_bytes == 0
+    assert other.nbytes == 4 * SIZE  # it has not come back, or there would be no room for the rest
 
 
 @settings(deadline=None)
