@@ -14,7 +14,7 @@ class Model:
     """The same, by brute force."""
 
     def __init__(self) -> None:
-        self.arrivals: list[str] = []
+        self.arrivals: list[set[str]] = []  # those of one set may come in any order
         self.due: dict[str, float] = {}
         self.working: set[str] = set()
         self.again: set[str] = set()
@@ -23,23 +23,25 @@ class Model:
         self.due.pop(key, None)
         if key in self.working:
             self.again.add(key)
-        elif key not in self.arrivals:
-            self.arrivals.append(key)
+        elif not self._is_ready(key):
+            self.arrivals.append({key})
 
     def add_at(self, key: str, at: float) -> None:
-        if key in self.arrivals or key in self.again:
-            return
-        self.due[key] = min(at, self.due.get(key, at))
+        if not self._is_ready(key) and key not in self.again:
+            self.due[key] = min(at, self.due.get(key, at))
 
     def take(self, now: float, expected: str | None) -> str | None:
         """Keys that come due together may come in any order: the expected one, if it fits."""
-        ripe = sorted((at, k) for k, at in self.due.items() if at <= now)
-        for _, key in ripe:
-            self.add(key)
+        for at in sorted({at for at in self.due.values() if at <= now}):
+            together = {key for key, due in self.due.items() if due == at}
+            self.due = {key: due for key, due in self.due.items() if due != at}
+            self.again |= together & self.working
+            self.arrivals.append(together - self.working)
+        self.arrivals = [keys for keys in self.arrivals if keys]
         if not self.arrivals:
             return None
-        self.arrivals.sort(key=lambda k: k != expected) if ripe else None
-        key = self.arrivals.pop(0)
+        key = expected if expected in self.arrivals[0] else min(self.arrivals[0])
+        self.arrivals[0].discard(key)
         self.working.add(key)
         return key
 
@@ -47,7 +49,10 @@ class Model:
         self.working.discard(key)
         if key in self.again:
             self.again.discard(key)
-            self.arrivals.append(key)
+            self.arrivals.append({key})
+
+    def _is_ready(self, key: str) -> bool:
+        return any(key in keys for keys in self.arrivals)
 
 
 _KEYS = st.sampled_from("abc")

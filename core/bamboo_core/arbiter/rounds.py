@@ -229,7 +229,10 @@ def retry(state: State, now: float) -> None:
     phase = state.phase
     assert isinstance(phase, Holding)
     if now >= phase.restore_by:
-        restore(state, phase.cause, phase.detail, now)
+        if phase.cause is not RestoreCause.LAYER_LOST or not _begin_listing(
+            state, phase.detail, now
+        ):
+            restore(state, phase.cause, phase.detail, now)
     elif now >= state.deadlines.retry_at and _reinstate_suspects(state):
         state.deadlines.retry_at = inf
         begin(state, "suspected agents are asked again")
@@ -354,13 +357,21 @@ def _handle_layer_loss(state: State, why: str, now: float) -> None:
     if any(s.is_connected for s in suspects) or state.unasked():
         limits.copy_by = min(limits.copy_by, now + state.job.timing.voter_wait_s)
         _hold(state, why, now, limits.copy_by)
-    elif _can_list(state) and now < limits.listing_by:
-        limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
-        _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by)
-        for agent in sorted(state.membership.members):
-            state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
-    else:
+    elif not _begin_listing(state, why, now):
         restore(state, RestoreCause.LAYER_LOST, why, now)
+
+
+def _begin_listing(state: State, why: str, now: float) -> bool:
+    """Have the members list the checkpoints. False if there is nothing or nobody to list, or if
+    they had the time for it."""
+    limits = state.deadlines
+    if not _can_list(state) or now >= limits.listing_by:
+        return False
+    limits.listing_by = min(limits.listing_by, now + state.job.timing.listing_s)
+    _hold(state, f"{why}; the checkpoints are being listed", now, limits.listing_by)
+    for agent in sorted(state.membership.members):
+        state.out.after_facts(Send(agent, state.stop(want_manifests=True)))
+    return True
 
 
 def _can_list(state: State) -> bool:

@@ -11,7 +11,7 @@ from bamboo_core.arbiter.events import Record
 from bamboo_core.protocol.messages import Manifest
 from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.checker.verdict import Violation
-from bamboo_sim.protocol.exploration.history import apply
+from bamboo_sim.protocol.exploration.history import History, apply, replay
 from bamboo_sim.protocol.exploration.time_budget import SAVING
 from bamboo_sim.protocol.world.world import World
 
@@ -98,3 +98,10 @@ def test_only_a_suspended_job_is_resumed(world):
     restored(world, RestoreCause.RESUMED, outcome=Outcome.SUSPENDED)
     with pytest.raises(Violation, match="a job that is not suspended is resumed"):
         restored(world, RestoreCause.RESUMED)
+
+
+def test_checkpoints_are_listed_though_a_suspect_stays_connected_until_the_wait_is_over():
+    """The job waits for the suspect's copy first, and then restored without a look at the files."""
+    quiet = History(SAVING, 321950151, "fifo").then(230, ("kill silently", "a00", 2))
+    world = replay(quiet.then(3, ("kill", "a01", 2)))
+    assert world.operators.durable.attempt == 1
