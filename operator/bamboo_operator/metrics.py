@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from bamboo_core.api.progress import Ahead, Hosted
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
@@ -203,8 +203,7 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
         "Times that training stood still although all agents lived, by cause",
         labels=[*_JOB, "cause"],
     )
-    yield from _ahead(figures)
-    yield from _hosted(figures)
+    yield from _host_memory(figures)
     for f in figures:
         skipped.add_metric(_labels(f), f.status.progress.skipped)
         found = dict(f.status.stalls)
@@ -222,45 +221,44 @@ def _counters(figures: list[JobFigures]) -> Iterator[Metric]:
     yield from (steps, samples, lost, failed, skipped, stalls)
 
 
-def _ahead(figures: list[JobFigures]) -> Iterator[Metric]:
-    counters: list[tuple[str, str, Callable[[Ahead], float]]] = [
+def _host_memory(figures: list[JobFigures]) -> Iterator[Metric]:
+    """What is computed ahead, and what waits in host memory."""
+    counters: list[tuple[str, str, Callable[[TrainingProgress], float]]] = [
         (
             "bamboo_job_slices_ahead",
             "Layers of a micro-batch's forward that agents computed ahead, in mode Eager",
-            lambda x: x.slices,
+            lambda x: x.ahead.slices,
         ),
         (
             "bamboo_job_ahead_dropped",
             "Forwards computed ahead that were dropped because spec.redundancy.hostMemory was full",
-            lambda x: x.dropped,
+            lambda x: x.ahead.dropped,
         ),
         (
             "bamboo_job_host_copied_bytes",
             "Bytes copied to host memory and back for what is computed ahead",
-            lambda x: x.copied_bytes,
+            lambda x: x.ahead.copied_bytes,
         ),
-        ("bamboo_job_host_copy_seconds", "Time that these copies took", lambda x: x.copied_s),
-    ]
-    for name, text, value in counters:
-        family = CounterMetricFamily(name, text, labels=_JOB)
-        for f in figures:
-            family.add_metric(_labels(f), value(f.status.progress.ahead))
-        yield family
-
-
-def _hosted(figures: list[JobFigures]) -> Iterator[Metric]:
-    counters: list[tuple[str, str, Callable[[Hosted], float]]] = [
+        (
+            "bamboo_job_host_copy_seconds",
+            "Time that these copies took",
+            lambda x: x.ahead.copied_s,
+        ),
         (
             "bamboo_job_replica_copied_bytes",
             "Bytes of replicas copied to host memory and back",
-            lambda x: x.copied_bytes,
+            lambda x: x.hosted.copied_bytes,
         ),
-        ("bamboo_job_replica_copy_seconds", "Time that these copies took", lambda x: x.copied_s),
+        (
+            "bamboo_job_replica_copy_seconds",
+            "Time that these copies took",
+            lambda x: x.hosted.copied_s,
+        ),
     ]
     for name, text, value in counters:
         family = CounterMetricFamily(name, text, labels=_JOB)
         for f in figures:
-            family.add_metric(_labels(f), value(f.status.progress.hosted))
+            family.add_metric(_labels(f), value(f.status.progress))
         yield family
 
 

@@ -96,7 +96,12 @@ def test_what_an_abandoned_thread_writes_reaches_no_frame():
     a, b = faulty(Orders(fails=0, after=stuck), stuck)
     for index in range(6):
         a.transport.send(B, frame(1, index))
-    found = b.frames(7)
+    _let_go(stuck, a, b, frames=7)
+
+
+def _let_go(stuck, a, b, *, frames):
+    """The abandoned thread writes once these frames have come. They must not change."""
+    found = b.frames(frames)
     stuck.go_on.set()
     b.wait(lambda: not b.maker._abandoned)
     assert stuck.written
@@ -117,13 +122,7 @@ def test_memory_that_an_abandoned_thread_may_write_is_not_used_again():
     later = [frame(2, index) for index in range(3)]
     for each in later:
         a.transport.send(B, each)
-    found = b.frames(3)
-    stuck.go_on.set()
-    b.wait(lambda: not b.maker._abandoned)
-    assert stuck.written
-    for each in found:
-        check(each)
-    close(a, b)
+    _let_go(stuck, a, b, frames=3)
 
 
 @pytest.mark.parametrize("bulk", [False, True])
