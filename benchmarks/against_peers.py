@@ -4,9 +4,9 @@
 
 The same small GPT on 8 workers of this machine. Each loss has a fresh start: wait for undisturbed
 steps, SIGKILL one worker at a random moment, wait until 8 workers train again. The systems take
-turns, loss by loss. Those that need long get a quarter of the losses. torchft is installed into an
-environment of its own in the user's cache. --only takes names of variants, or parts of names,
-separated by commas:
+turns, loss by loss. bamboo, torchft_tuned and torchrun_forked are compared; the others are shown
+beside them, with a quarter of the losses. torchft is installed into an environment of its own in
+the user's cache. --only takes names of variants, or parts of names, separated by commas:
 
     bamboo                    newcomer after the pause
     bamboo_at_once            newcomer with the loss
@@ -112,7 +112,9 @@ def word(text: str) -> tuple[Variant, ...]:
 def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
-    parser.add_argument("--kills", type=arguments.at_least(1), default=20, help="of each quick one")
+    parser.add_argument(
+        "--kills", type=arguments.at_least(1), default=20, help="of each compared one"
+    )
     parser.add_argument("--only", type=word, default=variants.VARIANTS, metavar="WORDS")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(

@@ -25,30 +25,30 @@ class Newcomer(StrEnum):
 
 @dataclass(frozen=True)
 class Variant:
-    """One system with one choice of settings; slow: its recovery takes many seconds."""
+    """One system with one choice of settings; beside: shown beside the three that are compared."""
 
     name: str
     system: System
     newcomer: Newcomer
-    slow: bool = False
+    beside: bool = False
     forked: bool = True  # new workers are forked from a process that has loaded torch
     tuned: bool = False  # the shortest time-outs that work
 
     def kills(self, wanted: int) -> int:
-        """How many losses, if the quick ones get ``wanted``: a quarter for the slow ones."""
-        return -(-wanted // 4) if self.slow else wanted
+        """How many losses, if the compared ones get ``wanted``: a quarter for those beside them."""
+        return -(-wanted // 4) if self.beside else wanted
 
 
 VARIANTS = (
     Variant("bamboo", System.BAMBOO, Newcomer.AFTER),
     Variant("torchft_tuned", System.TORCHFT, Newcomer.AFTER, tuned=True),
     Variant("torchrun_forked", System.TORCHRUN, Newcomer.ITSELF),
-    Variant("bamboo_at_once", System.BAMBOO, Newcomer.AT_ONCE),
-    Variant("pipeline_checkpoint", System.PIPELINE, Newcomer.AT_ONCE),
-    Variant("torchft_tuned_at_once", System.TORCHFT, Newcomer.AT_ONCE, tuned=True),
-    Variant("torchft_defaults", System.TORCHFT, Newcomer.AFTER, slow=True),
-    Variant("torchft_defaults_at_once", System.TORCHFT, Newcomer.AT_ONCE, slow=True),
-    Variant("torchrun_standard", System.TORCHRUN, Newcomer.ITSELF, slow=True, forked=False),
+    Variant("bamboo_at_once", System.BAMBOO, Newcomer.AT_ONCE, beside=True),
+    Variant("pipeline_checkpoint", System.PIPELINE, Newcomer.AT_ONCE, beside=True),
+    Variant("torchft_tuned_at_once", System.TORCHFT, Newcomer.AT_ONCE, beside=True, tuned=True),
+    Variant("torchft_defaults", System.TORCHFT, Newcomer.AFTER, beside=True),
+    Variant("torchft_defaults_at_once", System.TORCHFT, Newcomer.AT_ONCE, beside=True),
+    Variant("torchrun_standard", System.TORCHRUN, Newcomer.ITSELF, beside=True, forked=False),
 )
 BY_NAME = {variant.name: variant for variant in VARIANTS}
 
@@ -70,7 +70,8 @@ def order(
 ) -> list[Variant]:
     """The losses that are left, interleaved: each round has one of each variant, in random order.
 
-    A slow variant takes part in every fourth round. done: losses so far by name of the variant.
+    A variant beside the compared ones takes part in every fourth round. done: losses so far by name
+    of the variant.
     """
     left = list[Variant]()
     for number in range(wanted):
@@ -86,6 +87,6 @@ def order(
 
 def _number(variant: Variant, turn: int) -> float:
     """Which of its losses a variant takes in a round; infinity: none."""
-    if not variant.slow:
+    if not variant.beside:
         return turn
     return turn // 4 if turn % 4 == 0 else float("inf")
