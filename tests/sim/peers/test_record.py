@@ -18,17 +18,17 @@ COST = Cost(0.4, 0.2, None, 0.05, 2.5, 0, 0, 0)
 
 def test_variants_take_turns() -> None:
     names = [variant.name for variant in variants.order(VARIANTS, 8, {}, seed=1)]
-    quick = {variant.name for variant in VARIANTS if not variant.slow}
+    compared = {variant.name for variant in VARIANTS if not variant.beside}
     assert set(names[: len(VARIANTS)]) == {variant.name for variant in VARIANTS}
-    assert set(names[len(VARIANTS) :][: len(quick)]) == quick
-    assert Counter(names) == {v.name: 2 if v.slow else 8 for v in VARIANTS}
+    assert set(names[len(VARIANTS) :][: len(compared)]) == compared
+    assert Counter(names) == {v.name: 2 if v.beside else 8 for v in VARIANTS}
 
 
 def test_only_what_is_left_is_done() -> None:
     done = {"bamboo": 3, "torchrun_standard": 1}
-    chosen = [BY_NAME[name] for name in (*done, "bamboo_at_once")]
+    chosen = [BY_NAME[name] for name in (*done, "torchft_tuned", "bamboo_at_once")]
     names = Counter(variant.name for variant in variants.order(chosen, 4, done, seed=1))
-    assert names == {"bamboo": 1, "bamboo_at_once": 4}
+    assert names == {"bamboo": 1, "torchft_tuned": 4, "bamboo_at_once": 1}
 
 
 def test_a_word_chooses_variants() -> None:
