@@ -20,7 +20,7 @@ from bamboo_sim.timed.declared import TimedJob
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
 from bamboo_sim.timed.operator import TimedOperator, TimedRunError
-from bamboo_sim.timed.sizes import Sizes, Times
+from bamboo_sim.timed.sizes import Sizes, Times, hosted
 
 
 class Fleet:
@@ -30,7 +30,8 @@ class Fleet:
         self.job, self.clock = job, Clock()
         self.batch = batch_shape(job.spec)
         sizes = Sizes(job.layers, self.batch.chunks)
-        times = Times(job.layers, sizes, self.batch.chunks, job.device)
+        on_host = hosted(job.mode, offloads=job.device.offloads)
+        times = Times(job.layers, sizes, self.batch.chunks, job.device, on_host)
         self.network = Network(self.clock, job.links, job.zone)
         self.operator = TimedOperator(job, self.clock, self._deliver, self._enter)
         self.agents = {
@@ -42,7 +43,7 @@ class Fleet:
                 network=self.network,
                 sizes=sizes,
                 times=times,
-                memory=Memory(sizes, offloads=job.device.offloads),
+                memory=Memory(sizes, on_host),
                 slowness=job.slowness.get(agent, 1.0),
                 say=self.operator.hear,
                 reach=self._agent,

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from bamboo_core.model.items import Item, Kind
-from bamboo_sim.timed.sizes import STATES, Sizes, group_of
-
-HOSTED = frozenset({"ahead", "replica_optimizer"})
-"""Groups that live in host memory if the device offloads."""
+from bamboo_sim.timed.sizes import REPLICA_OPTIMIZER, REPLICA_WEIGHTS, STATES, Sizes, group_of
 
 
 class Memory:
     """Bytes by group. ``peak``: of each group alone; ``device_peak``: of all that is not hosted."""
 
-    def __init__(self, sizes: Sizes, *, offloads: bool) -> None:
-        self._sizes, self._hosted = sizes, HOSTED if offloads else frozenset[str]()
+    def __init__(self, sizes: Sizes, hosted: frozenset[str]) -> None:
+        self._sizes, self._hosted = sizes, hosted
         self._items: dict[Item, int] = {}
         self._layers: dict[int, bool] = {}  # layer -> whether it is of the agent's own seat
         self._now = Counter[str]()
@@ -53,7 +50,7 @@ class Memory:
         size = self._sizes.parameters(layer, layer + 1)
         if is_own:
             return (("state", STATES * size),)
-        return ("replica_weights", size), ("replica_optimizer", (STATES - 1) * size)
+        return (REPLICA_WEIGHTS, size), (REPLICA_OPTIMIZER, (STATES - 1) * size)
 
     def _add(self, group: str, size: int) -> None:
         now = self._now

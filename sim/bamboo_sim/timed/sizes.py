@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.costs import Costs
 from bamboo_sim.timed.declared import Device
 
+AHEAD, REPLICA_WEIGHTS, REPLICA_OPTIMIZER = "ahead", "replica_weights", "replica_optimizer"
+"""Groups of memory that can be hosted: be in host memory between their uses."""
+
 STATES = 3  # a layer's state: the weight and Adam's two averages
 _RECORD = 256  # bytes of a vote or a commit
 _FOLD, _VOTE, _UPDATE = 3, 1, 7  # times the parameters' bytes are read or written
-_STREAMED = 4  # times the parameters' bytes: Adam's averages come from the host and go back
 
 _ACTIVATIONS = frozenset({Kind.ACT, Kind.PREFIX})
 _BOUNDARIES = frozenset({Kind.OUT, Kind.INGRAD, Kind.EVAL})
@@ -25,12 +28,20 @@ _SLICES = frozenset({Kind.CHUNK, Kind.RED})
 def group_of(kind: Kind) -> str:
     """Under which heading the item's memory counts."""
     if kind is Kind.PREFIX:
-        return "ahead"
+        return AHEAD
     if kind is Kind.ACT:
         return "activations"
     if kind in _BOUNDARIES:
         return "boundaries"
     return "gradients" if kind in _SUMS or kind in _SLICES else "records"
+
+
+def hosted(mode: RedundancyMode, *, offloads: bool) -> frozenset[str]:
+    """Groups in host memory. In mode Eager each step uses the replicas' weights, so they stay."""
+    if not offloads:
+        return frozenset()
+    weights = {REPLICA_WEIGHTS} if mode is not RedundancyMode.EAGER else set[str]()
+    return frozenset({AHEAD, REPLICA_OPTIMIZER} | weights)
 
 
 class Sizes:
@@ -69,9 +80,19 @@ class Sizes:
 class Times:
     """Seconds of every instruction on the declared device."""
 
-    def __init__(self, layers: Sequence[LayerCost], sizes: Sizes, chunks: int, device: Device):
+    def __init__(
+        self,
+        layers: Sequence[LayerCost],
+        sizes: Sizes,
+        chunks: int,
+        device: Device,
+        hosted: frozenset[str],
+    ) -> None:
         self._durations = Costs.measured(layers).durations()
         self._sizes, self._chunks, self._device = sizes, chunks, device
+        self._ahead = AHEAD in hosted
+        states = (STATES - 1) * (REPLICA_OPTIMIZER in hosted) + (REPLICA_WEIGHTS in hosted)
+        self._streamed = 2 * states  # they come from the host and go back
 
     def of(self, instruction: Instruction, own: range = range(0)) -> float:
         """Seconds at the typical speed. own: the layers of the agent's seat."""
@@ -97,12 +118,10 @@ class Times:
 
     def _copied(self, task: Instruction, own: range) -> float:
         """Bytes that go to or come from the host before the next instruction begins."""
-        if not self._device.offloads:
-            return 0.0
-        if task.op is Op.R:
+        if task.op is Op.R and self._ahead:
             return self._sizes.activations(*task.ranges[0])
-        if task.op is Op.F and task.ranges:
+        if task.op is Op.F and task.ranges and self._ahead:
             return self._sizes.activations(task.lo, task.ranges[0][0])
         if task.op is Op.UPDATE and task.lo not in own:
-            return _STREAMED * self._sizes.parameters(task.lo, task.hi)
+            return self._streamed * self._sizes.parameters(task.lo, task.hi)
         return 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sim.timed.small import LAYER, job
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Instruction, Op
@@ -13,7 +14,7 @@ from bamboo_sim.timed.declared import Device, Links, TimedJob
 from bamboo_sim.timed.fleet import Fleet
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
-from bamboo_sim.timed.sizes import Sizes, Times
+from bamboo_sim.timed.sizes import Sizes, Times, hosted
 
 A, B, FAR = AgentId("a"), AgentId("b"), AgentId("far")
 
@@ -113,13 +114,25 @@ def test_sizes_of_items(item: Item, size: int) -> None:
     ],
 )
 def test_times_of_instructions_of_a_device_that_offloads(task: Instruction, seconds: float) -> None:
+    assert of_hosting(RedundancyMode.EAGER, task) == pytest.approx(seconds)
+
+
+def of_hosting(mode: RedundancyMode, task: Instruction) -> float:
     device = Device(memory_bandwidth=1000, host_bandwidth=500, offloads=True)
-    times = Times((LAYER,) * 4, SIZES, 2, device)
-    assert times.of(task, own=range(2)) == pytest.approx(seconds)
+    times = Times((LAYER,) * 4, SIZES, 2, device, hosted(mode, offloads=True))
+    return times.of(task, own=range(2))
+
+
+def test_weights_of_replicas_that_no_forward_uses_move_with_their_update() -> None:
+    task = Instruction(Op.UPDATE, 0, 2, 3, ranges=((2, 4),))
+    eager, replica = (
+        of_hosting(mode, task) for mode in (RedundancyMode.EAGER, RedundancyMode.REPLICA)
+    )
+    assert replica - eager == pytest.approx(2 * 1200 / 500)
 
 
 def test_memory_counts_what_is_held_and_its_peaks() -> None:
-    memory = Memory(SIZES, offloads=True)
+    memory = Memory(SIZES, hosted(RedundancyMode.EAGER, offloads=True))
     memory.keep_layer(0, is_own=True)
     memory.keep_layer(1, is_own=False)
     memory.keep(Item.prefix(0, (1, 2), 0, 1))
