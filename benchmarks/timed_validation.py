@@ -3,10 +3,12 @@
     python benchmarks/timed_validation.py [--steps 8]
 
 Real workers in processes over tcp, with the production planner. sleeping: layers that sleep for
-declared times, so that a busy machine disturbs little. kernels: a GPT on two CPU workers; the
-prediction takes the costs that the workers have measured at their start, so both cores must be
-free. A measured step is the median of one run, as its last agent reports it. Beside it, for
-kernels: what Replica and Eager cost, measured and predicted. Links cost nothing in predictions.
+declared times, so that a busy machine disturbs little. kernels: a GPT on two CPU workers, so both
+cores must be free. Its layers' costs are measured by the workers at their start, when nothing else
+computes, and (in_steps) as the time that each worker computes in steps of a first run in mode None,
+in which both cores share caches and memory. A measured step is the median of one run, as its last
+agent reports it. Beside it, for kernels: what Replica and Eager cost, measured and predicted. Links
+cost nothing in predictions.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bamboo_core.api.spec import (
@@ -28,7 +30,7 @@ from bamboo_core.api.spec import (
     WorkerSpec,
     batch_shape,
 )
-from bamboo_core.model.ids import Fence
+from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost, Progress
 from bamboo_sim import arguments, results_file
@@ -95,6 +97,28 @@ def predicted_s(case: Case, mode: RedundancyMode, costs: Sequence[LayerCost]) ->
     return undisturbed(job).step_s
 
 
+@dataclass(frozen=True)
+class Run:
+    """What agents said in some steps of one plan; ``steps``: those that count."""
+
+    plan: Plan
+    said: Sequence[tuple[AgentId, Progress]]
+    steps: range
+
+    def median(self, agent: AgentId, figure: str) -> float:
+        """Of one of Progress's figures over the steps."""
+        found: dict[int, float] = {
+            m.commit.step: getattr(m, figure) for a, m in self.said if a == agent
+        }
+        return statistics.median(found[step] for step in self.steps)
+
+    @property
+    def step_s(self) -> float:
+        """As the last agent reports it."""
+        last = Coordinate(0, len(self.plan.cut) - 1)
+        return self.median(next(a for a, x in self.plan.seats.items() if x == last), "step_s")
+
+
 class Real:
     """The workers of a case."""
 
@@ -107,8 +131,22 @@ class Real:
         self._plan: Plan | None = None
         self._epoch = self._done = 0
 
-    def step_s(self, mode: RedundancyMode) -> float:
-        """Train some steps in a mode; the median of all but the first."""
+    def costs_in_steps(self) -> tuple[LayerCost, ...]:
+        """Train in mode None: costs of which a step has as much as its agents say they computed."""
+        run = self.run(RedundancyMode.NONE)
+        costs = list(self.costs)
+        for agent, seat in run.plan.seats.items():
+            lo, hi = run.plan.cut[seat.stage]
+            known = MICROBATCHES * sum(x.forward_s + x.backward_s for x in costs[lo:hi])
+            factor = run.median(agent, "busy_s") / known
+            costs[lo:hi] = [
+                replace(x, forward_s=x.forward_s * factor, backward_s=x.backward_s * factor)
+                for x in costs[lo:hi]
+            ]
+        return tuple(costs)
+
+    def run(self, mode: RedundancyMode) -> Run:
+        """Train some steps in a mode."""
         fleet = self._fleet
         fleet.ready()
         self._epoch += 1
@@ -129,30 +167,30 @@ class Real:
         self._plan, sent = decided.plan, len(fleet.messages)
         fleet.install(decided)
         fleet.run_to_end(fence)
-        last = decided.plan.pipelines[0][-1]
-        took = {
-            m.commit.step: m.step_s
-            for agent, m in fleet.messages[sent:]
-            if isinstance(m, Progress) and agent == last
-        }
-        return statistics.median(took[k] for k in range(self._done - self._steps, self._done))
+        said = [(a, m) for a, m in fleet.messages[sent:] if isinstance(m, Progress)]
+        return Run(decided.plan, said, range(self._done - self._steps, self._done))
 
     def close(self) -> None:
         self._fleet.close()
 
 
-def measure(case: Case, steps: int) -> dict[str, Any]:
-    """Each mode of a case: seconds predicted, measured, and their ratio."""
+def measure(case: Case, steps: int) -> dict[str, dict[str, Any]]:
+    """By case, or by source of its costs, each mode: seconds predicted, measured, and the ratio."""
     real = Real(case, steps)
     try:
-        out: dict[str, Any] = {}
+        sources = {case.name: real.costs}
+        if not case.costs:
+            sources[f"{case.name}_in_steps"] = real.costs_in_steps()
+        out: dict[str, dict[str, Any]] = {name: {} for name in sources}
         for mode in MODES:
-            predicted, measured = predicted_s(case, mode, real.costs), real.step_s(mode)
-            out[mode.value.lower()] = {
-                "predicted_s": round(predicted, 4),
-                "measured_s": round(measured, 4),
-                "predicted_over_measured": round(predicted / measured, 4),
-            }
+            measured = real.run(mode).step_s
+            for name, costs in sources.items():
+                predicted = predicted_s(case, mode, costs)
+                out[name][mode.value.lower()] = {
+                    "predicted_s": round(predicted, 4),
+                    "measured_s": round(measured, 4),
+                    "predicted_over_measured": round(predicted / measured, 4),
+                }
         return out
     finally:
         real.close()
@@ -180,8 +218,9 @@ def main() -> None:
     steps = parser.parse_args().steps
     samples: dict[str, dict[str, Any]] = {}
     for case in CASES:
-        samples[case.name] = measure(case, steps)
-        print(case.name, samples[case.name], flush=True)
+        found = measure(case, steps)
+        samples |= found
+        print(found, flush=True)
     path = results_file.write(
         "timed_validation", samples=samples, figures=figures(samples), note=NOTE
     )
