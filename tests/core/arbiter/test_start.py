@@ -12,14 +12,22 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import (
+    AgentMessage,
+    AgentReport,
     BadCheckpoint,
+    Cause,
     CommitRecord,
     Directive,
+    Disputed,
     Failure,
     Fingerprint,
+    Finished,
+    Heartbeat,
     Hello,
+    Left,
     Progress,
     Stop,
+    Suspicion,
 )
 
 from .fleet import Fleet, spec
@@ -223,13 +231,41 @@ def test_a_plan_is_durable_before_its_directives() -> None:
     assert len(orders(fleet, Directive)) == 2
 
 
-def test_a_newer_leader_silences_this_one() -> None:
+@pytest.mark.parametrize("term", [2, 1 << 40])
+def test_no_hello_deposes_the_leader(term: int) -> None:
+    """Terms come from the Lease. The agent hears our term, so that it looks for a later leader."""
     fleet = started(steps=40)
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
-    hello = Hello("x", "x", "x", "z0", "x", "x:1", "x:2", fence=Fence(0, 2, 1))  # type: ignore[arg-type]
-    fleet.tell(a.Connected(hello, b""))
-    assert fleet.records[-1].reason is EventReason.LEADERSHIP_LOST
-    assert fleet.arbiter.handle(a.Tick(), 99.0) == []
+    before = fleet.arbiter.status()
+    for name in ("x", before.members[0]):
+        hello = Hello(AgentId(name), "x", "x", "z0", "x", "x:1", "x:2", fence=Fence(0, term, 1))
+        effects = fleet.arbiter.handle(a.Connected(hello, b""), fleet.now)
+        assert [e.message.term for e in effects if isinstance(e, a.Send)] == [1]  # type: ignore[union-attr]
+        assert len(effects) == 1
+    assert fleet.arbiter.status() == before
+    fleet.run()
+    assert fleet.arbiter.status().outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Progress(CommitRecord(30), Fence(0, 1 << 40, 1)),
+        AgentReport(Fence(0, 1, 1), Fence(0, 1 << 40, 1), {}, frozenset()),
+        Heartbeat(1, 1, 1, Fence(0, 1 << 40, 1)),
+        Left(Fence(0, 1 << 40, 1)),
+        Finished(Fence(0, 1 << 40, 1)),
+        Disputed(Fence(0, 1 << 40, 1), 0, ()),
+        Suspicion(AgentId("a00"), Cause.LIVENESS_CLOSED, Fence(0, 1 << 40, 1)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_no_message_of_a_later_term_counts(message: AgentMessage) -> None:
+    fleet = started(steps=40)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    before = fleet.arbiter.status()
+    assert fleet.arbiter.handle(a.Received(before.members[0], message), fleet.now) == []
+    assert fleet.arbiter.status() == before
 
 
 def test_an_arbiter_of_an_old_term_is_born_silent() -> None:
