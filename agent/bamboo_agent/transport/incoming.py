@@ -83,14 +83,15 @@ class _Repair:
 class Incoming:
     """Receives a peer's frames. ``admit(greeting)`` returns our key, or None if not known yet.
 
-    empty: makes the tensors. ``group``: brings large ones, once there is one; None: all comes over
-    this link.
+    job: UID of the job that both ends must belong to. empty: makes the tensors. ``group``: brings
+    large ones, once there is one; None: all comes over this link.
     """
 
     def __init__(
         self,
         sock: socket.socket,
         *,
+        job: str,
         admit: Callable[[Greeting], bytes | None],
         deliver: Callable[[Incoming, Frame], None],
         empty: Allocate = allocate,
@@ -100,15 +101,15 @@ class Incoming:
         self.is_open = False
         self.said_bye = False
         self.group: Receiver | None = None
-        self._admit, self._deliver = admit, deliver
+        self._job, self._admit, self._deliver = job, admit, deliver
         self._lines = Lines(sock)
         self._greeting: Greeting | None = None
         self._expected = ""
         self._out = bytearray()
         self._granted = [0, 0]
         self._lanes = (LaneReader(empty), LaneReader(empty))
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._have = self._scratch[:0]
+        self._scratch = memoryview(b"")  # a stranger gets none
+        self._have = self._scratch
         self._prefix = bytearray()
         self._lane: _Target | None = None
         self._left = 0
@@ -161,6 +162,7 @@ class Incoming:
             return
         handshake.check(handshake.decode_line(line).get("proof"), self._expected)
         self.peer, self.is_open = self._greeting.dialer, True
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._out += handshake.encode_line({"welcome": True})
 
     def greet(self) -> None:
@@ -170,8 +172,8 @@ class Incoming:
         if key is None:
             return
         nonce = handshake.new_nonce()
-        self._expected = handshake.proof(key, "dial", self._greeting, nonce)
-        mine = handshake.proof(key, "listen", self._greeting, nonce)
+        self._expected = handshake.proof(key, "dial", self._job, self._greeting, nonce)
+        mine = handshake.proof(key, "listen", self._job, self._greeting, nonce)
         self._out += handshake.encode_line({"nonce": nonce, "proof": mine})
 
     def _read(self) -> int:

@@ -85,8 +85,10 @@ class Outgoing:
     ``group``: carries large tensors, once there is one; None: nothing but this link does.
     """
 
-    def __init__(self, sock: socket.socket, greeting: Greeting, key: bytes) -> None:
+    def __init__(self, sock: socket.socket, job: str, greeting: Greeting, key: bytes) -> None:
+        """job: UID of the job that both ends must belong to. key: the peer's."""
         self.socket, self.greeting = sock, greeting
+        self._job = job
         self.is_open = False
         self.group: Sender | None = None
         self.queues: tuple[deque[Frame], deque[Frame]] = (deque(), deque())
@@ -250,10 +252,10 @@ class Outgoing:
         if self._is_proving:
             self.is_open = bool(values.get("welcome"))
             return
-        nonce = str(values.get("nonce", ""))
-        expected = handshake.proof(self._key, "listen", self.greeting, nonce)
+        nonce = handshake.read_nonce(values)
+        expected = handshake.proof(self._key, "listen", self._job, self.greeting, nonce)
         handshake.check(values.get("proof"), expected)
-        mine = handshake.proof(self._key, "dial", self.greeting, nonce)
+        mine = handshake.proof(self._key, "dial", self._job, self.greeting, nonce)
         self._control += handshake.encode_line({"proof": mine})
         self._is_proving = True
 

@@ -39,6 +39,7 @@ from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.lazy_dynamo import defer_import
 from bamboo_agent.worker.shell import Worker
+from bamboo_agent.worker.threads import end_with_any_thread
 from bamboo_core.api.spec import JobSpec, from_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.channels import Route, choose, torch_text
@@ -88,6 +89,7 @@ def serve(
     shared_progress: SharedProgress,
 ) -> int:
     """Run until the supervisor closes the pipe or training fails. Returns the exit code."""
+    end_with_any_thread()
     make_deterministic()
     defer_import()
     process = _Process(agent, Pipe(control), listening, shared_progress)
@@ -285,6 +287,7 @@ class _Process:
             agent=self._agent,
             listening=self._listening,
             on_traffic=shared.count_traffic,
+            on_refused=shared.count_refused,
             groups=make_groups(route, device),
         )
         self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
