@@ -25,7 +25,7 @@ LEAST_BYTES = 1 << 10
 
 
 class FullError(Exception):
-    """Too many streams wait. The text says of whom."""
+    """Too many streams wait. The text says so to the peer."""
 
 
 class Waiting:

@@ -14,7 +14,7 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import AgentReport, Failure, Heartbeat, Stop, Welcome
+from bamboo_core.protocol.messages import AgentReport, Heartbeat, Stop, Welcome
 from bamboo_operator import api, entrance, handlers, seals, servicer, tls
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.options import AGENT_OPTIONS
@@ -89,9 +89,6 @@ async def test_a_forged_pod_gets_no_session(served: Harness, pod: dict[str, Any]
     actor = served.lead()
     before = actor.view()
     agent = served.agent(pod["metadata"]["name"], token=put(served, copy.deepcopy(pod)))
-    with suppress(grpc.aio.AioRpcError):  # the refusal may come first
-        await agent.hello(pod_uid=pod["metadata"]["uid"])
-        await agent.send(Failure("Evil", "the code is wrong", user_error=True, exit_code=2))
     code, text = await refused(agent)
     assert code is grpc.StatusCode.UNAUTHENTICATED
     assert "no operator has made pod" in text
@@ -154,6 +151,7 @@ async def test_a_report_of_a_later_term_enters_no_plan(served: Harness) -> None:
 async def test_forged_pods_change_nothing_of_a_job(harness: Harness) -> None:
     """Not its pods, nor its failures, nor the pods that are deleted."""
     harness.apply()
+    await harness.reconcile()  # makes the pods
     await harness.reconcile()
     pods, status = harness.pods(), copy.deepcopy(harness.status)
     ended = {"terminated": {"exitCode": 2, "message": "UserCodeFailed: evil"}}
