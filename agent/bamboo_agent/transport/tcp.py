@@ -327,7 +327,8 @@ class _Loop:
         self._events.put((Arrived(link.peer, frame), taken))
 
     def _serve(self, link: Outgoing | Incoming, mask: int) -> None:
-        self._on_traffic()
+        if link.is_open:  # else a stranger could make a stuck worker look busy
+            self._on_traffic()
         if mask & selectors.EVENT_READ:
             self._guarded(link, link.on_readable)
         if self._is_known(link):
