@@ -14,7 +14,6 @@ import logging
 import multiprocessing
 import random
 import resource
-from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -292,30 +291,33 @@ class Attack:
             async with asyncio.timeout(PATIENCE_S):
                 if self._rng.random() < 0.6:
                     await call.write(hello(name))
-                    with suppress(TimeoutError):
-                        await asyncio.wait_for(welcome.wait(), 0.5)
+                    await welcome.wait()
                 for _ in range(self._rng.randrange(1, 9)):
                     sent += 1
                     self.tally.cases[kind] += 1
                     self._last = self._message(name)
                     await call.write(self._last)
+                await call.done_writing()
+                await asyncio.gather(listening, return_exceptions=True)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return max(1, sent)
         except TimeoutError:
             self.tally.breach("hang", f"the operator does not answer after {self._last!r}")
         finally:
-            welcome.set()
             call.cancel()
             await asyncio.gather(listening, return_exceptions=True)
         return max(1, sent)
 
     async def _listen(self, call: Any, name: str, welcome: asyncio.Event) -> None:
         """Remember what a Stop asks for, so that some reports answer it."""
-        while (data := await call.read()) is not grpc.aio.EOF:
-            message = decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data))
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF:
+                message = decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data))
+                welcome.set()
+                if isinstance(message, Stop):
+                    self._fences[name] = message.fence
+        finally:
             welcome.set()
-            if isinstance(message, Stop):
-                self._fences[name] = message.fence
 
     def _message(self, name: str) -> bytes:
         """Sometimes with what the operator knows, so that it goes further than the first check."""
