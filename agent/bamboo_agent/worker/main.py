@@ -183,7 +183,7 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
 
 def choose_route(spec: JobSpec, device: torch.device) -> Route:
     """How items travel between this agent and the others."""
-    return choose(spec.transport.channel, device_kind(device), groups.nccl_version())
+    return choose(spec.transport, device_kind(device), groups.nccl_version())
 
 
 def make_groups(route: Route, device: torch.device) -> Maker | None:

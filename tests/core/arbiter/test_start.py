@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import Channel
+from bamboo_core.api.spec import Channel, Encryption, TransportSpec
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
@@ -80,7 +82,7 @@ def test_too_few_agents_are_waited_for() -> None:
 
 
 def test_the_channel_is_known_once_an_agent_is_ready() -> None:
-    fleet = Fleet(spec())
+    fleet = Fleet(replace(spec(), transport=TransportSpec(encryption=Encryption.OFF)))
     assert fleet.arbiter.status().route is None
     fleet.add("a0", "z0", fingerprint=Fingerprint(device="cuda:X", torch="2.13, NCCL 2.30"))
     route = fleet.arbiter.status().route
