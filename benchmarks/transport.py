@@ -302,8 +302,8 @@ def figures(backend: str, rates: dict[str, list[float]]) -> dict[str, float]:
                 beside = plain.replace("plain", backend)
                 found[f"{kind}_over_{beside}_{megabytes}_mb"] = round(ratio, 2)
     for megabytes in SIZES_MB:
-        both = zip(rates[f"encrypted_{megabytes}_mb"], rates[f"tcp_{megabytes}_mb"], strict=True)
-        ratio = statistics.median(ours / theirs for ours, theirs in both)
+        both = rates[f"encrypted_{megabytes}_mb"], rates[f"tcp_{megabytes}_mb"]
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(*both, strict=True))
         found[f"encrypted_over_tcp_{megabytes}_mb"] = round(ratio, 2)
     headline = f"process_group_over_{backend}"
     least = min(found[f"{headline}_{megabytes}_mb"] for megabytes in SIZES_MB)

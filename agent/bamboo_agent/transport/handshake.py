@@ -1,7 +1,8 @@
 """Mutual authentication of two agents with a key from the plan.
 
 Four lines of JSON. Both sides prove that they know the listener's key, with an HMAC over both
-names, the job and a nonce from each side, which prevents replay and reflection. The job itself is
+names, the job, the listener's certificate (see `stream`) and a nonce from each side, which prevents
+replay, reflection and someone in between. The job itself is
 never sent: either end may be a stranger. For the same reason a refusal says nothing about us.
 
     dialer   -> {"bamboo": 2, "from", "to", "fence", "nonce"}
@@ -110,9 +111,12 @@ def _fence(value: object) -> Fence:
     return Fence(*value)
 
 
-def proof(key: bytes, role: str, job: str, greeting: Greeting, listener_nonce: str) -> str:
-    """An HMAC with the key. role: "listen" or "dial". job: its UID."""
+def proof(
+    key: bytes, role: str, job: str, greeting: Greeting, listener_nonce: str, binding: bytes = b""
+) -> str:
+    """An HMAC with the key. role: "listen" or "dial". job: its UID. binding: see `stream`."""
     words = [role, job, greeting.dialer, greeting.listener, greeting.nonce, listener_nonce]
+    words.append(binding.hex())
     return hmac.digest(key, "\0".join(words).encode(), "sha256").hex()
 
 

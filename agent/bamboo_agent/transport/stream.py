@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -212,15 +212,21 @@ class Secure:
         return count
 
     def _decrypt(self, into: memoryview) -> int | None:
-        """From what has come; None: that is not enough."""
+        """Many records at once, from what has come; None: that is not enough for one."""
+        count = 0
         try:
-            return self._tls.read(len(into), into)  # type: ignore[return-value] # a number
+            while count < len(into):
+                got: Any = self._tls.read(len(into) - count, into[count:])
+                if not got:
+                    break
+                count += got
         except ssl.SSLWantReadError:
             self._waits_for_peer = False  # what it has said may be what a send waits for
             self._begin_flush()
-            return None
+            return count or None
         except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
-            return 0
+            return count
+        return count
 
     def wants_write(self, *, has_more: bool) -> bool:
         """See :class:`Stream`."""

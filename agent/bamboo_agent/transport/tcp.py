@@ -32,6 +32,7 @@ from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.receive_memory import ReceiveMemory
+from bamboo_agent.transport.stream import Identity, Plain
 from bamboo_agent.transport.wire import WireError
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
@@ -65,6 +66,7 @@ class TcpTransport:
     job: UID of the job; only agents of it are let in. on_traffic: called in the transport's thread
     while bytes come in or go out. on_refused: called there for each connection that ends without
     having proved itself. groups: makes process groups for large tensors; None: all goes over tcp.
+    identity: encrypts all connections, and the peers must do so, too; None: nobody does.
     """
 
     def __init__(
@@ -76,11 +78,20 @@ class TcpTransport:
         on_traffic: Callable[[], None] = lambda: None,
         on_refused: Callable[[], None] = lambda: None,
         groups: Maker | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self._events: _Events = Mailbox()
         self._commands: Mailbox[Callable[[], None]] = Mailbox()
         self._loop = _Loop(
-            job, agent, listening, self._events, self._commands, on_traffic, on_refused, groups
+            job,
+            agent,
+            listening,
+            self._events,
+            self._commands,
+            on_traffic,
+            on_refused,
+            groups,
+            identity,
         )
         self._sent = 0
         self._thread = threading.Thread(target=self._run, name="tcp", daemon=True)
@@ -151,8 +162,9 @@ class _Loop:
         on_traffic: Callable[[], None],
         on_refused: Callable[[], None],
         groups: Maker | None,
+        identity: Identity | None,
     ) -> None:
-        self._groups, self._on_refused = groups, on_refused
+        self._groups, self._identity, self._on_refused = groups, identity, on_refused
         self._job, self._agent, self._listening = job, agent, listening
         self._events, self._commands, self._on_traffic = events, commands, on_traffic
         self._memory = ReceiveMemory()
@@ -268,7 +280,8 @@ class _Loop:
             self._suspect(peer, str(error))
             return None
         greeting = Greeting(self._agent, peer, self._key_fence, new_nonce())
-        link = Outgoing(sock, self._job, greeting, known.key)
+        stream = self._identity.dial(sock) if self._identity else Plain(sock)
+        link = Outgoing(stream, self._job, greeting, known.key)
         if self._groups is not None:
             tell = Tell(self._poster(link), link.say)
             link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell)
@@ -282,7 +295,7 @@ class _Loop:
         except OSError:
             return  # the dialer has gone again
         link = Incoming(
-            sock,
+            self._identity.accept(sock) if self._identity else Plain(sock),
             job=self._job,
             admit=self._admit,
             deliver=self._deliver,
@@ -299,7 +312,7 @@ class _Loop:
         until = time.monotonic() + HANDSHAKE_S
         gone = self._strangers.add(link, str(address[0]), until=until)
         if gone is not None:
-            self._close_socket(gone)
+            self._close_stream(gone)
             self._note_refusal(RefusedError("too many connections wait"))
         self._watch(link)
 
@@ -373,7 +386,7 @@ class _Loop:
         """Best effort: tell the dialer why."""
         if isinstance(error, RefusedError):
             try:
-                link.socket.send(encode_line({"refused": str(error)}))
+                link.stream.send([memoryview(encode_line({"refused": str(error)}))])
             except OSError:
                 return
 
@@ -387,17 +400,17 @@ class _Loop:
             self._events.put((Broken(peer, self._fence, why), None))
 
     def _forget(self, link: Outgoing | Incoming) -> None:
-        self._close_socket(link)
+        self._close_stream(link)
         if isinstance(link, Outgoing):
             del self._outgoing[link.greeting.listener]
         else:
             self._strangers.discard(link)
             self._incoming.discard(link)
 
-    def _close_socket(self, link: Outgoing | Incoming) -> None:
-        if link.socket in self._registered():
-            self._selector.unregister(link.socket)
-        link.socket.close()
+    def _close_stream(self, link: Outgoing | Incoming) -> None:
+        if link.stream in self._registered():
+            self._selector.unregister(link.stream)
+        link.stream.close()
         if isinstance(link, Incoming) and link.group is not None:
             link.group.end()
 
@@ -412,13 +425,13 @@ class _Loop:
         if isinstance(link, Outgoing) or not link.is_waiting_for_key:
             mask |= selectors.EVENT_READ
         if not mask:
-            if link.socket in self._registered():
-                self._selector.unregister(link.socket)
-        elif link.socket in self._registered():
-            if self._selector.get_key(link.socket).events != mask:
-                self._selector.modify(link.socket, mask, link)
+            if link.stream in self._registered():
+                self._selector.unregister(link.stream)
+        elif link.stream in self._registered():
+            if self._selector.get_key(link.stream).events != mask:
+                self._selector.modify(link.stream, mask, link)
         else:
-            self._selector.register(link.socket, mask, link)
+            self._selector.register(link.stream, mask, link)
 
     # ------------------------------------------------------------ deadlines
 

@@ -35,6 +35,7 @@ from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_agent.transport.process_group import groups
 from bamboo_agent.transport.process_group.maker import MIN_BYTES, Limits, Maker
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
+from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.lazy_dynamo import defer_import
@@ -188,7 +189,8 @@ def choose_route(spec: JobSpec, device: torch.device) -> Route:
 
 def make_groups(route: Route, device: torch.device) -> Maker | None:
     """What makes process groups; None: all goes over tcp."""
-    log.info("channel %s: %s", route.channel, route.reason)
+    encrypted = "encrypted" if route.is_encrypted else "not encrypted"
+    log.info("channel %s, %s: %s", route.channel, encrypted, route.reason)
     if not route.backend:
         return None
     floor = int(os.environ.get(GROUP_FLOOR_VARIABLE, str(MIN_BYTES)))
@@ -289,6 +291,7 @@ class _Process:
             on_traffic=shared.count_traffic,
             on_refused=shared.count_refused,
             groups=make_groups(route, device),
+            identity=make_identity() if route.is_encrypted else None,
         )
         self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
         worker = Worker(
