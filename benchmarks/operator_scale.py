@@ -29,6 +29,7 @@ from bamboo_core.protocol.messages import Heartbeat, Hello
 from bamboo_operator import api, facts, jobs, observe
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
+from bamboo_operator.seals import Seals
 from bamboo_operator.trust import Trust
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim import arguments, results_file
@@ -189,6 +190,7 @@ class Scale:
                 trust=Trust(self.kube, "bundle", "op:1"),
                 on_forced=lambda: None,
                 operator_address="op:1",
+                seals=Seals(b"key"),
                 again=lambda job, after_s: None,
             )
         )

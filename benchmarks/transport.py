@@ -6,7 +6,8 @@ Two processes on this machine, one thread each for computing. A turn sends 256 M
 16 or 64 MB, in one direction, from as many tensors. The turns of one size follow each other, as a
 pipeline repeats its sizes, and are interleaved, so that other load meets all of these:
 
-- process_group, tcp: our channels, in the lane of boundary tensors; with _bulk: in that of sums.
+- process_group, tcp, encrypted: our channels, in the lane of boundary tensors; with _bulk: in that
+  of sums. encrypted: tcp with TLS, as agents use it unless spec.transport.encryption is Off.
 - plain: the backend alone, message by message, each into a new tensor that is dropped at once. For
   4 and 16 MB the allocator gives the same memory again and again.
 - plain_ahead: 4 messages under way at a time, into 4 tensors that are used in turn: the most that
@@ -36,6 +37,7 @@ import torch.distributed
 
 from bamboo_agent.transport.base import Arrived, Frame
 from bamboo_agent.transport.process_group.maker import Maker
+from bamboo_agent.transport.stream import Identity, make_identity
 from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
@@ -46,7 +48,7 @@ A, B = AgentId("a"), AgentId("b")
 FENCE = Fence(0, 1, 1)
 SIZES_MB = (4, 16, 64)
 TURN_MB = 256
-CHANNELS = ("process_group", "process_group_bulk", "tcp", "tcp_bulk")
+CHANNELS = ("process_group", "process_group_bulk", "tcp", "tcp_bulk", "encrypted")
 PLAIN = ("plain", "plain_ahead")
 KINDS = (*CHANNELS, *PLAIN)
 AHEAD = 4
@@ -67,13 +69,19 @@ _cuda: Any = torch.cuda
 class Channel:
     """One end of `process_group` or `tcp`."""
 
-    def __init__(self, agent: AgentId, groups: Maker | None, *, bulk: bool) -> None:
+    def __init__(
+        self, agent: AgentId, groups: Maker | None, identity: Identity | None, *, bulk: bool
+    ) -> None:
         listening = socket.create_server(("127.0.0.1", 0))
         host, port = listening.getsockname()
         self.peer = Peer(agent, f"{host}:{port}", "", agent.encode())
         self.maker, self._bulk = groups, bulk
         self._transport = TcpTransport(
-            job="benchmark", agent=agent, listening=listening, groups=self.maker
+            job="benchmark",
+            agent=agent,
+            listening=listening,
+            groups=self.maker,
+            identity=identity,
         )
         self._step = 0
 
@@ -115,6 +123,7 @@ def make_channels(backend: str, agent: AgentId) -> dict[str, Channel]:
         kind: Channel(
             agent,
             Maker(backend, device=device) if kind.startswith("process_group") else None,
+            make_identity() if kind == "encrypted" else None,
             bulk=kind.endswith("bulk"),
         )
         for kind in CHANNELS
@@ -292,6 +301,10 @@ def figures(backend: str, rates: dict[str, list[float]]) -> dict[str, float]:
                 ratio = statistics.median(ours / theirs for ours, theirs in pairs)
                 beside = plain.replace("plain", backend)
                 found[f"{kind}_over_{beside}_{megabytes}_mb"] = round(ratio, 2)
+    for megabytes in SIZES_MB:
+        both = rates[f"encrypted_{megabytes}_mb"], rates[f"tcp_{megabytes}_mb"]
+        ratio = statistics.median(ours / theirs for ours, theirs in zip(*both, strict=True))
+        found[f"encrypted_over_tcp_{megabytes}_mb"] = round(ratio, 2)
     headline = f"process_group_over_{backend}"
     least = min(found[f"{headline}_{megabytes}_mb"] for megabytes in SIZES_MB)
     return {headline: least} | found

@@ -111,7 +111,7 @@ def read_job(manifest: Manifest) -> Job:
         checkpoint_path=checkpoint.get("path", ""),
         redundancy=protection.get("mode", "") if asked == "Auto" else asked,
         redundancy_reason=protection.get("reason", ""),
-        channel=transport.get("channel", ""),
+        channel=transport.get("channel", "") + ", encrypted" * transport.get("encrypted", False),
         channel_reason=transport.get("reason", ""),
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
     )

@@ -29,6 +29,7 @@ from bamboo_core.model.program import Program, parse, to_text
 from bamboo_core.protocol.messages import Directive
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.errors import WireError
+from bamboo_wire.limits import MOST_LAYERS
 
 _LEAST: Final = {
     "Heartbeat.step": -1,
@@ -39,6 +40,9 @@ _LEAST: Final = {
     "Release.exit_code": -(2**31),
 }
 """Least value of an integer field; 0 if not listed."""
+
+_MOST: Final = {"Ready.layers": MOST_LAYERS}
+"""Greatest value of an integer field; any if not listed. Memory grows with it."""
 
 _UNIONS: Final = (UnionType, Union)
 """What ``x | None`` is: the second, if ``x`` is a NewType."""
@@ -123,6 +127,8 @@ def _field(kind: type, name: str, hint: Any, proto: dict[str, FieldDescriptor]) 
     if is_optional and not field.has_presence:
         raise TypeError(f"{kind.__name__}.{name} is optional, but not in the proto")
     codec = _codec(hint, field, _LEAST.get(f"{kind.__name__}.{name}", 0))
+    if (most := _MOST.get(f"{kind.__name__}.{name}")) is not None:
+        codec = _at_most(most, codec)
     if field.name == milliseconds:
         codec = _milliseconds(codec.decode)
     return _Field(name, field.name, codec, field.has_presence, is_optional)
@@ -187,6 +193,15 @@ def _at_least(least: int) -> Codec:
         return value
 
     return Codec(_same, decode)
+
+
+def _at_most(most: int, of: Codec) -> Codec:
+    def decode(value: int) -> int:
+        if value > most:
+            raise ValueError(f"{value} is above {most}")
+        return of.decode(value)  # type: ignore[no-any-return]
+
+    return Codec(of.encode, decode)
 
 
 def _milliseconds(decode: _Convert) -> Codec:

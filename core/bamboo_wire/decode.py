@@ -8,6 +8,7 @@ from google.protobuf.message import DecodeError
 
 from bamboo_core.protocol import messages as m
 from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import limits
 from bamboo_wire.codec import Codec, bodies
 from bamboo_wire.errors import WireError
 
@@ -25,6 +26,14 @@ def parse_bytes(kind: type[_T], data: bytes) -> _T:
         problem = f"{len(data)} bytes are not such a message"
         raise WireError(kind.__name__, problem) from error
     return message  # type: ignore[no-any-return]
+
+
+def agent_bytes(data: bytes) -> m.AgentMessage:
+    """An agent's message as it comes from the wire: its size is checked before it is parsed."""
+    limits.check_bytes(data)
+    message = parse_bytes(pb.AgentMessage, data)
+    limits.check_parsed(message, len(data))
+    return agent_message(message)
 
 
 def agent_message(message: pb.AgentMessage) -> m.AgentMessage:

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-MAX_MESSAGE_BYTES: Final = 64 << 20
-"""Directives and reports of large jobs have a few MB."""
+from bamboo_wire.limits import MOST_BYTES
 
-_COMMON: Final = (
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-)
+MAX_MESSAGE_BYTES: Final = 64 << 20
+"""Of the operator's messages: directives of large jobs have a few MB."""
 
 AGENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
-    *_COMMON,
+    ("grpc.max_send_message_length", MOST_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
@@ -29,7 +27,13 @@ AGENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 """For an agent's channel. Each session has its own."""
 
 OPERATOR_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
-    *_COMMON,
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MOST_BYTES),
+    # What a peer can make us hold before anything of it is read, and for how long.
+    ("grpc.max_concurrent_streams", 8),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 30_000),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),

@@ -18,7 +18,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, servicer, tls
+from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
 from bamboo_operator.api import Api, ApiError
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
@@ -100,6 +100,7 @@ class App:
         recorder = Recorder(kube, identity=config.identity)
         led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder))
         authority = await tls.load_authority(kube, config.namespace)
+        sealed = await seals.load(kube, config.namespace, tls.SECRET)
         nodes, deleted_pods = Nodes(kube), DeletedPods()
         self._reconciler = reconciler.Reconciler(
             reconciler.Ports(
@@ -110,12 +111,17 @@ class App:
                 trust=Trust(kube, authority.bundle, config.advertise),
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
+                seals=sealed,
                 event_logs=config.event_logs,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )
         workers = Workers(self._queue, self._reconciler, self.metrics)
-        service = servicer.AgentService(led, lambda token: auth.authenticate(kube, token))
+        service = servicer.AgentService(
+            led,
+            lambda token: auth.authenticate(kube, sealed, token),
+            on_refused=lambda code: self.metrics.refused.labels(code).inc(),
+        )
         self.metrics.streams.set_function(lambda: service.streams)
         server, self.port = servicer.make_server(service, tls.issue(authority), config.listen)
         await server.start()
@@ -129,6 +135,7 @@ class App:
             nodes_changed=lambda: self._nodes_changed(nodes, led),
             seen=lambda resource: self.metrics.last_event.labels(resource).set_to_current_time(),
             deleted=deleted_pods.deleted,
+            is_ours=sealed.is_ours,
         )
         informers = list(await handlers.start(registry, config.namespaces))
         self._catch_signals()

@@ -1,7 +1,7 @@
 """Authentication of agents: token review, then a look at the pod and the job behind it.
 
-An agent can speak only for its own pod: the token is bound to the pod's UID, and a BambooJob must
-control the pod. Fails closed.
+An agent can speak only for its own pod: the token is bound to the pod's UID, and the pod must be
+one that an operator has made for its job, in the job's namespace. Fails closed.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ import json
 from dataclasses import dataclass
 
 from bamboo_core.controller.pod_zones import ZONE_LABEL
-from bamboo_operator import api, observe
+from bamboo_core.controller.view import JobView, parse_pod_name
+from bamboo_operator import api, observe, seals
 from bamboo_operator.api import Api, Object
 from bamboo_operator.config import AUDIENCE
+from bamboo_operator.seals import Seals
 
 _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
@@ -32,15 +34,21 @@ class Peer:
     namespace: str
     pod: str
     pod_uid: str
+    job: str
     job_uid: str
     node: str
     zone: str
     machine: str
     expires_at: float  # end of its token, in seconds since 1970
 
+    def belongs_to(self, job: JobView) -> bool:
+        """Whether it is an agent of this very job."""
+        is_same = (self.namespace, self.job, self.job_uid) == (job.namespace, job.name, job.uid)
+        return is_same and parse_pod_name(job.name, self.pod) is not None
 
-async def authenticate(kube: Api, token: str) -> Peer:
-    """Review the token and look the pod up."""
+
+async def authenticate(kube: Api, sealed: Seals, token: str) -> Peer:
+    """Review the token and look the pod up. sealed: knows the pods that operators have made."""
     if not token or len(token) > _MAX_TOKEN:
         raise UnauthenticatedError("no token was sent")
     review = await kube.create(
@@ -55,7 +63,7 @@ async def authenticate(kube: Api, token: str) -> Peer:
     pod = await kube.get(api.pod(namespace, name))
     if pod is None or pod["metadata"]["uid"] != uid:
         raise UnauthenticatedError(f"pod {namespace}/{name} is gone")
-    return await _peer(kube, pod, token)
+    return await _peer(kube, sealed, pod, token)
 
 
 def _bound_pod(status: Object) -> tuple[str, str, str]:
@@ -78,31 +86,26 @@ def _only(values: list[str] | None) -> str:
     return values[0] if values and len(values) == 1 else ""
 
 
-async def _peer(kube: Api, pod: Object, token: str) -> Peer:
+async def _peer(kube: Api, sealed: Seals, pod: Object, token: str) -> Peer:
     meta, spec = pod["metadata"], pod.get("spec") or {}
-    owners = [
-        o
-        for o in meta.get("ownerReferences") or []
-        if o.get("controller") and o.get("kind") == "BambooJob" and _group(o) == api.GROUP
-    ]
-    if not owners:
+    owner = seals.owner_of(pod)
+    if owner is None:
         raise UnauthenticatedError(f"pod {meta['name']} belongs to no BambooJob")
+    if not sealed.is_ours(pod):
+        raise UnauthenticatedError(f"no operator has made pod {meta['name']} for its job")
     node = await kube.get(f"{api.nodes()}/{spec['nodeName']}") if spec.get("nodeName") else None
     labels = (node or {}).get("metadata", {}).get("labels") or {}
     return Peer(
         namespace=meta["namespace"],
         pod=meta["name"],
         pod_uid=meta["uid"],
-        job_uid=owners[0]["uid"],
+        job=owner.job,
+        job_uid=owner.uid,
         node=spec.get("nodeName", ""),
         zone=labels.get(ZONE_LABEL, ""),
         machine=observe.machine(node) if node else "",
         expires_at=_expiry(token),
     )
-
-
-def _group(owner: Object) -> str:
-    return str(owner.get("apiVersion", "")).split("/")[0]
 
 
 def _expiry(token: str) -> float:

@@ -39,10 +39,12 @@ def registry(
     nodes_changed: Callable[[], None],
     seen: Callable[[str], None],
     deleted: Callable[[Any], None],
+    is_ours: Callable[[Any], bool],
 ) -> kopf.OperatorRegistry:
     """Handlers that only report what may have changed.
 
     seen: called with an event's resource. deleted: called with a deleted pod in its last state.
+    is_ours: whether an operator has made a pod; no other pod causes anything.
     """
     handlers = kopf.OperatorRegistry()
 
@@ -58,6 +60,8 @@ def registry(
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]
     async def on_pod(namespace: str | None, labels: Any, event: Any, **_: Any) -> None:
         seen("pods")
+        if not is_ours(event["object"]):
+            return
         if event["type"] == "DELETED":
             deleted(event["object"])
         add((namespace or "", str(labels[JOB_LABEL])))

@@ -74,6 +74,8 @@ class HealthServer:
 
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
+        timeout = 5.0  # an idle connection holds a thread no longer
+
         def do_GET(self) -> None:
             if self.path == "/livez":
                 self._answer(pulse.problems())

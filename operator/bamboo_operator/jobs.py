@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any
 
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import (
@@ -91,6 +92,11 @@ class JobActor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer = DurableWriter()
         self._computing: ComputePlan | None = None  # the newest request to the planner
+
+    @property
+    def term(self) -> int:
+        """Our leadership of the job. Agents that follow a later one are not heard."""
+        return self._leadership.term
 
     # ------------------------------------------------------------ events
 
@@ -196,6 +202,8 @@ class JobActor:
             log.debug("the job is deleted; its facts are dropped", extra={"job": self.job.name})
         except facts.OvertakenError as error:
             log.warning("another leader has written", extra={"error": str(error)})
+            lost = Record(Severity.WARNING, EventReason.LEADERSHIP_LOST, str(error))
+            self._ports.record(self.job, lost)
             self.is_overtaken = True
             self._ports.wake(self.job)
         finally:

@@ -14,7 +14,7 @@ from bamboo_core.api.spec import JobSpec, WorkerSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
-from bamboo_operator import api
+from bamboo_operator import api, seals
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
 from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL
@@ -30,11 +30,18 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def pod(
-    spec: JobSpec, job: JobView, action: CreatePod, *, operator_address: str, event_logs: str = ""
+    spec: JobSpec,
+    job: JobView,
+    action: CreatePod,
+    *,
+    operator_address: str,
+    event_logs: str = "",
+    seal: str = "",
 ) -> Object:
     """An agent's pod: the user's template, overridden by what belongs to the operator.
 
-    event_logs: absolute folder for the agents' event logs; empty: no event logs.
+    event_logs: absolute folder for the agents' event logs; empty: no event logs. seal: by which
+    the operator knows the pod again; empty: none.
     """
     template = copy.deepcopy(spec.worker.pod_template)
     meta, body = template.get("metadata") or {}, template.get("spec") or {}
@@ -61,6 +68,9 @@ def pod(
         body["nodeSelector"] = selector
     annotations = dict(meta.get("annotations") or {})
     annotations.pop(AVOIDS_ANNOTATION, None)
+    annotations.pop(seals.ANNOTATION, None)
+    if seal:
+        annotations[seals.ANNOTATION] = seal
     if action.avoids:
         body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
         annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)

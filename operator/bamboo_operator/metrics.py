@@ -55,6 +55,10 @@ class Metrics:
         self.streams = Gauge(
             "bamboo_agent_connections", "Open streams of agents", registry=registry
         )
+        self.refused = Counter(
+            "bamboo_operator_refused_streams", "Streams of agents or strangers that were refused",
+            ["code"], registry=registry,
+        )  # fmt: skip
         self.loop_lag_s = Gauge(
             "bamboo_operator_loop_lag_seconds", "Delay of the event loop", registry=registry
         )

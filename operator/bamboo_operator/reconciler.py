@@ -25,6 +25,7 @@ from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
+from bamboo_operator.seals import Seals
 from bamboo_operator.trust import Trust
 
 log = logging.getLogger(__name__)
@@ -57,6 +58,7 @@ class Ports:
     trust: Trust
     on_forced: Callable[[], None]
     operator_address: str
+    seals: Seals  # knows the pods that operators have made; no other pod counts
     again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
     event_logs: str = ""
     clock: Callable[[], float] = time.time
@@ -140,8 +142,13 @@ class Reconciler:
 
     async def _pods(self, job: JobView) -> list[Object]:
         labels = f"{observe.JOB_LABEL}={job.name}"
-        listed = await self._kube.list(api.pods(job.namespace), labels=labels)
-        return [*listed, *self._ports.deleted_pods.of(job.namespace, labels, listed)]
+        listed = await self._ours(job.namespace, labels)
+        deleted = self._ports.deleted_pods.of(job.namespace, labels, listed)
+        return [*listed, *filter(self._ports.seals.is_ours, deleted)]
+
+    async def _ours(self, namespace: str, labels: str) -> list[Object]:
+        found = await self._kube.list(api.pods(namespace), labels=labels)
+        return list(filter(self._ports.seals.is_ours, found))
 
     async def _actor(
         self, job: JobView, spec: JobSpec, body: Object, memory: Memory
@@ -172,7 +179,7 @@ class Reconciler:
     async def _sweep(self, namespace: str, name: str) -> None:
         """Delete the pods of a deleted job, since the garbage collector is slower."""
         labels = f"{observe.JOB_LABEL}={name}"
-        for pod in await self._kube.list(api.pods(namespace), labels=labels):
+        for pod in await self._ours(namespace, labels):
             meta = pod["metadata"]
             if observe.is_agent(pod, name) and "deletionTimestamp" not in meta:
                 await self._kube.delete(api.pod(namespace, meta["name"]), uid=meta["uid"])
@@ -245,7 +252,14 @@ class Reconciler:
         """False: the API server rejects the pod, so it would reject the rest, too."""
         ports = self._ports
         pod = manifests.pod(
-            spec, job, action, operator_address=ports.operator_address, event_logs=ports.event_logs
+            spec,
+            job,
+            action,
+            operator_address=ports.operator_address,
+            event_logs=ports.event_logs,
+            seal=ports.seals.seal(
+                namespace=job.namespace, job=job.name, job_uid=job.uid, pod=action.name
+            ),
         )
         try:
             await self._kube.create(api.pods(job.namespace), pod)

@@ -1,6 +1,7 @@
 """The gRPC service for agents. Each agent has one stream, authenticated and bound to its pod.
 
-It serves any number of jobs. An agent's messages reach only the actor of its own job.
+It serves any number of jobs. An agent's messages reach only the actor of its own job. What a peer
+can make us hold is bounded: see :mod:`bamboo_operator.entrance` and :mod:`bamboo_wire.limits`.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +17,13 @@ import grpc
 import grpc.aio
 
 from bamboo_core.protocol.messages import AgentMessage, Hello
-from bamboo_operator import sessions
+from bamboo_core.protocol.terms import newest_term
+from bamboo_operator import entrance, sessions
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.tls import ServerIdentity
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_proto.v1 import agent_pb2_grpc
 from bamboo_wire import decode, encode
 from bamboo_wire.errors import WireError
 from bamboo_wire.options import OPERATOR_OPTIONS
@@ -33,6 +34,9 @@ Authenticate = Callable[[str], Awaitable[Peer]]
 
 _HELLO_S = 10.0
 _REVIEWS_AT_ONCE = 32
+_IDENTIFY_S = 60.0
+_LOG_EVERY_S = 1.0
+_METHOD = pb.DESCRIPTOR.services_by_name["AgentService"].methods_by_name["Session"]
 
 
 class RefusedError(Exception):
@@ -44,38 +48,67 @@ class RefusedError(Exception):
         self.text = text
 
 
-class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
-    """Implements bamboo.v1.AgentService."""
+class AgentService:
+    """Implements bamboo.v1.AgentService. on_refused: called with the status of each refusal."""
 
     def __init__(
-        self, jobs: Jobs, authenticate: Authenticate, *, clock: Callable[[], float] = time.time
+        self,
+        jobs: Jobs,
+        authenticate: Authenticate,
+        *,
+        clock: Callable[[], float] = time.time,
+        on_refused: Callable[[str], None] = lambda code: None,
     ) -> None:
         self._jobs, self._authenticate, self._clock = jobs, authenticate, clock
         self._reviews = asyncio.Semaphore(_REVIEWS_AT_ONCE)
+        self._waiting, self._of_pods = entrance.Waiting(), entrance.Streams()
+        self._on_refused = on_refused
+        self._refused, self._logged_at = 0, 0.0
         self.is_draining = False
         self.streams = 0
 
-    async def Session(self, requests: AsyncIterator[Any], context: Any) -> None:  # noqa: N802 - gRPC's name
+    async def session(self, requests: AsyncIterator[bytes], context: Any) -> None:
         """One agent's stream."""
         self.streams += 1
         try:
             await self._serve(requests, context)
         except RefusedError as refusal:
+            self._note(refusal)
             await context.abort(refusal.code, refusal.text)
         finally:
             self.streams -= 1
 
-    async def _serve(self, requests: AsyncIterator[Any], context: Any) -> None:
+    def _note(self, refusal: RefusedError) -> None:
+        """Count it. A flood must not fill the log."""
+        self._refused += 1
+        self._on_refused(refusal.code.name)
+        now = time.monotonic()
+        if now - self._logged_at >= _LOG_EVERY_S:
+            self._logged_at = now
+            extra = {"error": refusal.text, "code": refusal.code.name, "so_far": self._refused}
+            log.warning("a stream was refused", extra=extra)
+
+    async def _serve(self, requests: AsyncIterator[bytes], context: Any) -> None:
         if self.is_draining:
             raise RefusedError(
                 grpc.StatusCode.UNAVAILABLE, "the operator is shutting down; try again soon"
             )
-        peer = await self._identify(context)
+        try:
+            with self._waiting.one(context.peer().rpartition(":")[0]):
+                peer = await self._identify(context)
+        except entrance.FullError as error:
+            raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
+        async with self._of_pods.one(peer.pod_uid) as must_end:
+            await _until(must_end, self._attend(requests, context, peer))
+
+    async def _attend(self, requests: AsyncIterator[bytes], context: Any, peer: Peer) -> None:
+        """A stream of a pod that we have made."""
         self._leader_of(peer)
         # An agent waits for this before it sends anything.
         await context.send_initial_metadata(())
         hello = await self._hello(requests, peer)
         actor = self._leader_of(peer)  # the actor may have been replaced before the Hello came
+        _check_term(hello, actor)
         session = actor.connect(hello)
         try:
             await self._converse(requests, context, actor, session, peer)
@@ -84,7 +117,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     def _leader_of(self, peer: Peer) -> JobActor:
         actor = self._jobs.find(peer.job_uid)
-        if actor is None:
+        if actor is None or not peer.belongs_to(actor.job):
             raise RefusedError(
                 grpc.StatusCode.UNAVAILABLE, "no operator leads the job yet; try again soon"
             )
@@ -92,16 +125,18 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     async def _identify(self, context: Any) -> Peer:
         try:
-            async with self._reviews:
+            async with asyncio.timeout(_IDENTIFY_S), self._reviews:
                 return await self._authenticate(_token(context))
+        except TimeoutError as error:
+            text = "the API server does not review tokens in time; try again soon"
+            raise RefusedError(grpc.StatusCode.UNAVAILABLE, text) from error
         except UnauthenticatedError as error:
-            log.warning("an agent was refused", extra={"error": str(error)})
             raise RefusedError(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         except ApiError as error:
             text = f"the API server cannot review tokens: {error}"
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, text) from error
 
-    async def _hello(self, requests: AsyncIterator[Any], peer: Peer) -> Hello:
+    async def _hello(self, requests: AsyncIterator[bytes], peer: Peer) -> Hello:
         try:
             async with asyncio.timeout(_HELLO_S):
                 message = _decoded(await anext(requests))
@@ -125,7 +160,7 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     async def _converse(
         self,
-        requests: AsyncIterator[Any],
+        requests: AsyncIterator[bytes],
         context: Any,
         actor: JobActor,
         session: sessions.Session,
@@ -147,12 +182,38 @@ class AgentService(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
             await asyncio.gather(reader, writer, return_exceptions=True)
 
 
-async def _read(requests: AsyncIterator[Any], actor: JobActor, session: sessions.Session) -> None:
+async def _until(must_end: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Serve a stream, at most until the event."""
+    serving, ending = asyncio.create_task(work), asyncio.create_task(must_end.wait())
+    try:
+        await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            text = "newer streams of the pod have replaced this one"
+            raise RefusedError(grpc.StatusCode.ABORTED, text)
+        serving.result()
+    finally:
+        serving.cancel()
+        ending.cancel()
+        await asyncio.gather(serving, ending, return_exceptions=True)
+
+
+async def _read(requests: AsyncIterator[bytes], actor: JobActor, session: sessions.Session) -> None:
+    allowance = entrance.Allowance()
     async for request in requests:
         message = _decoded(request)
         if isinstance(message, Hello):
             raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello was already sent")
+        _check_term(message, actor)
         actor.receive(session, message)
+        if pause_s := allowance.take(len(request)):
+            await asyncio.sleep(pause_s)
+
+
+def _check_term(message: AgentMessage, actor: JobActor) -> None:
+    """Only the Lease deposes us, so whoever follows a later leader has come to the wrong one."""
+    if (term := newest_term(message)) > actor.term:
+        text = f"the message is of term {term}; this operator leads the job in term {actor.term}"
+        raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, text)
 
 
 async def _write(context: Any, session: sessions.Session) -> None:
@@ -160,9 +221,9 @@ async def _write(context: Any, session: sessions.Session) -> None:
         await context.write(encode.operator_message(message))
 
 
-def _decoded(request: pb.AgentMessage) -> AgentMessage:
+def _decoded(request: bytes) -> AgentMessage:
     try:
-        return decode.agent_message(request)
+        return decode.agent_bytes(request)
     except WireError as error:
         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 
@@ -180,7 +241,14 @@ def make_server(service: AgentService, identity: ServerIdentity, listen: str) ->
     OSError if the address is taken.
     """
     server = grpc.aio.server(options=OPERATOR_OPTIONS)
-    agent_pb2_grpc.add_AgentServiceServicer_to_server(service, server)
+    session = grpc.stream_stream_rpc_method_handler(
+        service.session,  # gets bytes: their number is checked before they are parsed
+        response_serializer=pb.OperatorMessage.SerializeToString,
+    )
+    of_service = grpc.method_handlers_generic_handler(
+        _METHOD.containing_service.full_name, {_METHOD.name: session}
+    )
+    server.add_generic_rpc_handlers((of_service,))
     credentials = grpc.ssl_server_credentials([(identity.key, identity.chain)])
     try:
         port = server.add_secure_port(listen, credentials)

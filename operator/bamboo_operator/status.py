@@ -210,7 +210,12 @@ def _estimate(estimate: Estimate) -> Object:
 def _transport(status: JobStatus) -> Object | None:
     if status.route is None:
         return None
-    return {"channel": status.route.channel.value, "reason": status.route.reason}
+    route = status.route
+    return {
+        "channel": route.channel.value,
+        "encrypted": route.is_encrypted,
+        "reason": route.reason,
+    }
 
 
 def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:

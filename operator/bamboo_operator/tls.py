@@ -54,6 +54,7 @@ async def load_authority(kube: Api, namespace: str) -> Authority:
     fresh = make_authority()
     body = _to_secret(namespace, fresh)
     if found is not None:
+        body["data"] = (found.get("data") or {}) | body["data"]  # other keys stay
         body["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
         await kube.replace(api.secret(namespace, SECRET), body)
         return fresh

@@ -81,3 +81,5 @@ def test_the_channel_is_known_once_an_agent_is_ready(manifest: dict[str, Any]) -
     manifest["status"]["transport"] = {"channel": "Tcp", "reason": "there are no GPUs"}
     job = read_job(manifest)
     assert (job.channel, job.channel_reason) == ("Tcp", "there are no GPUs")
+    manifest["status"]["transport"]["encrypted"] = True
+    assert read_job(manifest).channel == "Tcp, encrypted"

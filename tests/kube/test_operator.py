@@ -21,7 +21,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_operator import api, auth, config, facts, manifests, observe
+from bamboo_operator import api, auth, config, facts, manifests, observe, seals, tls
 from bamboo_operator import kube as clients
 from bamboo_operator.app import App
 from bamboo_operator.config import Config
@@ -287,12 +287,14 @@ async def test_a_token_of_a_real_pod_is_reviewed(operator: Running) -> None:
 
     pod = (await until(some))[0]
     token = await bound_token(operator, pod)
-    peer = await auth.authenticate(operator.app._kube, token)
+    kube = operator.app._kube
+    sealed = await seals.load(kube, operator.app._config.namespace, tls.SECRET)
+    peer = await auth.authenticate(kube, sealed, token)
     assert (peer.pod, peer.pod_uid) == (pod["metadata"]["name"], pod["metadata"]["uid"])
     assert peer.job_uid == pod["metadata"]["ownerReferences"][0]["uid"]
     assert peer.expires_at > 0
     with pytest.raises(auth.UnauthenticatedError):
-        await auth.authenticate(operator.app._kube, token[:-6] + base64.b64encode(b"x").decode())
+        await auth.authenticate(kube, sealed, token[:-6] + base64.b64encode(b"x").decode())
 
 
 async def bound_token(operator: Running, pod: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ from bamboo_wire.options import AGENT_OPTIONS
 
 from .agents import FAR, Agent, review, token_of
 from .memory_api import MemoryApi
-from .objects import node_object, pod_object
+from .objects import SEALS, node_object, pod_object
 
 PATH = api.job("ns", "job")
 AGENTS = (AgentId("job-p0-s0-i0"), AgentId("job-p0-s1-i0"))
@@ -42,6 +42,7 @@ class Harness:
         self.now = 1000.0
         self.is_leading = True
         self.again: list[float] = []
+        self.refused: list[str] = []
         self.records: list[Record] = []
         self.woken = self.woken_later = self.forced = 0
         self.before_write: Callable[[], None] = lambda: None
@@ -57,6 +58,7 @@ class Harness:
                 trust=Trust(self.kube, "bundle", "op:1", clock=lambda: self.now),
                 on_forced=self._count_forced,
                 operator_address="op:1",
+                seals=SEALS,
                 again=lambda job, s: self.again.append(s),
                 clock=lambda: self.now,
             )
@@ -125,7 +127,10 @@ class Harness:
     async def serve(self) -> None:
         """Serve agents on a free port."""
         self.service = AgentService(
-            self.jobs, lambda token: auth.authenticate(self.kube, token), clock=lambda: self.now
+            self.jobs,
+            lambda token: auth.authenticate(self.kube, SEALS, token),
+            clock=lambda: self.now,
+            on_refused=self.refused.append,
         )
         self.authority = tls.make_authority()
         identity = tls.issue(self.authority)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from bamboo_operator import seals
+
 Object = dict[str, Any]
+
+SEALS = seals.Seals(b"0123456789abcdef" * 2)
+"""Of the operator under test."""
 
 
 def pod_object(
@@ -15,10 +20,12 @@ def pod_object(
     phase: str = "Running",
     state: Object | None = None,
 ) -> Object:
-    """A pod of the job ``job`` in namespace ``ns``."""
+    """A pod that the operator has made for the job ``job`` in namespace ``ns``."""
+    seal = SEALS.seal(namespace="ns", job="job", job_uid=owner_uid, pod=name)
     return {
         "metadata": {
             "name": name,
+            "annotations": {seals.ANNOTATION: seal},
             "namespace": "ns",
             "uid": f"uid-{name}",
             "creationTimestamp": "2026-01-01T00:00:00Z",

@@ -13,7 +13,7 @@ from tests.core.controller.builders import JOB, nodes, pod, spec
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import FailureCause, JobPhase
-from bamboo_core.api.spec import Channel, RunPolicy
+from bamboo_core.api.spec import RunPolicy, TransportSpec
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller import failures, lifecycle
@@ -40,10 +40,10 @@ def describe(training: TrainingView, memory: Memory, *, count: int = 1, stages: 
 
 
 def test_the_channel_and_its_reason_are_shown_once_an_agent_is_ready() -> None:
-    route = channels.choose(Channel.AUTO, "cpu:AVX2", "")
+    route = channels.choose(TransportSpec(), "cpu:AVX2", "")
     found = describe(TrainingView(route=route), Memory())
     reason = "the agents have no GPUs, and gloo is not faster than tcp"
-    assert found["transport"] == {"channel": "Tcp", "reason": reason}
+    assert found["transport"] == {"channel": "Tcp", "encrypted": True, "reason": reason}
     assert "transport" not in describe(TrainingView(), Memory())
 
 

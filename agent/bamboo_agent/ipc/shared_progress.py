@@ -15,6 +15,7 @@ _RUNNING = struct.Struct("=7q")
 DOING = struct.Struct("=15q")
 """What the worker does now: kind, limit, instruction (5 words), item (7), peer. The last 8 count
 only while it waits. :mod:`bamboo_agent.ipc.activity` reads and writes them."""
+_REFUSED = _DOING + DOING.size // 8
 
 
 class SharedProgress:
@@ -75,6 +76,15 @@ class SharedProgress:
     def count_traffic(self) -> None:
         """Something has come in or gone out."""
         self._words[_TRAFFIC] += 1
+
+    @property
+    def refused(self) -> int:
+        """Connections to the data port that ended without having proved themselves."""
+        return self._words[_REFUSED]
+
+    def count_refused(self) -> None:
+        """One more. Only the transport's thread calls it."""
+        self._words[_REFUSED] += 1
 
     @property
     def doing(self) -> tuple[int, ...]:

@@ -14,6 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from bamboo_core.protocol.messages import AgentMessage, Heartbeat, Progress, Suspicion
 
 _READ_S = 5.0
+_MOST = 64
+"""Connections at a time."""
 
 
 class Metrics:
@@ -29,6 +31,9 @@ class Metrics:
         self.epoch = self._gauge("epoch", "epoch of the newest adopted plan")
         self.step = self._gauge("step", "the worker's current optimizer step")
         self.instructions = self._gauge("instructions_finished", "since the worker's start")
+        self.refused = self._gauge(
+            "refused_connections", "connections of other agents or strangers that proved nothing"
+        )
         self.compute = self._counter("compute_seconds", "computing time in committed steps")
         self.sent = self._counter("sent_bytes", "bytes sent to other agents in committed steps")
         self.redone = self._counter("tasks_redone", "tasks computed again after a loss")
@@ -69,6 +74,7 @@ class HealthServer:
         self._metrics = metrics
         self._is_ready = is_ready
         self._server: asyncio.Server | None = None
+        self._open = 0
 
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port. OSError if it is in use."""
@@ -82,7 +88,19 @@ class HealthServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
+        if self._open >= _MOST:
+            writer.close()
+            return
+        self._open += 1
+        try:
+            await self._converse(reader, writer)
+        finally:
+            self._open -= 1
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request. ValueError: a line is too long."""
+        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, ValueError):
             async with asyncio.timeout(_READ_S):
                 line = (await reader.readline()).decode("ascii", "replace").split()
                 while (await reader.readline()).strip():
@@ -91,7 +109,6 @@ class HealthServer:
                 head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nConnection: close\r\n"
                 writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
                 await writer.drain()
-        writer.close()
 
     def _answer(self, line: list[str]) -> tuple[str, str, bytes]:
         text = "text/plain; charset=utf-8"

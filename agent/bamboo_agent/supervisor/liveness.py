@@ -8,7 +8,7 @@ the other's nonce that it knows its key from the plan. Then both send one byte p
     dialer:   proof MAC(dialer's key)
 
 If the acceptor's plan does not name the dialer yet, the dialer waits: directives do not arrive
-everywhere at the same time.
+everywhere at the same time. Connections that have proved nothing are bounded in number and time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import socket
 from collections.abc import Callable
 
 from bamboo_agent.addresses import split_address
+from bamboo_agent.strangers import Refusals, Strangers
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Peer
 
@@ -51,6 +52,8 @@ class Liveness:
         self._peers: dict[AgentId, Peer] = {}
         self._links: dict[AgentId, Link] = {}
         self._waiting: set[Link] = set()
+        self._strangers: Strangers[Link] = Strangers()
+        self._refusals = Refusals(log)
         self._dialers: dict[AgentId, asyncio.Task[None]] = {}
         self._server: asyncio.Server | None = None
 
@@ -58,6 +61,11 @@ class Liveness:
     def connected(self) -> frozenset[AgentId]:
         """Peers with an authenticated connection."""
         return frozenset(self._links)
+
+    @property
+    def refused(self) -> int:
+        """Connections that have broken the rules of the handshake, or were too many."""
+        return self._refusals.count
 
     async def start(self, sock: socket.socket) -> None:
         """Accept connections on a bound socket."""
@@ -99,13 +107,25 @@ class Liveness:
         """The peer, if the plan has it."""
         return self._peers.get(agent)
 
-    def unproven(self, link: Link) -> None:
-        """A connection has been made and is not authenticated yet."""
+    def unproven(self, link: Link, address: str | None) -> None:
+        """A connection has been made and is not authenticated yet. address: None if we dialed."""
         self._waiting.add(link)
+        if address is None:
+            return
+        until = asyncio.get_running_loop().time() + HANDSHAKE_S
+        gone = self._strangers.add(link, address, until=until)
+        if gone is not None:
+            self.refuse(gone, "too many connections wait")
+
+    def refuse(self, link: Link, why: object) -> None:
+        """End a connection that breaks the rules."""
+        self._refusals.note(why)
+        link.close()
 
     def proven(self, link: Link, agent: AgentId) -> None:
         """The connection is that peer's. It replaces an older one."""
         self._waiting.discard(link)
+        self._strangers.discard(link)
         old = self._links.get(agent)
         self._links[agent] = link
         if old is not None:
@@ -115,6 +135,7 @@ class Liveness:
     def lost(self, link: Link, agent: AgentId | None) -> None:
         """A connection has ended."""
         self._waiting.discard(link)
+        self._strangers.discard(link)
         if agent is not None and self._links.get(agent) is link:
             del self._links[agent]
             self.on_closed(agent)
@@ -170,7 +191,8 @@ class Link(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._owner.unproven(self)
+        address = transport.get_extra_info("peername") or ("unknown",)
+        self._owner.unproven(self, None if self._dialed is not None else str(address[0]))
         if self._dialed is not None:
             self._say("hello", self._owner.agent, self._nonce)
 
@@ -180,13 +202,19 @@ class Link(asyncio.Protocol):
             assert self._other is not None
             self._owner.on_heard(self._other)
             return
+        try:
+            self._shake_hands(data)
+        except Exception as error:  # the other end chooses what we read
+            self._owner.refuse(self, repr(error))
+
+    def _shake_hands(self, data: bytes) -> None:
         self._line += data
         while not self._is_proven and not self._is_closed and b"\n" in self._line:
             line, _, rest = bytes(self._line).partition(b"\n")
             self._line = bytearray(rest)
             self._take(line.decode("ascii", "replace").split(" "))
-        if len(self._line) > _MAX_LINE:
-            self.close()
+        if len(self._line) > _MAX_LINE and not self._is_closed:
+            self._owner.refuse(self, "a line of the handshake is too long")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Notify the owner, unless we closed the connection."""
@@ -228,8 +256,7 @@ class Link(asyncio.Protocol):
                 if self._check("dial", mac):
                     self._prove()
             case _:
-                log.warning("a liveness connection violates the protocol")
-                self.close()
+                self._owner.refuse(self, "it does not speak the liveness protocol")
 
     def _answer(self) -> None:
         assert self._other is not None
@@ -239,10 +266,10 @@ class Link(asyncio.Protocol):
     def _check(self, role: str, mac: str) -> bool:
         """Whether the peer knows its key. Otherwise close the connection."""
         peer = self._owner.peer(self._other) if self._other is not None else None
-        if peer and peer.key and hmac.compare_digest(mac, self._mac(role, peer.key)):
+        is_text = mac.isascii()  # compare_digest takes no other
+        if peer and peer.key and is_text and hmac.compare_digest(mac, self._mac(role, peer.key)):
             return True
-        log.warning("refused a liveness connection: %s did not prove its key", self._other)
-        self.close()
+        self._owner.refuse(self, f"{ascii(self._other)[:100]} did not prove its key")
         return False
 
     def _mac(self, role: str, key: bytes) -> str:

@@ -180,6 +180,7 @@ class SupervisorShell:
         metrics.epoch.set(self.supervisor.fence.epoch)
         metrics.step.set(self.supervisor.step)
         metrics.instructions.set(self.supervisor.word)
+        metrics.refused.set(self._worker.shared_progress.refused + self._liveness.refused)
 
     # ------------------------------------------------------------ effects
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
 from typing import Protocol
 
@@ -12,6 +11,7 @@ from bamboo_agent.transport.handshake import Greeting
 from bamboo_agent.transport.links import Lines
 from bamboo_agent.transport.process_group.control import MAX_CONTROL_BYTES, Control, decode, encode
 from bamboo_agent.transport.process_group.receiver import Receiver
+from bamboo_agent.transport.stream import Stream
 from bamboo_agent.transport.wire import (
     BYE,
     CONTROL,
@@ -83,32 +83,33 @@ class _Repair:
 class Incoming:
     """Receives a peer's frames. ``admit(greeting)`` returns our key, or None if not known yet.
 
-    empty: makes the tensors. ``group``: brings large ones, once there is one; None: all comes over
-    this link.
+    job: UID of the job that both ends must belong to. empty: makes the tensors. ``group``: brings
+    large ones, once there is one; None: all comes over this link.
     """
 
     def __init__(
         self,
-        sock: socket.socket,
+        stream: Stream,
         *,
+        job: str,
         admit: Callable[[Greeting], bytes | None],
         deliver: Callable[[Incoming, Frame], None],
         empty: Allocate = allocate,
     ) -> None:
-        self.socket = sock
+        self.stream = stream
         self.peer = AgentId("")
         self.is_open = False
         self.said_bye = False
         self.group: Receiver | None = None
-        self._admit, self._deliver = admit, deliver
-        self._lines = Lines(sock)
+        self._job, self._admit, self._deliver = job, admit, deliver
+        self._lines = Lines(stream)
         self._greeting: Greeting | None = None
         self._expected = ""
         self._out = bytearray()
         self._granted = [0, 0]
         self._lanes = (LaneReader(empty), LaneReader(empty))
-        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._have = self._scratch[:0]
+        self._scratch = memoryview(b"")  # a stranger gets none
+        self._have = self._scratch
         self._prefix = bytearray()
         self._lane: _Target | None = None
         self._left = 0
@@ -116,7 +117,7 @@ class Incoming:
     @property
     def wants_write(self) -> bool:
         """Whether there is an answer or credit to write."""
-        return bool(self._out)
+        return self.stream.wants_write(has_more=bool(self._out))
 
     @property
     def is_waiting_for_key(self) -> bool:
@@ -126,8 +127,9 @@ class Incoming:
     def on_writable(self) -> None:
         """Send answers and credits. OSError if the connection has failed."""
         try:
+            self.stream.flush()
             while self._out:
-                del self._out[: self.socket.send(self._out)]
+                del self._out[: self.stream.send([memoryview(bytes(self._out))])]
         except BlockingIOError:
             return
 
@@ -146,21 +148,26 @@ class Incoming:
                     return
                 self._read_handshake()
             budget = _TURN_BYTES
-            # the selector does not see the scratch buffer, so read it to its end
-            while not self.said_bye and (budget > 0 or len(self._have)):
+            # the selector sees neither buffer, so read them to their end
+            while not self.said_bye and (budget > 0 or self._has_more):
                 budget -= self._read()
         except BlockingIOError:
             return
 
+    @property
+    def _has_more(self) -> bool:
+        return bool(len(self._have)) or self.stream.has_received
+
     def _read_handshake(self) -> None:
         line = self._lines.next()
-        assert line is not None
         if self._greeting is None:
             self._greeting = handshake.read_greeting(line)
             self.greet()
             return
         handshake.check(handshake.decode_line(line).get("proof"), self._expected)
         self.peer, self.is_open = self._greeting.dialer, True
+        self._scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._have = memoryview(bytes(self._lines.rest))
         self._out += handshake.encode_line({"welcome": True})
 
     def greet(self) -> None:
@@ -170,8 +177,9 @@ class Incoming:
         if key is None:
             return
         nonce = handshake.new_nonce()
-        self._expected = handshake.proof(key, "dial", self._greeting, nonce)
-        mine = handshake.proof(key, "listen", self._greeting, nonce)
+        bound = self.stream.binding
+        self._expected = handshake.proof(key, "dial", self._job, self._greeting, nonce, bound)
+        mine = handshake.proof(key, "listen", self._job, self._greeting, nonce, bound)
         self._out += handshake.encode_line({"nonce": nonce, "proof": mine})
 
     def _read(self) -> int:
@@ -231,14 +239,14 @@ class Incoming:
     def _fill(self, target: memoryview) -> int:
         """Read small pieces through the scratch buffer, large ones directly into the target."""
         if not len(self._have) and len(target) >= _SCRATCH_BYTES:
-            return self._checked(self.socket.recv_into(target))
+            return self._checked(self.stream.receive(target))
         piece = self._scratch_bytes(len(target))
         target[: len(piece)] = piece
         return len(piece)
 
     def _scratch_bytes(self, limit: int) -> memoryview:
         if not len(self._have):
-            self._have = self._scratch[: self._checked(self.socket.recv_into(self._scratch))]
+            self._have = self._scratch[: self._checked(self.stream.receive(self._scratch))]
         piece = self._have[:limit]
         self._have = self._have[len(piece) :]
         return piece

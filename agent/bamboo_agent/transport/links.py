@@ -16,6 +16,7 @@ from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError
 from bamboo_agent.transport.process_group.control import Control, decode, encode
 from bamboo_agent.transport.process_group.sender import Held, Sender
+from bamboo_agent.transport.stream import Stream
 from bamboo_agent.transport.wire import (
     BYE,
     CONTROL,
@@ -30,7 +31,6 @@ from bamboo_core.model.ids import Fence
 
 WINDOW_BYTES = 256 << 20
 _USER_TIMEOUT_MS = 5000
-_IOV_MAX = 512
 _TOGETHER_BYTES = 64 << 10
 """Segments smaller than this go to the kernel together: each call wakes the other end."""
 _MAX_CONTROL_BYTES = 1 << 16
@@ -48,26 +48,25 @@ def tune(sock: socket.socket) -> None:
 
 
 class Lines:
-    """Reads the handshake's lines, and no byte beyond them."""
+    """Reads the handshake's lines. ``rest``: what has come after the last one."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = sock
-        self._data = bytearray()
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._place = memoryview(bytearray(handshake.MAX_LINE_BYTES))
+        self.rest = bytearray()
 
-    def next(self) -> bytes | None:
+    def next(self) -> bytes:
         """The next line. BlockingIOError if it is incomplete, RefusedError if it is too long."""
-        while True:
-            peeked = self._socket.recv(handshake.MAX_LINE_BYTES, socket.MSG_PEEK)
-            if not peeked:
-                raise ConnectionResetError("closed during the handshake")
-            end = peeked.find(b"\n") + 1
-            self._data += self._socket.recv(end or len(peeked))
-            if end:
-                line = bytes(self._data)
-                self._data.clear()
-                return line
-            if len(self._data) > handshake.MAX_LINE_BYTES:
+        while (end := self.rest.find(b"\n") + 1) == 0:
+            if len(self.rest) > handshake.MAX_LINE_BYTES:
                 raise RefusedError("it does not speak our protocol")
+            count = self._stream.receive(self._place)
+            if not count:
+                raise ConnectionResetError("closed during the handshake")
+            self.rest += self._place[:count]
+        line = bytes(self.rest[:end])
+        del self.rest[:end]
+        return line
 
 
 @dataclass
@@ -85,16 +84,18 @@ class Outgoing:
     ``group``: carries large tensors, once there is one; None: nothing but this link does.
     """
 
-    def __init__(self, sock: socket.socket, greeting: Greeting, key: bytes) -> None:
-        self.socket, self.greeting = sock, greeting
+    def __init__(self, stream: Stream, job: str, greeting: Greeting, key: bytes) -> None:
+        """job: UID of the job that both ends must belong to. key: the peer's."""
+        self.stream, self.greeting = stream, greeting
+        self._job = job
         self.is_open = False
         self.group: Sender | None = None
         self.queues: tuple[deque[Frame], deque[Frame]] = (deque(), deque())
         self._key = key
-        self._lines = Lines(sock)
+        self._lines = Lines(stream)
         self._is_proving = False
         self._control = bytearray(greeting.line())
-        self._credits = bytearray()
+        self._credits, self._place = bytearray(), memoryview(bytearray(4096))
         self._out = [0, 0]
         self._segment: list[memoryview] = []
         self._current: list[_Current | None] = [None, None]
@@ -103,7 +104,8 @@ class Outgoing:
     @property
     def wants_write(self) -> bool:
         """Whether there is something to write."""
-        return bool(self._control or self._segment) or (self.is_open and self._has_frame())
+        has_more = bool(self._control or self._segment) or (self.is_open and self._has_frame())
+        return self.stream.wants_write(has_more=has_more)
 
     def _has_frame(self) -> bool:
         if self.group is not None and not self.group.is_repaired:
@@ -128,7 +130,7 @@ class Outgoing:
     def is_idle(self) -> bool:
         """Whether the kernel has all bytes, and the peer has those that went by a group."""
         is_empty = not (self._segment or self._ending or any(self.queues) or any(self._current))
-        return is_empty and (self.group is None or self.group.is_idle)
+        return is_empty and self.stream.is_flushed and (self.group is None or self.group.is_idle)
 
     def purge(self, fence: Fence) -> None:
         """Drop frames of lower fences that have not been started."""
@@ -158,14 +160,18 @@ class Outgoing:
     def on_writable(self) -> None:
         """Send as much as possible. OSError if the connection has failed."""
         try:
-            while self._control and not self._segment:
-                del self._control[: self.socket.send(self._control)]
+            self.stream.flush()
+            self._send_control()
             while self.is_open and self._next_segment():
                 self._send_segment()
-                while self._control and not self._segment:
-                    del self._control[: self.socket.send(self._control)]
+                self._send_control()
         except BlockingIOError:
             return
+
+    def _send_control(self) -> None:
+        """Between segments only."""
+        while self._control and not self._segment:
+            del self._control[: self.stream.send([memoryview(bytes(self._control))])]
 
     def _next_segment(self) -> bool:
         """Choose what is sent next: first what a group has lost, then boundary frames."""
@@ -229,7 +235,7 @@ class Outgoing:
         return current
 
     def _send_segment(self) -> None:
-        sent = self.socket.sendmsg(self._segment[:_IOV_MAX])
+        sent = self.stream.send(self._segment)
         while self._segment and sent >= len(self._segment[0]):
             sent -= len(self._segment.pop(0))
         if sent:
@@ -239,9 +245,9 @@ class Outgoing:
         """Handshake answers, then credits. OSError, RefusedError."""
         try:
             while not self.is_open:
-                line = self._lines.next()
-                assert line is not None
-                self._answer(handshake.decode_line(line))
+                self._answer(handshake.decode_line(self._lines.next()))
+            self._credits += self._lines.rest
+            self._lines.rest.clear()
             self._read_credits()
         except BlockingIOError:
             return
@@ -250,29 +256,33 @@ class Outgoing:
         if self._is_proving:
             self.is_open = bool(values.get("welcome"))
             return
-        nonce = str(values.get("nonce", ""))
-        expected = handshake.proof(self._key, "listen", self.greeting, nonce)
+        nonce = handshake.read_nonce(values)
+        bound = self.stream.binding
+        expected = handshake.proof(self._key, "listen", self._job, self.greeting, nonce, bound)
         handshake.check(values.get("proof"), expected)
-        mine = handshake.proof(self._key, "dial", self.greeting, nonce)
+        mine = handshake.proof(self._key, "dial", self._job, self.greeting, nonce, bound)
         self._control += handshake.encode_line({"proof": mine})
         self._is_proving = True
 
     def _read_credits(self) -> None:
         while True:
-            data = self.socket.recv(4096)
-            if not data:
+            self._take_credits()
+            count = self.stream.receive(self._place)
+            if not count:
                 raise ConnectionResetError("closed by the peer")
-            self._credits += data
-            while len(self._credits) >= SEGMENT.size:
-                kind, count = SEGMENT.unpack_from(self._credits)
-                end = SEGMENT.size + (count if kind == CONTROL else 0)
-                if end > _MAX_CONTROL_BYTES:
-                    raise WireError(f"a message of {count} bytes about a group")
-                if len(self._credits) < end:
-                    break
-                content = bytes(self._credits[SEGMENT.size : end])
-                del self._credits[:end]
-                self._hear(kind, count, content)
+            self._credits += self._place[:count]
+
+    def _take_credits(self) -> None:
+        while len(self._credits) >= SEGMENT.size:
+            kind, count = SEGMENT.unpack_from(self._credits)
+            end = SEGMENT.size + (count if kind == CONTROL else 0)
+            if end > _MAX_CONTROL_BYTES:
+                raise WireError(f"a message of {count} bytes about a group")
+            if len(self._credits) < end:
+                return
+            content = bytes(self._credits[SEGMENT.size : end])
+            del self._credits[:end]
+            self._hear(kind, count, content)
 
     def _hear(self, kind: int, count: int, content: bytes) -> None:
         if kind < len(Lane):
@@ -293,6 +303,6 @@ class Outgoing:
         """Best effort: tell the peer that this connection is closed on purpose."""
         if self.is_open and not (self._segment or self._control):
             try:
-                self.socket.send(SEGMENT.pack(BYE, 0))
+                self.stream.send([memoryview(SEGMENT.pack(BYE, 0))])
             except OSError:
                 return  # it is gone already

@@ -3,7 +3,8 @@ epochs.
 
 A separate thread reads and writes, so frames move while the worker computes. The sender dials, and
 both sides authenticate (see `handshake`). A failed connection is reported once per fence and dialed
-again only in the next one. If the thread itself fails, the next :meth:`TcpTransport.poll` says so.
+again only in the next one. Whatever the other end sends costs at most its own connection. If the
+thread itself fails, the next :meth:`TcpTransport.poll` says so.
 
 With a `process_group.maker.Maker`, process groups carry large tensors, once they are made: that is
 the `process_group` channel.
@@ -11,6 +12,7 @@ the `process_group` channel.
 
 from __future__ import annotations
 
+import logging
 import selectors
 import socket
 import threading
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 
 from bamboo_agent.addresses import split_address
 from bamboo_agent.ipc.mailbox import Mailbox
+from bamboo_agent.strangers import Refusals, Strangers
 from bamboo_agent.transport.base import Arrived, Broken, Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError, encode_line, new_nonce
 from bamboo_agent.transport.incoming import Incoming
@@ -29,14 +32,16 @@ from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.receive_memory import ReceiveMemory
+from bamboo_agent.transport.stream import Identity, Plain
 from bamboo_agent.transport.wire import WireError
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
 
+log = logging.getLogger(__name__)
+
 HANDSHAKE_S = 10.0
 FLUSH_S = 2.0
-MAX_PENDING = 64
-_ERRORS = (OSError, RefusedError, WireError, ControlError)
+_EXPECTED = (OSError, RefusedError, WireError, ControlError)
 
 
 class TransportError(Exception):
@@ -58,8 +63,10 @@ _Events = Mailbox[tuple[Arrived | Broken | TransportError, _Credit | None]]
 class TcpTransport:
     """See :class:`bamboo_agent.transport.base.Transport`. ``listening``: bound, listening.
 
-    on_traffic: called in the transport's thread while bytes come in or go out. groups: makes
-    process groups for large tensors; None: all goes over tcp.
+    job: UID of the job; only agents of it are let in. on_traffic: called in the transport's thread
+    while bytes come in or go out. on_refused: called there for each connection that ends without
+    having proved itself. groups: makes process groups for large tensors; None: all goes over tcp.
+    identity: encrypts all connections, and the peers must do so, too; None: nobody does.
     """
 
     def __init__(
@@ -69,11 +76,23 @@ class TcpTransport:
         agent: AgentId,
         listening: socket.socket,
         on_traffic: Callable[[], None] = lambda: None,
+        on_refused: Callable[[], None] = lambda: None,
         groups: Maker | None = None,
+        identity: Identity | None = None,
     ) -> None:
         self._events: _Events = Mailbox()
         self._commands: Mailbox[Callable[[], None]] = Mailbox()
-        self._loop = _Loop(job, agent, listening, self._events, self._commands, on_traffic, groups)
+        self._loop = _Loop(
+            job,
+            agent,
+            listening,
+            self._events,
+            self._commands,
+            on_traffic,
+            on_refused,
+            groups,
+            identity,
+        )
         self._sent = 0
         self._thread = threading.Thread(target=self._run, name="tcp", daemon=True)
         self._thread.start()
@@ -141,9 +160,11 @@ class _Loop:
         events: _Events,
         commands: Mailbox[Callable[[], None]],
         on_traffic: Callable[[], None],
+        on_refused: Callable[[], None],
         groups: Maker | None,
+        identity: Identity | None,
     ) -> None:
-        self._groups = groups
+        self._groups, self._identity, self._on_refused = groups, identity, on_refused
         self._job, self._agent, self._listening = job, agent, listening
         self._events, self._commands, self._on_traffic = events, commands, on_traffic
         self._memory = ReceiveMemory()
@@ -153,7 +174,8 @@ class _Loop:
         self._peers: dict[AgentId, Peer] = {}
         self._broken: set[AgentId] = set()
         self._outgoing: dict[AgentId, Outgoing] = {}
-        self._pending: dict[Incoming, float] = {}
+        self._strangers: Strangers[Incoming] = Strangers()
+        self._refusals = Refusals(log)
         self._incoming: set[Incoming] = set()
         self._over_at: float | None = None
         self.handled = 0
@@ -213,7 +235,7 @@ class _Loop:
         if fence < self._key_fence:
             return
         self._key, self._key_fence, self._peers = key, fence, peers
-        for link in list(self._pending):
+        for link in self._strangers:
             if link.is_waiting_for_key:
                 self._guarded(link, link.greet)
                 self._watch(link)
@@ -252,13 +274,14 @@ class _Loop:
         if known is None:
             self._suspect(peer, "the plan has no address for it")
             return None
-        host, port = split_address(known.data_address)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        tune(sock)
-        sock.connect_ex((host, port))  # an error appears at the first write
-        greeting = Greeting(self._job, self._agent, peer, self._key_fence, new_nonce())
-        link = Outgoing(sock, greeting, known.key)
+        try:
+            sock = _connecting(known.data_address)
+        except (OSError, ValueError) as error:
+            self._suspect(peer, str(error))
+            return None
+        greeting = Greeting(self._agent, peer, self._key_fence, new_nonce())
+        stream = self._identity.dial(sock) if self._identity else Plain(sock)
+        link = Outgoing(stream, self._job, greeting, known.key)
         if self._groups is not None:
             tell = Tell(self._poster(link), link.say)
             link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell)
@@ -267,14 +290,17 @@ class _Loop:
 
     def _accept(self) -> None:
         try:
-            sock, _ = self._listening.accept()
+            sock, address = self._listening.accept()
+            tune(sock)
         except OSError:
             return  # the dialer has gone again
-        if len(self._pending) >= MAX_PENDING:
-            sock.close()
-            return
-        tune(sock)
-        link = Incoming(sock, admit=self._admit, deliver=self._deliver, empty=self._memory.take)
+        link = Incoming(
+            self._identity.accept(sock) if self._identity else Plain(sock),
+            job=self._job,
+            admit=self._admit,
+            deliver=self._deliver,
+            empty=self._memory.take,
+        )
         if self._groups is not None:
             link.group = Receiver(
                 self._groups,
@@ -283,12 +309,16 @@ class _Loop:
                 Tell(self._poster(link), link.say),
                 link.taken,
             )
-        self._pending[link] = time.monotonic() + HANDSHAKE_S
+        until = time.monotonic() + HANDSHAKE_S
+        gone = self._strangers.add(link, str(address[0]), until=until)
+        if gone is not None:
+            self._close_stream(gone)
+            self._note_refusal(RefusedError("too many connections wait"))
         self._watch(link)
 
     def _admit(self, greeting: Greeting) -> bytes | None:
-        if greeting.job != self._job or greeting.listener != self._agent:
-            raise RefusedError(f"this is {self._agent} of {self._job}")
+        if greeting.listener != self._agent:
+            raise RefusedError("another agent has this address now")
         if not self._key or greeting.fence > self._key_fence:
             return None
         return self._key
@@ -310,13 +340,14 @@ class _Loop:
         self._events.put((Arrived(link.peer, frame), taken))
 
     def _serve(self, link: Outgoing | Incoming, mask: int) -> None:
-        self._on_traffic()
+        if link.is_open:  # else a stranger could make a stuck worker look busy
+            self._on_traffic()
         if mask & selectors.EVENT_READ:
             self._guarded(link, link.on_readable)
         if self._is_known(link):
             self._guarded(link, link.on_writable)
-        if isinstance(link, Incoming) and link.is_open and link in self._pending:
-            del self._pending[link]
+        if isinstance(link, Incoming) and link.is_open and link in self._strangers:
+            self._strangers.discard(link)
             self._incoming.add(link)
         if isinstance(link, Incoming) and link.said_bye:
             self._forget(link)
@@ -325,19 +356,24 @@ class _Loop:
     def _is_known(self, link: Outgoing | Incoming) -> bool:
         if isinstance(link, Outgoing):
             return self._outgoing.get(link.greeting.listener) is link
-        return link in self._pending or link in self._incoming
+        return link in self._strangers or link in self._incoming
 
     def _guarded(self, link: Outgoing | Incoming, action: Callable[[], object]) -> None:
+        """Whatever is wrong costs this link only: the other end chooses what we read."""
         try:
             action()
-        except _ERRORS as error:
+        except _EXPECTED as error:
             self._fail(link, error)
+        except Exception as error:
+            log.exception("a link has failed in an unexpected way")
+            self._fail(link, WireError(f"unexpected: {error!r:.200}"))
 
     def _fail(self, link: Outgoing | Incoming, error: Exception) -> None:
         if not self._is_known(link):
             return
         if isinstance(link, Incoming) and not link.is_open:
             self._refuse(link, error)
+            self._note_refusal(error)
         self._forget(link)
         if isinstance(link, Outgoing):
             link.drop_all()
@@ -350,9 +386,13 @@ class _Loop:
         """Best effort: tell the dialer why."""
         if isinstance(error, RefusedError):
             try:
-                link.socket.send(encode_line({"refused": str(error)}))
+                link.stream.send([memoryview(encode_line({"refused": str(error)}))])
             except OSError:
                 return
+
+    def _note_refusal(self, error: Exception) -> None:
+        self._refusals.note(error)
+        self._on_refused()
 
     def _suspect(self, peer: AgentId, why: str) -> None:
         if peer not in self._broken:
@@ -360,16 +400,19 @@ class _Loop:
             self._events.put((Broken(peer, self._fence, why), None))
 
     def _forget(self, link: Outgoing | Incoming) -> None:
-        if link.socket in self._registered():
-            self._selector.unregister(link.socket)
-        link.socket.close()
+        self._close_stream(link)
         if isinstance(link, Outgoing):
             del self._outgoing[link.greeting.listener]
         else:
-            self._pending.pop(link, None)
+            self._strangers.discard(link)
             self._incoming.discard(link)
-            if link.group is not None:
-                link.group.end()
+
+    def _close_stream(self, link: Outgoing | Incoming) -> None:
+        if link.stream in self._registered():
+            self._selector.unregister(link.stream)
+        link.stream.close()
+        if isinstance(link, Incoming) and link.group is not None:
+            link.group.end()
 
     def _registered(self) -> Mapping[object, object]:
         return self._selector.get_map()  # type: ignore[return-value]
@@ -377,24 +420,27 @@ class _Loop:
     def _watch(self, link: Outgoing | Incoming) -> None:
         if not self._is_known(link):
             return
-        mask = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if link.socket in self._registered():
-            if self._selector.get_key(link.socket).events != mask:
-                self._selector.modify(link.socket, mask, link)
+        mask = selectors.EVENT_WRITE if link.wants_write else 0
+        # Who waits for a plan is not read, so what it sends must not wake us again and again.
+        if isinstance(link, Outgoing) or not link.is_waiting_for_key:
+            mask |= selectors.EVENT_READ
+        if not mask:
+            if link.stream in self._registered():
+                self._selector.unregister(link.stream)
+        elif link.stream in self._registered():
+            if self._selector.get_key(link.stream).events != mask:
+                self._selector.modify(link.stream, mask, link)
         else:
-            self._selector.register(link.socket, mask, link)
+            self._selector.register(link.stream, mask, link)
 
     # ------------------------------------------------------------ deadlines
 
     def _timeout_s(self) -> float | None:
-        deadlines = list(self._pending.values())
-        if self._over_at is not None:
-            deadlines.append(self._over_at)
-        return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
+        due = [x for x in (self._strangers.next_deadline, self._over_at) if x is not None]
+        return max(0.0, min(due) - time.monotonic()) if due else None
 
     def _expire_handshakes(self) -> None:
-        now = time.monotonic()
-        for link in [link for link, deadline in self._pending.items() if deadline <= now]:
+        for link in self._strangers.expired(time.monotonic()):
             self._fail(link, RefusedError("the handshake took too long"))
 
     def _close_all(self) -> None:
@@ -402,10 +448,26 @@ class _Loop:
             link.say_bye()
             link.drop_all()
             self._forget(link)
-        for incoming in [*self._pending, *self._incoming]:
+        for incoming in [*self._strangers, *self._incoming]:
             self._forget(incoming)
         self._selector.close()
         self._listening.close()
+
+
+def _connecting(address: str) -> socket.socket:
+    """A socket that connects; an error of the connection appears at the first write.
+
+    OSError, ValueError: the address is not one.
+    """
+    host, port = split_address(address)
+    sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        tune(sock)
+        sock.connect_ex((host, port))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 def _own_address(sock: socket.socket) -> str:

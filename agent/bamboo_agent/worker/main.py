@@ -35,10 +35,12 @@ from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints
 from bamboo_agent.transport.process_group import groups
 from bamboo_agent.transport.process_group.maker import MIN_BYTES, Limits, Maker
 from bamboo_agent.transport.process_group.pump import THREAD_NAME
+from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_agent.worker.failures import judge
 from bamboo_agent.worker.lazy_dynamo import defer_import
 from bamboo_agent.worker.shell import Worker
+from bamboo_agent.worker.threads import end_with_any_thread
 from bamboo_core.api.spec import JobSpec, from_json
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.channels import Route, choose, torch_text
@@ -88,6 +90,7 @@ def serve(
     shared_progress: SharedProgress,
 ) -> int:
     """Run until the supervisor closes the pipe or training fails. Returns the exit code."""
+    end_with_any_thread()
     make_deterministic()
     defer_import()
     process = _Process(agent, Pipe(control), listening, shared_progress)
@@ -181,12 +184,13 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
 
 def choose_route(spec: JobSpec, device: torch.device) -> Route:
     """How items travel between this agent and the others."""
-    return choose(spec.transport.channel, device_kind(device), groups.nccl_version())
+    return choose(spec.transport, device_kind(device), groups.nccl_version())
 
 
 def make_groups(route: Route, device: torch.device) -> Maker | None:
     """What makes process groups; None: all goes over tcp."""
-    log.info("channel %s: %s", route.channel, route.reason)
+    encrypted = "encrypted" if route.is_encrypted else "not encrypted"
+    log.info("channel %s, %s: %s", route.channel, encrypted, route.reason)
     if not route.backend:
         return None
     floor = int(os.environ.get(GROUP_FLOOR_VARIABLE, str(MIN_BYTES)))
@@ -285,7 +289,9 @@ class _Process:
             agent=self._agent,
             listening=self._listening,
             on_traffic=shared.count_traffic,
+            on_refused=shared.count_refused,
             groups=make_groups(route, device),
+            identity=make_identity() if route.is_encrypted else None,
         )
         self._activity = ActivityWriter(shared, welcome.instruction_floor_s)
         worker = Worker(

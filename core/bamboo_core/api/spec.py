@@ -60,6 +60,13 @@ class Channel(StrEnum):
     PROCESS_GROUP = "ProcessGroup"
 
 
+class Encryption(StrEnum):
+    """Whether agents encrypt what they send each other. AUTO: over tcp."""
+
+    AUTO = "Auto"
+    OFF = "Off"
+
+
 class CorruptionMode(StrEnum):
     """What is done to find wrong bits that no error tells of."""
 
@@ -156,6 +163,7 @@ class TransportSpec:
     """How items travel between agents."""
 
     channel: Channel = Channel.AUTO
+    encryption: Encryption = Encryption.AUTO
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
 """The arbiter of one job: who takes part, from which facts training goes on, when it is over.
 
 Pure: the shell feeds events with ``now`` (any clock that does not go back) and performs effects.
-One leader at a time is in force, by its term; a deposed one falls silent.
+One leader at a time is in force, by its term. Only the Lease gives and takes terms: whoever says
+that a later one is in force is not heard, and changes nothing.
 
 An event is handled in two steps: what it says is noted, then :meth:`Arbiter._act` does what is due
 in the phase. A member's report, for example, goes to :func:`rounds.reported`; then ``_act`` calls
@@ -15,7 +16,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.arbiter import changes, endings, losses, rounds, training
@@ -73,6 +73,7 @@ from bamboo_core.protocol.messages import (
     Sealed,
     Welcome,
 )
+from bamboo_core.protocol.terms import newest_term
 
 
 class Arbiter:
@@ -98,7 +99,7 @@ class Arbiter:
             return []
         state = self.state
         state.real_s, now = now, state.clock.read(now)
-        if self._note(event, now) and not self._is_deposed:
+        if self._note(event, now):
             self._act(now)
             state.check()
         effects = state.out.take()
@@ -134,6 +135,8 @@ class Arbiter:
         """Facts count from anyone, and words of a replaced stream are judged like any others.
         A suspect is reinstated on contact where it decides nothing; else it has no vote."""
         state, membership = self.state, self.state.membership
+        if newest_term(message) > state.term:
+            return False
         if membership.knows(agent):
             self._learn(agent, message, now)
         if agent not in membership.agents:
@@ -214,9 +217,6 @@ class Arbiter:
 
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
         state, agent = self.state, hello.agent
-        if hello.fence.term > state.term:
-            self._depose(hello)
-            return
         job, timing = state.job, state.job.timing
         welcome = Welcome(
             state.term,
@@ -229,6 +229,8 @@ class Arbiter:
             instruction_floor_s=timing.instruction_floor_s,
         )
         state.out.at_once(Send(agent, welcome))
+        if hello.fence.term > state.term:
+            return  # from our term an agent of a later leader sees that it has to look further
         if isinstance(state.phase, Over):
             state.out.after_facts(Send(agent, Release(0, self.durable.reason)))
             return
@@ -254,12 +256,6 @@ class Arbiter:
             state.out.after_facts(Send(agent, state.in_force.directives[agent]))
             if agent in state.in_force.continuations:
                 state.out.after_facts(Send(agent, state.in_force.continuations[agent]))
-
-    def _depose(self, hello: Hello) -> None:
-        self._is_deposed = True
-        self.state.out.withdraw(lambda _: True)
-        text = f"{hello.agent} follows term {hello.fence.term}, ours is {self.state.term}"
-        self.state.record(EventReason.LEADERSHIP_LOST, text, Severity.WARNING)
 
     def _admit(self, agent: AgentId, ready: Ready, now: float) -> None:
         state, record = self.state, self.state.membership.agents[agent]

@@ -203,7 +203,7 @@ class Membership:
         found = next((r.fingerprint for r in ready if r is not None), None)
         if found is None:
             return None
-        return channels.choose(spec.transport.channel, found.device, channels.nccl_of(found))
+        return channels.choose(spec.transport, found.device, channels.nccl_of(found))
 
     def smallest_memory(self) -> int:
         """Bytes of the members' smallest device; 0 if no member knows its own."""

@@ -10,4 +10,5 @@ class ExitCode(IntEnum):
     FAILED = 1
     USER = 2  # the user's code or configuration is wrong
     FENCED = 3  # replaced, or its lease has expired
+    THREAD_DIED = 70  # of the worker: one of its threads has died
     DRAINED = 143  # SIGTERM: handed over, or the grace period has ended

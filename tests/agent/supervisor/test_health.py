@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
 
+from bamboo_agent.supervisor import health
 from bamboo_agent.supervisor.health import HealthServer, Metrics
 from bamboo_agent.supervisor.notices import Reply, request
 from bamboo_core.model.ids import AgentId, Fence
@@ -68,3 +70,26 @@ async def test_nonsense_and_silence_do_no_harm(served: Served) -> None:
     _, silent = await asyncio.open_connection("127.0.0.1", served.port)
     assert (await served.get("/healthz")).status == 200
     silent.close()
+
+
+async def test_a_line_without_an_end_costs_its_connection_only(served: Served) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"G" * (1 << 17))
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+    writer.close()
+    assert (await served.get("/healthz")).status == 200
+
+
+async def test_more_connections_than_allowed_are_closed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_MOST", 2)
+    kept = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+    await asyncio.sleep(0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    for _, other in [*kept, (reader, writer)]:
+        other.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 from tests.agent.supervisor.fake_operator import until
 
+from bamboo_agent import strangers
 from bamboo_agent.addresses import join_address
 from bamboo_agent.supervisor import liveness
 from bamboo_agent.supervisor.liveness import Liveness
@@ -191,3 +193,51 @@ async def test_a_silent_handshake_times_out(make: Make, monkeypatch: pytest.Monk
     monkeypatch.setattr(liveness, "HANDSHAKE_S", 0.1)
     a = await make(A)
     assert await hung_up(*await asyncio.open_connection("127.0.0.1", a.port))
+
+
+async def everything(port: int, data: bytes) -> bytes:
+    """What a stranger hears after these bytes, until the other end closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(data)
+    said = b""
+    async with asyncio.timeout(10):
+        with contextlib.suppress(ConnectionResetError):
+            said = await reader.read()
+    writer.close()
+    return said
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"[" * 4000,
+        b"hello \xff\xfe\xfd nonce\nproof \xff\n",
+        b"hello b-0 0\nproof \xff\n",
+        b"proof 1 2\n",
+        b"\n",
+        bytes(range(256)) * 5,
+    ],
+)
+async def test_no_bytes_end_more_than_their_connection(make: Make, data: bytes) -> None:
+    a, b = await make(A), await make(B)
+    a.watch(b)
+    b.watch(a)
+    await connected(a, b)
+    await everything(a.port, data)
+    assert a.sockets.refused == 1
+    assert a.sockets.connected == {B}
+    assert not a.closed
+
+
+async def test_idle_connections_keep_no_peer_out(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strangers, "MOST_OF_AN_ADDRESS", 4)
+    a, b = await make(A), await make(B)
+    idle = [await asyncio.open_connection("127.0.0.1", b.port) for _ in range(12)]
+    a.watch(b)
+    b.watch(a)
+    await connected(a, b)
+    assert len(b.sockets._waiting) <= 4
+    for _, writer in idle:
+        writer.close()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import select
 import selectors
 import socket
+import threading
 import time
 
 import pytest
@@ -14,6 +17,7 @@ from bamboo_agent.compute.sums import Buffer
 from bamboo_agent.transport import tcp
 from bamboo_agent.transport.base import Arrived, Broken, Frame
 from bamboo_agent.transport.handshake import Greeting, encode_line, proof
+from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.wire import SEGMENT
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
@@ -27,14 +31,14 @@ DEADLINE_S = 20.0
 class End:
     """One agent's transport."""
 
-    def __init__(self, agent, *, key, job="job"):
+    def __init__(self, agent, *, key, job="job", identity=None):
         listening = socket.create_server(("127.0.0.1", 0))
         host, port = listening.getsockname()
         self.agent, self.key, self.address = agent, key, (host, port)
         self.peer = Peer(agent, f"{host}:{port}", "", key)
         self.traffic = 0
         self.transport = tcp.TcpTransport(
-            job=job, agent=agent, listening=listening, on_traffic=self.count
+            job=job, agent=agent, listening=listening, on_traffic=self.count, identity=identity
         )
 
     def count(self):
@@ -55,9 +59,24 @@ class End:
         return events
 
 
+@pytest.fixture(params=["plain", "encrypted"])
+def ends(request):
+    yield from pair(is_encrypted=request.param == "encrypted")
+
+
 @pytest.fixture
-def ends():
-    made = [End(A, key=b"key of a"), End(B, key=b"key of b")]
+def plain_ends():
+    yield from pair(is_encrypted=False)
+
+
+@pytest.fixture
+def encrypted_ends():
+    yield from pair(is_encrypted=True)
+
+
+def pair(*, is_encrypted):
+    keys = {A: b"key of a", B: b"key of b"}
+    made = [End(x, key=keys[x], identity=make_identity() if is_encrypted else None) for x in keys]
     yield made
     for end in made:
         end.transport.close()
@@ -203,14 +222,14 @@ def test_a_wrong_key_is_refused_and_suspected_once(ends):
     assert not b.transport.poll()
 
 
-def test_a_stranger_without_the_key_gets_nothing(ends):
-    _, b = ends
+def test_a_stranger_without_the_key_gets_nothing(plain_ends):
+    _, b = plain_ends
     b.join()
     with socket.create_connection(b.address) as sock:
-        greeting = Greeting("job", A, B, FENCE, "nonce")
+        greeting = Greeting(A, B, FENCE, "nonce")
         sock.sendall(greeting.line())
         assert b"proof" in sock.recv(4096)
-        sock.sendall(encode_line({"proof": proof(b"guess", "dial", greeting, "x")}))
+        sock.sendall(encode_line({"proof": proof(b"guess", "dial", "job", greeting, "x")}))
         assert b"refused" in sock.recv(4096)
         assert sock.recv(4096) == b""
     assert not b.transport.poll()
@@ -221,15 +240,14 @@ def test_a_stranger_without_the_key_gets_nothing(ends):
     [
         (b"hello\n", b"protocol"),
         (b"[]\n", b"protocol"),
-        (b'{"bamboo": 2}\n', b"version 2"),
-        (b'{"bamboo": 1}\n', b"malformed"),
-        (Greeting("other", A, B, FENCE, "x").line(), b"this is b of job"),
-        (Greeting("job", B, A, FENCE, "x").line(), b"this is b of job"),
+        (b'{"bamboo": 1}\n', b"version 1"),
+        (b'{"bamboo": 2}\n', b"malformed"),
+        (Greeting(B, A, FENCE, "x").line(), b"another agent has this address"),
         (b"x" * 9000, b"protocol"),
     ],
 )
-def test_a_wrong_greeting_is_refused(ends, greeting, answer):
-    _, b = ends
+def test_a_wrong_greeting_is_refused(plain_ends, greeting, answer):
+    _, b = plain_ends
     b.join()
     with socket.create_connection(b.address) as sock:
         sock.sendall(greeting)
@@ -247,16 +265,16 @@ def test_a_handshake_has_a_deadline(monkeypatch):
 def enter(end):
     """A raw connection that has proved the key, as agent a."""
     sock = socket.create_connection(end.address)
-    greeting = Greeting("job", A, B, FENCE, "nonce")
+    greeting = Greeting(A, B, FENCE, "nonce")
     sock.sendall(greeting.line())
     nonce = json.loads(sock.recv(4096))["nonce"]
-    sock.sendall(encode_line({"proof": proof(end.key, "dial", greeting, nonce)}))
+    sock.sendall(encode_line({"proof": proof(end.key, "dial", "job", greeting, nonce)}))
     assert b"welcome" in sock.recv(4096)
     return sock
 
 
-def test_a_peer_that_dies_in_mid_message_is_suspected_and_its_frame_forgotten(ends):
-    _, b = ends
+def test_a_peer_that_dies_in_mid_message_is_suspected_and_its_frame_forgotten(plain_ends):
+    _, b = plain_ends
     b.join()
     sock = enter(b)
     sock.sendall(SEGMENT.pack(0, 1000) + b"\x00\x00\x00\x10{")
@@ -267,8 +285,8 @@ def test_a_peer_that_dies_in_mid_message_is_suspected_and_its_frame_forgotten(en
 
 
 @pytest.mark.parametrize("junk", [SEGMENT.pack(9, 4), SEGMENT.pack(0, 8) + b"\x00\x00\x00\x04null"])
-def test_a_peer_that_sends_junk_is_suspected(ends, junk):
-    _, b = ends
+def test_a_peer_that_sends_junk_is_suspected(plain_ends, junk):
+    _, b = plain_ends
     b.join()
     with enter(b) as sock:
         sock.sendall(junk)
@@ -335,3 +353,92 @@ def test_the_end_of_the_transports_thread_is_an_error(ends):
     b.transport.send(A, frame())
     (event,) = b.wait()
     assert isinstance(event, Broken)
+
+
+class Between:
+    """Someone between two agents, who decrypts what the dialer says and encrypts it again."""
+
+    def __init__(self, address):
+        self.identity, self.target = make_identity(), address
+        self.listening = socket.create_server(("127.0.0.1", 0))
+        self.address = "{}:{}".format(*self.listening.getsockname())
+        self.heard = bytearray()
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        dialer, _ = self.listening.accept()
+        with dialer, socket.create_connection(self.target) as listener:
+            for sock in (dialer, listener):
+                sock.setblocking(False)
+            ends = [self.identity.accept(dialer), self.identity.dial(listener)]
+            relay(ends, self.heard)
+        self.listening.close()
+
+
+def relay(ends, heard):
+    """Pass on what each end says until one of them closes."""
+    waiting, place = [b"", b""], memoryview(bytearray(4096))
+    while True:
+        writers = [
+            end for end, x in zip(ends, waiting, strict=True) if end.wants_write(has_more=bool(x))
+        ]
+        if not any(select.select(ends, writers, [], DEADLINE_S)):
+            return
+        for number, end in enumerate(ends):
+            with contextlib.suppress(BlockingIOError):
+                end.flush()
+                if waiting[number]:
+                    waiting[number] = waiting[number][end.send([memoryview(waiting[number])]) :]
+            try:
+                count = end.receive(place)
+            except BlockingIOError:
+                continue
+            except OSError:
+                return
+            if not count:
+                return
+            heard += place[:count]
+            waiting[1 - number] += bytes(place[:count])
+
+
+def test_someone_in_between_is_refused_and_learns_nothing_but_names(encrypted_ends):
+    a, b = encrypted_ends
+    between = Between(b.address)
+    a.join(Peer(B, between.address, "", b.key))
+    b.join(a.peer)
+    a.transport.send(B, frame(index=7))
+    (event,) = a.wait()
+    assert isinstance(event, Broken)
+    assert "does not know the plan's key" in event.why
+    between.thread.join(DEADLINE_S)
+    lines = between.heard.splitlines()
+    assert [sorted(json.loads(line)) for line in lines] == [
+        ["bamboo", "fence", "from", "nonce", "to"],
+        ["nonce", "proof"],
+    ]
+    assert not b.transport.poll()
+
+
+def test_an_agent_that_encrypts_hears_none_that_does_not(encrypted_ends):
+    _, b = encrypted_ends
+    plain = End(A, key=b"key of a")
+    plain.join(b.peer)
+    b.join(plain.peer)
+    plain.transport.send(B, frame())
+    assert isinstance(plain.wait()[0], Broken)
+    assert not b.transport.poll()
+    plain.transport.close()
+
+
+def test_what_an_encrypted_link_carries_cannot_be_read(encrypted_ends, monkeypatch):
+    a, b = encrypted_ends
+    introduce(a, b)
+    sent, real = bytearray(), socket.socket.send
+    monkeypatch.setattr(
+        socket.socket, "send", lambda sock, data: (sent.extend(data), real(sock, data))[1]
+    )
+    a.transport.send(B, frame(index=3, size=1000))
+    assert torch.equal(b.wait()[0].frame.tensors[0], torch.full((1000,), 3.0))
+    assert len(sent) > 4000
+    assert torch.full((8,), 3.0).numpy().tobytes() not in sent

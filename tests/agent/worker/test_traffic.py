@@ -14,6 +14,7 @@ from tests.agent.supervisor.fake_operator import WELCOME
 from bamboo_agent.ipc.pipe import Pipe
 from bamboo_agent.ipc.shared_progress import SharedProgress
 from bamboo_agent.transport.base import Frame
+from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.tcp import TcpTransport
 from bamboo_agent.worker.main import _Process
 from bamboo_core.api.spec import to_json
@@ -63,7 +64,9 @@ def test_files_are_traffic(tmp_path):
 def ends():
     made, listening = Set(), socket.create_server(("127.0.0.1", 0))
     peers = {A: peer(A, made.listening), B: peer(B, listening)}
-    other = TcpTransport(job=WELCOME.job_uid, agent=B, listening=listening)
+    other = TcpTransport(
+        job=WELCOME.job_uid, agent=B, listening=listening, identity=make_identity()
+    )
     for transport, agent in ((made.worker._transport, A), (other, B)):
         transport.adopt(FENCE)
         transport.introduce(fence=FENCE, key=agent.encode(), peers=peers)

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import Channel
+from bamboo_core.api.spec import Channel, Encryption, TransportSpec
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.protocol.messages import (
+    AgentMessage,
+    AgentReport,
     BadCheckpoint,
+    Cause,
     CommitRecord,
     Directive,
+    Disputed,
     Failure,
     Fingerprint,
+    Finished,
+    Heartbeat,
     Hello,
+    Left,
     Progress,
     Stop,
+    Suspicion,
 )
 
 from .fleet import Fleet, spec
@@ -72,7 +82,7 @@ def test_too_few_agents_are_waited_for() -> None:
 
 
 def test_the_channel_is_known_once_an_agent_is_ready() -> None:
-    fleet = Fleet(spec())
+    fleet = Fleet(replace(spec(), transport=TransportSpec(encryption=Encryption.OFF)))
     assert fleet.arbiter.status().route is None
     fleet.add("a0", "z0", fingerprint=Fingerprint(device="cuda:X", torch="2.13, NCCL 2.30"))
     route = fleet.arbiter.status().route
@@ -223,13 +233,41 @@ def test_a_plan_is_durable_before_its_directives() -> None:
     assert len(orders(fleet, Directive)) == 2
 
 
-def test_a_newer_leader_silences_this_one() -> None:
+@pytest.mark.parametrize("term", [2, 1 << 40])
+def test_no_hello_deposes_the_leader(term: int) -> None:
+    """Terms come from the Lease. The agent hears our term, so that it looks for a later leader."""
     fleet = started(steps=40)
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
-    hello = Hello("x", "x", "x", "z0", "x", "x:1", "x:2", fence=Fence(0, 2, 1))  # type: ignore[arg-type]
-    fleet.tell(a.Connected(hello, b""))
-    assert fleet.records[-1].reason is EventReason.LEADERSHIP_LOST
-    assert fleet.arbiter.handle(a.Tick(), 99.0) == []
+    before = fleet.arbiter.status()
+    for name in ("x", before.members[0]):
+        hello = Hello(AgentId(name), "x", "x", "z0", "x", "x:1", "x:2", fence=Fence(0, term, 1))
+        effects = fleet.arbiter.handle(a.Connected(hello, b""), fleet.now)
+        assert [e.message.term for e in effects if isinstance(e, a.Send)] == [1]  # type: ignore[union-attr]
+        assert len(effects) == 1
+    assert fleet.arbiter.status() == before
+    fleet.run()
+    assert fleet.arbiter.status().outcome is Outcome.COMPLETE
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Progress(CommitRecord(30), Fence(0, 1 << 40, 1)),
+        AgentReport(Fence(0, 1, 1), Fence(0, 1 << 40, 1), {}, frozenset()),
+        Heartbeat(1, 1, 1, Fence(0, 1 << 40, 1)),
+        Left(Fence(0, 1 << 40, 1)),
+        Finished(Fence(0, 1 << 40, 1)),
+        Disputed(Fence(0, 1 << 40, 1), 0, ()),
+        Suspicion(AgentId("a00"), Cause.LIVENESS_CLOSED, Fence(0, 1 << 40, 1)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_no_message_of_a_later_term_counts(message: AgentMessage) -> None:
+    fleet = started(steps=40)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    before = fleet.arbiter.status()
+    assert fleet.arbiter.handle(a.Received(before.members[0], message), fleet.now) == []
+    assert fleet.arbiter.status() == before
 
 
 def test_an_arbiter_of_an_old_term_is_born_silent() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bamboo_core.api.spec import Channel
+from bamboo_core.api.spec import Channel, Encryption, TransportSpec
 from bamboo_core.protocol.channels import choose, nccl_of, torch_text
 from bamboo_core.protocol.messages import Fingerprint
 
@@ -24,8 +24,25 @@ AUTO, TCP, GROUP = Channel.AUTO, Channel.TCP, Channel.PROCESS_GROUP
     ],
 )
 def test_the_choice(wanted, device, nccl, channel, backend, why):
-    route = choose(wanted, device, nccl)
-    assert (route.channel, route.backend) == (channel, backend)
+    route = choose(TransportSpec(wanted, Encryption.OFF), device, nccl)
+    assert (route.channel, route.backend, route.is_encrypted) == (channel, backend, False)
+    assert why in route.reason
+
+
+@pytest.mark.parametrize(
+    ("wanted", "device", "nccl", "channel", "why"),
+    [
+        (AUTO, "cuda:H200", "2.29.7", TCP, "but only tcp encrypts: see spec.transport.encryption"),
+        (AUTO, "cuda:H200", "", TCP, "torch has no NCCL here"),
+        (AUTO, "cpu:AVX2", "", TCP, "the agents have no GPUs"),
+        (TCP, "cuda:H200", "2.29.7", TCP, "spec.transport.channel is Tcp"),
+        (GROUP, "cuda:H200", "2.29.7", GROUP, "groups do not encrypt"),
+        (GROUP, "cpu:AVX2", "", GROUP, "groups do not encrypt"),
+    ],
+)
+def test_tcp_is_encrypted_unless_that_is_off(wanted, device, nccl, channel, why):
+    route = choose(TransportSpec(wanted), device, nccl)
+    assert (route.channel, route.is_encrypted) == (channel, channel is TCP)
     assert why in route.reason
 
 

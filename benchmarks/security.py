@@ -1,0 +1,46 @@
+"""Attacks the ports of operator and agent with made-up messages, and counts what goes wrong.
+
+    python benchmarks/security.py [--cases 10000] [--seed 1] [--port data|operator|all]
+
+Each port gets at least ``cases`` messages. A breach is a process that ends, does not answer an
+honest agent, or grows by more than 400 MB, and a job of another that changes in any way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from bamboo_sim import arguments, results_file
+from bamboo_sim.attack import data_port, operator_port
+
+PORTS = {"data": data_port.run, "operator": operator_port.run}
+
+
+def main() -> int:
+    """Attack, write the file, print the figures. 1 if there was a breach."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--cases", type=arguments.at_least(1), default=10_000)
+    parser.add_argument("--seed", type=arguments.at_least(0), default=1)
+    parser.add_argument("--port", choices=[*PORTS, "all"], default="all")
+    given = parser.parse_args()
+    names = [*PORTS] if given.port == "all" else [given.port]
+    found: dict[str, Any] = {name: PORTS[name](given.cases, given.seed) for name in names}
+    figures = {
+        "cases": sum(sum(x["cases"].values()) for x in found.values()),
+        "breaches": sum(sum(x["breaches"].values()) for x in found.values()),
+        **{f"cases_{name}": sum(x["cases"].values()) for name, x in found.items()},
+    }
+    print(json.dumps(found, indent=1))
+    if given.port == "all":
+        path = results_file.write("security", samples=found, figures=figures)
+        print(f"-> {path}")
+    print(*(f"{name}: {value}" for name, value in figures.items()), sep="\n")
+    return 1 if figures["breaches"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

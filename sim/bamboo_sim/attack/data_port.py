@@ -1,0 +1,176 @@
+"""The attack on an agent's data port.
+
+The port is that of a real transport in a process of its own. Strangers send it anything; insiders
+prove the key first. In between an honest peer sends frames, which must arrive.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import selectors
+import socket
+import time
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+
+from bamboo_agent.transport import handshake
+from bamboo_agent.transport.base import Arrived, Frame
+from bamboo_agent.transport.handshake import Greeting
+from bamboo_agent.transport.tcp import TcpTransport, TransportError
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.items import Item
+from bamboo_core.protocol.messages import Peer
+from bamboo_sim.attack import inputs
+from bamboo_sim.attack.tally import Tally
+
+JOB, KEY = "0c9a8f3e-the-job", b"sixteen bytes!!!"
+VICTIM, HONEST, INSIDER = AgentId("victim"), AgentId("honest"), AgentId("insider")
+FENCE = Fence(0, 1, 1)
+PATIENCE_S = 60.0
+"""For the honest peer's frame: much more than a loaded machine needs."""
+_EVERY = 100
+_INSIDERS = 0.4
+_HEADER = {"i": "out[1]", "f": [0, 1, 1], "t": [["float32", [4]]], "m": {}}
+
+
+def serve(pipe: Connection) -> None:
+    """The victim's process: tells its port, then all that happens to it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    pipe.send(listening.getsockname()[1])
+    transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening)
+    transport.adopt(FENCE)
+    transport.introduce(fence=FENCE, key=KEY, peers={})
+    with selectors.DefaultSelector() as selector:
+        selector.register(transport, selectors.EVENT_READ)
+        selector.register(pipe, selectors.EVENT_READ)
+        while True:
+            for ready, _ in selector.select():
+                if ready.fileobj is pipe:
+                    return
+            try:
+                for event in transport.poll():
+                    is_frame = isinstance(event, Arrived)
+                    index = event.frame.item.index if isinstance(event, Arrived) else -1
+                    pipe.send((str(event.peer), is_frame, index))
+            except TransportError as error:
+                pipe.send(("", False, repr(error)))
+                return
+
+
+class Attack:
+    """One run. ``tally``: what came of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.tally = Tally()
+        self._rng = random.Random(seed)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process.start()
+        self._port: int = self._pipe.recv()
+        own = socket.create_server(("127.0.0.1", 0))
+        self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own)
+        peer = Peer(VICTIM, f"127.0.0.1:{self._port}", "", KEY)
+        self._honest.adopt(FENCE)
+        self._honest.introduce(fence=FENCE, key=b"mine", peers={VICTIM: peer})
+        self._sent = 0
+
+    def run(self, cases: int) -> Tally:
+        """So many cases, then the end of the process."""
+        try:
+            self._look("the beginning")
+            for number in range(cases):
+                is_insider = self._rng.random() < _INSIDERS
+                data = self._insider() if is_insider else self._stranger()
+                self.tally.cases["insider" if is_insider else "stranger"] += 1
+                if number % _EVERY == _EVERY - 1 and not self._look(repr(data)):
+                    break
+            self._look("the end")
+        finally:
+            self._honest.close()
+            self._pipe.close()
+            self._process.join(10)
+            self._process.kill()
+        return self.tally
+
+    def _stranger(self) -> bytes:
+        greeting = {
+            "bamboo": handshake.VERSION,
+            "from": HONEST,
+            "to": VICTIM,
+            "fence": self._rng.choice(([0, 1, 1], [0, 0, 0], [9, 9, 9])),
+            "nonce": "0" * 32,
+        }
+        data = inputs.first_bytes(self._rng, greeting)
+        said = self._converse(data)
+        if JOB.encode() in said:
+            self.tally.breach("told", repr(data))
+        return data
+
+    def _insider(self) -> bytes:
+        data = inputs.segment(self._rng, _HEADER)
+        greeting = Greeting(INSIDER, VICTIM, FENCE, handshake.new_nonce())
+        try:
+            with self._dial() as sock:
+                sock.sendall(greeting.line())
+                nonce = json.loads(sock.recv(4096))["nonce"]
+                mine = handshake.proof(KEY, "dial", JOB, greeting, nonce)
+                sock.sendall(handshake.encode_line({"proof": mine}))
+                sock.recv(4096)
+                sock.sendall(data)
+        except (OSError, ValueError, KeyError) as error:
+            self.tally.breach("insider", f"{error!r} {data!r}")
+        return data
+
+    def _converse(self, data: bytes) -> bytes:
+        """What the port says, if it says something at once."""
+        said = b""
+        try:
+            with self._dial() as sock:
+                sock.sendall(data)
+                sock.shutdown(socket.SHUT_WR)
+                sock.settimeout(0.02)
+                said = sock.recv(4096)
+        except OSError:
+            return said  # closed by the other end before all was sent
+        return said
+
+    def _dial(self) -> socket.socket:
+        sock = socket.create_connection(("127.0.0.1", self._port), PATIENCE_S)
+        sock.settimeout(PATIENCE_S)
+        return sock
+
+    def _look(self, after: str) -> bool:
+        """Whether the honest peer still gets through, and was never suspected."""
+        self._sent += 1
+        tensors = (torch.zeros(4),)
+        self._honest.send(VICTIM, Frame(Item.out(0, 1, self._sent), FENCE, tensors=tensors))
+        deadline = time.monotonic() + PATIENCE_S
+        while (left := deadline - time.monotonic()) > 0 and self._pipe.poll(left):
+            try:
+                peer, is_frame, what = self._pipe.recv()
+            except EOFError:
+                self.tally.breach("crash", f"the process has ended after {after}")
+                return False
+            if not peer:
+                self.tally.breach("crash", f"{what} after {after}")
+                return False
+            if peer == HONEST and not is_frame:
+                self.tally.breach("touched", f"the honest peer is suspected after {after}")
+                return False
+            if peer == HONEST and what == self._sent:
+                return True
+        self.tally.breach("hang", f"no frame of the honest peer arrives after {after}")
+        return False
+
+
+def run(cases: int, seed: int) -> dict[str, Any]:
+    """The figures of one attack."""
+    tally = Attack(seed).run(cases)
+    return {
+        "cases": dict(tally.cases), "breaches": dict(tally.breaches), "told": tally.told,
+    }  # fmt: skip

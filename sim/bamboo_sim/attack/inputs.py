@@ -1,0 +1,172 @@
+"""Bytes that nobody should send. The same seed gives the same bytes."""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from bamboo_proto.v1 import agent_pb2 as pb
+
+_SEGMENT = struct.Struct(">BI")
+_LENGTH = struct.Struct(">I")
+_ODD = (
+    None, True, False, 0, 1, -1, 1 << 31, 1 << 40, 1 << 63, 1 << 64, 10**400, 0.5, float("inf"),
+    float("nan"), "", "a", "b", "x" * 300, "\ud800", "\x00", "\u00e9", [], {}, [[]], [None] * 40,
+    {"refused": 1}, {"a": {"b": []}}, "out[1]", "ver[0:9999999999]", "float32", "__class__",
+)  # fmt: skip
+_OTHER_PROTOCOLS = (
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    b"hello b 00\n",
+    b"\x80\x04\x95\x00\x00\x00\x00\x00\x00\x00\x00.\n",
+)
+
+
+def odd(rng: random.Random) -> Any:
+    """A value for a field of JSON."""
+    return rng.choice(_ODD)
+
+
+def noise(rng: random.Random, most: int = 4000) -> bytes:
+    """Random bytes, or one of them many times, or deep nesting, or another protocol."""
+    size = rng.randrange(1, most)
+    return rng.choice(
+        (
+            lambda: rng.randbytes(size),
+            lambda: bytes([rng.randrange(256)]) * size,
+            lambda: rng.choice((b"[", b'{"a":', b'[{"":')) * (size // 4),
+            lambda: rng.choice(_OTHER_PROTOCOLS),
+        )
+    )()
+
+
+def mutated(rng: random.Random, data: bytes) -> bytes:
+    """With some bytes changed, cut off, doubled or added."""
+    found = bytearray(data)
+    for _ in range(rng.randrange(1, 5)):
+        at = rng.randrange(len(found) + 1)
+        match rng.randrange(4):
+            case 0:
+                found[at : at + 1] = bytes([rng.randrange(256)])
+            case 1:
+                del found[at:]
+            case 2:
+                found[at:at] = found[max(0, at - rng.randrange(1, 60)) : at]
+            case _:
+                found[at:at] = rng.randbytes(rng.randrange(1, 20))
+    return bytes(found)
+
+
+def changed(rng: random.Random, values: dict[str, Any]) -> bytes:
+    """As JSON, with some values replaced, dropped or added."""
+    found = dict(values)
+    for _ in range(rng.randrange(1, 3)):
+        name = rng.choice([*values, "extra"])
+        if rng.random() < 0.2:
+            found.pop(name, None)
+        elif isinstance(found.get(name), list) and found[name] and rng.random() < 0.6:
+            inner = list(found[name])
+            inner[rng.randrange(len(inner))] = odd(rng)
+            found[name] = inner
+        else:
+            found[name] = odd(rng)
+    return json.dumps(found).encode()
+
+
+def first_bytes(rng: random.Random, greeting: dict[str, Any]) -> bytes:
+    """What a stranger says to the data port. greeting: a valid first line."""
+    line = json.dumps(greeting).encode()
+    return rng.choice(
+        (
+            lambda: noise(rng),
+            lambda: noise(rng) + b"\n",
+            lambda: changed(rng, greeting) + b"\n",
+            lambda: mutated(rng, line) + b"\n",
+            lambda: line + b"\n" + changed(rng, {"proof": "00" * 32}) + b"\n",
+            lambda: line + b"\n" + noise(rng) + b"\n",
+        )
+    )()
+
+
+def segment(rng: random.Random, header: dict[str, Any]) -> bytes:
+    """What a peer sends after the handshake. header: of a valid frame."""
+    data = rng.choice(
+        (
+            lambda: changed(rng, header),
+            lambda: mutated(rng, json.dumps(header).encode()),
+            lambda: noise(rng),
+        )
+    )()
+    length = rng.choice((len(data), len(data), len(data), 0, 1 << 31, (1 << 32) - 1))
+    frame = _LENGTH.pack(length) + data
+    lane = rng.choice((0, 0, 0, 1, 2, 16, 17, 252, 253, 254, 255))
+    size = rng.choice((len(frame), len(frame), len(frame), 0, 1, (1 << 32) - 1))
+    return rng.choice((_SEGMENT.pack(lane, size) + frame, noise(rng)))
+
+
+# ---------------------------------------------------------------- messages to the operator
+
+_NUMBERS = (0, 1, 2, -1, 7, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63), 1 << 64)
+_REALS = (0.0, -1.0, 1e308, float("inf"), float("nan"), 1e-320)
+_TEXTS = ("", "a", "x" * 300, "x" * 70000, "\x00", "\u00e9" * 50, "out[1] m3", "ver[0:1]", "../..")
+
+
+def message(rng: random.Random, real: Callable[[str], Any] = lambda name: None) -> bytes:
+    """A message of an agent: of any kind, with any values. real: values that may be right, by
+    the name of the field; None: no idea."""
+    field = rng.choice(pb.AgentMessage.DESCRIPTOR.fields)
+    found: Any = pb.AgentMessage()
+    body = getattr(found, field.name)
+    body.SetInParent()
+    _fill(rng, body, real, 0)
+    data: bytes = found.SerializeToString()
+    return mutated(rng, data) if data and rng.random() < 0.2 else data
+
+
+def _fill(rng: random.Random, body: Any, real: Callable[[str], Any], depth: int) -> None:
+    for field in body.DESCRIPTOR.fields:
+        if depth > 3 or rng.random() < 0.15:
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            for _ in range(rng.randrange(4)):
+                getattr(body, field.name)[rng.randrange(1 << 20)] = rng.randrange(-2, 99)
+        elif field.message_type is not None and field.is_repeated:
+            for _ in range(rng.choice((0, 1, 2, 3, 2000))):
+                _fill(rng, getattr(body, field.name).add(), real, depth + 1)
+        elif field.message_type is not None:
+            getattr(body, field.name).SetInParent()
+            _fill(rng, getattr(body, field.name), real, depth + 1)
+        elif field.is_repeated:
+            count = rng.choice((0, 1, 3, 300))
+            getattr(body, field.name).extend(_value(rng, field, real) for _ in range(count))
+        else:
+            setattr(body, field.name, _value(rng, field, real))
+
+
+def _value(rng: random.Random, field: Any, real: Callable[[str], Any]) -> Any:
+    known = real(field.name)
+    if known is not None and rng.random() < 0.7:
+        return known
+    match field.cpp_type:
+        case field.CPPTYPE_STRING:
+            text = rng.choice(_TEXTS)
+            return text.encode() if field.type == field.TYPE_BYTES else text
+        case field.CPPTYPE_BOOL:
+            return rng.random() < 0.5
+        case field.CPPTYPE_DOUBLE | field.CPPTYPE_FLOAT:
+            return rng.choice(_REALS)
+        case field.CPPTYPE_ENUM:
+            return rng.randrange(7)
+        case field.CPPTYPE_INT32:
+            low, high = -(1 << 31), (1 << 31) - 1
+        case field.CPPTYPE_INT64:
+            low, high = -(1 << 63), (1 << 63) - 1
+        case field.CPPTYPE_UINT32:
+            low, high = 0, (1 << 32) - 1
+        case _:
+            low, high = 0, (1 << 64) - 1
+    return rng.choice([number for number in _NUMBERS if low <= number <= high])

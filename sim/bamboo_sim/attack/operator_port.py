@@ -1,0 +1,392 @@
+"""The attack on the operator's gRPC port.
+
+The production service, actors, authentication and seals run in a process of their own, over TLS.
+The API server is a stub that knows tokens and pods. One job is the victim's: its agent must get
+through, and nothing else may change it. Another job is the attacker's, with genuine agents.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import multiprocessing
+import random
+import resource
+from multiprocessing.connection import Connection
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.arbiter.durable import Durable
+from bamboo_core.arbiter.events import DesiredState, Timing
+from bamboo_core.controller.view import JobView
+from bamboo_core.evidence.liveness import Patience
+from bamboo_core.job.training import LastReported
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import Hello, Stop, Welcome
+from bamboo_operator import api, auth, facts, jobs, tls
+from bamboo_operator.config import AUDIENCE, SERVER_NAME
+from bamboo_operator.seals import ANNOTATION, Seals
+from bamboo_operator.servicer import AgentService, make_server
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_sim.attack import inputs
+from bamboo_sim.attack.tally import Tally
+from bamboo_wire import decode, encode
+from bamboo_wire.options import AGENT_OPTIONS
+
+TERM = 3
+VICTIM = JobView("default", "digits", "uid-of-digits", generation=1, created_at=0.0)
+ATTACKER = JobView("evil", "mine", "uid-of-mine", generation=1, created_at=0.0)
+AGENTS = ("mine-p0-s0-i0", "mine-p0-s1-i0")
+HONEST = "digits-p0-s0-i0"
+FORGED = "forged"
+PATIENCE_S = 60.0
+MOST_GROWTH_MB = 400
+_SECRET = Seals(b"the operator's own secret key...")
+_FAR = 4_000_000_000
+_EVERY = 100
+_ENDLESS = 1e9
+_SESSION = "/bamboo.v1.AgentService/Session"
+
+
+def _pod(name: str, job: JobView, namespace: str, seal: str) -> api.Object:
+    owner = {"apiVersion": api.API_VERSION, "kind": "BambooJob", "controller": True}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "uid": f"uid-{namespace}-{name}",
+            "annotations": {ANNOTATION: seal},
+            "ownerReferences": [owner | {"name": job.name, "uid": job.uid}],
+        },
+        "spec": {},
+    }
+
+
+def _pods() -> dict[str, api.Object]:
+    """By token. The forged one is in the attacker's namespace and claims to be the victim's."""
+
+    def made(name: str, job: JobView) -> api.Object:
+        seal = _SECRET.seal(namespace=job.namespace, job=job.name, job_uid=job.uid, pod=name)
+        return _pod(name, job, job.namespace, seal)
+
+    pods = {name: made(name, ATTACKER) for name in AGENTS}
+    pods[HONEST] = made(HONEST, VICTIM)
+    seal = pods[HONEST]["metadata"]["annotations"][ANNOTATION]
+    pods[FORGED] = _pod(HONEST, VICTIM, ATTACKER.namespace, seal)
+    return {token(name): pod for name, pod in pods.items()}
+
+
+def token(name: str) -> str:
+    """As the API server would issue it, but for the signature."""
+    claims = base64.urlsafe_b64encode(json.dumps({"exp": _FAR, "for": name}).encode())
+    return f"head.{claims.decode().rstrip('=')}.sign"
+
+
+class _Stub:
+    """The API server: token reviews and pods."""
+
+    def __init__(self) -> None:
+        self._pods = _pods()
+
+    async def create(self, path: str, body: api.Object) -> api.Object:
+        """A token review."""
+        pod = self._pods.get(body["spec"]["token"])
+        if pod is None:
+            return {"status": {"authenticated": False}}
+        meta = pod["metadata"]
+        bound = "authentication.kubernetes.io/pod-"
+        user = {
+            "username": f"system:serviceaccount:{meta['namespace']}:default",
+            "extra": {f"{bound}name": [meta["name"]], f"{bound}uid": [meta["uid"]]},
+        }
+        return {"status": {"authenticated": True, "audiences": [AUDIENCE], "user": user}}
+
+    async def get(self, path: str) -> api.Object | None:
+        """A pod."""
+        for pod in self._pods.values():
+            meta = pod["metadata"]
+            if path == api.pod(meta["namespace"], meta["name"]):
+                return pod
+        return None
+
+
+def _spec(name: str) -> JobSpec:
+    worker = {"image": "image", "resources": {"limits": {"cpu": 1}}}
+    found = from_manifest(
+        {
+            "apiVersion": api.API_VERSION,
+            "kind": "BambooJob",
+            "metadata": {"name": name},
+            "spec": {
+                "model": {"factory": "m:f"},
+                "data": {"factory": "d:f"},
+                "training": {
+                    "steps": 10,
+                    "globalBatchSize": 8,
+                    "microBatchSize": 1,
+                    "optimizer": {"factory": "torch.optim:SGD"},
+                },
+                "pipelines": {"count": 1, "stages": 2},
+                "placement": {"adjacency": "Cluster"},
+                "worker": worker,
+            },
+        }
+    )
+    assert isinstance(found, JobSpec), found
+    return found
+
+
+class _Restarts(logging.Handler):
+    """Defects of arbiters, which the production code survives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.causes: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            self.causes.append(f"{record.getMessage()}: {record.exc_info[1]!r}"[:300])
+
+
+class _Served:
+    """The victim's process."""
+
+    def __init__(self) -> None:
+        self.writes = {VICTIM.uid: 0, ATTACKER.uid: 0}
+        self.jobs = jobs.Jobs(term=TERM, ports=self._ports())
+        for job in (VICTIM, ATTACKER):
+            actor = self.jobs.lead(job, _spec(job.name), Durable(), LastReported())
+            actor.tell(DesiredState(pipelines=1))
+
+    def _ports(self) -> jobs.Ports:
+        async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
+            self.writes[job.uid] += 1
+
+        async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
+            self.writes[job.uid] += 1
+
+        patience = Patience(silence_s=_ENDLESS, unreachable_s=_ENDLESS)
+        return jobs.Ports(
+            persist=persist,
+            dismiss=dismiss,
+            record=lambda job, record: None,
+            wake=lambda job: None,
+            wake_later=lambda job: None,
+            is_leading=lambda: True,
+            timing=Timing(patience=patience),
+        )
+
+    def state(self) -> dict[str, Any]:
+        """What must not change of the victim, and how large the process is."""
+        actor = self.jobs.find(VICTIM.uid)
+        assert actor is not None
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        seen = f"{actor.view()} {actor.term} {self.writes[VICTIM.uid]}"
+        return {"victim": seen, "peak_mb": peak_mb}
+
+
+def serve(pipe: Connection) -> None:
+    """The victim's process: tells its port and certificate, then its state when asked."""
+    asyncio.run(_serve(pipe))
+
+
+async def _serve(pipe: Connection) -> None:
+    restarts = _Restarts()
+    logging.getLogger().addHandler(restarts)
+    served, stub = _Served(), _Stub()
+    authority = tls.make_authority()
+    service = AgentService(served.jobs, lambda text: auth.authenticate(stub, _SECRET, text))  # type: ignore[arg-type]
+    server, port = make_server(service, tls.issue(authority), "127.0.0.1:0")
+    await server.start()
+    ticks = asyncio.create_task(served.jobs.tick_for_ever())
+    pipe.send((port, authority.certificate))
+    asked: asyncio.Queue[None] = asyncio.Queue()
+    asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(pipe.recv()))
+    while not ticks.done():
+        await asked.get()
+        pipe.send(served.state() | {"defects": restarts.causes, "streams": service.streams})
+
+
+class Attack:
+    """One run. ``tally``: what came of it."""
+
+    def __init__(self, seed: int) -> None:
+        self.tally = Tally()
+        self.defects: list[str] = []
+        self.peak_mb = 0.0
+        self._rng = random.Random(seed)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._port, certificate = self._pipe.recv()
+        self._credentials = grpc.ssl_channel_credentials(certificate)
+        self._before: dict[str, Any] = {}
+        self._fences: dict[str, Fence] = {}
+        self._last = b""
+        self._honest_call: Any = None  # else it would end with its last reference
+
+    async def run(self, cases: int) -> Tally:
+        """So many cases, then the end of the process."""
+        try:
+            async with self._channel() as channel, self._channel() as honest:
+                if await self._look(honest, "the beginning"):
+                    done = looked = 0
+                    while done < cases:
+                        done += await self._strike(channel)
+                        if done - looked >= _EVERY:
+                            looked = done
+                            if not await self._look(honest, repr(self._last)):
+                                break
+                    await self._look(honest, "the end")
+        finally:
+            self._pipe.close()
+            self._process.kill()
+            self._process.join()
+        return self.tally
+
+    def _channel(self) -> Any:
+        options = [option for option in AGENT_OPTIONS if "max_send" not in option[0]]
+        options.append(("grpc.ssl_target_name_override", SERVER_NAME))  # type: ignore[arg-type]
+        address = f"127.0.0.1:{self._port}"
+        return grpc.aio.secure_channel(address, self._credentials, options=options)
+
+    @staticmethod
+    def _open(channel: Any, name: str) -> Any:
+        metadata = (("authorization", f"Bearer {token(name)}"),)
+        return channel.stream_stream(_SESSION)(metadata=metadata)
+
+    async def _strike(self, channel: Any) -> int:
+        """Some cases; how many."""
+        chance = self._rng.random()
+        if chance < 0.05:
+            return await self._raw()
+        if chance < 0.15:
+            return await self._converse(channel, "nobody" + str(self._rng.random()), "bad token")
+        if chance < 0.30:
+            return await self._converse(channel, FORGED, "forged pod")
+        return await self._converse(channel, self._rng.choice(AGENTS), "agent")
+
+    async def _raw(self) -> int:
+        """Bytes that are not even TLS."""
+        self._last = inputs.noise(self._rng)
+        self.tally.cases["no TLS"] += 1
+        _, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(self._last)
+        writer.close()
+        return 1
+
+    async def _converse(self, channel: Any, name: str, kind: str) -> int:
+        """One stream: perhaps a valid Hello, then messages until it is refused."""
+        call, sent = self._open(channel, name), 0
+        welcome = asyncio.Event()
+        listening = asyncio.create_task(self._listen(call, name, welcome))
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                if self._rng.random() < 0.6:
+                    await call.write(hello(name))
+                    await welcome.wait()
+                for _ in range(self._rng.randrange(1, 9)):
+                    sent += 1
+                    self.tally.cases[kind] += 1
+                    self._last = self._message(name)
+                    await call.write(self._last)
+                await call.done_writing()
+                await asyncio.gather(listening, return_exceptions=True)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return max(1, sent)
+        except TimeoutError:
+            self.tally.breach("hang", f"the operator does not answer after {self._last!r}")
+        finally:
+            call.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+        return max(1, sent)
+
+    async def _listen(self, call: Any, name: str, welcome: asyncio.Event) -> None:
+        """Remember what a Stop asks for, so that some reports answer it."""
+        try:
+            while (data := await call.read()) is not grpc.aio.EOF:
+                message = decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data))
+                welcome.set()
+                if isinstance(message, Stop):
+                    self._fences[name] = message.fence
+        finally:
+            welcome.set()
+
+    def _message(self, name: str) -> bytes:
+        """Sometimes with what the operator knows, so that it goes further than the first check."""
+        fence = self._fences.get(name, Fence(0, TERM, 1))
+        known = {"term": fence.term, "epoch": fence.epoch, "attempt": fence.attempt}
+        known |= {"agent": name, "peer": name, "pod_uid": f"uid-evil-{name}", "layers": 4}
+        if self._rng.random() < 0.1:
+            return inputs.noise(self._rng, 100_000)
+        return inputs.message(self._rng, known.get)
+
+    async def _look(self, honest: Any, after: str) -> bool:
+        """Whether the victim's agent still gets through, and its job is as it was."""
+        call = self._honest_call = self._open(honest, HONEST)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await call.write(hello(HONEST))
+                data = await call.read()
+            message = decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data))
+            if not isinstance(message, Welcome):
+                raise ValueError(str(message))
+        except (TimeoutError, grpc.aio.AioRpcError, ValueError, TypeError) as error:
+            kind = "hang" if self._process.is_alive() else "crash"
+            self.tally.breach(kind, f"the victim's agent gets {error!r} after {after}")
+            return False
+        return await self._compare(after)
+
+    async def _compare(self, after: str) -> bool:
+        self._pipe.send(None)
+        if not await asyncio.to_thread(self._pipe.poll, PATIENCE_S):
+            self.tally.breach("hang", f"no state after {after}")
+            return False
+        state = self._pipe.recv()
+        self._before = self._before or state
+        self.defects, self.peak_mb = state["defects"], state["peak_mb"]
+        if state["victim"] != self._before["victim"]:
+            changed = f"{self._before['victim']} is now {state['victim']}"
+            self.tally.breach("touched", f"{changed} after {after}")
+            return False
+        if state["peak_mb"] > self._before["peak_mb"] + MOST_GROWTH_MB:
+            self.tally.breach("memory", f"{state['peak_mb']:.0f} MB after {after}")
+            return False
+        return True
+
+
+def hello(name: str) -> bytes:
+    """What an agent of that pod says first."""
+    agent = HONEST if name == FORGED else name
+    namespace = VICTIM.namespace if name == HONEST else ATTACKER.namespace
+    said = Hello(
+        agent=AgentId(agent),
+        pod_uid=f"uid-{namespace}-{agent}",
+        node="node",
+        zone="zone",
+        machine="machine",
+        data_address="127.0.0.1:1",
+        liveness_address="127.0.0.1:2",
+    )
+    data: bytes = encode.agent_message(said).SerializeToString()
+    return data
+
+
+def run(cases: int, seed: int) -> dict[str, Any]:
+    """The figures of one attack."""
+    attack = Attack(seed)
+    tally = asyncio.run(attack.run(cases))
+    return {
+        "cases": dict(tally.cases),
+        "breaches": dict(tally.breaches),
+        "told": tally.told,
+        "defects": attack.defects[:20],
+        "peak_mb": round(attack.peak_mb),
+    }

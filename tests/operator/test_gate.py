@@ -1,0 +1,337 @@
+"""Who is heard: only agents whose pods the operator has made, and nobody too loudly."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import grpc
+import pytest
+from tests.core.controller.builders import JOB
+
+from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.model.ids import Fence
+from bamboo_core.protocol.messages import AgentReport, Heartbeat, Stop, Welcome
+from bamboo_operator import api, entrance, handlers, seals, servicer, tls
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire.options import AGENT_OPTIONS
+
+from . import harness as harness_of_tests
+from .agents import review, token_of
+from .harness import Harness
+from .memory_api import MemoryApi
+from .objects import SEALS, pod_object
+from .test_servicer import NAMES, refused, until
+
+EVIL = "evil"
+
+
+def forged(name: str = NAMES[0], **meta: Any) -> dict[str, Any]:
+    """A pod in another namespace that claims to be an agent of the job, copied from a real one."""
+    pod = pod_object(name)
+    pod["metadata"] |= {"namespace": EVIL, "uid": f"evil-{name}"} | meta
+    return pod
+
+
+def put(harness: Harness, pod: dict[str, Any]) -> str:
+    """Create the pod, and let the API server vouch for a token that is bound to it."""
+    meta = pod["metadata"]
+    harness.kube.put(api.pod(meta["namespace"], meta["name"]), pod)
+    token = token_of(meta["uid"])
+    found = review(meta["name"])
+    found["user"]["username"] = f"system:serviceaccount:{meta['namespace']}:default"
+    found["user"]["extra"]["authentication.kubernetes.io/pod-uid"] = [meta["uid"]]
+    harness.kube.reviews[token] = found
+    return token
+
+
+def changed(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+    pod = pod_object()
+    change(pod)
+    return pod
+
+
+def no_seal(pod: dict[str, Any]) -> None:
+    del pod["metadata"]["annotations"]
+
+
+def odd_seal(pod: dict[str, Any]) -> None:
+    pod["metadata"]["annotations"][seals.ANNOTATION] = "\u00e9"
+
+
+def other_name(pod: dict[str, Any]) -> None:
+    pod["metadata"]["name"] = NAMES[1]
+
+
+def other_job(pod: dict[str, Any]) -> None:
+    pod["metadata"]["ownerReferences"][0]["uid"] = "uid-2"
+
+
+def other_job_name(pod: dict[str, Any]) -> None:
+    pod["metadata"]["ownerReferences"][0]["name"] = "job-p0"
+
+
+FORGERIES = [
+    forged(),
+    *(changed(x) for x in (no_seal, odd_seal, other_name, other_job, other_job_name)),
+]
+IDS = ["another namespace", "no seal", "odd seal", "another name", "another job", "another owner"]
+
+
+# ---------------------------------------------------------------- sessions
+
+
+@pytest.mark.parametrize("pod", FORGERIES, ids=IDS)
+async def test_a_forged_pod_gets_no_session(served: Harness, pod: dict[str, Any]) -> None:
+    actor = served.lead()
+    before = actor.view()
+    agent = served.agent(pod["metadata"]["name"], token=put(served, copy.deepcopy(pod)))
+    code, text = await refused(agent)
+    assert code is grpc.StatusCode.UNAUTHENTICATED
+    assert "no operator has made pod" in text
+    assert actor.view() == before
+    assert served.refused == ["UNAUTHENTICATED"]
+
+
+async def test_a_sealed_pod_reaches_only_the_job_of_its_own_namespace(served: Harness) -> None:
+    """The seal is right, so an operator made it, but for a job that only shares the UID."""
+    served.lead()
+    pod = forged()
+    pod["metadata"]["annotations"][seals.ANNOTATION] = SEALS.seal(
+        namespace=EVIL, job="job", job_uid=JOB.uid, pod=NAMES[0]
+    )
+    code, text = await refused(served.agent(NAMES[0], token=put(served, pod)))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "no operator leads the job" in text
+
+
+@pytest.mark.parametrize("term", [4, 1 << 40])
+async def test_no_hello_deposes_the_leader(served: Harness, term: int) -> None:
+    """The session is refused. The agent's older one and the job go on."""
+    actor = served.lead()
+    token = served.add_pod(NAMES[0])
+    honest = served.agent(NAMES[0], token=token)
+    await honest.hello()
+    assert isinstance(await honest.hear(), Welcome)
+    liar = served.agent(NAMES[0], token=token)
+    await liar.hello(fence=Fence(0, term, 1))
+    code, text = await refused(liar)
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert text == f"the message is of term {term}; this operator leads the job in term 3"
+    assert actor.view().connected == {NAMES[0]}
+    await honest.ready()
+    await until(lambda: actor.view().has_begun)
+    await honest.close()
+
+
+async def test_a_report_of_a_later_term_enters_no_plan(served: Harness) -> None:
+    actor = served.lead()
+    actor.tell(DesiredState(pipelines=1))
+    agents = [
+        served.agent(n, token=served.add_pod(n, zone=z)) for n, z in zip(NAMES, "ab", strict=True)
+    ]
+    for agent in agents:
+        await agent.hello()
+        await agent.hear()
+        await agent.ready()
+    stop = await agents[0].hear()
+    assert isinstance(stop, Stop)
+    await agents[0].send(AgentReport(stop.fence, Fence(0, 1 << 40, 0), {}, frozenset()))
+    assert (await refused(agents[0]))[0] is grpc.StatusCode.FAILED_PRECONDITION
+    assert not actor.view().planned
+    await agents[1].close()
+
+
+# ---------------------------------------------------------------- reconcile
+
+
+async def test_forged_pods_change_nothing_of_a_job(harness: Harness) -> None:
+    """Not its pods, nor its failures, nor the pods that are deleted."""
+    harness.apply()
+    await harness.reconcile()  # makes the pods
+    await harness.reconcile()
+    pods, status = harness.pods(), copy.deepcopy(harness.status)
+    ended = {"terminated": {"exitCode": 2, "message": "UserCodeFailed: evil"}}
+    bad = pod_object("job-p0-s0-i77", phase="Failed", state=ended)
+    no_seal(bad)
+    put(harness, bad)
+    harness.deleted_pods.deleted(bad)
+    assert SEALS.is_ours(pod_object())
+    await harness.reconcile()
+    assert harness.status == status
+    assert harness.pods() == sorted([*pods, "job-p0-s0-i77"])
+
+
+async def test_a_pod_that_the_operator_makes_is_its_own_again_after_a_restart(
+    harness: Harness,
+) -> None:
+    harness.apply()
+    await harness.reconcile()
+    made = harness.kube.objects[api.pod("ns", harness.pods()[0])]
+    assert SEALS.is_ours(made)
+    assert not seals.Seals(b"another key" * 3).is_ours(made)
+
+
+async def test_the_sweep_leaves_the_pods_of_others_alone(harness: Harness) -> None:
+    bad = pod_object()
+    no_seal(bad)
+    put(harness, bad)
+    put(harness, pod_object(NAMES[1]))
+    await harness.reconcile()  # the job is gone
+    assert harness.pods() == [NAMES[0]]
+
+
+async def test_only_our_pods_wake_a_job() -> None:
+    added: list[object] = []
+    deleted: list[object] = []
+    registry = handlers.registry(
+        add=added.append,
+        nodes_changed=lambda: None,
+        seen=lambda resource: None,
+        deleted=deleted.append,
+        is_ours=SEALS.is_ours,
+    )
+    on_pod = next(h.fn for h in registry._watching.get_all_handlers() if h.fn.__name__ == "on_pod")
+    labels = {"bamboo.dev/job": "job"}
+    for pod in (forged(), pod_object()):
+        namespace = pod["metadata"]["namespace"]
+        await on_pod(namespace=namespace, labels=labels, event={"type": "DELETED", "object": pod})
+    assert added == [("ns", "job")]
+    assert deleted == [pod_object()]
+
+
+# ---------------------------------------------------------------- the key
+
+
+async def test_the_key_is_made_once_and_kept() -> None:
+    kube = MemoryApi()
+    await tls.load_authority(kube, "sys")
+    first = await seals.load(kube, "sys", tls.SECRET)
+    again = await seals.load(kube, "sys", tls.SECRET)
+    words = {"namespace": "ns", "job": "job", "job_uid": "uid-1", "pod": "pod"}
+    assert first.seal(**words) == again.seal(**words)
+
+
+async def test_a_new_authority_keeps_the_key() -> None:
+    """Else the agents of running jobs would become strangers."""
+    kube = MemoryApi()
+    await tls.load_authority(kube, "sys")
+    first = await seals.load(kube, "sys", tls.SECRET)
+    path = api.secret("sys", tls.SECRET)
+    kube.objects[path]["data"]["tls.crt"] = ""
+    await tls.load_authority(kube, "sys")
+    assert kube.objects[path]["data"]["tls.crt"]
+    again = await seals.load(kube, "sys", tls.SECRET)
+    assert again.is_ours(pod_object()) == first.is_ours(pod_object())
+    assert again._key == first._key
+
+
+# ---------------------------------------------------------------- bounds
+
+
+async def test_a_large_hello_is_refused_unread(served: Harness) -> None:
+    served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
+    await agent.hello(node="x" * (9 << 10))
+    code, text = await refused(agent)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert text.startswith("hello: has 9")
+    assert text.endswith("bytes; at most 8192 are allowed")
+
+
+async def test_no_message_may_be_longer_than_the_longest_report(
+    served: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator does not trust the agent to keep the limit."""
+    kept = [option for option in AGENT_OPTIONS if "max_send" not in option[0]]
+    monkeypatch.setattr(harness_of_tests, "AGENT_OPTIONS", kept)
+    served.lead()
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
+    big = pb.AgentMessage(hello=pb.Hello(node="x" * (5 << 20)))
+    with suppress(grpc.aio.AioRpcError):
+        await agent.call.write(big)
+    assert (await refused(agent))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_a_pod_has_two_streams_at_most(served: Harness) -> None:
+    """The newest wins, even if it has not said Hello yet."""
+    served.lead()
+    token = served.add_pod(NAMES[0])
+    agents = []
+    for _ in range(4):
+        agents.append(served.agent(NAMES[0], token=token))
+        async with asyncio.timeout(60):
+            await agents[-1].call.initial_metadata()
+    for old in agents[:2]:
+        assert (await refused(old))[0] is grpc.StatusCode.ABORTED
+    assert served.service._of_pods.count(f"uid-{NAMES[0]}") == entrance.STREAMS_OF_A_POD
+    await agents[3].hello()
+    assert isinstance(await agents[3].hear(), Welcome)
+    for agent in agents[2:]:
+        await agent.close()
+    await until(lambda: served.service._of_pods.count(f"uid-{NAMES[0]}") == 0)
+
+
+async def test_a_flood_of_messages_is_read_slowly(
+    served: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entrance, "BURST_BYTES", 20 << 10)
+    monkeypatch.setattr(entrance, "RATE_BYTES_S", 1 << 10)
+    actor = served.lead()
+    heard: list[object] = []
+    monkeypatch.setattr(actor, "receive", lambda session, message: heard.append(message))
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
+    await agent.hello()
+    await agent.hear()
+    for number in range(40):
+        await agent.send(Heartbeat(number, 0, 0))
+    await until(lambda: len(heard) >= 20)
+    assert len(heard) < 40
+    await agent.close()
+
+
+def test_what_a_stream_may_send() -> None:
+    now = [0.0]
+    allowance = entrance.Allowance(lambda: now[0])
+    assert allowance.take(entrance.BURST_BYTES) == 0.0
+    assert allowance.take(1) == entrance.LEAST_BYTES / entrance.RATE_BYTES_S
+    now[0] += 1.0
+    assert allowance.take(entrance.RATE_BYTES_S // 2) == 0.0
+
+
+def test_how_many_streams_may_wait() -> None:
+    waiting = entrance.Waiting()
+    with ExitStack() as flood:
+        for _ in range(entrance.MOST_OF_AN_ADDRESS):
+            flood.enter_context(waiting.one("ipv4:10.0.0.1"))
+        with pytest.raises(entrance.FullError), waiting.one("ipv4:10.0.0.1"):
+            pass
+        with waiting.one("ipv4:10.0.0.2"):
+            assert len(waiting) == entrance.MOST_OF_AN_ADDRESS + 1
+    assert len(waiting) == 0
+
+
+async def test_a_stream_that_waits_for_its_turn_is_refused_when_too_many_do(
+    served: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entrance, "MOST_OF_AN_ADDRESS", 0)
+    served.lead()
+    code, text = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
+    assert (code, "too many streams" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
+async def test_a_slow_review_is_given_up(served: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servicer, "_IDENTIFY_S", 0.05)
+    served.lead()
+    token = served.add_pod(NAMES[0])
+
+    async def never(token: str) -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(served.service, "_authenticate", never)
+    code, text = await refused(served.agent(NAMES[0], token=token))
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "in time" in text

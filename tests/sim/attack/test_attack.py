@@ -1,0 +1,59 @@
+"""A sample of the attack on the ports; benchmarks/security.py runs all of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.rotation import in_turn
+
+from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_sim.attack import data_port, inputs, operator_port
+from bamboo_sim.attack.tally import MOST_TOLD, Tally
+
+CASES = 200
+
+
+@pytest.mark.parametrize("seed", in_turn(8, range(8)))
+def test_the_data_port(seed: int) -> None:
+    found = data_port.run(CASES, seed)
+    assert found["breaches"] == {}, found["told"]
+    assert sum(found["cases"].values()) == CASES
+
+
+@pytest.mark.parametrize("seed", in_turn(8, range(8)))
+def test_the_operators_port(seed: int) -> None:
+    found = operator_port.run(CASES, seed)
+    assert found["breaches"] == {}, found["told"]
+    assert sum(found["cases"].values()) >= CASES
+
+
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    def some(seed: int) -> list[bytes]:
+        rng = random.Random(seed)
+        return [
+            inputs.first_bytes(rng, {"bamboo": 2, "fence": [0, 1, 1]}),
+            inputs.segment(rng, {"i": "out[1]", "f": [0, 1, 1]}),
+            inputs.message(rng),
+        ]
+
+    assert some(1) == some(1)
+    assert some(1) != some(2)
+
+
+def test_messages_of_all_kinds_are_made() -> None:
+    rng, kinds = random.Random(1), set()
+    for _ in range(300):
+        try:
+            kinds.add(pb.AgentMessage.FromString(inputs.message(rng)).WhichOneof("body"))
+        except ValueError:  # DecodeError: it was mutated
+            continue
+    assert kinds >= {field.name for field in pb.AgentMessage.DESCRIPTOR.fields}
+
+
+def test_a_breach_is_counted_and_told() -> None:
+    tally = Tally()
+    for number in range(MOST_TOLD + 5):
+        tally.breach("hang", str(number))
+    assert tally.breaches == {"hang": MOST_TOLD + 5}
+    assert len(tally.told) == MOST_TOLD
