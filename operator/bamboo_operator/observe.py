@@ -7,15 +7,18 @@ stop the operator.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bamboo_core.api import pod_template, quantities
+from bamboo_core.api import pod_template
 from bamboo_core.api import spec as specs
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
+from bamboo_core.placement import fitting
+from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.api import Object
 
 JOB_LABEL = "bamboo.dev/job"
@@ -42,8 +45,8 @@ _SPOT_LABELS = (
     ("node.kubernetes.io/lifecycle", "spot"),
     ("bamboo.dev/spot", "true"),
 )
-_NO_LIMIT = 1 << 20
 _DEEPEST = 100
+_PRESENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 
 def timestamp(text: str | None) -> float | None:
@@ -147,28 +150,46 @@ def _depth(value: object) -> int:
     return depth
 
 
-def node_views(nodes: Iterable[Object], spec: JobSpec) -> tuple[NodeView, ...]:
-    """All nodes, with how many of the job's agents fit on each."""
-    return tuple(sorted((_node_view(node, spec) for node in nodes), key=lambda view: view.name))
+def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
+    """A node as a job sees it. taken: what the pods on it take.
 
-
-def _node_view(node: Object, spec: JobSpec) -> NodeView:
+    ``agents`` is below 0 where the pods take more than the node has.
+    """
     meta, body, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    labels = meta.get("labels") or {}
+    labels, taints = meta.get("labels") or {}, tuple(body.get("taints") or [])
     ready = any(
         c.get("type") == "Ready" and c.get("status") == "True"
         for c in status.get("conditions") or []
     )
-    taints = {taint.get("key") for taint in body.get("taints") or []}
+    allocatable = status.get("allocatable")
+    place = Place(meta["name"], labels, taints)
+    lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
+    is_open = bool(lacks) or not fitting.mismatch(needs, place)
+    agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
+    suits = not lacks and fitting.room(needs.asks, fitting.free(allocatable, {}))[0] > 0
+    if lacks:
+        agents = min(0, agents)
     return NodeView(
         name=meta["name"],
         machine=machine(node),
         zone=labels.get(ZONE_LABEL, ""),
         ready=ready,
-        schedulable=not body.get("unschedulable", False),
+        schedulable=is_open and not body.get("unschedulable", False),
         spot=any(labels.get(key) == value for key, value in _SPOT_LABELS),
-        departing=bool(taints & DEPARTURE_TAINTS),
-        agents=_agents_that_fit(status.get("allocatable") or {}, spec),
+        departing=any(taint.get("key") in DEPARTURE_TAINTS for taint in taints),
+        agents=agents,
+        suits=suits,
+        lacks=lacks or (scarce if agents <= 0 else ""),
+    )
+
+
+def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Taints that say what the node is for. Others say how it is at present."""
+    return tuple(
+        taint
+        for taint in taints
+        if not str(taint.get("key")).startswith(_PRESENT)
+        and taint.get("key") not in DEPARTURE_TAINTS
     )
 
 
@@ -176,13 +197,3 @@ def machine(node: Object) -> str:
     """Node UID and boot ID. A name may come back with another machine."""
     boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")
     return f"{node['metadata']['uid']}/{boot_id}"
-
-
-def _agents_that_fit(allocatable: dict[str, Any], spec: JobSpec) -> int:
-    wanted = spec.worker.asks
-    fits = [_NO_LIMIT if not wanted else int(quantities.parse(allocatable.get("pods", _NO_LIMIT)))]
-    for name, amount in wanted.items():
-        each = quantities.parse(amount)
-        if each > 0:
-            fits.append(int(quantities.parse(allocatable.get(name, 0)) / each))
-    return min(fits)

@@ -116,7 +116,7 @@ class Reconciler:
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         pods = await self._pods(job)
-        nodes = await self._ports.nodes.views(spec)
+        nodes = await self._ports.nodes.views(spec, job.uid)
         view = ClusterView(nodes, observe.pod_views(pods, job))
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.controller.builders import JOB, spec
+from tests.core.controller.builders import JOB
 
 from bamboo_core.api.spec import WorkerSpec
-from bamboo_core.controller.view import PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_core.placement import fitting
 from bamboo_operator import observe
 
-from .objects import node_object, pod_object
+from .objects import Object, node_object, pod_object
+
+
+def seen(node: Object, worker: WorkerSpec) -> NodeView:
+    """An empty node as a job sees it."""
+    return observe.node_view(node, fitting.needs(worker), {})
 
 
 def test_a_pod() -> None:
@@ -59,9 +65,7 @@ def test_an_evicted_pod_has_the_pods_reason() -> None:
 
 def test_a_node() -> None:
     worker = WorkerSpec("i", {"limits": {"nvidia.com/gpu": 1}, "requests": {"cpu": "3"}})
-    (view,) = observe.node_views(
-        [node_object(**{"karpenter.sh/capacity-type": "spot"})], spec(worker=worker)
-    )
+    view = seen(node_object(**{"karpenter.sh/capacity-type": "spot"}), worker)
     assert (view.zone, view.machine, view.agents) == ("a", "uid-node-a/boot-1", 1)
     assert (view.ready, view.schedulable, view.spot, view.departing) == (True, True, True, False)
 
@@ -72,7 +76,7 @@ def test_a_node() -> None:
 )
 def test_how_many_agents_fit(requests: dict[str, str], fits: int) -> None:
     worker = WorkerSpec("i", {"requests": requests})
-    assert observe.node_views([node_object()], spec(worker=worker))[0].agents == fits
+    assert seen(node_object(), worker).agents == fits
 
 
 def test_a_node_that_is_about_to_go() -> None:
@@ -82,7 +86,7 @@ def test_a_node_that_is_about_to_go() -> None:
         "taints": [{"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}],
     }
     body["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    (view,) = observe.node_views([body], spec())
+    view = seen(body, WorkerSpec("i"))
     assert (view.ready, view.schedulable, view.departing) == (False, False, True)
 
 

@@ -59,7 +59,9 @@ class NodeView:
     schedulable: bool = True
     spot: bool = False
     departing: bool = False  # its cloud has announced that it is about to go
-    agents: int = 1  # how many of the job's agents fit on it
+    agents: int = 1  # how many of the job's agents fit on it beside the pods of others
+    suits: bool = True  # an agent could run there if it were empty
+    lacks: str = ""  # what keeps more agents away: a resource, a label or a taint; empty: nothing
     avoided_until: float = 0.0  # agents have failed there; 0: new ones may come
 
     @property
