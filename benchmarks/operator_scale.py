@@ -249,7 +249,7 @@ def core_alone(scale: Scale) -> float:
     spec = from_manifest(manifest("job-0"))
     assert isinstance(spec, JobSpec)
     texts = scale.kube.folders[api.nodes(), ""].values()
-    needs = fitting.needs(spec.worker)
+    needs = fitting.needs(spec.worker, spec.placement)
     nodes = tuple(observe.node_view(json.loads(text), needs, {}) for text in texts)
     job = JobView(NAMESPACE, "job-0", "uid-job-0", 1, 0.0)
     key = (api.pods(NAMESPACE), f"{observe.JOB_LABEL}=job-0")

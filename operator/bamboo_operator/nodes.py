@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from bamboo_core.api import records
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView
 from bamboo_core.placement import fitting
@@ -70,8 +71,12 @@ class Nodes:
         uid: of the job; the room that its own pods take is room for it.
         """
         await self.list()
-        key = json.dumps([spec.worker.resources, spec.worker.pod_template], sort_keys=True)
-        shared = self._shared.setdefault(key, _Shared(fitting.needs(spec.worker)))
+        worker, placement = spec.worker, spec.placement
+        parts = [worker.resources, worker.pod_template, records.encode(placement.pools)]
+        key = json.dumps(parts, sort_keys=True)
+        if key not in self._shared:
+            self._shared[key] = _Shared(fitting.needs(worker, placement))
+        shared = self._shared[key]
         shared.is_used = True
         if shared.version != self._usage.version:
             self._update(shared)

@@ -15,6 +15,7 @@ from bamboo_core.api import pod_template
 from bamboo_core.api import spec as specs
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import shortage
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_core.placement import fitting
@@ -99,6 +100,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
     state = _agent_state(status)
     ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     phase = status.get("phase", "Pending")
+    refusal = _refusal(status)
     return PodView(
         name=meta["name"],
         uid=meta["uid"],
@@ -115,6 +117,8 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         waiting=waiting.get("reason") or "",
         trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
         avoids=frozenset((meta.get("annotations") or {}).get(AVOIDS_ANNOTATION, "").split()),
+        refused_at=timestamp(refusal.get("lastTransitionTime")),
+        refusal=(refusal.get("message") or "").strip()[:1000],
     )
 
 
@@ -128,6 +132,16 @@ def _agent_state(status: Object) -> Object:
         if container.get("name") == pod_template.AGENT_CONTAINER:
             state: Object = container.get("state") or {}
             return state
+    return {}
+
+
+def _refusal(status: Object) -> Object:
+    """The condition by which the scheduler says that it finds no node; empty: there is none."""
+    for condition in status.get("conditions") or []:
+        kind, reason = condition.get("type"), condition.get("reason")
+        if (kind, condition.get("status"), reason) == ("PodScheduled", "False", "Unschedulable"):
+            found: Object = condition
+            return found
     return {}
 
 
@@ -162,7 +176,8 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         for c in status.get("conditions") or []
     )
     allocatable = status.get("allocatable")
-    place = Place(meta["name"], labels, taints)
+    zone = labels.get(ZONE_LABEL, "")
+    place = Place(meta["name"], zone, labels, taints)
     lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
     is_open = bool(lacks) or not fitting.mismatch(needs, place)
     agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
@@ -172,14 +187,14 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     return NodeView(
         name=meta["name"],
         machine=machine(node),
-        zone=labels.get(ZONE_LABEL, ""),
+        zone=zone,
         ready=ready,
         schedulable=is_open and not body.get("unschedulable", False),
         spot=any(labels.get(key) == value for key, value in _SPOT_LABELS),
         departing=any(taint.get("key") in DEPARTURE_TAINTS for taint in taints),
         agents=agents,
         suits=suits,
-        lacks=lacks or (scarce if agents <= 0 else ""),
+        lacks=lacks or (shortage.insufficient(scarce) if agents <= 0 else ""),
     )
 
 

@@ -108,8 +108,8 @@ class Usage:
         return total
 
     def owned(self, uid: str) -> Counter[str]:
-        """Node -> number of pods on it that the owner controls."""
-        return self._owned.get(uid, Counter())
+        """Node -> number of pods on it that the owner controls; none if it has no UID yet."""
+        return self._owned.get(uid, Counter()) if uid else Counter()
 
 
 def _owner(meta: Object) -> str:

@@ -47,7 +47,7 @@ async def test_room_is_what_pods_of_others_leave(harness: Harness) -> None:
     harness.usage.put(placed("stranger"))
     assert await room(harness) == {"node-a": 0, "node-b": 1, "node-c": 1}
     (full, *_) = await harness.nodes.views(spec(worker=GPU))
-    assert (full.lacks, full.suits) == ("nvidia.com/gpu", True)
+    assert (full.lacks, full.suits) == ("insufficient nvidia.com/gpu", True)
     harness.usage.put(placed("stranger", phase="Succeeded"))
     assert await room(harness) == {"node-a": 1, "node-b": 1, "node-c": 1}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from bamboo_core.api import quantities
 from bamboo_core.api.pod_template import AGENT_CONTAINER
-from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 
 Amounts = Mapping[str, Fraction]
 """Resource -> amount in its base unit: cores, bytes, devices, pods."""
@@ -34,6 +34,7 @@ class Needs:
     selector: Mapping[str, str]
     terms: tuple[Any, ...] | None  # of the required node affinity; None: there is none
     tolerations: tuple[Any, ...]
+    pools: PlacementSpec  # whose pools have more labels
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,13 @@ class Place:
     """What decides whether a pod may run on a node."""
 
     name: str
+    zone: str
     labels: Mapping[str, str]
     taints: tuple[Any, ...]
 
 
-def needs(worker: WorkerSpec) -> Needs:
-    """Those of one agent, from ``spec.worker``."""
+def needs(worker: WorkerSpec, placement: PlacementSpec) -> Needs:
+    """Those of one agent."""
     body = worker.pod_template.get("spec") or {}
     containers = [c for c in body.get("containers") or [] if c.get("name") != AGENT_CONTAINER]
     own = next((c for c in body.get("containers") or [] if c not in containers), {})
@@ -58,6 +60,7 @@ def needs(worker: WorkerSpec) -> Needs:
         selector=_object(body.get("nodeSelector")),
         terms=None if affinity is None else _objects(_object(affinity).get("nodeSelectorTerms")),
         tolerations=(*_objects(body.get("tolerations")), *tolerations(worker)),
+        pools=placement,
     )
 
 
@@ -102,7 +105,7 @@ def room(asks: Amounts, left: Amounts) -> tuple[int, str]:
 
 def mismatch(wanted: Needs, place: Place) -> str:
     """Why the pod may not run on the node even if it were empty; empty: it may."""
-    for name, value in wanted.selector.items():
+    for name, value in {**wanted.selector, **wanted.pools.selector(place.zone)}.items():
         if place.labels.get(name) != value:
             return f"no label {name}={value}"
     if wanted.terms is not None and not any(_meets(term, place) for term in wanted.terms):

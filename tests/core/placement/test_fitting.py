@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.api.spec import PlacementSpec, PoolSpec, WorkerSpec
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Place
 
@@ -21,12 +21,16 @@ def asks(**amounts: str) -> dict[str, Any]:
     return {"resources": {"requests": amounts}}
 
 
+def needs_of(worker: WorkerSpec, *pools: PoolSpec) -> fitting.Needs:
+    return fitting.needs(worker, PlacementSpec(pools=pools))
+
+
 def wanted(**template: Any) -> fitting.Needs:
-    return fitting.needs(WorkerSpec("i", {"limits": {GPU: 1}}, pod_template={"spec": template}))
+    return needs_of(WorkerSpec("i", {"limits": {GPU: 1}}, pod_template={"spec": template}))
 
 
 def place(*taints: Any, **labels: str) -> Place:
-    return Place("n", labels, taints)
+    return Place("n", "a", labels, taints)
 
 
 def affinity(*terms: Any) -> dict[str, Any]:
@@ -62,7 +66,7 @@ def test_an_agent_takes_what_its_whole_pod_takes() -> None:
     needs = wanted(containers=[own, side])
     assert needs.asks == {GPU: 1, "cpu": 1, "pods": 1}
     template = {"spec": {"containers": [own, side]}}
-    assert fitting.needs(WorkerSpec("i", pod_template=template)).asks["cpu"] == 10
+    assert needs_of(WorkerSpec("i", pod_template=template)).asks["cpu"] == 10
 
 
 @pytest.mark.parametrize(
@@ -95,6 +99,13 @@ def test_labels() -> None:
     needs = wanted(nodeSelector={"gpu": "a100"})
     assert fitting.mismatch(needs, place()) == "no label gpu=a100"
     assert fitting.mismatch(needs, place(gpu="a100")) == ""
+
+
+def test_labels_of_the_pool_in_its_zones_only() -> None:
+    needs = needs_of(WorkerSpec("i"), PoolSpec(("a",), {"pool": "x"}), PoolSpec(("b",)))
+    assert fitting.mismatch(needs, place()) == "no label pool=x"
+    assert fitting.mismatch(needs, place(pool="x")) == ""
+    assert fitting.mismatch(needs, Place("n", "b", {}, ())) == ""
 
 
 @pytest.mark.parametrize(
