@@ -91,10 +91,10 @@ class Kube:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_S),
         }
-        timeout = aiohttp.ClientTimeout(total=_WATCH_S + _TIMEOUT_S, sock_connect=_TIMEOUT_S)
+        limit = aiohttp.ClientTimeout(total=_WATCH_S + _TIMEOUT_S, sock_connect=_TIMEOUT_S)
         rest = b""
         try:
-            response = await self._open("GET", path, query, None, "application/json", timeout)
+            response = await self._open("GET", path, query, None, "application/json", limit)
             try:
                 if response.status != 200:
                     raise _error(response.status, bytes(await response.read()).decode())
@@ -170,7 +170,7 @@ class Kube:
         query: dict[str, str],
         body: Object | None,
         content_type: str,
-        timeout: float | aiohttp.ClientTimeout,
+        limit: float | aiohttp.ClientTimeout,
     ) -> Any:
         request = await self._client.param_serialize(
             verb,
@@ -180,7 +180,7 @@ class Kube:
             body=body,
             auth_settings=["BearerToken"],
         )
-        return await self._client.call_api(*request, _request_timeout=timeout)
+        return await self._client.call_api(*request, _request_timeout=limit)
 
 
 def _resource(path: str) -> str:

@@ -148,7 +148,8 @@ class UsageWatch:
         path = api.pods(self._namespace)
         seen: set[str] = set()
         since = ""
-        async for page, since in self._kube.pages(path, fields=PLACED):
+        async for page, version in self._kube.pages(path, fields=PLACED):
+            since = version
             for pod in page:
                 seen.add(pod["metadata"]["uid"])
                 self._usage.put(pod)

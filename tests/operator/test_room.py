@@ -89,7 +89,7 @@ def test_usage_equals_what_the_last_states_say(events: list[tuple[str, str, str,
         else:
             usage.put(placed(uid, node, owner=owner, phase=phase))
     for name in ("node-a", "node-b"):
-        there = [owner for node, owner, phase in last.values() if (node, phase) == (name, "Running")]
+        there = [o for node, o, phase in last.values() if (node, phase) == (name, "Running")]
         assert usage.on(name).get("pods", 0) == len(there)
         assert usage.owned("uid-1")[name] == there.count("uid-1")
     usage.keep(set(), "")

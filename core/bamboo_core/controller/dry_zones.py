@@ -60,9 +60,9 @@ def refused_until(pod: PodView) -> float | None:
     return pod.refused_at + REFUSED_S
 
 
-def active(known: Iterable[DryZone], now: float) -> frozenset[str]:
-    """The zones to avoid now."""
-    return frozenset(dry.zone for dry in known if now < dry.until)
+def tried(known: Iterable[DryZone], now: float) -> dict[str, bool]:
+    """Zones that were dry lately -> whether they are to be avoided now."""
+    return {dry.zone: now < dry.until for dry in known}
 
 
 def wake_times(known: Iterable[DryZone], pods: Iterable[PodView]) -> Iterable[float]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from types import MappingProxyType
 
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller.view import NodeView, PodView, Slot
@@ -96,11 +96,11 @@ def choose(
     nodes: Sequence[NodeView],
     pods: Iterable[PodView],
     holes: Sequence[Slot],
-    dry: AbstractSet[str] = frozenset(),
+    dry: Mapping[str, bool] = MappingProxyType({}),
 ) -> dict[Slot, str]:
     """A zone for every hole that can have one; empty: any zone but the neighbours'.
 
-    pods: those that stay. dry: zones that refuse pods at present; all others go first.
+    pods: those that stay. dry: zones that refused pods lately -> whether to avoid them now.
     """
     there, pods = room(spec, nodes), list(pods)
     sited = {pod.slot: pod.zone for pod in pods}
@@ -136,7 +136,7 @@ def better_zone(
     nodes: Sequence[NodeView],
     pods: Iterable[PodView],
     pod: PodView,
-    dry: AbstractSet[str] = frozenset(),
+    dry: Mapping[str, bool] = MappingProxyType({}),
     *,
     is_patient: bool = True,
 ) -> str | None:
@@ -148,10 +148,10 @@ def better_zone(
     if not others and spec.pipelines.count * spec.pipelines.stages > 1:
         return None  # its neighbours' zones decide
     there, used = room(spec, nodes), Counter(other.zone for other in others)
-    if pod.zone not in dry and there.get(pod.zone, 0) > used[pod.zone]:
+    if not dry.get(pod.zone) and there.get(pod.zone, 0) > used[pod.zone]:
         return None
     zone = choose(spec, nodes, others, [pod.slot], dry).get(pod.slot)
-    if not zone or zone == pod.zone or zone in dry:
+    if not zone or zone == pod.zone or dry.get(zone):
         return None
     return zone if there[zone] > used[zone] or not is_patient else None
 
@@ -185,10 +185,10 @@ def _grid(spec: JobSpec) -> dict[str, int]:
 
 
 def _whole_grid(
-    spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot], dry: AbstractSet[str]
+    spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot], dry: Mapping[str, bool]
 ) -> dict[Slot, str]:
     """Zones with room; else zones that are not dry, where nodes may come; else any."""
-    is_open = {zone: agents for zone, agents in there.items() if zone not in dry}
+    is_open = {zone: agents for zone, agents in there.items() if not dry.get(zone)}
     for known in (is_open, _grown(spec, is_open), _grown(spec, there)):
         found = rules.zones_for_slots(known, **_grid(spec), adjacency=spec.placement.adjacency)
         if not isinstance(found, rules.Infeasible):
@@ -197,10 +197,14 @@ def _whole_grid(
 
 
 def _best_zone(
-    spec: JobSpec, there: Mapping[str, int], sited: Mapping[Slot, str], hole: Slot, dry: AbstractSet[str]
+    spec: JobSpec,
+    there: Mapping[str, int],
+    sited: Mapping[Slot, str],
+    hole: Slot,
+    dry: Mapping[str, bool],
 ) -> str | None:
-    """Not in a neighbour's zone if they must be apart; then with room; then not dry; then with few
-    copies of the stage."""
+    """Not in a neighbour's zone if they must be apart; then with room; then where none was
+    refused; then with few copies of the stage."""
     stages = spec.pipelines.stages
     neighbours = [Slot(hole.pipeline, (hole.stage + turn) % stages) for turn in (-1, 1)]
     next_to = {sited[slot] for slot in neighbours if slot in sited}
@@ -209,11 +213,12 @@ def _best_zone(
     copies = Counter(zone for slot, zone in sited.items() if slot.stage == hole.stage)
     rank = {zone: i for i, zone in enumerate(spec.placement.named_zones)}
 
-    def cost(zone: str) -> tuple[bool, bool, bool, int, int, int, str]:
-        free, is_dry = there[zone] - used[zone], zone in dry
-        strange = not alternate and zone not in next_to
+    def cost(zone: str) -> tuple[bool, int, bool, int, int, int, str]:
+        free, is_dry = there[zone] - used[zone], dry.get(zone, False)
         has_none = free <= 0 or is_dry
-        return (has_none, is_dry, strange, copies[zone], -free, rank.get(zone, 0), zone)
+        hope = is_dry + (zone in dry) if has_none else 0
+        strange = not alternate and zone not in next_to
+        return (has_none, hope, strange, copies[zone], -free, rank.get(zone, 0), zone)
 
     able = [zone for zone in there if not (alternate and zone in next_to)]
     return min(able, key=cost, default=None)

@@ -7,8 +7,7 @@ module only ensures that there are as many agents as seats in the grid, in the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
@@ -215,7 +214,7 @@ def _fill(
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1
-    dry = dry_zones.active(memory.dry, now)
+    dry = dry_zones.tried(memory.dry, now)
     zones = pod_zones.choose(spec, view.nodes, staying, holes, dry)
     if not zones:
         return [], memory
@@ -232,7 +231,7 @@ def _moved(
 ) -> Iterable[Action]:
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
     staying, avoided = _staying(view, training), _avoided(view)
-    dry = dry_zones.active(memory.dry, now)
+    dry = dry_zones.tried(memory.dry, now)
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
@@ -248,8 +247,8 @@ def _moved(
             return
 
 
-def _why_moved(old: str, new: str, dry: AbstractSet[str], *, is_patient: bool) -> str:
-    if old and old not in dry and is_patient:
+def _why_moved(old: str, new: str, dry: Mapping[str, bool], *, is_patient: bool) -> str:
+    if old and not dry.get(old) and is_patient:
         return f"zone {old} has no room, {new} has"
     why = f"the scheduler finds no node for it in zone {old}" if old else "it has no zone"
     return f"{why}, and zone {new} has room" if is_patient else f"{why}; zone {new} is next"

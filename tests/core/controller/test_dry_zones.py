@@ -43,8 +43,8 @@ def test_a_zone_is_dry_after_a_while_and_for_longer_each_time() -> None:
     for _ in range(7):
         known = dry_zones.settle(known, waiting, room, now=now)
         (dry,) = known
-        assert dry_zones.active(known, now) == {"a"}
-        assert dry_zones.active(known, dry.until) == frozenset()
+        assert dry_zones.tried(known, now) == {"a": True}
+        assert dry_zones.tried(known, dry.until) == {"a": False}
         assert dry_zones.settle(known, waiting, room, now=dry.until - 1) == known
         pauses.append(dry.until - now)
         now = dry.until
@@ -147,21 +147,21 @@ _ROOM = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), min_size=1)
 
 
 @given(st.integers(1, 3), _ROOM, _ROOM)
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_agents_find_every_node_that_they_may_use(
     count: int, shown: dict[str, int], real: dict[str, int]
 ) -> None:
     """Whatever the nodes seem to offer. And without any, moves become rare."""
     cluster = _Cluster(spec(count=count, stages=1), shown, real)
-    cluster.run(7200.0)
+    cluster.run(3600.0)
     able = min(count, sum(real.get(zone, 0) for zone in shown))
     assert sum(bool(p.node) for p in cluster.pods.values()) == able
     assert len(cluster.pods) == count
-    assert cluster.deleted <= 20 * count
+    assert cluster.deleted <= 30 * count
 
 
 @given(st.integers(2, 4), _ROOM, _ROOM)
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_neighbours_stay_apart_while_they_move(
     stages: int, shown: dict[str, int], real: dict[str, int]
 ) -> None:
