@@ -92,9 +92,10 @@ class Kube:
             "timeoutSeconds": str(_WATCH_S),
         }
         limit = aiohttp.ClientTimeout(total=_WATCH_S + _TIMEOUT_S, sock_connect=_TIMEOUT_S)
-        rest = b""
+        rest, began = b"", time.monotonic()
         try:
             response = await self._open("GET", path, query, None, "application/json", limit)
+            self._observe("WATCH", _resource(path), response.status, time.monotonic() - began)
             try:
                 if response.status != 200:
                     raise _error(response.status, bytes(await response.read()).decode())
