@@ -147,7 +147,7 @@ _ROOM = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), min_size=1)
 
 
 @given(st.integers(1, 3), _ROOM, _ROOM)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_agents_find_every_node_that_they_may_use(
     count: int, shown: dict[str, int], real: dict[str, int]
 ) -> None:
@@ -161,7 +161,7 @@ def test_agents_find_every_node_that_they_may_use(
 
 
 @given(st.integers(2, 4), _ROOM, _ROOM)
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 def test_neighbours_stay_apart_while_they_move(
     stages: int, shown: dict[str, int], real: dict[str, int]
 ) -> None:
