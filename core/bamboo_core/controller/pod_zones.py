@@ -104,8 +104,10 @@ def choose(
     """
     there, pods = room(spec, nodes), list(pods)
     sited = {pod.slot: pod.zone for pod in pods}
-    if not sited and (grid := _whole_grid(spec, there, holes, dry)):
-        return grid
+    if not sited:
+        grid = _whole_grid(spec, there, holes, dry)
+        if grid or spec.placement.named_zones:
+            return grid
     left = _most_anywhere(spec, there) - sum(not (pod.zone or pod.node) for pod in pods)
     chosen: dict[Slot, str] = {}
     for hole in holes:
