@@ -19,7 +19,7 @@ from bamboo_core.placement import fitting
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL
+from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL, ON_DEMAND_ANNOTATION
 
 PIPELINE_LABEL = "bamboo.dev/pipeline"
 STAGE_LABEL = "bamboo.dev/stage"
@@ -70,6 +70,11 @@ def pod(
     annotations.pop(AVOIDS_ANNOTATION, None)
     if not action.zone and pod_zones.keeps_apart(spec):
         body["affinity"] = _apart(body.get("affinity") or {}, spec, job, action)
+    annotations.pop(ON_DEMAND_ANNOTATION, None)
+    if spec.placement.on_demand is not None and not action.is_on_demand:
+        body["affinity"] = _on_spot(body.get("affinity") or {})
+    elif action.is_on_demand:
+        annotations[ON_DEMAND_ANNOTATION] = "true"
     if action.avoids:
         body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
         annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)
@@ -109,6 +114,21 @@ def _apart(affinity: Object, spec: JobSpec, job: JobView, action: CreatePod) -> 
     # A node without a zone would be apart from all others.
     has_zone = [{"key": ZONE_LABEL, "operator": "Exists"}]
     return _narrowed(affinity, "matchExpressions", has_zone) | {"podAntiAffinity": on_pods}
+
+
+def _on_spot(affinity: Object) -> Object:
+    """The user's affinity, on nodes with one of the labels of spot nodes."""
+    on_nodes = dict(affinity.get("nodeAffinity") or {})
+    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [None]
+    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in fitting.SPOT_LABELS]
+    terms = [
+        (x or {}) | {"matchExpressions": [*((x or {}).get("matchExpressions") or []), rule]}
+        for x in given
+        if x != {}  # a term without any rule matches no node
+        for rule in rules
+    ]
+    on_nodes[_REQUIRED] = {"nodeSelectorTerms": terms or given}
+    return affinity | {"nodeAffinity": on_nodes}
 
 
 def _narrowed(affinity: Object, key: str, rules: list[Object]) -> Object:

@@ -25,6 +25,8 @@ from bamboo_operator.api import Object
 JOB_LABEL = "bamboo.dev/job"
 AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 """Names of the nodes on which a pod must not be placed, separated by spaces."""
+ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
+"""Says "true" on a pod that need not be on a spot node although its job prefers them."""
 DEPARTURE_TAINTS = frozenset(
     {
         "cloud.google.com/impending-node-termination",
@@ -37,15 +39,6 @@ DEPARTURE_TAINTS = frozenset(
 )
 """Taints by which a cloud or an autoscaler announces that the node is about to go."""
 
-_SPOT_LABELS = (
-    ("cloud.google.com/gke-spot", "true"),
-    ("cloud.google.com/gke-preemptible", "true"),
-    ("eks.amazonaws.com/capacityType", "SPOT"),
-    ("karpenter.sh/capacity-type", "spot"),
-    ("kubernetes.azure.com/scalesetpriority", "spot"),
-    ("node.kubernetes.io/lifecycle", "spot"),
-    ("bamboo.dev/spot", "true"),
-)
 _DEEPEST = 100
 _PRESENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
@@ -100,7 +93,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
     state = _agent_state(status)
     ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     phase = status.get("phase", "Pending")
-    refusal = _refusal(status)
+    refusal, annotations = _refusal(status), meta.get("annotations") or {}
     return PodView(
         name=meta["name"],
         uid=meta["uid"],
@@ -116,7 +109,8 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         exit_reason=ended.get("reason") or status.get("reason") or "",
         waiting=waiting.get("reason") or "",
         trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
-        avoids=frozenset((meta.get("annotations") or {}).get(AVOIDS_ANNOTATION, "").split()),
+        is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
+        avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
         refused_at=timestamp(refusal.get("lastTransitionTime")),
         refusal=(refusal.get("message") or "").strip()[:1000],
     )
@@ -190,7 +184,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         zone=zone,
         ready=ready,
         schedulable=is_open and not body.get("unschedulable", False),
-        spot=any(labels.get(key) == value for key, value in _SPOT_LABELS),
+        spot=any(labels.get(key) == value for key, value in fitting.SPOT_LABELS),
         departing=any(taint.get("key") in DEPARTURE_TAINTS for taint in taints),
         agents=agents,
         suits=suits,

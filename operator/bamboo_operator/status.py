@@ -59,6 +59,7 @@ def read_memory(body: Object) -> Memory:
         message=message,
         trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
         conditions=conditions,
+        short_since=timestamp(status.get("shortSince")),
         dry=tuple(_dry_zone(dry) for dry in status.get("dryZones") or []),
     )
 
@@ -146,6 +147,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "protection": _protection(status),
         "transport": _transport(status),
         "identity": identity(spec),
+        "shortSince": memory.short_since and instant(memory.short_since),
         "dryZones": _dry_zones(memory) or None,
         "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
     }

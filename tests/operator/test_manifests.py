@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
-from bamboo_core.api.spec import Adjacency, PoolSpec, WorkerSpec
+from bamboo_core.api.spec import Adjacency, OnDemandSpec, PoolSpec, WorkerSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
+from bamboo_core.placement import fitting
 from bamboo_operator import manifests, observe
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -196,3 +198,25 @@ def test_pools_of_the_devices_that_it_asks_for_are_tolerated() -> None:
     device = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
     assert body["tolerations"] == [mine, device]
     assert "tolerations" not in make()["spec"]
+
+
+def test_spot_nodes_only_unless_an_on_demand_node_will_do() -> None:
+    """Labels of several clouds are alternatives, and so are the user's terms."""
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}}  # fmt: skip
+    worker = WorkerSpec("agent:1", pod_template={"spec": {"affinity": given}})
+    wanted = spec(worker=worker)
+    wanted = replace(wanted, placement=replace(wanted.placement, on_demand=OnDemandSpec()))
+    pod = manifests.pod(wanted, JOB, ACTION, operator_address="op:1")
+    terms = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    keys = [[rule["key"] for rule in term["matchExpressions"]] for term in terms]
+    assert ["gpu", "cloud.google.com/gke-spot"] in keys
+    assert ["gpu", "karpenter.sh/capacity-type"] in keys
+    free = manifests.pod(wanted, JOB, replace(ACTION, is_on_demand=True), operator_address="op:1")
+    assert free["spec"]["affinity"] == given
+    (view,) = observe.pod_views([free | {"status": {}}], JOB)
+    assert view.is_on_demand
+    plain = replace(wanted, worker=WorkerSpec("agent:1"))
+    body = manifests.pod(plain, JOB, ACTION, operator_address="op:1")["spec"]
+    terms = body["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert len(terms) == len(fitting.SPOT_LABELS)

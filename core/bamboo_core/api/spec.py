@@ -139,12 +139,21 @@ class PoolSpec:
 
 
 @dataclass(frozen=True)
+class OnDemandSpec:
+    """When agents may use nodes that are not spot nodes; until then they use spot nodes only."""
+
+    after_s: int = 600  # without a spot node for some agent
+    max_share: float = 0.25  # of all agents, rounded down
+
+
+@dataclass(frozen=True)
 class PlacementSpec:
     """zones: usable ones in order of preference; empty: those of the pools, or else all."""
 
     adjacency: Adjacency = Adjacency.ALTERNATE
     zones: tuple[str, ...] = ()
     pools: tuple[PoolSpec, ...] = ()
+    on_demand: OnDemandSpec | None = None  # None: any node will do
 
     @property
     def named_zones(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
-from bamboo_core.controller import pod_zones, shortage
+from bamboo_core.controller import on_demand, pod_zones, shortage
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
     ClusterView,
@@ -257,6 +257,9 @@ def _capacity(seen: _Seen) -> Condition:
         text += f"; {causes}"
     if problem := pod_zones.problem(seen.spec, seen.view.nodes):
         text += f"; {problem}"
+    if (at := on_demand.begins_at(seen.spec, seen.memory.short_since)) is not None:
+        most = on_demand.most(seen.spec)
+        text += f"; at most {most} agents may use on-demand nodes from {_instant(at)} on"
     text += avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 

@@ -22,19 +22,24 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 """Label of nodes that names their zone."""
 
 
-def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
+def room(
+    spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False
+) -> dict[str, int]:
     """Usable zone -> number of agents that fit on its ready nodes.
 
     Without named zones, a zone is usable if some node there suits an agent. A node without a zone
-    label may be anywhere. It is not used if neighbours must be apart.
+    label may be anywhere. It is not used if neighbours must be apart. on_demand: for agents that
+    need no spot node although the job prefers them.
     """
+    spot_only = spec.placement.on_demand is not None and not on_demand
     allowed = spec.placement.named_zones
     found = dict.fromkeys(allowed, 0)
     for node in nodes:
         if not node.suits or (not node.zone and keeps_apart(spec)):
             continue
         if not allowed or node.zone in allowed:
-            usable = node.agents if node.is_usable else 0
+            is_usable = node.is_usable and (node.spot or not spot_only)
+            usable = node.agents if is_usable else 0
             found[node.zone] = found.get(node.zone, 0) + usable
     return found
 
@@ -97,12 +102,14 @@ def choose(
     pods: Iterable[PodView],
     holes: Sequence[Slot],
     dry: Mapping[str, bool] = MappingProxyType({}),
+    *,
+    on_demand: bool = False,
 ) -> dict[Slot, str]:
     """A zone for every hole that can have one; empty: any zone but the neighbours'.
 
     pods: those that stay. dry: zones that refused pods lately -> whether to avoid them now.
     """
-    there, pods = room(spec, nodes), list(pods)
+    there, pods = room(spec, nodes, on_demand=on_demand), list(pods)
     sited = {pod.slot: pod.zone for pod in pods}
     if not sited:
         grid = _whole_grid(spec, there, holes, dry)
@@ -149,10 +156,12 @@ def better_zone(
     others = [other for other in pods if other is not pod]
     if not others and spec.pipelines.count * spec.pipelines.stages > 1:
         return None  # its neighbours' zones decide
-    there, used = room(spec, nodes), Counter(other.zone for other in others)
+    on_demand = pod.is_on_demand
+    there = room(spec, nodes, on_demand=on_demand)
+    used = Counter(other.zone for other in others)
     if not dry.get(pod.zone) and there.get(pod.zone, 0) > used[pod.zone]:
         return None
-    zone = choose(spec, nodes, others, [pod.slot], dry).get(pod.slot)
+    zone = choose(spec, nodes, others, [pod.slot], dry, on_demand=on_demand).get(pod.slot)
     if not zone or zone == pod.zone or dry.get(zone):
         return None
     return zone if there[zone] > used[zone] or not is_patient else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import dry_zones, endings, lifecycle, pod_zones
+from bamboo_core.controller import dry_zones, endings, lifecycle, on_demand, pod_zones
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import (
     ClusterView,
@@ -48,6 +48,7 @@ class CreatePod:
     incarnation: int
     zone: str
     avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often
+    is_on_demand: bool = False  # it need not be a spot node although the job prefers them
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ def step(
     memory = endings.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.nodes)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
+    memory = _keep_shortage(spec, view, training, memory, now)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
@@ -109,6 +111,15 @@ def step(
     memory = replace(memory, conditions=status.conditions)
     wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
     return Step(_once(actions), memory, wake_at, status)
+
+
+def _keep_shortage(
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> Memory:
+    is_resting = spec.suspend or memory.terminal is not None
+    staying = _staying(view, training)
+    since = on_demand.settle(spec, staying, memory.short_since, is_resting=is_resting, now=now)
+    return replace(memory, short_since=since)
 
 
 def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
@@ -215,12 +226,15 @@ def _fill(
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1
     dry = dry_zones.tried(memory.dry, now)
-    zones = pod_zones.choose(spec, view.nodes, staying, holes, dry)
+    budget = on_demand.budget(spec, staying, memory.short_since, now=now)
+    # The zones of other holes depend on where these pods go.
+    holes = holes[:budget] or holes
+    zones = pod_zones.choose(spec, view.nodes, staying, holes, dry, on_demand=budget > 0)
     if not zones:
         return [], memory
     avoids = tuple(sorted(_avoided(view)))
     actions: list[Action] = [
-        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids)
+        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids, budget > 0)
         for slot, zone in sorted(zones.items())
     ]
     return actions, replace(memory, incarnation=number)
@@ -232,11 +246,16 @@ def _moved(
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
     staying, avoided = _staying(view, training), _avoided(view)
     dry = dry_zones.tried(memory.dry, now)
+    budget = on_demand.budget(spec, staying, memory.short_since, now=now)
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
         if free := sorted(pod.avoids & {node.name for node in view.nodes} - avoided):
             reason = f"node {free[0]} need not be avoided any more"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+            return
+        if budget and not pod.is_on_demand:
+            reason = "no spot node has come for it; an on-demand node will do"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
         is_patient = pod.refused_at is None or now < pod.created_at + ASK_ELSEWHERE_S
@@ -309,4 +328,6 @@ def _wake_times(
     waiting = [pod for pod in view.pods if not pod.node]
     times += [pod.created_at + s for pod in waiting for s in (MOVE_AFTER_S, ASK_ELSEWHERE_S)]
     times += dry_zones.wake_times(memory.dry, waiting)
+    if (at := on_demand.begins_at(spec, memory.short_since)) is not None:
+        times.append(at)
     return [at for at in times if at > now]

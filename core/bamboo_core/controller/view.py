@@ -100,6 +100,7 @@ class PodView:
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
+    is_on_demand: bool = False  # it may run on a node that is not a spot node
     refused_at: float | None = None  # since when the scheduler finds no node for it
     refusal: str = ""  # the scheduler's words
 
@@ -245,4 +246,5 @@ class Memory:
     trained: bool = False  # a plan was in force since the job was started
     not_before: float = 0.0  # no new pods before this instant
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
+    short_since: float | None = None  # since when some agent has no node; None: all have one
     conditions: tuple[Condition, ...] = field(default=())

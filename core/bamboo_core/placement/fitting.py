@@ -21,6 +21,17 @@ Amounts = Mapping[str, Fraction]
 PODS = "pods"
 """The resource of which every pod takes one."""
 
+SPOT_LABELS = (
+    ("cloud.google.com/gke-spot", "true"),
+    ("cloud.google.com/gke-preemptible", "true"),
+    ("eks.amazonaws.com/capacityType", "SPOT"),
+    ("karpenter.sh/capacity-type", "spot"),
+    ("kubernetes.azure.com/scalesetpriority", "spot"),
+    ("node.kubernetes.io/lifecycle", "spot"),
+    ("bamboo.dev/spot", "true"),
+)
+"""Labels of spot nodes in GKE, EKS, Karpenter and AKS, and some that people set themselves."""
+
 _NO_LIMIT = Fraction(1 << 20)
 _BLOCKING = ("NoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
