@@ -107,7 +107,7 @@ def free(allocatable: Any, taken: Amounts) -> dict[str, Fraction]:
 def room(asks: Amounts, left: Amounts) -> tuple[int, str]:
     """How many pods fit into what is left (below 0 if it is negative), and what limits them."""
     fits = [
-        (int((left.get(name, Fraction(0)) / each).__floor__()), name)
+        (left.get(name, Fraction(0)) // each, name)
         for name, each in asks.items()
         if each > 0
     ]
