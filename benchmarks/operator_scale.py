@@ -25,8 +25,8 @@ from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Heartbeat, Hello
 from bamboo_core.placement import fitting
+from bamboo_core.protocol.messages import Heartbeat, Hello
 from bamboo_operator import api, facts, jobs, observe
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler

@@ -132,8 +132,7 @@ def _on_spot(affinity: Object) -> Object:
 
 
 def _narrowed(affinity: Object, key: str, rules: list[Object]) -> Object:
-    """The user's affinity with more rules for the node. Terms are alternatives, so each gets them.
-    """
+    """The user's affinity with more rules for the node. Terms are alternatives, so each gets them."""
     on_nodes = dict(affinity.get("nodeAffinity") or {})
     given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{key: []}]
     # A term without any rule matches no node, and that must stay so.

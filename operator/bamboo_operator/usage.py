@@ -58,8 +58,8 @@ class Usage:
         if not node or phase in _ENDED:
             self.drop(meta["uid"])
             return
-        asks = fitting.requests(spec)
-        asks = self._shapes.setdefault(tuple(sorted(asks.items())), asks)
+        asked = fitting.requests(spec)
+        asks = self._shapes.setdefault(tuple(sorted(asked.items())), asked)
         placed = _Placed(meta.get("namespace", ""), node, _owner(meta), asks)
         if self._pods.get(meta["uid"]) == placed:
             return

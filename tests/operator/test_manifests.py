@@ -214,7 +214,8 @@ def test_spot_nodes_only_unless_an_on_demand_node_will_do() -> None:
     assert ["gpu", "karpenter.sh/capacity-type"] in keys
     free = manifests.pod(wanted, JOB, replace(ACTION, is_on_demand=True), operator_address="op:1")
     assert free["spec"]["affinity"] == given
-    (view,) = observe.pod_views([free | {"status": {}}], JOB)
+    free["metadata"]["uid"] = "uid"
+    (view,) = observe.pod_views([free], JOB)
     assert view.is_on_demand
     plain = replace(wanted, worker=WorkerSpec("agent:1"))
     body = manifests.pod(plain, JOB, ACTION, operator_address="op:1")["spec"]

@@ -24,9 +24,7 @@ def begins_at(spec: JobSpec, since: float | None) -> float | None:
     return None if rule is None or since is None else since + rule.after_s
 
 
-def budget(
-    spec: JobSpec, staying: Iterable[PodView], since: float | None, *, now: float
-) -> int:
+def budget(spec: JobSpec, staying: Iterable[PodView], since: float | None, *, now: float) -> int:
     """Number of further agents that may use on-demand nodes now."""
     at = begins_at(spec, since)
     if at is None or now < at:

@@ -22,9 +22,7 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 """Label of nodes that names their zone."""
 
 
-def room(
-    spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False
-) -> dict[str, int]:
+def room(spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False) -> dict[str, int]:
     """Usable zone -> number of agents that fit on its ready nodes.
 
     Without named zones, a zone is usable if some node there suits an agent. A node without a zone

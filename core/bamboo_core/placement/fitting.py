@@ -62,7 +62,7 @@ def needs(worker: WorkerSpec, placement: PlacementSpec) -> Needs:
     """Those of one agent."""
     body = worker.pod_template.get("spec") or {}
     containers = [c for c in body.get("containers") or [] if c.get("name") != AGENT_CONTAINER]
-    own = next((c for c in body.get("containers") or [] if c not in containers), {})
+    own: dict[str, Any] = next((c for c in body.get("containers") or [] if c not in containers), {})
     if worker.resources:
         own = own | {"resources": worker.resources}
     affinity = _object(_object(body.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
@@ -106,11 +106,7 @@ def free(allocatable: Any, taken: Amounts) -> dict[str, Fraction]:
 
 def room(asks: Amounts, left: Amounts) -> tuple[int, str]:
     """How many pods fit into what is left (below 0 if it is negative), and what limits them."""
-    fits = [
-        (left.get(name, Fraction(0)) // each, name)
-        for name, each in asks.items()
-        if each > 0
-    ]
+    fits = [(left.get(name, Fraction(0)) // each, name) for name, each in asks.items() if each > 0]
     return min(fits, default=(int(_NO_LIMIT), ""))
 
 

@@ -177,8 +177,7 @@ def test_no_node_is_big_enough() -> None:
         pod(0, 1, zone="b", node="", phase=PodPhase.PENDING),
     )
     small = tuple(
-        replace(node, suits=False, lacks=insufficient("nvidia.com/gpu"))
-        for node in nodes(a=0, b=0)
+        replace(node, suits=False, lacks=insufficient("nvidia.com/gpu")) for node in nodes(a=0, b=0)
     )
     line = capacity(*waiting, nodes_=small, worker=worker)
     assert (line.status, line.reason) == (False, Reason.NODES_TOO_SMALL)
