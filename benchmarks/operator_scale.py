@@ -25,12 +25,14 @@ from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.placement import fitting
 from bamboo_core.protocol.messages import Heartbeat, Hello
 from bamboo_operator import api, facts, jobs, observe
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.seals import Seals
 from bamboo_operator.trust import Trust
+from bamboo_operator.usage import Usage
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim import arguments, results_file
 from bamboo_wire import decode, encode
@@ -186,7 +188,7 @@ class Scale:
             Ports(
                 kube=self.kube,
                 jobs=self.jobs,
-                nodes=Nodes(self.kube),
+                nodes=Nodes(self.kube, Usage()),
                 trust=Trust(self.kube, "bundle", "op:1"),
                 on_forced=lambda: None,
                 operator_address="op:1",
@@ -249,7 +251,8 @@ def core_alone(scale: Scale) -> float:
     spec = from_manifest(manifest("job-0"))
     assert isinstance(spec, JobSpec)
     texts = scale.kube.folders[api.nodes(), ""].values()
-    nodes = observe.node_views([json.loads(text) for text in texts], spec)
+    needs = fitting.needs(spec.worker, spec.placement)
+    nodes = tuple(observe.node_view(json.loads(text), needs, {}) for text in texts)
     job = JobView(NAMESPACE, "job-0", "uid-job-0", 1, 0.0)
     key = (api.pods(NAMESPACE), f"{observe.JOB_LABEL}=job-0")
     pods = observe.pod_views([json.loads(t) for t in scale.kube.folders[key].values()], job)

@@ -5,10 +5,14 @@ Implemented by :mod:`bamboo_operator.kube` and, for tests, in memory.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any, Protocol
 
 Object = dict[str, Any]
 """A Kubernetes object as parsed JSON."""
+
+Page = tuple[list[Object], str]
+"""A part of a list, and the resource version of the list."""
 
 GROUP = "bamboo.dev"
 VERSION = "v1alpha1"
@@ -55,6 +59,12 @@ class Api(Protocol):
     async def list(self, path: str, *, labels: str = "") -> list[Object]:
         """All objects of a collection that carry the labels."""
 
+    def pages(self, path: str, *, fields: str) -> AsyncIterator[Page]:
+        """The objects that match the field selector."""
+
+    def watch(self, path: str, *, fields: str, since: str) -> AsyncIterator[Object]:
+        """Events after a resource version, until the server ends the answer."""
+
     async def create(self, path: str, body: Object) -> Object:
         """POST to a collection. An unknown field is a refusal: users write podTemplate."""
 
@@ -82,8 +92,9 @@ def job_status(namespace: str, name: str) -> str:
     return f"{job(namespace, name)}/status"
 
 
-def pods(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/pods"
+def pods(namespace: str = "") -> str:
+    """Collection of pods; of all namespaces if none is given."""
+    return f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
 
 
 def pod(namespace: str, name: str) -> str:

@@ -29,6 +29,7 @@ from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.recorder import Recorder
 from bamboo_operator.trust import Trust
+from bamboo_operator.usage import Usage, UsageWatch
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 
@@ -39,6 +40,7 @@ RECONNECT_S = 1.0
 _PROGRESS_PER_S = 50.0
 _DRAIN_S = 5.0
 _FLUSH_S = 2.0
+_LISTED_S = 10.0
 
 
 class App:
@@ -101,7 +103,9 @@ class App:
         led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder))
         authority = await tls.load_authority(kube, config.namespace)
         sealed = await seals.load(kube, config.namespace, tls.SECRET)
-        nodes, deleted_pods = Nodes(kube), DeletedPods()
+        usage, deleted_pods = Usage(), DeletedPods()
+        nodes = Nodes(kube, usage)
+        await self._watch_usage(usage)
         self._reconciler = reconciler.Reconciler(
             reconciler.Ports(
                 kube=kube,
@@ -225,6 +229,20 @@ class App:
             except ApiError as error:
                 log.warning("resync failed", extra={"error": str(error)})
             await asyncio.sleep(self._config.resync_s)
+
+    async def _watch_usage(self, usage: Usage) -> None:
+        """Begin to watch what pods take of the nodes; wait for the first lists, but not for ever.
+
+        A release for some namespaces may not see the pods of others.
+        """
+        watches = [UsageWatch(self._kube, usage, n) for n in self._config.namespaces or ("",)]
+        for watch in watches:
+            self._start("usage", watch.run())
+        lists = asyncio.gather(*(watch.listed.wait() for watch in watches))
+        try:
+            await asyncio.wait_for(lists, _LISTED_S)
+        except TimeoutError:
+            log.warning("going on without knowing all pods on the nodes")
 
     def _nodes_changed(self, nodes: Nodes, led: jobs.Jobs) -> None:
         nodes.changed()

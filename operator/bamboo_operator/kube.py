@@ -10,18 +10,19 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
 from kubernetes.aio import client, config
 
-from bamboo_operator.api import ApiError, Object
+from bamboo_operator.api import ApiError, Object, Page
 
 _TRIES = 3
 _PAUSE_S = 0.2
 _TIMEOUT_S = 10.0
 _PAGE = 500
+_WATCH_S = 240
 _APPLY = "application/apply-patch+yaml"
 
 Observer = Callable[[str, str, int, float], None]
@@ -64,17 +65,48 @@ class Kube:
 
     async def list(self, path: str, *, labels: str = "") -> list[Object]:
         """Reads pages of 500, so that no answer is huge."""
-        query: dict[str, str] = {"limit": str(_PAGE)}
-        if labels:
-            query["labelSelector"] = labels
-        items: list[Object] = []
+        query = {"labelSelector": labels} if labels else {}
+        return [x async for page, _ in self._pages(path, query) for x in page]
+
+    def pages(self, path: str, *, fields: str) -> AsyncIterator[Page]:
+        """The objects that match the field selector, 500 on a page."""
+        return self._pages(path, {"fieldSelector": fields})
+
+    async def _pages(self, path: str, query: dict[str, str]) -> AsyncIterator[Page]:
+        query = query | {"limit": str(_PAGE)}
         while True:
             page = await self._request("GET", path, query=query)
-            items += page.get("items") or []
-            more = (page.get("metadata") or {}).get("continue")
-            if not more:
-                return items
-            query["continue"] = more
+            meta = page.get("metadata") or {}
+            yield page.get("items") or [], str(meta.get("resourceVersion", ""))
+            if not meta.get("continue"):
+                return
+            query["continue"] = meta["continue"]
+
+    async def watch(self, path: str, *, fields: str, since: str) -> AsyncIterator[Object]:
+        """Events after the resource version ``since``, until the server ends the answer."""
+        query = {
+            "watch": "true",
+            "fieldSelector": fields,
+            "resourceVersion": since,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(_WATCH_S),
+        }
+        limit = aiohttp.ClientTimeout(total=_WATCH_S + _TIMEOUT_S, sock_connect=_TIMEOUT_S)
+        rest, began = b"", time.monotonic()
+        try:
+            response = await self._open("GET", path, query, None, "application/json", limit)
+            self._observe("WATCH", _resource(path), response.status, time.monotonic() - began)
+            try:
+                if response.status != 200:
+                    raise _error(response.status, bytes(await response.read()).decode())
+                async for chunk in response.response.content.iter_any():
+                    *lines, rest = (rest + chunk).split(b"\n")
+                    for line in lines:
+                        yield _parsed(line.decode())
+            finally:
+                response.response.close()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise ApiError(0, "Unreachable", f"{type(error).__name__}: {error}") from error
 
     async def create(self, path: str, body: Object) -> Object:
         return await self._request("POST", path, query={"fieldValidation": "Strict"}, body=body)
@@ -125,6 +157,22 @@ class Kube:
     async def _send(
         self, verb: str, path: str, query: dict[str, str], body: Object | None, content_type: str
     ) -> tuple[int, str]:
+        try:
+            response = await self._open(verb, path, query, body, content_type, _TIMEOUT_S)
+            data = await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return 0, f"{type(error).__name__}: {error}"
+        return response.status, bytes(data).decode()
+
+    async def _open(
+        self,
+        verb: str,
+        path: str,
+        query: dict[str, str],
+        body: Object | None,
+        content_type: str,
+        limit: float | aiohttp.ClientTimeout,
+    ) -> Any:
         request = await self._client.param_serialize(
             verb,
             path,
@@ -133,12 +181,7 @@ class Kube:
             body=body,
             auth_settings=["BearerToken"],
         )
-        try:
-            response = await self._client.call_api(*request, _request_timeout=_TIMEOUT_S)
-            data = await response.read()
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            return 0, f"{type(error).__name__}: {error}"
-        return response.status, bytes(data).decode()
+        return await self._client.call_api(*request, _request_timeout=limit)
 
 
 def _resource(path: str) -> str:

@@ -11,13 +11,18 @@ from datetime import UTC, datetime
 
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView
+from bamboo_core.placement import fitting
 from bamboo_operator import api, seals
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL
+from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL, ON_DEMAND_ANNOTATION
+
+PIPELINE_LABEL = "bamboo.dev/pipeline"
+STAGE_LABEL = "bamboo.dev/stage"
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -51,7 +56,7 @@ def pod(
     )
     identity = _identity_env(spec, job, action, operator_address)
     identity += _recording_env(job, event_logs)
-    selector = dict(body.get("nodeSelector") or {})
+    selector = {**(body.get("nodeSelector") or {}), **spec.placement.selector(action.zone)}
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
@@ -66,11 +71,20 @@ def pod(
     body.setdefault("securityContext", {}).setdefault("seccompProfile", {"type": "RuntimeDefault"})
     if selector:
         body["nodeSelector"] = selector
+    if more := fitting.tolerations(spec.worker):
+        body["tolerations"] = [*(body.get("tolerations") or []), *more]
     annotations = dict(meta.get("annotations") or {})
     annotations.pop(AVOIDS_ANNOTATION, None)
     annotations.pop(seals.ANNOTATION, None)
     if seal:
         annotations[seals.ANNOTATION] = seal
+    if not action.zone and pod_zones.keeps_apart(spec):
+        body["affinity"] = _apart(body.get("affinity") or {}, spec, job, action)
+    annotations.pop(ON_DEMAND_ANNOTATION, None)
+    if spec.placement.on_demand is not None and not action.is_on_demand:
+        body["affinity"] = _on_spot(body.get("affinity") or {})
+    elif action.is_on_demand:
+        annotations[ON_DEMAND_ANNOTATION] = "true"
     if action.avoids:
         body["affinity"] = _avoiding(body.get("affinity") or {}, action.avoids)
         annotations[AVOIDS_ANNOTATION] = " ".join(action.avoids)
@@ -91,14 +105,48 @@ def pod(
 def _avoiding(affinity: Object, nodes: Iterable[str]) -> Object:
     """The user's affinity without these nodes.
 
-    Terms are alternatives, so each gets the rule. The API server allows one value in a rule about
-    a node's name.
+    The API server allows one value in a rule about a node's name.
     """
     rules = [{"key": "metadata.name", "operator": "NotIn", "values": [name]} for name in nodes]
+    return _narrowed(affinity, "matchFields", rules)
+
+
+def _apart(affinity: Object, spec: JobSpec, job: JobView, action: CreatePod) -> Object:
+    """The user's affinity, in any zone but those of the neighbours in the ring."""
+    stages = spec.pipelines.stages
+    around = sorted({(action.slot.stage + turn) % stages for turn in (-1, 1)})
+    stage = {"key": STAGE_LABEL, "operator": "In", "values": [str(s) for s in around]}
+    same = {JOB_LABEL: job.name, PIPELINE_LABEL: str(action.slot.pipeline)}
+    selector = {"matchLabels": same, "matchExpressions": [stage]}
+    on_pods = dict(affinity.get("podAntiAffinity") or {})
+    rule = {"labelSelector": selector, "topologyKey": ZONE_LABEL}
+    on_pods[_REQUIRED] = [*(on_pods.get(_REQUIRED) or []), rule]
+    # A node without a zone would be apart from all others.
+    has_zone = [{"key": ZONE_LABEL, "operator": "Exists"}]
+    return _narrowed(affinity, "matchExpressions", has_zone) | {"podAntiAffinity": on_pods}
+
+
+def _on_spot(affinity: Object) -> Object:
+    """The user's affinity, on nodes with one of the labels of spot nodes."""
     on_nodes = dict(affinity.get("nodeAffinity") or {})
-    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{"matchFields": []}]
+    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [None]
+    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in fitting.SPOT_LABELS]
+    terms = [
+        (x or {}) | {"matchExpressions": [*((x or {}).get("matchExpressions") or []), rule]}
+        for x in given
+        if x != {}  # a term without any rule matches no node
+        for rule in rules
+    ]
+    on_nodes[_REQUIRED] = {"nodeSelectorTerms": terms or given}
+    return affinity | {"nodeAffinity": on_nodes}
+
+
+def _narrowed(affinity: Object, key: str, rules: list[Object]) -> Object:
+    """The user's affinity with more rules for the node. Terms are alternatives, so each gets them."""
+    on_nodes = dict(affinity.get("nodeAffinity") or {})
+    given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{key: []}]
     # A term without any rule matches no node, and that must stay so.
-    terms = [x | {"matchFields": [*(x.get("matchFields") or []), *rules]} for x in given if x]
+    terms = [x | {key: [*(x.get(key) or []), *rules]} for x in given if x]
     on_nodes[_REQUIRED] = {"nodeSelectorTerms": terms or given}
     return affinity | {"nodeAffinity": on_nodes}
 
@@ -115,8 +163,8 @@ def labels(job: JobView) -> dict[str, str]:
 
 def _slot_labels(action: CreatePod) -> dict[str, str]:
     return {
-        "bamboo.dev/pipeline": str(action.slot.pipeline),
-        "bamboo.dev/stage": str(action.slot.stage),
+        PIPELINE_LABEL: str(action.slot.pipeline),
+        STAGE_LABEL: str(action.slot.stage),
         "bamboo.dev/incarnation": str(action.incarnation),
     }
 

@@ -1,4 +1,4 @@
-"""The cluster's nodes. One LIST serves many jobs."""
+"""The cluster's nodes, and what their pods leave of them. One LIST serves many jobs."""
 
 from __future__ import annotations
 
@@ -6,22 +6,43 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
+from bamboo_core.api import records
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView
+from bamboo_core.placement import fitting
+from bamboo_core.placement.fitting import Needs
 from bamboo_operator import api, observe
 from bamboo_operator.api import Api, Object
+from bamboo_operator.usage import Usage
 
 MAX_AGE_S = 10.0
+
+
+@dataclass
+class _Shared:
+    """The nodes as jobs with the same needs see them."""
+
+    needs: Needs
+    is_used: bool = True  # since the nodes were listed
+    version: int = -1  # of the usage; -1: the nodes have been listed since
+    # Node -> what the view was made from, and the view: ``agents`` is what fits beside all pods,
+    # below 0 where they take more than the node has.
+    known: dict[str, tuple[tuple[str, int], NodeView]] = field(default_factory=dict)
+    views: tuple[NodeView, ...] = ()
+    places: dict[str, int] = field(default_factory=dict)  # node -> its index in ``views``
 
 
 class Nodes:
     """A list of all nodes, fetched again after a change or when it is old."""
 
-    def __init__(self, kube: Api, clock: Callable[[], float] = time.monotonic) -> None:
-        self._kube, self._clock = kube, clock
+    def __init__(
+        self, kube: Api, usage: Usage, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._kube, self._usage, self._clock = kube, usage, clock
         self._nodes: list[Object] = []
-        self._views: dict[str, tuple[NodeView, ...]] = {}
+        self._shared: dict[str, _Shared] = {}
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
@@ -36,17 +57,57 @@ class Nodes:
                 # Set first: a change during the LIST makes it stale again.
                 self._fetched_at = began
                 try:
-                    self._nodes = await self._kube.list(api.nodes())
-                    self._views.clear()
+                    nodes = await self._kube.list(api.nodes())
+                    self._nodes = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
+                    self._forget_unused()
                 except BaseException:
                     self._fetched_at = None
                     raise
             return self._nodes
 
-    async def views(self, spec: JobSpec) -> tuple[NodeView, ...]:
-        """All nodes as a job sees them. Jobs with the same requests share the views."""
+    async def views(self, spec: JobSpec, uid: str = "") -> tuple[NodeView, ...]:
+        """All nodes as a job sees them, sorted by name. Jobs with the same needs share the work.
+
+        uid: of the job; the room that its own pods take is room for it.
+        """
         await self.list()
-        key = json.dumps(spec.worker.asks, sort_keys=True)
-        if key not in self._views:
-            self._views[key] = observe.node_views(self._nodes, spec)
-        return self._views[key]
+        worker, placement = spec.worker, spec.placement
+        parts = [worker.resources, worker.pod_template, records.encode(placement.pools)]
+        key = json.dumps(parts, sort_keys=True)
+        if key not in self._shared:
+            self._shared[key] = _Shared(fitting.needs(worker, placement))
+        shared = self._shared[key]
+        shared.is_used = True
+        if shared.version != self._usage.version:
+            self._update(shared)
+        own = {n: k for n, k in self._usage.owned(uid).items() if n in shared.places}
+        if not own:
+            return shared.views
+        views = list(shared.views)
+        for name, count in own.items():
+            view = shared.known[name][1]
+            views[shared.places[name]] = replace(view, agents=max(0, view.agents + count))
+        return tuple(views)
+
+    def _update(self, shared: _Shared) -> None:
+        """Make the views of nodes again that have changed, or whose pods have."""
+        known: dict[str, tuple[tuple[str, int], NodeView]] = {}
+        for node in self._nodes:
+            meta = node["metadata"]
+            name = meta["name"]
+            source = (meta.get("resourceVersion", ""), self._usage.changed(name))
+            old = shared.known.get(name)
+            if old is None or old[0] != source:
+                old = (source, observe.node_view(node, shared.needs, self._usage.on(name)))
+            known[name] = old
+        shared.known, shared.version = known, self._usage.version
+        shared.places = {name: index for index, name in enumerate(known)}
+        shared.views = tuple(
+            view if view.agents >= 0 else replace(view, agents=0) for _, view in known.values()
+        )
+
+    def _forget_unused(self) -> None:
+        """The nodes were listed."""
+        self._shared = {key: shared for key, shared in self._shared.items() if shared.is_used}
+        for shared in self._shared.values():
+            shared.is_used, shared.version = False, -1

@@ -7,20 +7,26 @@ stop the operator.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bamboo_core.api import pod_template, quantities
+from bamboo_core.api import pod_template
 from bamboo_core.api import spec as specs
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import shortage
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
+from bamboo_core.placement import fitting
+from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.api import Object
 
 JOB_LABEL = "bamboo.dev/job"
 AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 """Names of the nodes on which a pod must not be placed, separated by spaces."""
+ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
+"""Says "true" on a pod that need not be on a spot node although its job prefers them."""
 DEPARTURE_TAINTS = frozenset(
     {
         "cloud.google.com/impending-node-termination",
@@ -33,17 +39,8 @@ DEPARTURE_TAINTS = frozenset(
 )
 """Taints by which a cloud or an autoscaler announces that the node is about to go."""
 
-_SPOT_LABELS = (
-    ("cloud.google.com/gke-spot", "true"),
-    ("cloud.google.com/gke-preemptible", "true"),
-    ("eks.amazonaws.com/capacityType", "SPOT"),
-    ("karpenter.sh/capacity-type", "spot"),
-    ("kubernetes.azure.com/scalesetpriority", "spot"),
-    ("node.kubernetes.io/lifecycle", "spot"),
-    ("bamboo.dev/spot", "true"),
-)
-_NO_LIMIT = 1 << 20
 _DEEPEST = 100
+_PRESENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 
 def timestamp(text: str | None) -> float | None:
@@ -96,6 +93,7 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
     state = _agent_state(status)
     ended, waiting = state.get("terminated") or {}, state.get("waiting") or {}
     phase = status.get("phase", "Pending")
+    refusal, annotations = _refusal(status), meta.get("annotations") or {}
     return PodView(
         name=meta["name"],
         uid=meta["uid"],
@@ -111,7 +109,10 @@ def _pod_view(pod: Object, job: str) -> PodView | None:
         exit_reason=ended.get("reason") or status.get("reason") or "",
         waiting=waiting.get("reason") or "",
         trouble=(ended.get("message") or waiting.get("message") or "").strip()[:1000],
-        avoids=frozenset((meta.get("annotations") or {}).get(AVOIDS_ANNOTATION, "").split()),
+        is_on_demand=annotations.get(ON_DEMAND_ANNOTATION) == "true",
+        avoids=frozenset(annotations.get(AVOIDS_ANNOTATION, "").split()),
+        refused_at=timestamp(refusal.get("lastTransitionTime")),
+        refusal=(refusal.get("message") or "").strip()[:1000],
     )
 
 
@@ -125,6 +126,16 @@ def _agent_state(status: Object) -> Object:
         if container.get("name") == pod_template.AGENT_CONTAINER:
             state: Object = container.get("state") or {}
             return state
+    return {}
+
+
+def _refusal(status: Object) -> Object:
+    """The condition by which the scheduler says that it finds no node; empty: there is none."""
+    for condition in status.get("conditions") or []:
+        kind, reason = condition.get("type"), condition.get("reason")
+        if (kind, condition.get("status"), reason) == ("PodScheduled", "False", "Unschedulable"):
+            found: Object = condition
+            return found
     return {}
 
 
@@ -147,28 +158,47 @@ def _depth(value: object) -> int:
     return depth
 
 
-def node_views(nodes: Iterable[Object], spec: JobSpec) -> tuple[NodeView, ...]:
-    """All nodes, with how many of the job's agents fit on each."""
-    return tuple(sorted((_node_view(node, spec) for node in nodes), key=lambda view: view.name))
+def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
+    """A node as a job sees it. taken: what the pods on it take.
 
-
-def _node_view(node: Object, spec: JobSpec) -> NodeView:
+    ``agents`` is below 0 where the pods take more than the node has.
+    """
     meta, body, status = node["metadata"], node.get("spec") or {}, node.get("status") or {}
-    labels = meta.get("labels") or {}
+    labels, taints = meta.get("labels") or {}, tuple(body.get("taints") or [])
     ready = any(
         c.get("type") == "Ready" and c.get("status") == "True"
         for c in status.get("conditions") or []
     )
-    taints = {taint.get("key") for taint in body.get("taints") or []}
+    allocatable = status.get("allocatable")
+    zone = labels.get(ZONE_LABEL, "")
+    place = Place(meta["name"], zone, labels, taints)
+    lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
+    is_open = bool(lacks) or not fitting.mismatch(needs, place)
+    agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
+    suits = not lacks and fitting.room(needs.asks, fitting.free(allocatable, {}))[0] > 0
+    if lacks:
+        agents = min(0, agents)
     return NodeView(
         name=meta["name"],
         machine=machine(node),
-        zone=labels.get(ZONE_LABEL, ""),
+        zone=zone,
         ready=ready,
-        schedulable=not body.get("unschedulable", False),
-        spot=any(labels.get(key) == value for key, value in _SPOT_LABELS),
-        departing=bool(taints & DEPARTURE_TAINTS),
-        agents=_agents_that_fit(status.get("allocatable") or {}, spec),
+        schedulable=is_open and not body.get("unschedulable", False),
+        spot=any(labels.get(key) == value for key, value in fitting.SPOT_LABELS),
+        departing=any(taint.get("key") in DEPARTURE_TAINTS for taint in taints),
+        agents=agents,
+        suits=suits,
+        lacks=lacks or (shortage.insufficient(scarce) if agents <= 0 else ""),
+    )
+
+
+def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Taints that say what the node is for. Others say how it is at present."""
+    return tuple(
+        taint
+        for taint in taints
+        if not str(taint.get("key")).startswith(_PRESENT)
+        and taint.get("key") not in DEPARTURE_TAINTS
     )
 
 
@@ -176,13 +206,3 @@ def machine(node: Object) -> str:
     """Node UID and boot ID. A name may come back with another machine."""
     boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")
     return f"{node['metadata']['uid']}/{boot_id}"
-
-
-def _agents_that_fit(allocatable: dict[str, Any], spec: JobSpec) -> int:
-    wanted = spec.worker.asks
-    fits = [_NO_LIMIT if not wanted else int(quantities.parse(allocatable.get("pods", _NO_LIMIT)))]
-    for name, amount in wanted.items():
-        each = quantities.parse(amount)
-        if each > 0:
-            fits.append(int(quantities.parse(allocatable.get(name, 0)) / each))
-    return min(fits)

@@ -118,8 +118,8 @@ class Reconciler:
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         pods = await self._pods(job)
-        nodes = await self._ports.nodes.views(spec)
-        view = ClusterView(nodes, observe.pod_views(pods, job))
+        nodes = await self._ports.nodes.views(spec, job.uid)
+        view = ClusterView(nodes, observe.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
             actor.observe(spec, view)

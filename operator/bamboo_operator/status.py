@@ -15,7 +15,14 @@ from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
-from bamboo_core.controller.view import Condition, JobView, Losses, Memory, parse_pod_name
+from bamboo_core.controller.view import (
+    Condition,
+    DryZone,
+    JobView,
+    Losses,
+    Memory,
+    parse_pod_name,
+)
 from bamboo_core.job.training import LastReported
 from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_operator import api, failed_agents
@@ -52,7 +59,32 @@ def read_memory(body: Object) -> Memory:
         message=message,
         trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
         conditions=conditions,
+        short_since=timestamp(status.get("shortSince")),
+        dry=tuple(_dry_zone(dry) for dry in status.get("dryZones") or []),
     )
+
+
+def _dry_zone(value: Object) -> DryZone:
+    return DryZone(
+        zone=value["zone"],
+        times=int(value.get("times", 1)),
+        since=timestamp(value.get("since")) or 0.0,
+        until=timestamp(value.get("until")) or 0.0,
+        room=int(value.get("room", 0)),
+    )
+
+
+def _dry_zones(memory: Memory) -> list[Object]:
+    return [
+        {
+            "zone": dry.zone,
+            "times": dry.times,
+            "since": instant(dry.since),
+            "until": instant(dry.until),
+            "room": dry.room,
+        }
+        for dry in (memory.dry if memory.terminal is None else ())
+    ]
 
 
 def read_progress(body: Object) -> LastReported:
@@ -115,6 +147,8 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "protection": _protection(status),
         "transport": _transport(status),
         "identity": identity(spec),
+        "shortSince": memory.short_since and instant(memory.short_since),
+        "dryZones": _dry_zones(memory) or None,
         "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
     }
     return {key: value for key, value in found.items() if value is not None}

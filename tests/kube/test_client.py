@@ -10,6 +10,7 @@ import pytest
 from bamboo_operator import api
 from bamboo_operator.api import ApiError
 from bamboo_operator.kube import Kube
+from bamboo_operator.usage import Usage, UsageWatch
 
 from .jobs import job
 
@@ -80,6 +81,41 @@ async def test_requests_are_observed(kube: Kube, devcluster_namespace: str) -> N
     await kube.list(api.nodes())
     await kube.get(api.lease(devcluster_namespace, "none"))
     assert seen == [("GET", "pods", 404), ("GET", "nodes", 200), ("GET", "leases", 404)]
+
+
+async def test_pods_on_nodes_are_listed_and_watched(kube: Kube, devcluster_namespace: str) -> None:
+    """The field selector holds for lists and events; a pod that ends is an event, too."""
+    gpu = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    path = api.pods(devcluster_namespace)
+
+    async def create(name: str, **spec: str) -> None:
+        body = {"containers": [{"name": "a", "image": "none:1", **gpu}], **spec}
+        meta = {"name": name}
+        await kube.create(
+            path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body}
+        )
+
+    async def until(gpus: int) -> None:
+        async with asyncio.timeout(30):
+            while usage.on("node-x").get("nvidia.com/gpu", 0) != gpus:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
+
+    await create("first", nodeName="node-x")
+    await create("nowhere", schedulerName="nobody")
+    usage = Usage()
+    watch = UsageWatch(kube, usage, devcluster_namespace)
+    task = asyncio.create_task(watch.run())
+    try:
+        await asyncio.wait_for(watch.listed.wait(), 30)
+        assert len(usage._pods) == 1
+        await create("second", nodeName="node-x")
+        await until(2)
+        await kube.delete(api.pod(devcluster_namespace, "first"), grace_s=0)
+        await until(1)
+        assert len(usage._pods) == 1
+        assert not task.done()
+    finally:
+        task.cancel()
 
 
 class _Broken:

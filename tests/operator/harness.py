@@ -23,6 +23,7 @@ from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_operator.trust import Trust
+from bamboo_operator.usage import Usage
 from bamboo_proto.v1 import agent_pb2_grpc
 from bamboo_wire.options import AGENT_OPTIONS
 
@@ -47,7 +48,8 @@ class Harness:
         self.woken = self.woken_later = self.forced = 0
         self.before_write: Callable[[], None] = lambda: None
         self.jobs = jobs.Jobs(term=3, ports=self._job_ports(plan))
-        self.nodes = Nodes(self.kube, clock=lambda: self.now)
+        self.usage = Usage()
+        self.nodes = Nodes(self.kube, self.usage, clock=lambda: self.now)
         self.deleted_pods = DeletedPods()
         self.reconciler = Reconciler(
             Ports(

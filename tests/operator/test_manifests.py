@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
-from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.api.spec import Adjacency, OnDemandSpec, PoolSpec, WorkerSpec
+from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
+from bamboo_core.placement import fitting
 from bamboo_operator import manifests, observe
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 ACTION = CreatePod("job-p0-s1-i3", Slot(0, 1), 3, "zone-b")
 
 
@@ -156,3 +160,64 @@ def test_the_users_affinity_stays() -> None:
 def test_a_user_cannot_say_what_a_pod_avoids() -> None:
     pod = make(pod_template={"metadata": {"annotations": {"bamboo.dev/avoids": "node-c"}}})
     assert pod["metadata"]["annotations"] == {}
+
+
+def test_a_pod_without_a_zone_stays_away_from_its_neighbours() -> None:
+    anywhere = CreatePod("job-p1-s0-i3", Slot(1, 0), 3, "", ("node-a",))
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}}  # fmt: skip
+    worker = WorkerSpec("agent:1", pod_template={"spec": {"affinity": given}})
+    pod = manifests.pod(spec(stages=4, worker=worker), JOB, anywhere, operator_address="op:1")
+    affinity = pod["spec"]["affinity"]
+    (rule,) = affinity["podAntiAffinity"][REQUIRED]
+    assert rule["topologyKey"] == "topology.kubernetes.io/zone"
+    selector = rule["labelSelector"]
+    assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    (stages,) = selector["matchExpressions"]
+    assert stages == {"key": "bamboo.dev/stage", "operator": "In", "values": ["1", "3"]}
+    (term,) = affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert [rule["key"] for rule in term["matchExpressions"]] == ["gpu", ZONE_LABEL]
+    assert [rule["values"] for rule in term["matchFields"]] == [["node-a"]]
+    together = spec(adjacency=Adjacency.CLUSTER)
+    body = manifests.pod(together, JOB, anywhere, operator_address="op:1")["spec"]
+    assert "podAntiAffinity" not in body["affinity"]
+
+
+def test_the_labels_of_the_zones_pool() -> None:
+    pools = (PoolSpec(("zone-a",), {"pool": "x"}), PoolSpec(("zone-b",), {"pool": "y"}))
+    pod = manifests.pod(spec(pools=pools), JOB, ACTION, operator_address="op:1")
+    assert pod["spec"]["nodeSelector"] == {"pool": "y", ZONE_LABEL: "zone-b"}
+
+
+def test_pools_of_the_devices_that_it_asks_for_are_tolerated() -> None:
+    mine = {"key": "team", "operator": "Exists"}
+    body = make(
+        resources={"limits": {"nvidia.com/gpu": 1, "cpu": 2}},
+        pod_template={"spec": {"tolerations": [mine]}},
+    )["spec"]
+    device = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+    assert body["tolerations"] == [mine, device]
+    assert "tolerations" not in make()["spec"]
+
+
+def test_spot_nodes_only_unless_an_on_demand_node_will_do() -> None:
+    """Labels of several clouds are alternatives, and so are the user's terms."""
+    given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}}  # fmt: skip
+    worker = WorkerSpec("agent:1", pod_template={"spec": {"affinity": given}})
+    wanted = spec(worker=worker)
+    wanted = replace(wanted, placement=replace(wanted.placement, on_demand=OnDemandSpec()))
+    pod = manifests.pod(wanted, JOB, ACTION, operator_address="op:1")
+    terms = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    keys = [[rule["key"] for rule in term["matchExpressions"]] for term in terms]
+    assert ["gpu", "cloud.google.com/gke-spot"] in keys
+    assert ["gpu", "karpenter.sh/capacity-type"] in keys
+    free = manifests.pod(wanted, JOB, replace(ACTION, is_on_demand=True), operator_address="op:1")
+    assert free["spec"]["affinity"] == given
+    free["metadata"]["uid"] = "uid"
+    (view,) = observe.pod_views([free], JOB)
+    assert view.is_on_demand
+    plain = replace(wanted, worker=WorkerSpec("agent:1"))
+    body = manifests.pod(plain, JOB, ACTION, operator_address="op:1")["spec"]
+    terms = body["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    assert len(terms) == len(fitting.SPOT_LABELS)

@@ -5,13 +5,19 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.core.controller.builders import JOB, spec
+from tests.core.controller.builders import JOB
 
-from bamboo_core.api.spec import WorkerSpec
-from bamboo_core.controller.view import PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_core.api.spec import PlacementSpec, WorkerSpec
+from bamboo_core.controller.view import NodeView, PodPhase, Slot, parse_pod_name, pod_name
+from bamboo_core.placement import fitting
 from bamboo_operator import observe
 
-from .objects import node_object, pod_object
+from .objects import Object, node_object, pod_object
+
+
+def seen(node: Object, worker: WorkerSpec) -> NodeView:
+    """An empty node as a job sees it."""
+    return observe.node_view(node, fitting.needs(worker, PlacementSpec()), {})
 
 
 def test_a_pod() -> None:
@@ -51,6 +57,37 @@ def test_a_waiting_container() -> None:
     assert (view.waiting, view.trouble) == ("ImagePullBackOff", "no image")
 
 
+def test_a_pod_that_the_scheduler_refuses() -> None:
+    body = pod_object(phase="Pending", node="")
+    words = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    condition = {
+        "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words,
+        "lastTransitionTime": "2026-01-01T00:00:05Z",
+    }  # fmt: skip
+    body["status"]["conditions"] = [{"type": "Ready", "status": "False"}, condition]
+    (view,) = observe.pod_views([body], JOB)
+    assert (view.refused_at, view.refusal) == (view.created_at + 5, words)
+    condition["reason"] = "SchedulingGated"
+    (view,) = observe.pod_views([body], JOB)
+    assert (view.refused_at, view.refusal) == (None, "")
+
+
+def test_a_node_for_others() -> None:
+    body = node_object()
+    body["spec"] = {"taints": [{"key": "team", "value": "x", "effect": "NoSchedule"}]}
+    view = seen(body, WorkerSpec("i"))
+    assert (view.suits, view.agents, view.schedulable) == (False, 0, True)
+    assert view.lacks == "taint team=x:NoSchedule"
+
+
+def test_a_taint_that_will_pass_says_nothing_about_the_nodes_purpose() -> None:
+    body = node_object()
+    taint = {"key": "node.kubernetes.io/disk-pressure", "effect": "NoSchedule"}
+    body["spec"] = {"taints": [taint]}
+    view = seen(body, WorkerSpec("i"))
+    assert (view.suits, view.schedulable) == (True, False)
+
+
 def test_an_evicted_pod_has_the_pods_reason() -> None:
     body = pod_object(phase="Failed")
     body["status"] = {"phase": "Failed", "reason": "Evicted"}
@@ -59,9 +96,7 @@ def test_an_evicted_pod_has_the_pods_reason() -> None:
 
 def test_a_node() -> None:
     worker = WorkerSpec("i", {"limits": {"nvidia.com/gpu": 1}, "requests": {"cpu": "3"}})
-    (view,) = observe.node_views(
-        [node_object(**{"karpenter.sh/capacity-type": "spot"})], spec(worker=worker)
-    )
+    view = seen(node_object(**{"karpenter.sh/capacity-type": "spot"}), worker)
     assert (view.zone, view.machine, view.agents) == ("a", "uid-node-a/boot-1", 1)
     assert (view.ready, view.schedulable, view.spot, view.departing) == (True, True, True, False)
 
@@ -72,7 +107,7 @@ def test_a_node() -> None:
 )
 def test_how_many_agents_fit(requests: dict[str, str], fits: int) -> None:
     worker = WorkerSpec("i", {"requests": requests})
-    assert observe.node_views([node_object()], spec(worker=worker))[0].agents == fits
+    assert seen(node_object(), worker).agents == fits
 
 
 def test_a_node_that_is_about_to_go() -> None:
@@ -82,7 +117,7 @@ def test_a_node_that_is_about_to_go() -> None:
         "taints": [{"key": "cloud.google.com/impending-node-termination", "effect": "NoSchedule"}],
     }
     body["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
-    (view,) = observe.node_views([body], spec())
+    view = seen(body, WorkerSpec("i"))
     assert (view.ready, view.schedulable, view.departing) == (False, False, True)
 
 

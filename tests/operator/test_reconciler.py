@@ -342,3 +342,44 @@ async def test_a_deleted_job_no_longer_owns_the_ca_bundle(harness: Harness) -> N
     await harness.reconcile()
     (owner,) = harness.kube.objects[path]["metadata"]["ownerReferences"]
     assert owner["uid"] == "uid-2"
+
+
+async def test_a_pod_without_a_zone_has_that_of_its_node(harness: Harness) -> None:
+    """The nodes suit no agent, so no zone is known."""
+    for zone in "abc":
+        node = harness.kube.objects[f"{api.nodes()}/node-{zone}"]
+        node["metadata"]["labels"]["gpu"] = "old"
+    selector = {"nodeSelector": {"gpu": "new"}}
+    harness.apply(worker={"image": "agent:1", "podTemplate": {"spec": selector}})
+    await harness.reconcile()
+    assert harness.pods() == ["job-p0-s0-i0", "job-p0-s1-i0"]
+    for name, zone in zip(harness.pods(), "ab", strict=True):
+        body = harness.kube.objects[api.pod("ns", name)]
+        assert "topology.kubernetes.io/zone" not in body["spec"]["nodeSelector"]
+        assert "podAntiAffinity" in body["spec"]["affinity"]
+        body["spec"]["nodeName"] = f"node-{zone}"
+    await harness.reconcile()
+    assert [found["zone"] for found in harness.status["agents"]] == ["a", "b"]
+    assert harness.condition("ZoneSpreadSatisfied")["reason"] == "NeighboursSeparated"
+
+
+async def test_dry_zones_survive_the_operator(harness: Harness) -> None:
+    harness.apply(pipelines={"count": 1, "stages": 1})
+    await harness.reconcile()
+    (name,) = harness.pods()
+    body = harness.kube.objects[api.pod("ns", name)]
+    refusal = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+               "lastTransitionTime": "1970-01-01T00:00:01Z"}  # fmt: skip
+    body["status"] = {"conditions": [refusal]}
+    await harness.reconcile()
+    (dry,) = harness.status["dryZones"]
+    zone = body["spec"]["nodeSelector"]["topology.kubernetes.io/zone"]
+    assert (dry["zone"], dry["times"], dry["since"]) == (zone, 1, "1970-01-01T00:16:40Z")
+    fresh = Harness()
+    fresh.kube.objects = harness.kube.objects
+    await fresh.reconcile()
+    (kept,) = fresh.status["dryZones"]
+    assert kept == dry
+    (new,) = fresh.pods()
+    moved = fresh.kube.objects[api.pod("ns", new)]["spec"]["nodeSelector"]
+    assert moved["topology.kubernetes.io/zone"] != zone

@@ -32,6 +32,8 @@ LIMITS: Mapping[str, Limits] = {
     "spec.pipelines.min": Limits(1, _PIPELINES),
     "spec.pipelines.max": Limits(1, _PIPELINES),
     "spec.pipelines.stages": Limits(1, _STAGES),
+    "spec.placement.onDemand.afterSeconds": Limits(0, _TEN_YEARS_S),
+    "spec.placement.onDemand.maxShare": Limits(0, 1),
     "spec.corruption.sample": Limits(_LEAST_SAMPLE, 1),
     "spec.checkpoint.everySteps": Limits(0, _STEPS),
     "spec.checkpoint.keep": Limits(1, _COUNT),

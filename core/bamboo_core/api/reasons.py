@@ -75,6 +75,8 @@ class Reason(StrEnum):
     """Some agents have no node or no pod yet."""
     NODES_TOO_SMALL = "NodesTooSmall"
     """No node is large enough for an agent."""
+    NO_NODE_SUITS = "NoNodeSuits"
+    """No node has the labels that the agents need without a taint that they do not tolerate."""
     # ZoneSpreadSatisfied
     NEIGHBOURS_SEPARATED = "NeighboursSeparated"
     """No two neighbouring stages share a zone."""

@@ -138,11 +138,38 @@ class PipelinesSpec:
 
 
 @dataclass(frozen=True)
+class PoolSpec:
+    """Nodes with these labels in these zones; there may be none yet."""
+
+    zones: tuple[str, ...]
+    node_selector: dict[str, Json] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OnDemandSpec:
+    """When agents may use nodes that are not spot nodes; until then they use spot nodes only."""
+
+    after_s: int = 600  # without a spot node for some agent
+    max_share: float = 0.25  # of all agents, rounded down
+
+
+@dataclass(frozen=True)
 class PlacementSpec:
-    """zones: usable ones in order of preference; empty: all."""
+    """zones: usable ones in order of preference; empty: those of the pools, or else all."""
 
     adjacency: Adjacency = Adjacency.ALTERNATE
     zones: tuple[str, ...] = ()
+    pools: tuple[PoolSpec, ...] = ()
+    on_demand: OnDemandSpec | None = None  # None: any node will do
+
+    @property
+    def named_zones(self) -> tuple[str, ...]:
+        """The only usable zones, in order of preference; empty: all."""
+        return self.zones or tuple(zone for pool in self.pools for zone in pool.zones)
+
+    def selector(self, zone: str) -> dict[str, Json]:
+        """Labels that an agent's node must have in the zone, beside those of the pod template."""
+        return next((pool.node_selector for pool in self.pools if zone in pool.zones), {})
 
 
 @dataclass(frozen=True)
@@ -304,6 +331,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         *_batch_problems(spec),
         *_memory_problems(spec.redundancy),
         *_resource_problems(spec),
+        *_pool_problems(spec.placement),
         *_args_problems(spec),
         *podtemplate.problems(spec.worker.pod_template, path="spec.worker.podTemplate"),
     ]
@@ -315,6 +343,28 @@ def _resource_problems(spec: JobSpec) -> list[Problem]:
         for key in ("limits", "requests")
         if not isinstance(value := spec.worker.resources.get(key) or {}, dict)
     ]
+
+
+def _pool_problems(placement: PlacementSpec) -> list[Problem]:
+    path = "spec.placement.pools"
+    found, seen = list[Problem](), set[str]()
+    for index, pool in enumerate(placement.pools):
+        if not pool.zones:
+            found.append(Problem(f"{path}[{index}].zones", "is empty; name at least one zone"))
+        for zone in pool.zones:
+            if zone in seen:
+                text = f"names zone {zone!r} again; a zone may be in one pool only: remove it"
+                found.append(Problem(f"{path}[{index}].zones", text))
+            seen.add(zone)
+        found += [
+            Problem(f"{path}[{index}].nodeSelector.{name}", f"is {value!r}; it must be a string")
+            for name, value in pool.node_selector.items()
+            if not isinstance(value, str)
+        ]
+    if placement.pools and (strange := [zone for zone in placement.zones if zone not in seen]):
+        text = f"names {', '.join(strange)}, but no pool of {path} does: remove it, or add it there"
+        found.append(Problem("spec.placement.zones", text))
+    return found
 
 
 def _memory_problems(redundancy: RedundancySpec) -> list[Problem]:

@@ -15,7 +15,7 @@ from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
-from bamboo_core.controller import pod_zones
+from bamboo_core.controller import on_demand, pod_zones, shortage
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
     ClusterView,
@@ -245,12 +245,21 @@ def _capacity(seen: _Seen) -> Condition:
     )
     if missing > 0:
         text += f", {missing} have no pod yet"
-    if seen.view.nodes and not any(node.agents for node in seen.view.nodes):
+    nodes = seen.view.nodes
+    if misfits := shortage.misfits(seen.spec, nodes):
+        text += f"; {misfits}"
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
+    if nodes and not any(node.suits for node in nodes):
         asked = ", ".join(f"{k} {v}" for k, v in sorted(seen.spec.worker.asks.items()))
         text += f"; no node is big enough for one agent: spec.worker.resources asks for {asked}"
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
+    if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
+        text += f"; {causes}"
     if problem := pod_zones.problem(seen.spec, seen.view.nodes):
         text += f"; {problem}"
+    if (at := on_demand.begins_at(seen.spec, seen.memory.short_since)) is not None:
+        most = on_demand.most(seen.spec)
+        text += f"; at most {most} agents may use on-demand nodes from {_instant(at)} on"
     text += avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 

@@ -2,7 +2,9 @@
 
 A job's first pods get zones for a whole grid; later ones fill holes between neighbours that stay.
 More nodes may come, since an autoscaler buys what pods wait for. So pods are created even without
-room, but not if no number of nodes could satisfy the zone rule.
+room. If no number of nodes in the known zones could satisfy the zone rule, and the spec names no
+zones, a few pods are created that may run in any zone except their neighbours': they make an
+autoscaler show where it has nodes.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from bamboo_core.api.spec import Adjacency, JobSpec
 from bamboo_core.controller.view import NodeView, PodView, Slot
@@ -19,18 +22,22 @@ ZONE_LABEL = "topology.kubernetes.io/zone"
 """Label of nodes that names their zone."""
 
 
-def room(spec: JobSpec, nodes: Iterable[NodeView]) -> dict[str, int]:
+def room(spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False) -> dict[str, int]:
     """Usable zone -> number of agents that fit on its ready nodes.
 
-    A node without a zone label may be anywhere. It is not used if neighbours must be apart.
+    Without named zones, a zone is usable if some node there suits an agent. A node without a zone
+    label may be anywhere. It is not used if neighbours must be apart. on_demand: for agents that
+    need no spot node although the job prefers them.
     """
-    allowed = spec.placement.zones
+    spot_only = spec.placement.on_demand is not None and not on_demand
+    allowed = spec.placement.named_zones
     found = dict.fromkeys(allowed, 0)
     for node in nodes:
-        if not node.zone and _keeps_apart(spec):
+        if not node.suits or (not node.zone and keeps_apart(spec)):
             continue
         if not allowed or node.zone in allowed:
-            usable = node.agents if node.is_usable else 0
+            is_usable = node.is_usable and (node.spot or not spot_only)
+            usable = node.agents if is_usable else 0
             found[node.zone] = found.get(node.zone, 0) + usable
     return found
 
@@ -70,7 +77,7 @@ def problem(spec: JobSpec, nodes: Iterable[NodeView]) -> str:
         return ""
     if not rules.feasible(_grown(spec, there), **_grid(spec), adjacency=adjacency):
         return _too_few_zones(spec, there, sum(not node.zone for node in nodes))
-    preference = spec.placement.zones
+    preference = spec.placement.named_zones
     zone = rules.next_zone(there, **_grid(spec), adjacency=adjacency, preference=preference)
     return f"{found.reason}; the next node helps most in zone {zone or 'any'}"
 
@@ -81,38 +88,81 @@ def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str
     unlabelled = f" ({nowhere} nodes have no label {ZONE_LABEL})" if nowhere else ""
     return (
         f"ring neighbours must not share a zone, and {stages} stages need"
-        f" {3 if stages % 2 else 2} zones at least; known zones: {known}{unlabelled}: add nodes in"
-        " another zone, name zones in spec.placement.zones that an autoscaler can fill, or set"
-        " spec.placement.adjacency to Cluster"
+        f" {_least_zones(spec)} zones at least; known zones: {known}{unlabelled}: add nodes in"
+        " another zone, name zones that an autoscaler can fill in spec.placement.zones or"
+        " spec.placement.pools, or set spec.placement.adjacency to Cluster"
     )
 
 
 def choose(
-    spec: JobSpec, nodes: Sequence[NodeView], pods: Iterable[PodView], holes: Sequence[Slot]
+    spec: JobSpec,
+    nodes: Sequence[NodeView],
+    pods: Iterable[PodView],
+    holes: Sequence[Slot],
+    dry: Mapping[str, bool] = MappingProxyType({}),
+    *,
+    on_demand: bool = False,
 ) -> dict[Slot, str]:
-    """A zone for every hole that can have one. pods: those that stay."""
-    there = room(spec, nodes)
+    """A zone for every hole that can have one; empty: any zone but the neighbours'.
+
+    pods: those that stay. dry: zones that refused pods lately -> whether to avoid them now.
+    """
+    there, pods = room(spec, nodes, on_demand=on_demand), list(pods)
     sited = {pod.slot: pod.zone for pod in pods}
     if not sited:
-        return _whole_grid(spec, there, holes)
+        grid = _whole_grid(spec, there, holes, dry)
+        if grid or spec.placement.named_zones:
+            return grid
+    left = _most_anywhere(spec, there) - sum(not (pod.zone or pod.node) for pod in pods)
     chosen: dict[Slot, str] = {}
     for hole in holes:
-        zone = _best_zone(spec, there, sited, hole)
+        zone = _best_zone(spec, there, sited, hole, dry)
+        if zone is None:
+            left -= 1
+            zone = "" if left >= 0 else None
         if zone is not None:
             chosen[hole] = sited[hole] = zone
     return chosen
 
 
+def _most_anywhere(spec: JobSpec, there: Mapping[str, int]) -> int:
+    """Most pods without a zone that may wait at once: as many as can show enough zones."""
+    if spec.placement.named_zones or rules.feasible(
+        _grown(spec, there), **_grid(spec), adjacency=spec.placement.adjacency
+    ):
+        return 0
+    return _least_zones(spec) if keeps_apart(spec) else spec.pipelines.count * spec.pipelines.stages
+
+
+def _least_zones(spec: JobSpec) -> int:
+    return 3 if spec.pipelines.stages % 2 else 2
+
+
 def better_zone(
-    spec: JobSpec, nodes: Sequence[NodeView], pods: Iterable[PodView], pod: PodView
+    spec: JobSpec,
+    nodes: Sequence[NodeView],
+    pods: Iterable[PodView],
+    pod: PodView,
+    dry: Mapping[str, bool] = MappingProxyType({}),
+    *,
+    is_patient: bool = True,
 ) -> str | None:
-    """A zone with room for a pod that waits in a full zone; None: it should wait there."""
+    """A zone for a pod that waits in a full or dry one; None: it should wait there.
+
+    is_patient: only a zone with room will do, not one where an autoscaler may add nodes.
+    """
     others = [other for other in pods if other is not pod]
-    there, used = room(spec, nodes), Counter(other.zone for other in others)
-    if there.get(pod.zone, 0) > used[pod.zone]:
+    if not others and spec.pipelines.count * spec.pipelines.stages > 1:
+        return None  # its neighbours' zones decide
+    on_demand = pod.is_on_demand
+    there = room(spec, nodes, on_demand=on_demand)
+    used = Counter(other.zone for other in others)
+    if not dry.get(pod.zone) and there.get(pod.zone, 0) > used[pod.zone]:
         return None
-    zone = choose(spec, nodes, others, [pod.slot]).get(pod.slot) if others else None
-    return zone if zone is not None and there[zone] > used[zone] else None
+    zone = choose(spec, nodes, others, [pod.slot], dry, on_demand=on_demand).get(pod.slot)
+    if not zone or zone == pod.zone or dry.get(zone):
+        return None
+    return zone if there[zone] > used[zone] or not is_patient else None
 
 
 def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str, str]]:
@@ -123,12 +173,13 @@ def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str,
     pairs = []
     for slot, pod in sorted(by_slot.items()):
         after = by_slot.get(Slot(slot.pipeline, (slot.stage + 1) % spec.pipelines.stages))
-        if after is not None and after.zone == pod.zone:
+        if after is not None and pod.zone and after.zone == pod.zone:
             pairs.append((pod.name, after.name))
     return pairs
 
 
-def _keeps_apart(spec: JobSpec) -> bool:
+def keeps_apart(spec: JobSpec) -> bool:
+    """Whether ring neighbours must be in different zones."""
     return spec.placement.adjacency is Adjacency.ALTERNATE and spec.pipelines.stages > 1
 
 
@@ -142,33 +193,41 @@ def _grid(spec: JobSpec) -> dict[str, int]:
     return {"stages": spec.pipelines.stages, "pipelines": spec.pipelines.count}
 
 
-def _whole_grid(spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot]) -> dict[Slot, str]:
-    adjacency = spec.placement.adjacency
-    found = rules.zones_for_slots(there, **_grid(spec), adjacency=adjacency)
-    if isinstance(found, rules.Infeasible):
-        found = rules.zones_for_slots(_grown(spec, there), **_grid(spec), adjacency=adjacency)
-    if isinstance(found, rules.Infeasible):
-        return {}
-    return {slot: found[slot.pipeline][slot.stage] for slot in holes}
+def _whole_grid(
+    spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot], dry: Mapping[str, bool]
+) -> dict[Slot, str]:
+    """Zones with room; else zones that are not dry, where nodes may come; else any."""
+    is_open = {zone: agents for zone, agents in there.items() if not dry.get(zone)}
+    for known in (is_open, _grown(spec, is_open), _grown(spec, there)):
+        found = rules.zones_for_slots(known, **_grid(spec), adjacency=spec.placement.adjacency)
+        if not isinstance(found, rules.Infeasible):
+            return {slot: found[slot.pipeline][slot.stage] for slot in holes}
+    return {}
 
 
 def _best_zone(
-    spec: JobSpec, there: Mapping[str, int], sited: Mapping[Slot, str], hole: Slot
+    spec: JobSpec,
+    there: Mapping[str, int],
+    sited: Mapping[Slot, str],
+    hole: Slot,
+    dry: Mapping[str, bool],
 ) -> str | None:
-    """Not in a neighbour's zone if they must be apart; then with room; then with few copies of the
-    stage."""
+    """Not in a neighbour's zone if they must be apart; then with room; then where none was
+    refused; then with few copies of the stage."""
     stages = spec.pipelines.stages
     neighbours = [Slot(hole.pipeline, (hole.stage + turn) % stages) for turn in (-1, 1)]
     next_to = {sited[slot] for slot in neighbours if slot in sited}
-    alternate = _keeps_apart(spec)
+    alternate = keeps_apart(spec)
     used = Counter(sited.values())
     copies = Counter(zone for slot, zone in sited.items() if slot.stage == hole.stage)
-    rank = {zone: i for i, zone in enumerate(spec.placement.zones)}
+    rank = {zone: i for i, zone in enumerate(spec.placement.named_zones)}
 
-    def cost(zone: str) -> tuple[bool, bool, int, int, int, str]:
-        free = there[zone] - used[zone]
+    def cost(zone: str) -> tuple[bool, int, bool, int, int, int, str]:
+        free, is_dry = there[zone] - used[zone], dry.get(zone, False)
+        has_none = free <= 0 or is_dry
+        hope = is_dry + (zone in dry) if has_none else 0
         strange = not alternate and zone not in next_to
-        return (free <= 0, strange, copies[zone], -free, rank.get(zone, 0), zone)
+        return (has_none, hope, strange, copies[zone], -free, rank.get(zone, 0), zone)
 
     able = [zone for zone in there if not (alternate and zone in next_to)]
     return min(able, key=cost, default=None)

@@ -7,12 +7,12 @@ module only ensures that there are as many agents as seats in the grid, in the r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import endings, lifecycle, pod_zones
+from bamboo_core.controller import dry_zones, endings, lifecycle, on_demand, pod_zones
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import (
     ClusterView,
@@ -31,6 +31,8 @@ STUCK_GRACE_S = 60.0
 """On any other node, so long after its own grace period."""
 MOVE_AFTER_S = 20.0
 """A pod that waits so long in a zone without room moves to a zone with room."""
+ASK_ELSEWHERE_S = 300.0
+"""A pod that the scheduler refuses for so long moves to a zone where nodes may come."""
 FAREWELL_S = 30.0
 """Agents of a complete job leave by themselves. After so long their pods are deleted."""
 FAILED_FAREWELL_S = 10.0
@@ -46,6 +48,7 @@ class CreatePod:
     incarnation: int
     zone: str
     avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often
+    is_on_demand: bool = False  # it need not be a spot node although the job prefers them
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,14 @@ def step(
     now: float,
 ) -> Step:
     """Decide about the job's pods. ``now``: seconds since 1970."""
-    view = replace(view, nodes=_with_notices(view, training))
+    view = replace(view.located(), nodes=_with_notices(view, training))
     memory = endings.settle(spec, view, training, memory, now=now)
     until = memory.failures.avoided_until()
     view = replace(view, nodes=pod_zones.avoiding(spec, view.nodes, until))
     memory = endings.conclude(spec, training, memory, job=job, now=now)
+    room = pod_zones.room(spec, view.nodes)
+    memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
+    memory = _keep_shortage(spec, view, training, memory, now)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
@@ -99,12 +105,21 @@ def step(
     else:
         creations, memory = _fill(spec, view, training, memory, job=job, now=now)
         actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
-        actions += _moved(spec, view, training, now)
+        actions += _moved(spec, view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
     status = lifecycle.describe(spec, view, training, memory, job=job, now=now)
     memory = replace(memory, conditions=status.conditions)
     wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
     return Step(_once(actions), memory, wake_at, status)
+
+
+def _keep_shortage(
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, now: float
+) -> Memory:
+    is_resting = spec.suspend or memory.terminal is not None
+    staying = _staying(view, training)
+    since = on_demand.settle(spec, staying, memory.short_since, is_resting=is_resting, now=now)
+    return replace(memory, short_since=since)
 
 
 def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
@@ -210,22 +225,28 @@ def _fill(
         return [], memory
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1
-    zones = pod_zones.choose(spec, view.nodes, staying, holes)
+    dry = dry_zones.tried(memory.dry, now)
+    budget = on_demand.budget(spec, staying, memory.short_since, now=now)
+    # The zones of other holes depend on where these pods go.
+    holes = holes[:budget] or holes
+    zones = pod_zones.choose(spec, view.nodes, staying, holes, dry, on_demand=budget > 0)
     if not zones:
         return [], memory
     avoids = tuple(sorted(_avoided(view)))
     actions: list[Action] = [
-        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids)
+        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids, budget > 0)
         for slot, zone in sorted(zones.items())
     ]
     return actions, replace(memory, incarnation=number)
 
 
 def _moved(
-    spec: JobSpec, view: ClusterView, training: TrainingView, now: float
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, now: float
 ) -> Iterable[Action]:
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
     staying, avoided = _staying(view, training), _avoided(view)
+    dry = dry_zones.tried(memory.dry, now)
+    budget = on_demand.budget(spec, staying, memory.short_since, now=now)
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
@@ -233,11 +254,23 @@ def _moved(
             reason = f"node {free[0]} need not be avoided any more"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
-        zone = pod_zones.better_zone(spec, view.nodes, staying, pod)
-        if zone is not None:
-            reason = f"zone {pod.zone} has no room, {zone} has"
+        if budget and not pod.is_on_demand:
+            reason = "no spot node has come for it; an on-demand node will do"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
+        is_patient = pod.refused_at is None or now < pod.created_at + ASK_ELSEWHERE_S
+        zone = pod_zones.better_zone(spec, view.nodes, staying, pod, dry, is_patient=is_patient)
+        if zone is not None:
+            reason = _why_moved(pod.zone, zone, dry, is_patient=is_patient)
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+            return
+
+
+def _why_moved(old: str, new: str, dry: Mapping[str, bool], *, is_patient: bool) -> str:
+    if old and not dry.get(old) and is_patient:
+        return f"zone {old} has no room, {new} has"
+    why = f"the scheduler finds no node for it in zone {old}" if old else "it has no zone"
+    return f"{why}, and zone {new} has room" if is_patient else f"{why}; zone {new} is next"
 
 
 def _avoided(view: ClusterView) -> set[str]:
@@ -292,5 +325,9 @@ def _wake_times(
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.not_before, *(at for at in force_deletes if at is not None)]
     times += memory.failures.avoided_until().values()
-    times += [pod.created_at + MOVE_AFTER_S for pod in view.pods if not pod.node]
+    waiting = [pod for pod in view.pods if not pod.node]
+    times += [pod.created_at + s for pod in waiting for s in (MOVE_AFTER_S, ASK_ELSEWHERE_S)]
+    times += dry_zones.wake_times(memory.dry, waiting)
+    if (at := on_demand.begins_at(spec, memory.short_since)) is not None:
+        times.append(at)
     return [at for at in times if at > now]

@@ -6,7 +6,7 @@ The operator's observe module and the simulator make it; reconcile and lifecycle
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -59,7 +59,9 @@ class NodeView:
     schedulable: bool = True
     spot: bool = False
     departing: bool = False  # its cloud has announced that it is about to go
-    agents: int = 1  # how many of the job's agents fit on it
+    agents: int = 1  # how many of the job's agents fit on it beside the pods of others
+    suits: bool = True  # an agent could run there if it were empty
+    lacks: str = ""  # what keeps more agents away: a resource, a label or a taint; empty: nothing
     avoided_until: float = 0.0  # agents have failed there; 0: new ones may come
 
     @property
@@ -89,7 +91,7 @@ class PodView:
     incarnation: int
     phase: PodPhase
     created_at: float
-    zone: str = ""  # where it must run
+    zone: str = ""  # where it must run, or runs; empty: anywhere, and it has no node yet
     node: str = ""
     started_at: float | None = None
     deleting_at: float | None = None
@@ -98,6 +100,9 @@ class PodView:
     waiting: str = ""  # why its container cannot start, such as ImagePullBackOff
     trouble: str = ""  # the message of the end or of the wait
     avoids: frozenset[str] = frozenset()  # nodes on which it must not be placed
+    is_on_demand: bool = False  # it may run on a node that is not a spot node
+    refused_at: float | None = None  # since when the scheduler finds no node for it
+    refusal: str = ""  # the scheduler's words
 
     @property
     def agent(self) -> AgentId:
@@ -129,6 +134,12 @@ class ClusterView:
 
     nodes: tuple[NodeView, ...] = ()
     pods: tuple[PodView, ...] = ()
+
+    def located(self) -> ClusterView:
+        """With the zones of pods that could go anywhere and have got a node."""
+        zones = {node.name: node.zone for node in self.nodes}
+        pods = (p if p.zone else replace(p, zone=zones.get(p.node, "")) for p in self.pods)
+        return replace(self, pods=tuple(pods))
 
 
 @dataclass(frozen=True)
@@ -197,6 +208,17 @@ class TrainingView:
 
 
 @dataclass(frozen=True)
+class DryZone:
+    """A zone where the scheduler has refused a pod."""
+
+    zone: str
+    times: int  # in a row
+    since: float  # when it was last found dry
+    until: float  # other zones go first until then
+    room: int  # that its nodes seemed to have
+
+
+@dataclass(frozen=True)
 class Condition:
     """A condition in the sense of Kubernetes."""
 
@@ -223,4 +245,6 @@ class Memory:
     message: str = ""
     trained: bool = False  # a plan was in force since the job was started
     not_before: float = 0.0  # no new pods before this instant
+    dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
+    short_since: float | None = None  # since when some agent has no node; None: all have one
     conditions: tuple[Condition, ...] = field(default=())

@@ -92,6 +92,7 @@ class Leadership:
         self._job, self._spec, self._timing = job, spec, timing
         self._reported = reported
         self._storage = Storage(reported.checkpoint_error)
+        self._zones: dict[AgentId, str] = {}  # of pods that were created without one, too
         self._dismissed: set[AgentId] = set()
         self._reported_lost: set[AgentId] = set()
         self._departing: set[AgentId] = set()
@@ -129,8 +130,9 @@ class Leadership:
             case Received():
                 self._receive(event, is_listening=is_listening)
             case Connected(hello):
+                hello = replace(hello, zone=hello.zone or self._zones.get(hello.agent, ""))
                 self._tally.connected(hello)
-                self._put(event, is_listening=is_listening)
+                self._put(replace(event, hello=hello), is_listening=is_listening)
             case _:
                 self._ticks += isinstance(event, Tick)
                 self._put(event, is_listening=is_listening)
@@ -171,6 +173,7 @@ class Leadership:
     def _observe(self, seen: Observed, now: float, *, is_leading: bool) -> None:
         """Only a suspended job may change its spec; then its arbiter begins again."""
         self._tally.observe(seen.cluster)
+        self._zones = {pod.agent: pod.zone for pod in seen.cluster.pods}
         is_same = cluster.same_for_arbiter(seen.spec, self._spec)
         if not is_same and not seen.has_sessions:
             self._spec = seen.spec

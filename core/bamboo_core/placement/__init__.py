@@ -2,5 +2,5 @@
 
 Not here: which agent computes what.
 
-Public: ``plan``, ``zones``, ``capacity``.
+Public: ``plan``, ``zones``, ``capacity``, ``fitting``.
 """

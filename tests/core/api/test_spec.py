@@ -237,3 +237,33 @@ def test_identity_covers_what_decides_the_bits_and_nothing_else() -> None:
     assert of() != of(training=training | {"clipNorm": 1.0})
     assert of() == of(training=training | {"onNonFinite": {"skip": 3}})
     assert "onNonFinite" not in of()  # so jobs keep the identity that they have
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        ({"pools": [{"zones": []}]}, "spec.placement.pools[0].zones: is empty; name at least one"),
+        ({"pools": [{"zones": ["a"]}, {"zones": ["b", "a"]}]},
+         "spec.placement.pools[1].zones: names zone 'a' again; a zone may be in one pool only"),
+        ({"pools": [{"zones": ["a"], "nodeSelector": {"x": 1}}]},
+         "spec.placement.pools[0].nodeSelector.x: is 1; it must be a string"),
+        ({"pools": [{"zones": ["a"]}], "zones": ["a", "b"]},
+         "spec.placement.zones: names b, but no pool of spec.placement.pools does"),
+        ({"pools": [{}]}, "spec.placement.pools[0].zones: is required; set it"),
+    ],
+)  # fmt: skip
+def test_bad_pools(placement: dict[str, Any], words: str) -> None:
+    found = from_manifest(manifest(placement=placement))
+    assert isinstance(found, list)
+    assert words in "; ".join(map(str, found))
+
+
+def test_zones_choose_among_the_pools() -> None:
+    pools = [{"zones": ["a", "b"], "nodeSelector": {"x": "1"}}, {"zones": ["c"]}]
+    found = from_manifest(manifest(placement={"pools": pools}))
+    assert isinstance(found, JobSpec)
+    assert found.placement.named_zones == ("a", "b", "c")
+    fewer = from_manifest(manifest(placement={"pools": pools, "zones": ["c", "a"]}))
+    assert isinstance(fewer, JobSpec)
+    assert fewer.placement.named_zones == ("c", "a")
+    assert from_json(to_json(fewer)) == fewer

@@ -14,10 +14,12 @@ from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
 from bamboo_core.controller import lifecycle
 from bamboo_core.controller.lifecycle import JobStatus, describe
+from bamboo_core.controller.shortage import insufficient
 from bamboo_core.controller.view import (
     ClusterView,
     Condition,
     Memory,
+    NodeView,
     PodPhase,
     PodView,
     TrainingView,
@@ -59,6 +61,13 @@ def status(
 
 def condition(found: JobStatus, kind: ConditionType) -> Condition:
     return next(c for c in found.conditions if c.type == kind)
+
+
+def capacity(*pods: PodView, nodes_: tuple[NodeView, ...], **changes: Any) -> Condition:
+    """The condition CapacityAvailable with these nodes."""
+    view = ClusterView(nodes_, pods)
+    found = describe(spec(**changes), view, TrainingView(), Memory(), job=JOB, now=50.0)
+    return condition(found, ConditionType.CAPACITY_AVAILABLE)
 
 
 @pytest.mark.parametrize(
@@ -167,11 +176,54 @@ def test_no_node_is_big_enough() -> None:
         pod(0, 0, node="", phase=PodPhase.PENDING),
         pod(0, 1, zone="b", node="", phase=PodPhase.PENDING),
     )
-    found = status(*waiting, room={"a": 0, "b": 0}, worker=worker)
-    line = condition(found, ConditionType.CAPACITY_AVAILABLE)
+    small = tuple(
+        replace(node, suits=False, lacks=insufficient("nvidia.com/gpu")) for node in nodes(a=0, b=0)
+    )
+    line = capacity(*waiting, nodes_=small, worker=worker)
     assert (line.status, line.reason) == (False, Reason.NODES_TOO_SMALL)
     assert line.message.endswith(
         "no node is big enough for one agent: spec.worker.resources asks for nvidia.com/gpu 9"
+    )
+
+
+def test_what_is_missing_where_and_what_helps() -> None:
+    waiting = [pod(0, s, zone="a", node="", phase=PodPhase.PENDING) for s in range(3)]
+    gpus = replace(nodes(a=0)[0], lacks=insufficient("nvidia.com/gpu"))
+    tainted = replace(gpus, name="other", suits=False, lacks="taint team=x:NoSchedule")
+    away = replace(gpus, name="away", ready=False)
+    line = capacity(*waiting, nodes_=(gpus, replace(gpus, name="2"), tainted, away), count=2)
+    assert (
+        "3 of 4 agents wait for a node (3 in a), 1 have no pod yet; job-p0-s0-i0 and 2 more in"
+        " zone a: insufficient nvidia.com/gpu (2 nodes), taint team=x:NoSchedule (1 node), not"
+        " ready (1 node); add nodes to the pool or tolerate the taint in spec.worker.podTemplate"
+    ) in line.message
+    named = capacity(*waiting, nodes_=(gpus,), count=2, zones=("a", "b"))
+    assert "; add nodes to the pool or add zones to spec.placement.zones" in named.message
+    empty = capacity(waiting[0], nodes_=nodes(b=1), zones=("a", "b"))
+    assert "job-p0-s0-i0 in zone a: no nodes there; add nodes" in empty.message
+
+
+def test_the_schedulers_words_count_where_nodes_look_free() -> None:
+    words = "0/2 nodes are available: 2 Insufficient nvidia.com/gpu."
+    refused = pod(
+        0, 0, zone="a", node="", phase=PodPhase.PENDING, refused_at=1.0, refusal=words + "x" * 900
+    )
+    line = capacity(refused, nodes_=nodes(a=2, b=2))
+    assert f"job-p0-s0-i0 in zone a: the scheduler says: {words}xxx" in line.message
+    assert len(line.message) < 600
+    silent = capacity(replace(refused, refusal=""), nodes_=nodes(a=2, b=2))
+    assert "job-p0-s0-i0 in zone a: no answer yet" in silent.message
+    anywhere = capacity(replace(refused, zone=""), nodes_=nodes(a=2, b=2))
+    assert "job-p0-s0-i0 in any zone: the scheduler says" in anywhere.message
+
+
+def test_no_node_suits() -> None:
+    wrong = [replace(n, suits=False, agents=0, lacks="no label gpu=a100") for n in nodes(a=1, b=1)]
+    line = capacity(nodes_=tuple(wrong))
+    assert (line.status, line.reason) == (False, Reason.NO_NODE_SUITS)
+    assert line.message.endswith(
+        "no node can take an agent: no label gpu=a100 (2 nodes); add nodes to the pool or change"
+        " the node selector or label the nodes"
     )
 
 

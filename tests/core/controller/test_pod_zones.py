@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.api.spec import Adjacency, PipelinesSpec
+from bamboo_core.api.spec import Adjacency, PipelinesSpec, PoolSpec
 from bamboo_core.controller import pod_zones
-from bamboo_core.controller.view import Slot
+from bamboo_core.controller.view import PodPhase, Slot
 from bamboo_core.placement.zones import feasible
 
 from .builders import nodes, pod, spec
@@ -31,9 +31,9 @@ def test_a_fresh_grid_follows_the_zone_rule(room: dict[str, int], count: int, st
     if feasible(room, stages=stages, pipelines=count):
         used = list(chosen.values())
         assert all(used.count(zone) <= room[zone] for zone in used)
-    if chosen and stages > 1:
-        for d, s in chosen:
-            assert chosen[Slot(d, s)] != chosen[Slot(d, (s + 1) % stages)]
+    for d, s in chosen if stages > 1 else ():
+        after = chosen.get(Slot(d, (s + 1) % stages))
+        assert chosen[Slot(d, s)] != after or not after
     if len(room) >= 3 or (len(room) == 2 and stages % 2 == 0) or stages == 1:
         assert set(chosen) == set(seats(count, stages))
 
@@ -62,9 +62,60 @@ def test_a_hole_prefers_room_then_distance_from_copies() -> None:
     assert pod_zones.choose(wanted, nodes(a=2, b=2, c=0), stay, [hole]) == {hole: "a"}
 
 
-def test_a_hole_between_neighbours_of_all_zones_stays_open() -> None:
-    stay = [pod(0, 0, zone="a"), pod(0, 2, zone="b")]
-    assert pod_zones.choose(spec(stages=3), nodes(a=9, b=9), stay, [Slot(0, 1)]) == {}
+def test_a_hole_between_neighbours_of_all_zones_asks_for_another_zone() -> None:
+    stay, hole = [pod(0, 0, zone="a"), pod(0, 2, zone="b")], Slot(0, 1)
+    assert pod_zones.choose(spec(stages=3), nodes(a=9, b=9), stay, [hole]) == {hole: ""}
+    named = spec(stages=3, zones=("a", "b"))
+    assert pod_zones.choose(named, nodes(a=9, b=9), stay, [hole]) == {}
+
+
+def test_nodes_that_suit_no_agent_do_not_tell_zones() -> None:
+    """As the system's nodes, when the pools of GPU nodes are empty."""
+    system = tuple(replace(node, agents=0, suits=False) for node in nodes(a=1, b=1))
+    assert pod_zones.room(spec(), system) == {}
+    chosen = pod_zones.choose(spec(count=2, stages=4), system, [], seats(2, 4))
+    assert chosen == {Slot(0, 0): "", Slot(0, 1): ""}, "as many as can show enough zones"
+    waiting = [pod(0, s, zone="", node="", phase=PodPhase.PENDING) for s in range(2)]
+    rest = seats(2, 4)[2:]
+    assert pod_zones.choose(spec(count=2, stages=4), system, waiting, rest) == {}
+    alone = pod_zones.choose(spec(count=3, stages=1), (), [], seats(3, 1))
+    assert alone == dict.fromkeys(seats(3, 1), ""), "without neighbours any zone will do"
+
+
+def test_pools_name_zones_before_they_have_nodes() -> None:
+    wanted = spec(pools=(PoolSpec(("x",), {"pool": "one"}), PoolSpec(("y",), {"pool": "two"})))
+    chosen = pod_zones.choose(wanted, nodes(a=9, b=9), [], seats(1, 2))
+    assert set(chosen.values()) == {"x", "y"}
+    assert wanted.placement.selector("y") == {"pool": "two"}
+    assert wanted.placement.selector("z") == {}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 4), max_size=4),
+    st.integers(1, 2),
+    st.integers(1, 5),
+    st.sets(st.sampled_from("abcd")),
+    st.integers(0, 10),
+)
+def test_neighbours_are_apart_whatever_is_dry(
+    room: dict[str, int], count: int, stages: int, dry: set[str], lost: int
+) -> None:
+    """Also when some pods are placed again, one at a time."""
+    wanted = spec(count=count, stages=stages)
+    tried = dict.fromkeys(dry, True)
+    first = pod_zones.choose(wanted, nodes(**room), [], seats(count, stages), tried)
+    stay = [
+        pod(*slot, zone=zone or "z", node="there")  # a pod without a zone has found one
+        for i, (slot, zone) in enumerate(first.items())
+        if i % 3 != lost % 3
+    ]
+    holes = [slot for slot in seats(count, stages) if slot not in {p.slot for p in stay}]
+    second = pod_zones.choose(wanted, nodes(**room), stay, holes, tried)
+    zones = {p.slot: p.zone for p in stay} | second
+    for slot, zone in second.items():
+        for turn in (-1, 1):
+            other = Slot(slot.pipeline, (slot.stage + turn) % stages)
+            assert stages == 1 or not zone or zones.get(other) != zone
 
 
 def test_cluster_joins_its_neighbours() -> None:
@@ -87,19 +138,21 @@ def test_the_problem_names_the_zone_where_the_next_node_helps_most() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "stages", "words"),
+    ("room", "stages", "anywhere", "words"),
     [
-        ({"a": 1}, 2, "2 stages need 2 zones at least; known zones: a: add nodes in another zone"),
-        ({"a": 9, "b": 9}, 3, "3 stages need 3 zones at least; known zones: a, b: add nodes"),
-        ({}, 2, "known zones: none: add nodes in another zone, name zones in spec.placement.zones"),
+        ({"a": 1}, 2, 1, "2 stages need 2 zones at least; known zones: a: add nodes in another"),
+        ({"a": 9, "b": 9}, 3, 1, "3 stages need 3 zones at least; known zones: a, b: add nodes"),
+        ({}, 2, 2, "known zones: none: add nodes in another zone, name zones that an autoscaler"),
     ],
 )
 def test_zones_that_no_number_of_nodes_could_fill(
-    room: dict[str, int], stages: int, words: str
+    room: dict[str, int], stages: int, anywhere: int, words: str
 ) -> None:
+    """An autoscaler may have nodes in other zones."""
     wanted = spec(stages=stages)
     assert words in pod_zones.problem(wanted, nodes(**room))
-    assert pod_zones.choose(wanted, nodes(**room), [], seats(1, stages)) == {}
+    chosen = pod_zones.choose(wanted, nodes(**room), [], seats(1, stages))
+    assert sorted(chosen.values()) == [*[""] * anywhere, *room]
 
 
 def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:

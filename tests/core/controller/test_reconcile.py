@@ -339,7 +339,9 @@ def test_no_pods_for_a_job_that_is_being_deleted() -> None:
 
 def test_neighbours_never_share_a_zone_even_if_that_means_waiting() -> None:
     result = run(nodes_=nodes(a=8))
-    assert created(result) == []
+    assert [p.zone for p in created(result)] == ["a", ""]
+    named = spec(zones=("a",))
+    assert created(run(nodes_=nodes(a=8), spec_=named)) == []
     assert created(run(nodes_=nodes(a=8), spec_=spec(adjacency=Adjacency.CLUSTER)))
 
 

@@ -1,0 +1,71 @@
+"""Zones in which a job's pods wait in vain, and for how long it asks other zones first.
+
+The scheduler's refusal counts more than the room that nodes seem to have: others' pods may be
+invisible, and a node may refuse a pod for reasons that only the scheduler knows. Pure: the instants
+are given, in seconds since 1970.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from bamboo_core.controller.view import DryZone, PodView
+
+REFUSED_S = 20.0
+"""A zone is dry once the scheduler has refused a pod there for so long."""
+FIRST_S = 60.0
+"""It is avoided for so long, and twice as long each time that it is still dry afterwards."""
+LONGEST_S = 900.0
+MOST = 32
+"""Dry zones that are remembered at once; those with the earliest expiry are dropped."""
+
+
+def settle(
+    known: tuple[DryZone, ...],
+    pods: Iterable[PodView],
+    room: Mapping[str, int],
+    *,
+    now: float,
+) -> tuple[DryZone, ...]:
+    """Forget zones that take pods again or have got new nodes; add those that refuse pods.
+
+    room: zone -> agents that seem to fit.
+    """
+    alive = [pod for pod in pods if pod.is_alive]
+    found = {
+        dry.zone: dry
+        for dry in known
+        if now < dry.until + LONGEST_S
+        and room.get(dry.zone, 0) <= dry.room
+        and not any(p.node and p.zone == dry.zone and p.created_at > dry.since for p in alive)
+    }
+    for pod in alive:
+        at = refused_until(pod)
+        if not pod.zone or at is None or now < at:
+            continue
+        old = found.get(pod.zone)
+        if old is None or now >= old.until:
+            times = 1 if old is None else old.times + 1
+            pause_s = min(LONGEST_S, FIRST_S * 2.0 ** min(times - 1, 10))
+            seen = room.get(pod.zone, 0)
+            found[pod.zone] = DryZone(pod.zone, times, now, now + pause_s, seen)
+    newest = sorted(found.values(), key=lambda dry: (-dry.until, dry.zone))[:MOST]
+    return tuple(sorted(newest, key=lambda dry: dry.zone))
+
+
+def refused_until(pod: PodView) -> float | None:
+    """When the scheduler will have refused the pod for long enough; None: it does not refuse it."""
+    if pod.node or pod.refused_at is None:
+        return None
+    return pod.refused_at + REFUSED_S
+
+
+def tried(known: Iterable[DryZone], now: float) -> dict[str, bool]:
+    """Zones that were dry lately -> whether they are to be avoided now."""
+    return {dry.zone: now < dry.until for dry in known}
+
+
+def wake_times(known: Iterable[DryZone], pods: Iterable[PodView]) -> Iterable[float]:
+    """Instants at which a zone becomes dry, or may be tried again."""
+    yield from (dry.until for dry in known)
+    yield from (at for pod in pods if pod.is_alive and (at := refused_until(pod)) is not None)

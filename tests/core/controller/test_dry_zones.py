@@ -1,0 +1,174 @@
+"""Zones where the scheduler refuses pods: back-off, and moves to other zones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import dry_zones
+from bamboo_core.controller.dry_zones import FIRST_S, LONGEST_S, MOST, REFUSED_S
+from bamboo_core.controller.reconcile import (
+    ASK_ELSEWHERE_S,
+    MOVE_AFTER_S,
+    CreatePod,
+    DeletePod,
+    step,
+)
+from bamboo_core.controller.view import (
+    ClusterView,
+    DryZone,
+    Memory,
+    NodeView,
+    PodPhase,
+    PodView,
+    Slot,
+    TrainingView,
+)
+
+from .builders import JOB, nodes, pod, spec
+
+
+def refused(at: float, zone: str = "a", created_at: float = 0.0) -> PodView:
+    waiting = pod(0, 0, zone=zone, node="", phase=PodPhase.PENDING, refused_at=at)
+    return replace(waiting, created_at=created_at)
+
+
+def test_a_zone_is_dry_after_a_while_and_for_longer_each_time() -> None:
+    waiting, room = [refused(0.0)], {"a": 1}
+    assert dry_zones.settle((), waiting, room, now=REFUSED_S - 1) == ()
+    now, known, pauses = REFUSED_S, (), list[float]()
+    for _ in range(7):
+        known = dry_zones.settle(known, waiting, room, now=now)
+        (dry,) = known
+        assert dry_zones.tried(known, now) == {"a": True}
+        assert dry_zones.tried(known, dry.until) == {"a": False}
+        assert dry_zones.settle(known, waiting, room, now=dry.until - 1) == known
+        pauses.append(dry.until - now)
+        now = dry.until
+    assert pauses == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S, *[LONGEST_S] * 3]
+
+
+def test_a_dry_zone_is_forgotten_when_it_gives_nodes() -> None:
+    dry = (DryZone("a", 3, since=100.0, until=900.0, room=1),)
+    placed = replace(pod(0, 0, zone="a"), created_at=101.0)
+    assert dry_zones.settle(dry, [placed], {"a": 1}, now=200.0) == ()
+    earlier = replace(placed, created_at=99.0)
+    assert dry_zones.settle(dry, [earlier], {"a": 1}, now=200.0) == dry
+    assert dry_zones.settle(dry, [], {"a": 2}, now=200.0) == (), "a node has come"
+    assert dry_zones.settle(dry, [], {"a": 1}, now=900.0 + LONGEST_S) == ()
+
+
+def test_only_the_newest_dry_zones_are_remembered() -> None:
+    many = [refused(0.0, f"zone-{n:02}") for n in range(MOST + 3)]
+    assert len(dry_zones.settle((), many, {}, now=100.0)) == MOST
+
+
+def moves(spec_: JobSpec, view: ClusterView, memory: Memory, now: float) -> list[str]:
+    done = step(spec_, view, TrainingView(), memory, job=JOB, now=now)
+    return [action.reason for action in done.actions if isinstance(action, DeletePod)]
+
+
+def test_a_single_agent_leaves_a_full_zone() -> None:
+    waiting = pod(0, 0, zone="a", node="", phase=PodPhase.PENDING)
+    view = ClusterView(nodes(a=0, b=7), (waiting,))
+    wanted = spec(count=1, stages=1)
+    assert moves(wanted, view, Memory(), MOVE_AFTER_S - 1) == []
+    assert moves(wanted, view, Memory(), MOVE_AFTER_S) == ["zone a has no room, b has"]
+
+
+def test_the_schedulers_refusal_counts_more_than_room() -> None:
+    view = ClusterView(nodes(a=1, b=1), (refused(1.0),))
+    wanted = spec(count=1, stages=1)
+    assert moves(wanted, view, Memory(), 1.0 + REFUSED_S - 1) == []
+    assert moves(wanted, view, Memory(), 1.0 + REFUSED_S) == [
+        "the scheduler finds no node for it in zone a, and zone b has room"
+    ]
+    done = step(wanted, replace(view, pods=()), TrainingView(),
+                Memory(dry=(DryZone("a", 1, 20.0, 80.0, 1),)), job=JOB, now=30.0)  # fmt: skip
+    assert [a.zone for a in done.actions if isinstance(a, CreatePod)] == ["b"]
+    assert done.wake_at == 80.0
+
+
+def test_without_room_anywhere_another_zone_is_asked_later() -> None:
+    view = ClusterView(nodes(a=0, b=0), (refused(0.0),))
+    wanted = spec(count=1, stages=1)
+    assert moves(wanted, view, Memory(), ASK_ELSEWHERE_S - 1) == []
+    assert moves(wanted, view, Memory(), ASK_ELSEWHERE_S) == [
+        "the scheduler finds no node for it in zone a; zone b is next"
+    ]
+    both = Memory(dry=(DryZone("b", 1, 0.0, 400.0, 0),))
+    assert moves(wanted, view, both, ASK_ELSEWHERE_S) == [], "it is dry, too"
+
+
+class _Cluster:
+    """A scheduler with less room than the nodes show, and the pods of one job."""
+
+    def __init__(self, wanted: JobSpec, shown: dict[str, int], real: dict[str, int]) -> None:
+        self.spec, self.real = wanted, real
+        self.nodes: tuple[NodeView, ...] = nodes(**shown)
+        self.pods: dict[str, PodView] = {}
+        self.memory, self.now, self.deleted = Memory(), 1000.0, 0
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self.now < end:
+            view = ClusterView(self.nodes, tuple(self.pods.values()))
+            done = step(self.spec, view, TrainingView(), self.memory, job=JOB, now=self.now)
+            self.memory = done.memory
+            for action in done.actions:
+                if isinstance(action, DeletePod):
+                    del self.pods[action.name]
+                    self.deleted += 1
+                elif isinstance(action, CreatePod):
+                    new = pod(*action.slot, action.incarnation, zone=action.zone, node="",
+                              phase=PodPhase.PENDING)  # fmt: skip
+                    self.pods[action.name] = replace(new, created_at=self.now)
+            self._schedule()
+            if not done.actions:
+                later = [done.wake_at] if done.wake_at is not None else []
+                self.now = min([*later, self.now + 60.0])
+
+    def _schedule(self) -> None:
+        for name, found in self.pods.items():
+            used = sum(bool(p.node) and p.zone == found.zone for p in self.pods.values())
+            if found.node:
+                continue
+            if used < self.real.get(found.zone, 0):
+                node = f"node-{found.zone}"
+                self.pods[name] = replace(found, node=node, phase=PodPhase.RUNNING)
+            elif found.refused_at is None:
+                self.pods[name] = replace(found, refused_at=self.now)
+
+
+_ROOM = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3), min_size=1)
+
+
+@given(st.integers(1, 3), _ROOM, _ROOM)
+@settings(max_examples=25, deadline=None)
+def test_agents_find_every_node_that_they_may_use(
+    count: int, shown: dict[str, int], real: dict[str, int]
+) -> None:
+    """Whatever the nodes seem to offer. And without any, moves become rare."""
+    cluster = _Cluster(spec(count=count, stages=1), shown, real)
+    cluster.run(3600.0)
+    able = min(count, sum(real.get(zone, 0) for zone in shown))
+    assert sum(bool(p.node) for p in cluster.pods.values()) == able
+    assert len(cluster.pods) == count
+    assert cluster.deleted <= 30 * count
+
+
+@given(st.integers(2, 4), _ROOM, _ROOM)
+@settings(max_examples=25, deadline=None)
+def test_neighbours_stay_apart_while_they_move(
+    stages: int, shown: dict[str, int], real: dict[str, int]
+) -> None:
+    cluster = _Cluster(spec(count=2, stages=stages), shown, real)
+    for _ in range(20):
+        cluster.run(60.0)
+        zones = {p.slot: p.zone for p in cluster.pods.values()}
+        for slot, zone in zones.items():
+            other = zones.get(Slot(slot.pipeline, (slot.stage + 1) % stages))
+            assert not zone or zone != other
