@@ -162,6 +162,7 @@ def _identity_env(
         "BAMBOO_CA_FILE": f"{_IDENTITY_DIR}/{CA_KEY}",
         "BAMBOO_GRACE_S": str(spec.worker.grace_period_s),
         "BAMBOO_HEALTH_PORT": str(_HEALTH_PORT),
+        "BAMBOO_NOTICES": ",".join(spec.worker.notices),
     }
     return [
         from_field("BAMBOO_AGENT", "metadata.name"),

@@ -14,6 +14,8 @@ from bamboo_core.api import pod_template, quantities
 from bamboo_core.api import spec as specs
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import node_notices
+from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_operator.api import Object
@@ -21,17 +23,6 @@ from bamboo_operator.api import Object
 JOB_LABEL = "bamboo.dev/job"
 AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 """Names of the nodes on which a pod must not be placed, separated by spaces."""
-DEPARTURE_TAINTS = frozenset(
-    {
-        "cloud.google.com/impending-node-termination",
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "karpenter.sh/disrupted",
-        "ToBeDeletedByClusterAutoscaler",
-        "node.cloudprovider.kubernetes.io/shutdown",
-    }
-)
-"""Taints by which a cloud or an autoscaler announces that the node is about to go."""
 
 _SPOT_LABELS = (
     ("cloud.google.com/gke-spot", "true"),
@@ -159,7 +150,7 @@ def _node_view(node: Object, spec: JobSpec) -> NodeView:
         c.get("type") == "Ready" and c.get("status") == "True"
         for c in status.get("conditions") or []
     )
-    taints = {taint.get("key") for taint in body.get("taints") or []}
+    notice = node_notice(node)
     return NodeView(
         name=meta["name"],
         machine=machine(node),
@@ -167,9 +158,37 @@ def _node_view(node: Object, spec: JobSpec) -> NodeView:
         ready=ready,
         schedulable=not body.get("unschedulable", False),
         spot=any(labels.get(key) == value for key, value in _SPOT_LABELS),
-        departing=bool(taints & DEPARTURE_TAINTS),
+        departing=notice is not None and not notice.is_hint,
+        notice=notice,
         agents=_agents_that_fit(status.get("allocatable") or {}, spec),
     )
+
+
+def node_notice(node: Object) -> NodeNotice | None:
+    """What the node's taints and conditions say about its end."""
+    body, status = node.get("spec") or {}, node.get("status") or {}
+    taints = [
+        Taint(str(t.get("key")), str(t.get("value") or ""), _instant(t.get("timeAdded")))
+        for t in body.get("taints") or []
+    ]
+    messages = [
+        str(c.get("message") or "")
+        for c in status.get("conditions") or []
+        if c.get("type") == "Ready" and c.get("status") != "True"
+    ]
+    return node_notices.find(
+        taints,
+        is_unschedulable=bool(body.get("unschedulable")),
+        ready_message=" ".join(messages),
+    )
+
+
+def _instant(text: Any) -> float | None:
+    """None if it is absent or malformed."""
+    try:
+        return timestamp(text)
+    except (ValueError, AttributeError):
+        return None
 
 
 def machine(node: Object) -> str:

@@ -120,7 +120,7 @@ class Reconciler:
         view = ClusterView(nodes, observe.pod_views(pods, job))
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
-            actor.observe(spec, view)
+            actor.observe(spec, view, self._ports.clock())
         training = (
             actor.view()
             if actor is not None
