@@ -1,4 +1,6 @@
-"""``bamboo-node-watcher``: taints its own node when the cloud gives notice of the node's end.
+"""Taints its own node when the cloud gives notice of the node's end.
+
+    python -m bamboo_agent.node_watcher
 
 For clusters whose pods cannot reach the metadata server: the chart's ``notices.daemonSet`` runs it
 in the network of each node. It asks what agents would ask, and the operator takes the taint for a

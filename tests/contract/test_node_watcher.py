@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bamboo_agent import node_watcher
 from bamboo_agent.supervisor.config import notice_sources
 from bamboo_core.api.spec import NoticeSource
 
@@ -63,7 +64,8 @@ def test_its_pod_has_the_nodes_network_and_nothing_else_of_the_node() -> None:
 def test_its_values() -> None:
     digest = "sha256:" + "a" * 64
     (container,) = daemon_set()["template"]["spec"]["containers"]
-    assert (container["image"], container["command"]) == ("bamboo-agent:0.1.0", [NAME])
+    assert container["image"] == "bamboo-agent:0.1.0"
+    assert container["command"] == ["python", "-m", node_watcher.__name__]
     spec = daemon_set(
         *("--set", f"notices.daemonSet.image.digest={digest}"),
         *("--set", "notices.daemonSet.sources={AwsSpot,AwsRebalance}"),

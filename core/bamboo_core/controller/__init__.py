@@ -2,5 +2,5 @@
 
 Not here: training.
 
-Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``.
+Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``, ``node_notices``.
 """
