@@ -192,6 +192,7 @@ class App:
 
         def record(job: JobView, entry: Record) -> None:
             log.info(entry.message, extra={"job": job.name, "reason": entry.reason})
+            self.metrics.notice(entry)
             recorder.record(
                 job,
                 severity=entry.severity,

@@ -116,9 +116,9 @@ class JobActor:
         if self.sessions.discard(session):
             self.tell(Disconnected(session.agent))
 
-    def observe(self, spec: JobSpec, view: ClusterView) -> None:
-        """A reconcile has read the spec and the cluster."""
-        self.tell(Observed(spec, view, has_sessions=bool(self.sessions.all())))
+    def observe(self, spec: JobSpec, view: ClusterView, at: float = 0.0) -> None:
+        """A reconcile has read the spec and the cluster. at: seconds since 1970."""
+        self.tell(Observed(spec, view, has_sessions=bool(self.sessions.all()), at=at))
 
     def tick(self) -> None:
         """Time has passed."""

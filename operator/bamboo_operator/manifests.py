@@ -142,7 +142,8 @@ def _on_spot(affinity: Object) -> Object:
 
 
 def _narrowed(affinity: Object, key: str, rules: list[Object]) -> Object:
-    """The user's affinity with more rules for the node. Terms are alternatives, so each gets them."""
+    """The user's affinity with more rules for the node. Each of its terms, one of which must fit,
+    gets them."""
     on_nodes = dict(affinity.get("nodeAffinity") or {})
     given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{key: []}]
     # A term without any rule matches no node, and that must stay so.
@@ -220,6 +221,7 @@ def _identity_env(
         "BAMBOO_CA_FILE": f"{_IDENTITY_DIR}/{CA_KEY}",
         "BAMBOO_GRACE_S": str(spec.worker.grace_period_s),
         "BAMBOO_HEALTH_PORT": str(_HEALTH_PORT),
+        "BAMBOO_NOTICES": ",".join(spec.worker.notices),
     }
     return [
         from_field("BAMBOO_AGENT", "metadata.name"),

@@ -14,13 +14,18 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import FailureCause, JobPhase
+from bamboo_core.api.spec import NoticeSource
+from bamboo_core.arbiter.events import Record
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
 from bamboo_core.evidence.stalls import StallCause
+from bamboo_core.job.leadership import NODE
 
 _JOB = ["job_namespace", "training_job"]
+_NOTICE_SOURCES = {x for x in NoticeSource if not x.stands_alone} | {NODE, "Signal"}
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,10 @@ class Metrics:
             "bamboo_stuck_terminating_forced",
             "Pods force-deleted because their node did not confirm", registry=registry,
         )  # fmt: skip
+        self.notices = Counter(
+            "bamboo_notices", "Notices and hints that an agent may lose its node, by source",
+            ["source"], registry=registry,
+        )  # fmt: skip
         self._build_info()
         registry.register(_JobCollector(jobs))
 
@@ -85,6 +94,12 @@ class Metrics:
             registry=self.registry,
         )
         info.labels(metadata.version("bamboo-train"), platform.python_version()).set(1)
+
+    def notice(self, record: Record) -> None:
+        """Count the event if it is a notice."""
+        if record.reason in (EventReason.AGENT_LEAVING, EventReason.AGENT_AT_RISK):
+            source = str(record.facts.get(EventFact.SOURCE, "")) or "Signal"
+            self.notices.labels(source if source in _NOTICE_SOURCES else "Other").inc()
 
     def observe_request(self, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count a request to the API server."""

@@ -15,7 +15,8 @@ from bamboo_core.api import pod_template
 from bamboo_core.api import spec as specs
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import shortage
+from bamboo_core.controller import node_notices, shortage
+from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
 from bamboo_core.placement import fitting
@@ -27,17 +28,6 @@ AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 """Names of the nodes on which a pod must not be placed, separated by spaces."""
 ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
 """Says "true" on a pod that need not be on a spot node although its job prefers them."""
-DEPARTURE_TAINTS = frozenset(
-    {
-        "cloud.google.com/impending-node-termination",
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "karpenter.sh/disrupted",
-        "ToBeDeletedByClusterAutoscaler",
-        "node.cloudprovider.kubernetes.io/shutdown",
-    }
-)
-"""Taints by which a cloud or an autoscaler announces that the node is about to go."""
 
 _DEEPEST = 100
 _PRESENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
@@ -169,6 +159,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         c.get("type") == "Ready" and c.get("status") == "True"
         for c in status.get("conditions") or []
     )
+    notice = node_notice(node)
     allocatable = status.get("allocatable")
     zone = labels.get(ZONE_LABEL, "")
     place = Place(meta["name"], zone, labels, taints)
@@ -185,7 +176,8 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         ready=ready,
         schedulable=is_open and not body.get("unschedulable", False),
         spot=any(labels.get(key) == value for key, value in fitting.SPOT_LABELS),
-        departing=any(taint.get("key") in DEPARTURE_TAINTS for taint in taints),
+        departing=notice is not None and not notice.is_hint,
+        notice=notice,
         agents=agents,
         suits=suits,
         lacks=lacks or (shortage.insufficient(scarce) if agents <= 0 else ""),
@@ -198,8 +190,37 @@ def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
         taint
         for taint in taints
         if not str(taint.get("key")).startswith(_PRESENT)
-        and taint.get("key") not in DEPARTURE_TAINTS
+        and not node_notices.is_notice(_taint(taint))
     )
+
+
+def node_notice(node: Object) -> NodeNotice | None:
+    """What the node's taints and conditions say about its end."""
+    body, status = node.get("spec") or {}, node.get("status") or {}
+    taints = [_taint(taint) for taint in body.get("taints") or []]
+    messages = [
+        str(c.get("message") or "")
+        for c in status.get("conditions") or []
+        if c.get("type") == "Ready" and c.get("status") != "True"
+    ]
+    return node_notices.find(
+        taints,
+        is_unschedulable=bool(body.get("unschedulable")),
+        ready_message=" ".join(messages),
+    )
+
+
+def _taint(taint: Object) -> Taint:
+    value, since = str(taint.get("value") or ""), _instant(taint.get("timeAdded"))
+    return Taint(str(taint.get("key")), value, since)
+
+
+def _instant(text: Any) -> float | None:
+    """None if it is absent or malformed."""
+    try:
+        return timestamp(text)
+    except (ValueError, AttributeError):
+        return None
 
 
 def machine(node: Object) -> str:

@@ -122,7 +122,7 @@ class Reconciler:
         view = ClusterView(nodes, observe.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
         if actor is not None:
-            actor.observe(spec, view)
+            actor.observe(spec, view, self._ports.clock())
         training = (
             actor.view()
             if actor is not None

@@ -168,6 +168,12 @@ CASES = [
         {"worker": {"env": [{"name": "BAMBOO_JOB", "value": "b"}]}},
         'spec.worker.env name "BAMBOO_JOB" is reserved: choose one that does not begin with BAMBOO',
     ),
+    Case(
+        "spec.worker.notices",
+        {"worker": {"notices": ["Gce", "Azure"]}},
+        {"worker": {"notices": ["Auto", "Gce"]}},
+        "spec.worker.notices: Auto and None stand alone: remove the others",
+    ),
 ]
 
 

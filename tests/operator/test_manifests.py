@@ -8,7 +8,7 @@ from typing import Any
 from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
-from bamboo_core.api.spec import Adjacency, OnDemandSpec, PoolSpec, WorkerSpec
+from bamboo_core.api.spec import Adjacency, NoticeSource, OnDemandSpec, PoolSpec, WorkerSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
@@ -58,6 +58,14 @@ def test_the_agent_can_read_its_environment(tmp_path: Any) -> None:
     assert found.operator_address == "op:9443"
     assert found.operator_name == "bamboo-operator"
     assert (found.job, found.zone, found.grace_s) == ("ns/job", "zone-b", 15.0)
+    assert found.notices == (NoticeSource.AUTO,)
+
+
+def test_the_agent_asks_for_notices_where_the_spec_says() -> None:
+    sources = (NoticeSource.AWS_SPOT, NoticeSource.AWS_REBALANCE)
+    (container,) = make(notices=sources)["spec"]["containers"]
+    env = {e["name"]: e.get("value") for e in container["env"]}
+    assert env["BAMBOO_NOTICES"] == "AwsSpot,AwsRebalance"
 
 
 def test_without_a_zone_there_is_no_selector() -> None:

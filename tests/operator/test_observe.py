@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import inf
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,6 +122,98 @@ def test_a_node_that_is_about_to_go() -> None:
     body["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
     view = seen(body, WorkerSpec("i"))
     assert (view.ready, view.schedulable, view.departing) == (False, False, True)
+
+
+def tainted(*taints: dict[str, str], **spec: bool) -> Object:
+    body = node_object()
+    body["spec"] = {"taints": list(taints), **spec}
+    return body
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "karpenter.sh/disrupted",
+        "aws-node-termination-handler/spot-itn",
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "ToBeDeletedByClusterAutoscaler",
+        "cloud.google.com/impending-node-termination",
+        "remediator.kubernetes.azure.com/unschedulable",
+        "node.kubernetes.io/unschedulable",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        "bamboo.dev/leaving",
+    ],
+)
+def test_a_taint_that_announces_the_end_of_the_node(key: str) -> None:
+    view = seen(tainted({"key": key, "effect": "NoSchedule"}), WorkerSpec("i"))
+    assert view.departing
+    assert view.notice is not None
+    assert view.notice.reason == f"it has the taint {key}"
+
+
+def test_karpenter_before_version_1_has_a_value() -> None:
+    taint = {"key": "karpenter.sh/disruption", "effect": "NoSchedule"}
+    other = seen(tainted(taint | {"value": "other"}), WorkerSpec("i"))
+    old = seen(tainted(taint | {"value": "disrupting"}), WorkerSpec("i"))
+    assert (other.departing, old.departing) == (False, True)
+
+
+def test_a_cordoned_node() -> None:
+    """``kubectl cordon`` and ``kubectl drain`` set the field; the taint follows."""
+    view = seen(tainted(unschedulable=True), WorkerSpec("i"))
+    assert (view.departing, view.schedulable) == (True, False)
+    assert view.notice is not None
+    assert view.notice.reason == "it is cordoned"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "DeletionCandidateOfClusterAutoscaler",
+        "aws-node-termination-handler/rebalance-recommendation",
+        "bamboo.dev/at-risk",
+    ],
+)
+def test_a_hint_sends_nobody_away(key: str) -> None:
+    view = seen(tainted({"key": key, "effect": "PreferNoSchedule"}), WorkerSpec("i"))
+    assert (view.departing, view.is_usable) == (False, True)
+    assert view.notice is not None
+    assert view.notice.is_hint
+
+
+def test_a_kubelet_that_shuts_the_node_down() -> None:
+    """As GKE does with spot nodes. A node that is only not ready is no notice."""
+    body = node_object()
+    body["status"]["conditions"] = [
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady",
+         "message": "[container runtime is down, node is shutting down]"},
+    ]  # fmt: skip
+    view = seen(body, WorkerSpec("i"))
+    assert view.departing
+    body["status"]["conditions"][0]["message"] = "container runtime is down"
+    view = seen(body, WorkerSpec("i"))
+    assert not view.departing
+
+
+def test_when_the_node_goes() -> None:
+    """The end that is known and comes first counts; malformed fields are as good as absent."""
+    itn = {"key": "aws-node-termination-handler/spot-itn", "timeAdded": "2026-01-01T00:00:00Z"}
+    added = observe.timestamp("2026-01-01T00:00:00Z")
+    assert added is not None
+    own = {"key": "bamboo.dev/leaving", "value": str(int(added) + 25)}
+    cases: list[tuple[list[dict[str, Any]], float]] = [
+        ([itn], 100.0),
+        ([{"key": "bamboo.dev/at-risk"}, {"key": "karpenter.sh/disrupted"}, own, itn], 25.0),
+        ([itn | {"timeAdded": "yesterday"}], 100.0),  # from when it is seen
+        ([itn | {"timeAdded": 7}], 100.0),
+        ([own | {"value": "soon"}], inf),
+        ([{"key": "karpenter.sh/disrupted"}], inf),
+    ]
+    for taints, left_s in cases:
+        view = seen(tainted(*taints), WorkerSpec("i"))
+        assert view.notice is not None
+        assert view.notice.left_s(added) == left_s
 
 
 @given(st.integers(0, 999), st.integers(0, 255), st.integers(0, 10**6))

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from bamboo_agent.addresses import split_address
+from bamboo_agent.notices.client import ADDRESS
+from bamboo_core.api.spec import NoticeSource
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _T = TypeVar("_T")
-
-NOTICE_SOURCES = ("gce", "ec2")
-"""Names that BAMBOO_NOTICE_SOURCES may list."""
 
 
 class ConfigError(Exception):
@@ -39,7 +38,8 @@ class Config:
     ca_file: Path
     grace_s: float  # between SIGTERM and SIGKILL
     health_port: int  # 0: any free port
-    notice_sources: tuple[str, ...]
+    notices: tuple[NoticeSource, ...]
+    metadata_address: str  # host:port of the cloud's metadata server
     log_level: str
     termination_file: Path
     event_log: Path | None
@@ -63,7 +63,8 @@ def from_env(env: Mapping[str, str]) -> Config:
         ca_file=_file(env, "BAMBOO_CA_FILE"),
         grace_s=_number(env, "BAMBOO_GRACE_S", 15.0, float, 3600),
         health_port=_number(env, "BAMBOO_HEALTH_PORT", 8080, int, 65535),
-        notice_sources=_names(env, "BAMBOO_NOTICE_SOURCES", NOTICE_SOURCES),
+        notices=notice_sources(env),
+        metadata_address=metadata_address(env),
         log_level=_choice(env, "BAMBOO_LOG_LEVEL", ("info", "debug", "warning", "error")),
         termination_file=Path(env.get("BAMBOO_TERMINATION_FILE", "/dev/termination-log")),
         event_log=_event_log(env, "BAMBOO_EVENT_LOG"),
@@ -140,12 +141,24 @@ def _choice(env: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def _names(env: Mapping[str, str], name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    names = tuple(n.strip() for n in env.get(name, "").split(",") if n.strip())
+def notice_sources(env: Mapping[str, str]) -> tuple[NoticeSource, ...]:
+    """BAMBOO_NOTICES: sources of notices, separated by commas; none if it is empty."""
+    names = [n.strip() for n in env.get("BAMBOO_NOTICES", "").split(",") if n.strip()]
     for one in names:
-        if one not in allowed:
-            raise ConfigError(f"{name}: {one!r} is not one of {', '.join(allowed)}.")
-    return names
+        if one not in list(NoticeSource):
+            allowed = ", ".join(NoticeSource)
+            raise ConfigError(f"BAMBOO_NOTICES: {one!r} is not one of {allowed}.")
+    return tuple(NoticeSource(name) for name in names)
+
+
+def metadata_address(env: Mapping[str, str]) -> str:
+    """BAMBOO_METADATA_ADDRESS: for tests, another server than that of the cloud."""
+    address = env.get("BAMBOO_METADATA_ADDRESS") or ADDRESS
+    try:
+        split_address(address)
+    except ValueError as error:
+        raise ConfigError(f"BAMBOO_METADATA_ADDRESS: {error}; leave it out.") from error
+    return address
 
 
 def _boot_id() -> str:

@@ -16,13 +16,15 @@ from dataclasses import dataclass
 
 from bamboo_agent.addresses import join_address
 from bamboo_agent.ipc import activity
+from bamboo_agent.notices import watch
+from bamboo_agent.notices.sources import News
 from bamboo_agent.supervisor.config import Config
 from bamboo_agent.supervisor.event_log import EventLog
 from bamboo_agent.supervisor.health import HealthServer, Metrics
 from bamboo_agent.supervisor.liveness import Liveness
-from bamboo_agent.supervisor.notices import SOURCES
 from bamboo_agent.supervisor.session import Session
 from bamboo_agent.supervisor.worker_process import WorkerProcess
+from bamboo_core.api.spec import NoticeSource
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import supervisor as core
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -147,8 +149,20 @@ class SupervisorShell:
             loop.add_signal_handler(number, self._handle, event)
 
     def _services(self) -> list[Coroutine[None, None, None]]:
-        sources = [SOURCES[name]() for name in self._config.notice_sources]
-        return [self._session.run(), self._tick(), *(s.watch(self._handle) for s in sources)]
+        config = self._config
+        notices = watch.run(config.notices, self._on_notice, address=config.metadata_address)
+        return [self._session.run(), self._tick(), notices]
+
+    def _on_notice(self, source: NoticeSource, news: News) -> None:
+        self._handle(
+            core.Departing(
+                news.lead_s,
+                news.reason,
+                is_signal=False,
+                source=source.value,
+                is_hint=news.is_hint,
+            )
+        )
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

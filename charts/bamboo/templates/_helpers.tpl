@@ -16,6 +16,19 @@ app.kubernetes.io/name: bamboo-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- /* The operator's Service must not select the node watchers, so their name differs. */ -}}
+{{- define "bamboo.watcherSelector" -}}
+app.kubernetes.io/name: bamboo-node-watcher
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "bamboo.watcherLabels" -}}
+{{ include "bamboo.watcherSelector" . }}
+app.kubernetes.io/component: node-watcher
+app.kubernetes.io/part-of: bamboo
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
 {{- define "bamboo.serviceAccount" -}}
 {{ default (include "bamboo.name" .) .Values.serviceAccount.name }}
 {{- end }}

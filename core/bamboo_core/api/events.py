@@ -26,7 +26,11 @@ class EventReason(StrEnum):
     AGENT_LEFT = "AgentLeft"
     """An agent left in order, after it was drained, noticed or not needed."""
     AGENT_LEAVING = "AgentLeaving"
-    """An agent announced that it will leave, for example after a preemption notice."""
+    """An agent announced that it will leave, for example after a preemption notice; or its node is
+    about to go."""
+    AGENT_AT_RISK = "AgentAtRisk"
+    """A hint says that an agent may lose its node. It stays; of agents without a part it is the
+    first to go."""
     AGENT_REFUSED = "AgentRefused"
     """An agent was not admitted because it does not fit the job."""
     STOPPED = "Stopped"
@@ -79,7 +83,7 @@ class EventFact(StrEnum):
     PAUSE_S = "pauseSeconds"
     """Seconds from the stop to the next committed step."""
     LEAD_S = "leadSeconds"
-    """Seconds until the agent leaves."""
+    """Seconds until the agent leaves; 0: unknown."""
     PIPELINES = "pipelines"
     """Number of pipelines."""
     STAGES = "stages"
@@ -96,6 +100,9 @@ class EventFact(StrEnum):
     """Number of layers loaded from a checkpoint."""
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
+    SOURCE = "source"
+    """Who has heard the notice: Gce, AwsSpot, AwsRebalance or Azure for a metadata server, Node for
+    the node's taints and conditions, and nothing for SIGTERM."""
     CAUSE = "cause"
     """Why an attempt begins: LayerLost, NoVoter (none of the agents that know the newest committed
     step has reported in time), Corruption or Resumed. Why an agent failed: its own word,
@@ -119,7 +126,8 @@ class RestoreCause(StrEnum):
 FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.AGENT_LOST: (EventFact.AGENTS,),
     EventReason.AGENT_LEFT: (EventFact.AGENTS,),
-    EventReason.AGENT_LEAVING: (EventFact.AGENTS, EventFact.LEAD_S),
+    EventReason.AGENT_LEAVING: (EventFact.AGENTS, EventFact.LEAD_S, EventFact.SOURCE),
+    EventReason.AGENT_AT_RISK: (EventFact.AGENTS, EventFact.SOURCE),
     EventReason.AGENT_REFUSED: (EventFact.AGENTS, EventFact.CAUSE),
     EventReason.STOPPED: (EventFact.EPOCH, EventFact.AGENTS),
     EventReason.RESUMED: (EventFact.EPOCH, EventFact.STEP, EventFact.PAUSE_S),

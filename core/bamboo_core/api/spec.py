@@ -81,6 +81,22 @@ class Adjacency(StrEnum):
     CLUSTER = "Cluster"
 
 
+class NoticeSource(StrEnum):
+    """Where an agent asks whether its node will go away."""
+
+    AUTO = "Auto"  # those of the cloud whose metadata server answers
+    NONE = "None"  # nowhere; there is still SIGTERM
+    GCE = "Gce"
+    AWS_SPOT = "AwsSpot"
+    AWS_REBALANCE = "AwsRebalance"  # only a hint
+    AZURE = "Azure"
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether it cannot be combined with others."""
+        return self in (NoticeSource.AUTO, NoticeSource.NONE)
+
+
 @dataclass(frozen=True)
 class FactorySpec:
     """``factory`` is "module:function", called with ``args`` as keyword arguments."""
@@ -224,6 +240,7 @@ class WorkerSpec:
     env: tuple[dict[str, Json], ...] = ()
     grace_period_s: int = 15
     pod_template: dict[str, Json] = field(default_factory=dict)
+    notices: tuple[NoticeSource, ...] = (NoticeSource.AUTO,)
 
     @property
     def asks(self) -> dict[str, Json]:
@@ -332,6 +349,7 @@ def _problems(spec: JobSpec) -> list[Problem]:
         *_memory_problems(spec.redundancy),
         *_resource_problems(spec),
         *_pool_problems(spec.placement),
+        *_notice_problems(spec.worker.notices),
         *_args_problems(spec),
         *podtemplate.problems(spec.worker.pod_template, path="spec.worker.podTemplate"),
     ]
@@ -365,6 +383,17 @@ def _pool_problems(placement: PlacementSpec) -> list[Problem]:
         text = f"names {', '.join(strange)}, but no pool of {path} does: remove it, or add it there"
         found.append(Problem("spec.placement.zones", text))
     return found
+
+
+def _notice_problems(sources: tuple[NoticeSource, ...]) -> list[Problem]:
+    path, text = "spec.worker.notices", ", ".join(sources)
+    if not sources:
+        return [Problem(path, "is empty; name a source, or use [Auto] or [None]")]
+    if len(set(sources)) < len(sources):
+        return [Problem(path, f"[{text}] names a source twice; name it once")]
+    if len(sources) > 1 and any(source.stands_alone for source in sources):
+        return [Problem(path, f"is [{text}]; Auto and None stand alone: remove the others")]
+    return []
 
 
 def _memory_problems(redundancy: RedundancySpec) -> list[Problem]:

@@ -29,6 +29,7 @@ from bamboo_core.arbiter.events import (
     Effect,
     Event,
     Lost,
+    NodeLeaves,
     Persisted,
     Planned,
     Received,
@@ -120,6 +121,9 @@ class Arbiter:
                 losses.disconnected(state, agent, now)
             case Lost(agent, confirmed, evidence):
                 losses.lose(state, agent, evidence, confirmed=confirmed)
+            case NodeLeaves(agent, notice):
+                if agent in state.membership.agents:
+                    losses.noticed(state, agent, notice)
             case DesiredState():
                 self._aim(event)
             case Persisted(version):
@@ -154,7 +158,7 @@ class Arbiter:
                 return is_member and self._beat(agent, message, now)
             case Ready():
                 self._admit(agent, message, now)
-            case Notice():
+            case Notice() if not message.is_hint:
                 losses.noticed(state, agent, message)
             case AgentReport() if is_member:
                 rounds.reported(state, agent, message)
@@ -206,7 +210,7 @@ class Arbiter:
         """What an agent says once in a session is kept; it applies if the suspect is reinstated."""
         if suspect is None or suspect.record is None:
             return
-        if isinstance(message, Notice):
+        if isinstance(message, Notice) and not message.is_hint:
             suspect.record.will_leave(self.state.real_s + message.lead_s)
         elif isinstance(message, Ready):
             refusal = self.state.membership.admit(agent, suspect.record, message, now)

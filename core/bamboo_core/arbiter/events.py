@@ -22,6 +22,7 @@ from bamboo_core.protocol.messages import (
     AgentMessage,
     Hello,
     Manifest,
+    Notice,
     OperatorMessage,
 )
 
@@ -95,6 +96,14 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class NodeLeaves:
+    """The node of an agent has announced its end, which the agent itself may not know."""
+
+    agent: AgentId
+    notice: Notice
+
+
+@dataclass(frozen=True)
 class DesiredState:
     """What the user and the cluster want of the job. Sent again whenever it changes."""
 
@@ -130,7 +139,10 @@ class Tick:
     """Time has passed; several times a second."""
 
 
-Event = Connected | Received | Disconnected | Lost | DesiredState | Persisted | Planned | Tick
+Event = (
+    Connected | Received | Disconnected | Lost | NodeLeaves | DesiredState | Persisted | Planned
+    | Tick
+)  # fmt: skip
 
 # ---------------------------------------------------------------- effects
 

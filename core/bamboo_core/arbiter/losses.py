@@ -40,7 +40,10 @@ def noticed(state: State, agent: AgentId, notice: Notice) -> None:
     membership.agents[agent].will_leave(state.real_s + notice.lead_s)
     if is_news and agent in membership.members:
         text = f"{agent} will go away in {notice.lead_s:g} s ({notice.reason})"
-        state.record(EventReason.AGENT_LEAVING, text, agents=agent, lead_s=notice.lead_s)
+        source = notice.source
+        state.record(
+            EventReason.AGENT_LEAVING, text, agents=agent, lead_s=notice.lead_s, source=source
+        )
 
 
 def failed(state: State, agent: AgentId, failure: Failure) -> None:

@@ -2,5 +2,6 @@
 
 Not here: training.
 
-Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``, ``shortage``.
+Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``, ``shortage``,
+``node_notices``.
 """

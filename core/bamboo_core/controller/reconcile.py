@@ -185,14 +185,16 @@ def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
 
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
     """If there are more agents than seats, delete agents without a part in the plan, first those
-    outside the grid. Not while agents are stopped: then it is unknown which agents take part, and a
-    new operator does not know yet which ones will leave."""
+    of which a hint says that they may have to leave, then those outside the grid. Not while agents
+    are stopped: then it is unknown which agents take part, and a new operator does not know yet
+    which ones will leave."""
     if training.recovering:
         return
     staying = _staying(view, training)
     seats = set(_seats(spec))
     idle = [pod for pod in staying if pod.agent not in training.members]
-    idle.sort(key=lambda pod: (pod.slot in seats, pod.slot, pod.incarnation))
+    risky = training.at_risk
+    idle.sort(key=lambda p: (p.agent not in risky, p.slot in seats, p.slot, p.incarnation))
     surplus = idle[: max(0, len(staying) - len(seats))]
     if len(staying) - len(idle) >= len(seats):
         needed = training.members | training.dismissed | {pod.agent for pod in staying}

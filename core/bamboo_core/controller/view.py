@@ -14,6 +14,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.controller.failures import Failures
+from bamboo_core.controller.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
@@ -59,6 +60,7 @@ class NodeView:
     schedulable: bool = True
     spot: bool = False
     departing: bool = False  # its cloud has announced that it is about to go
+    notice: NodeNotice | None = None  # why it is departing, or a hint that it may
     agents: int = 1  # how many of the job's agents fit on it beside the pods of others
     suits: bool = True  # an agent could run there if it were empty
     lacks: str = ""  # what keeps more agents away: a resource, a label or a taint; empty: nothing
@@ -189,6 +191,7 @@ class TrainingView:
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
     departing: frozenset[AgentId] = frozenset()  # will leave: they have said so, or are too slow
+    at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
     route: Route | None = None  # of items between agents; None: no agent is ready yet
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from bamboo_core.api.spec import JobSpec, PipelinesSpec, RunPolicy
 from bamboo_core.arbiter.events import DesiredState
+from bamboo_core.controller.node_notices import NodeNotice
 from bamboo_core.controller.view import ClusterView
 from bamboo_core.model.ids import AgentId
 
@@ -25,6 +26,12 @@ def desired_state(
         expected=frozenset(pod.agent for pod in alive) - dismissed,
         least=spec.pipelines.min,
     )
+
+
+def node_notices(view: ClusterView) -> dict[AgentId, NodeNotice]:
+    """What the nodes of live agents say about their end; of hints and others."""
+    notices = {node.name: node.notice for node in view.nodes if node.notice is not None}
+    return {p.agent: notices[p.node] for p in view.pods if p.is_alive and p.node in notices}
 
 
 def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:

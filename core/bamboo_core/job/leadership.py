@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from math import inf
 
 from bamboo_core.api import spec as specs
-from bamboo_core.api.events import EventReason
+from bamboo_core.api.events import EventFact, EventReason, Severity
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
@@ -23,6 +24,7 @@ from bamboo_core.arbiter.events import (
     Effect,
     Event,
     Lost,
+    NodeLeaves,
     Over,
     Persist,
     Received,
@@ -45,6 +47,11 @@ MOST_HELD = 10_000
 """Events. An agent sends nothing after its Hello until it gets a Welcome, so only clients that
 reconnect all the time reach this."""
 
+_SOONER_S = 1.0
+
+NODE = "Node"
+"""Source of the notices that come from taints and conditions of nodes."""
+
 _TICKS_A_LOOK = 4
 
 
@@ -55,6 +62,7 @@ class Observed:
     spec: JobSpec
     cluster: ClusterView
     has_sessions: bool  # some agent is connected
+    at: float = 0.0  # seconds since 1970
 
 
 @dataclass(frozen=True)
@@ -96,6 +104,8 @@ class Leadership:
         self._dismissed: set[AgentId] = set()
         self._reported_lost: set[AgentId] = set()
         self._departing: set[AgentId] = set()
+        self._at_risk: dict[AgentId, str] = {}  # by a hint of this source
+        self._node_ends: dict[AgentId, tuple[float, str]] = {}  # when, of our clock, and why
         self._tally = Tally(reported.losses)
         self._has_begun = durable.plan != Fence()
         self._desired: DesiredState | None = None
@@ -133,6 +143,7 @@ class Leadership:
                 hello = replace(hello, zone=hello.zone or self._zones.get(hello.agent, ""))
                 self._tally.connected(hello)
                 self._put(replace(event, hello=hello), is_listening=is_listening)
+                self._tell_end(hello.agent, now)
             case _:
                 self._ticks += isinstance(event, Tick)
                 self._put(event, is_listening=is_listening)
@@ -159,6 +170,7 @@ class Leadership:
             self.arbiter.durable,
             dismissed=self._dismissed,
             departing=self._departing,
+            at_risk=self._at_risk.keys(),
             reported=replace(
                 self._reported,
                 losses=self._tally.losses,
@@ -183,6 +195,7 @@ class Leadership:
                 self._reported_lost.add(agent)
                 self._put(Lost(agent, confirmed=True, evidence=why))
         self._handle_held(now, is_leading=is_leading)  # they may dismiss agents
+        self._look_at_nodes(seen, now)
         present = {pod.agent for pod in seen.cluster.pods}
         self._reported_lost &= present
         self._dismissed &= present
@@ -191,7 +204,59 @@ class Leadership:
             self._desired = desired
             self._put(desired)
 
+    def _look_at_nodes(self, seen: Observed, now: float) -> None:
+        """A node's notice goes to each agent on it once, and again if its end comes sooner."""
+        found = cluster.node_notices(seen.cluster)
+        ends = {a: notice for a, notice in found.items() if not notice.is_hint}
+        self._node_ends = {a: end for a, end in self._node_ends.items() if a in ends}
+        for agent, notice in sorted(ends.items()):
+            ends_at = now + notice.left_s(seen.at)
+            known = self._node_ends.get(agent)
+            if known is None or ends_at < known[0] - _SOONER_S:
+                self._node_ends[agent] = (ends_at, notice.reason)
+                self._tell_end(agent, now)
+                if ends_at == inf:
+                    text = f"{agent} is to leave its node: {notice.reason}"
+                    self._record(EventReason.AGENT_LEAVING, agent, text, NODE, lead_s=0)
+        hinted = {a for a, notice in found.items() if notice.is_hint}
+        gone = {a for a, by in self._at_risk.items() if by == NODE} - hinted
+        gone |= self._at_risk.keys() - {pod.agent for pod in seen.cluster.pods}
+        for agent in gone:
+            del self._at_risk[agent]
+        for agent in sorted(hinted):
+            self._hint(agent, found[agent].reason, NODE)
+
+    def _tell_end(self, agent: AgentId, now: float) -> None:
+        """The arbiter knows from the desired state that the agent is to leave, but not when."""
+        ends_at, reason = self._node_ends.get(agent, (inf, ""))
+        if ends_at < inf:
+            self._put(NodeLeaves(agent, Notice(max(0.0, ends_at - now), reason, NODE)))
+
+    def _hint(self, agent: AgentId, reason: str, source: str) -> None:
+        """Nothing is decided, so the arbiter need not know."""
+        if agent not in self._at_risk:
+            self._at_risk[agent] = source
+            text = f"{agent} may lose its node: {reason}"
+            self._record(EventReason.AGENT_AT_RISK, agent, text, source)
+
+    def _record(
+        self,
+        reason: EventReason,
+        agent: AgentId,
+        text: str,
+        source: str,
+        lead_s: float | None = None,
+    ) -> None:
+        facts: dict[EventFact, str | int | float] = {EventFact.AGENTS: agent}
+        if lead_s is not None:
+            facts[EventFact.LEAD_S] = lead_s
+        facts[EventFact.SOURCE] = source
+        self._out.append(Record(Severity.NORMAL, reason, text, facts))
+
     def _receive(self, event: Received, *, is_listening: bool) -> None:
+        if isinstance(event.message, Notice) and event.message.is_hint:
+            self._hint(event.agent, event.message.reason, event.message.source)
+            return
         if isinstance(event.message, Notice):
             self._departing.add(event.agent)
             self._out.append(Wake())  # for a replacement pod

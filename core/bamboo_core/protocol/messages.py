@@ -180,10 +180,12 @@ class Heartbeat:
 
 @dataclass(frozen=True)
 class Notice:
-    """This agent will leave."""
+    """This agent will leave; or, as a hint, it is more likely to have to leave than others."""
 
     lead_s: float  # seconds left; 0: unknown
     reason: str
+    source: str = ""  # which watcher has heard it; empty: SIGTERM
+    is_hint: bool = False  # nothing is decided: the agent stays as long as it is needed
 
 
 @dataclass(frozen=True)

@@ -122,6 +122,8 @@ class Supervisor:
     _exit_at: float | None = None  # real time: when the grace period ends
     _leaves_at: float | None = None  # real time: when the pod or its node will be gone
     _leave_reason: str = ""
+    _leave_source: str = ""
+    _hint: Notice | None = None  # newest; of no meaning once the agent will leave
     _is_signalled: bool = False
     _seen_at: float | None = None  # last sign of life of operator or worker
     _heartbeat_at: float = 0.0  # when the next one is due
@@ -212,6 +214,8 @@ class Supervisor:
             effects.append(SendOperator(self._ready))
         if self._leaves_at is not None:
             effects.append(SendOperator(self._notice(self._leaves_at, now)))
+        elif self._hint is not None:
+            effects.append(SendOperator(self._hint))
         return effects + [SendOperator(word) for word in self._said.words()]
 
     def _send(self, message: AgentMessage) -> list[Effect]:
@@ -331,22 +335,27 @@ class Supervisor:
     # ------------------------------------------------------------ departure and time
 
     def _departing(self, event: Departing, now: float) -> list[Effect]:
-        """An agent in a plan hands over first; any other exits at once."""
+        """An agent in a plan hands over first, any other exits at once. A hint is passed on."""
+        if event.is_hint:
+            self._hint = Notice(event.lead_s, event.reason, event.source, is_hint=True)
+            return self._send(self._hint)
         self._is_signalled = self._is_signalled or event.is_signal
         leaves_at = now + event.lead_s
         if self._leaves_at is None or leaves_at < self._leaves_at:
-            self._leaves_at, self._leave_reason = leaves_at, event.reason
+            self._leaves_at = leaves_at
+            self._leave_reason, self._leave_source = event.reason, event.source
+        notice = Notice(event.lead_s, event.reason, event.source)
         if self.installed == _NEVER or isinstance(self._said.outcome, Left):
-            effects = self._send(Notice(event.lead_s, event.reason))
+            effects = self._send(notice)
             if event.is_signal:
                 effects += self._exit(ExitCode.DRAINED, event.reason)
             return effects
         if event.is_signal:
             self._exit_at = now + max(0.0, event.lead_s - self.timing.departure_margin_s)
-        return self._send(Notice(event.lead_s, event.reason))
+        return self._send(notice)
 
     def _notice(self, leaves_at: float, now: float) -> Notice:
-        return Notice(max(0.0, leaves_at - now), self._leave_reason)
+        return Notice(max(0.0, leaves_at - now), self._leave_reason, self._leave_source)
 
     def _tick(self, now: float) -> list[Effect]:
         if self._is_admitted:

@@ -86,6 +86,8 @@ class Departing:
     lead_s: float  # seconds left; 0: unknown
     reason: str
     is_signal: bool = True  # SIGTERM: the process must exit in time
+    source: str = ""  # which watcher has heard it; empty: SIGTERM
+    is_hint: bool = False  # it may be lost, but nothing is decided
 
 
 @dataclass(frozen=True)

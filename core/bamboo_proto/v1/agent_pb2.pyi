@@ -257,12 +257,16 @@ class Suspicion(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., cause: _Optional[_Union[Suspicion.Cause, str]] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Notice(_message.Message):
-    __slots__ = ("lead_ms", "reason")
+    __slots__ = ("lead_ms", "reason", "source", "is_hint")
     LEAD_MS_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    IS_HINT_FIELD_NUMBER: _ClassVar[int]
     lead_ms: int
     reason: str
-    def __init__(self, lead_ms: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    source: str
+    is_hint: bool
+    def __init__(self, lead_ms: _Optional[int] = ..., reason: _Optional[str] = ..., source: _Optional[str] = ..., is_hint: _Optional[bool] = ...) -> None: ...
 
 class Failure(_message.Message):
     __slots__ = ("reason", "message", "user_error", "exit_code")

@@ -10,6 +10,7 @@ import pytest
 
 from bamboo_agent.addresses import join_address, split_address
 from bamboo_agent.supervisor.config import ConfigError, from_env
+from bamboo_core.api.spec import NoticeSource
 
 
 @pytest.fixture
@@ -33,7 +34,8 @@ def test_defaults(env: dict[str, str]) -> None:
     assert config.zone == ""
     assert config.grace_s == 15.0
     assert config.health_port == 8080
-    assert config.notice_sources == ()
+    assert config.notices == ()
+    assert config.metadata_address == "169.254.169.254:80"
     assert config.event_log is None
     assert "/" in config.machine
 
@@ -45,14 +47,16 @@ def test_all_of_it(env: dict[str, str], tmp_path: Path) -> None:
             "BAMBOO_ZONE": "zone-a",
             "BAMBOO_GRACE_S": "2.5",
             "BAMBOO_HEALTH_PORT": "0",
-            "BAMBOO_NOTICE_SOURCES": "gce, ec2",
+            "BAMBOO_NOTICES": "AwsSpot, AwsRebalance",
+            "BAMBOO_METADATA_ADDRESS": "127.0.0.1:80",
             "BAMBOO_LOG_LEVEL": "debug",
             "BAMBOO_NODE_UID": "node-uid",
             "BAMBOO_EVENT_LOG": str(tmp_path / "events/ns/job"),
         }
     )
     assert (config.zone, config.grace_s, config.health_port) == ("zone-a", 2.5, 0)
-    assert config.notice_sources == ("gce", "ec2")
+    assert config.notices == (NoticeSource.AWS_SPOT, NoticeSource.AWS_REBALANCE)
+    assert config.metadata_address == "127.0.0.1:80"
     assert config.machine.startswith("node-uid/")
     assert config.event_log == tmp_path / "events/ns/job"
     assert config.event_log.is_dir()
@@ -92,7 +96,8 @@ def test_a_variable_that_is_missing(env: dict[str, str], name: str) -> None:
         ("BAMBOO_GRACE_S", "nan", "'nan' is not a number from 0 to 3600"),
         ("BAMBOO_HEALTH_PORT", "70000", "'70000' is not a number from 0 to 65535"),
         ("BAMBOO_HEALTH_PORT", "1.5", "'1.5' is not a number from 0 to 65535"),
-        ("BAMBOO_NOTICE_SOURCES", "gce,azure", "'azure' is not one of gce, ec2"),
+        ("BAMBOO_NOTICES", "Gce,azure", "'azure' is not one of Auto, None, Gce, AwsSpot"),
+        ("BAMBOO_METADATA_ADDRESS", "metadata", "'metadata' is not host:port"),
         ("BAMBOO_LOG_LEVEL", "loud", "'loud' is not one of info, debug, warning, error"),
     ],
 )

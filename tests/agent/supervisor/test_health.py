@@ -5,14 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import NamedTuple
 
+import aiohttp
 import pytest
 
 from bamboo_agent.supervisor import health
 from bamboo_agent.supervisor.health import HealthServer, Metrics
-from bamboo_agent.supervisor.notices import Reply, request
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Cause, CommitRecord, Heartbeat, Progress, Suspicion
+
+
+class Reply(NamedTuple):
+    """An HTTP response."""
+
+    status: int
+    body: str
 
 
 class Served:
@@ -23,7 +31,8 @@ class Served:
 
     async def get(self, path: str, method: str = "GET") -> Reply:
         url = f"http://127.0.0.1:{self.port}{path}"
-        return await request(method, url, headers={}, timeout_s=5.0)
+        async with aiohttp.ClientSession() as http, http.request(method, url) as response:
+            return Reply(response.status, await response.text())
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from bamboo_core.api.spec import (
     Encryption,
     FactorySpec,
     JobSpec,
+    NoticeSource,
     Numerics,
     OnNonFinite,
     PipelinesSpec,
@@ -63,7 +64,13 @@ def specs(draw: st.DrawFn) -> JobSpec:
             OnNonFinite(draw(st.integers(0, 9))),
         ),
         pipelines=PipelinesSpec(count, draw(st.integers(1, 4)), 1, draw(st.integers(count, 8))),
-        worker=WorkerSpec("i", draw(_ARGS), ({"name": "A", "value": "b"},), 9, {"spec": {}}),
+        worker=WorkerSpec(
+            *("i", draw(_ARGS), ({"name": "A", "value": "b"},), 9, {"spec": {}}),
+            notices=draw(
+                st.sampled_from([(x,) for x in NoticeSource])
+                | st.just((NoticeSource.AZURE, NoticeSource.GCE))
+            ),
+        ),
         checkpoint=draw(st.none() | st.just(CheckpointSpec("file:///x", 5, 1))),
         numerics=draw(st.sampled_from(Numerics)),
         seed=draw(st.integers(0, 2**53 - 1)),
@@ -86,6 +93,27 @@ def problems(**changes: Any) -> list[Problem]:
 @given(specs())
 def test_json_round_trip(spec: JobSpec) -> None:
     assert from_json(to_json(spec)) == spec
+
+
+@pytest.mark.parametrize(
+    ("notices", "words"),
+    [
+        ([], "is empty; name a source, or use [Auto] or [None]"),
+        (["Gce", "Gce"], "[Gce, Gce] names a source twice"),
+        (["Auto", "Gce"], "is [Auto, Gce]; Auto and None stand alone: remove the others"),
+        (["None", "Azure"], "Auto and None stand alone"),
+    ],
+)
+def test_sources_of_notices(notices: list[str], words: str) -> None:
+    (problem,) = problems(worker={"image": "i", "notices": notices})
+    assert problem.field == "spec.worker.notices"
+    assert words in problem.message
+
+
+def test_an_unknown_source_of_notices() -> None:
+    (problem,) = problems(worker={"image": "i", "notices": ["gce"]})
+    assert problem.field == "spec.worker.notices[0]"
+    assert "Auto, None, Gce, AwsSpot, AwsRebalance, Azure" in problem.message
 
 
 @given(specs())

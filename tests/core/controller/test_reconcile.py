@@ -128,6 +128,25 @@ def test_a_departing_agent_is_replaced_before_it_leaves(is_noticed: bool) -> Non
     assert run(*both, training=training, memory=first.memory, nodes_=there).actions == ()
 
 
+def test_of_agents_without_a_part_one_at_risk_goes_first() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
+    idle = [pods[1], pods[2]]
+    for risky in idle:
+        training = TrainingView(
+            planned=True,
+            members=frozenset({pods[0].agent}),
+            at_risk=frozenset({risky.agent}),
+        )
+        assert list(deleted(run(*pods, training=training))) == [risky.name]
+
+
+def test_no_agent_goes_because_it_is_at_risk() -> None:
+    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    agents = frozenset(p.agent for p in pods)
+    training = TrainingView(planned=True, members=agents, at_risk=agents)
+    assert run(*pods, training=training).actions == ()
+
+
 def test_a_cancelled_departure_leaves_no_surplus() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
     training = TrainingView(planned=True, members=frozenset(p.agent for p in pods[:2]))

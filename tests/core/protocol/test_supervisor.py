@@ -291,6 +291,37 @@ def test_the_notice_is_repeated_in_every_session() -> None:
         supervisor.handle(m.SessionClosed(), now)
 
 
+def test_the_source_of_a_notice_is_repeated_with_it() -> None:
+    supervisor = connected()
+    event = m.Departing(30.0, "preempted", is_signal=False, source="Gce")
+    assert sent(supervisor.handle(event, 1.0)) == [Notice(30.0, "preempted", "Gce")]
+    supervisor.handle(m.SessionClosed(), 2.0)
+    supervisor.handle(m.SessionOpened(), 3.0)
+    told = sent(supervisor.handle(m.FromOperator(welcome()), 3.0))
+    assert Notice(28.0, "preempted", "Gce") in told
+
+
+def test_a_hint_is_passed_on_in_every_session_and_nobody_leaves() -> None:
+    hint = Notice(0.0, "rebalance", "AwsRebalance", is_hint=True)
+    event = m.Departing(0.0, "rebalance", is_signal=False, source="AwsRebalance", is_hint=True)
+    for supervisor in (connected(), planned()):
+        assert supervisor.handle(event, 1.0) == [m.SendOperator(hint)]
+        assert not any(isinstance(e, m.Exit) for e in supervisor.handle(m.Tick(), 60.0))
+        supervisor.handle(m.SessionClosed(), 61.0)
+        supervisor.handle(m.SessionOpened(), 62.0)
+        assert hint in sent(supervisor.handle(m.FromOperator(welcome()), 62.0))
+
+
+def test_a_notice_makes_hints_pointless() -> None:
+    supervisor = connected()
+    supervisor.handle(m.Departing(0.0, "r", is_signal=False, is_hint=True), 1.0)
+    supervisor.handle(m.Departing(30.0, "spot", is_signal=False, source="AwsSpot"), 2.0)
+    supervisor.handle(m.SessionClosed(), 3.0)
+    supervisor.handle(m.SessionOpened(), 4.0)
+    told = sent(supervisor.handle(m.FromOperator(welcome()), 4.0))
+    assert [x for x in told if isinstance(x, Notice)] == [Notice(28.0, "spot", "AwsSpot")]
+
+
 def test_the_earliest_departure_counts() -> None:
     supervisor = planned()
     supervisor.handle(m.Departing(30.0, "spot", is_signal=False), 0.0)

@@ -1,0 +1,184 @@
+"""Taints its own node when the cloud gives notice of the node's end.
+
+    python -m bamboo_agent.node_watcher
+
+For clusters whose pods cannot reach the metadata server: the chart's ``notices.daemonSet`` runs it
+in the network of each node. It asks what agents would ask, and the operator takes the taint for a
+notice to the agents on the node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import sys
+import time
+from collections.abc import Callable, Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bamboo_agent.notices import watch
+from bamboo_agent.notices.sources import News
+from bamboo_agent.supervisor.config import ConfigError, metadata_address, notice_sources
+from bamboo_core.api.spec import NoticeSource
+from bamboo_core.controller.node_notices import AT_RISK_TAINT, LEAVING_TAINT
+
+log = logging.getLogger(__name__)
+
+Taint = dict[str, Any]
+"""As the API server writes it: key, value, effect and more."""
+
+RETRY_S = 1.0
+_REQUEST_S = 5.0
+_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class NodeError(Exception):
+    """The API server refused or could not be reached; try again."""
+
+
+def taints_with(
+    present: list[Taint], *, leaves_at: float, is_at_risk: bool, is_first: bool, now: float
+) -> list[Taint]:
+    """The node's taints as they should be. Those of others stay as they are.
+
+    leaves_at: seconds since 1970; inf: there is no notice. is_first: this process has just begun;
+    what an earlier one has left is removed if its time has passed, since the node is still there.
+    """
+    own = {t.get("key"): str(t.get("value", "")) for t in present}
+    known = own.get(LEAVING_TAINT, "")
+    is_past = is_first and known.isdecimal() and float(known) < now
+    if known.isdecimal() and not is_past:
+        leaves_at = min(leaves_at, float(known))
+    is_at_risk = is_at_risk or (AT_RISK_TAINT in own and not is_first)
+    found = [t for t in present if t.get("key") not in (LEAVING_TAINT, AT_RISK_TAINT)]
+    if leaves_at < inf:
+        value = str(int(leaves_at))
+        found.append({"key": LEAVING_TAINT, "value": value, "effect": "NoSchedule"})
+    if is_at_risk:
+        found.append({"key": AT_RISK_TAINT, "effect": "PreferNoSchedule"})
+    return found
+
+
+class Node:
+    """One node at the API server."""
+
+    def __init__(self, url: str, token_file: Path, http: aiohttp.ClientSession) -> None:
+        self._url, self._token_file, self._http = url, token_file, http
+
+    async def read(self) -> dict[str, Any]:
+        """The node. NodeError."""
+        return await self._request("GET", None)
+
+    async def set_taints(self, taints: list[Taint], version: str) -> None:
+        """Replace all taints of a node that still has this resource version. NodeError."""
+        await self._request(
+            "PATCH", {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
+        )
+
+    async def _request(self, method: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        headers = {"Content-Type": "application/merge-patch+json"}
+        limit = aiohttp.ClientTimeout(total=_REQUEST_S)
+        try:
+            headers["Authorization"] = f"Bearer {self._token_file.read_text().strip()}"
+            async with self._http.request(
+                method, self._url, json=body, headers=headers, timeout=limit
+            ) as response:
+                if response.status != 200:
+                    raise NodeError(f"{method} {self._url}: status {response.status}")
+                found: dict[str, Any] = await response.json()
+                return found
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise NodeError(f"{method} {self._url}: {type(error).__name__}: {error}") from error
+
+
+class Keeper:
+    """Keeps the node's taints as the notices say."""
+
+    def __init__(self, node: Node, clock: Callable[[], float] = time.time) -> None:
+        self._node, self._clock = node, clock
+        self._leaves_at, self._is_at_risk, self._is_first = inf, False, True
+        self._changed = asyncio.Event()
+        self._changed.set()
+
+    def announce(self, source: NoticeSource, news: News) -> None:
+        """A notice or a hint has come."""
+        del source
+        if news.is_hint:
+            self._is_at_risk = True
+        else:
+            self._leaves_at = min(self._leaves_at, self._clock() + news.lead_s)
+        self._changed.set()
+
+    async def run(self, retry_s: float = RETRY_S) -> None:
+        """Write the taints after each change, until it has worked."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.update()
+            except NodeError as error:
+                log.warning("the node's taints are not written yet: %s", error)
+                self._changed.set()
+                await asyncio.sleep(retry_s)
+
+    async def update(self) -> None:
+        """Read the node and write its taints if they are not right. NodeError."""
+        node = await self._node.read()
+        present = (node.get("spec") or {}).get("taints") or []
+        wanted = taints_with(
+            present,
+            leaves_at=self._leaves_at,
+            is_at_risk=self._is_at_risk,
+            is_first=self._is_first,
+            now=self._clock(),
+        )
+        before = {(t.get("key"), t.get("value", "")) for t in present}
+        if before != {(t.get("key"), t.get("value", "")) for t in wanted}:
+            await self._node.set_taints(wanted, node["metadata"]["resourceVersion"])
+            log.info("the node's taints: %s", ", ".join(t["key"] for t in wanted) or "none")
+        self._is_first = False
+
+
+def node_url(env: Mapping[str, str]) -> str:
+    """Where the API server has this node. ConfigError names the variable that is missing."""
+    for name in ("BAMBOO_NODE", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        if not env.get(name):
+            raise ConfigError(f"{name} is not set; run this as the chart's DaemonSet does.")
+    host, port = env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"]
+    host = f"[{host}]" if ":" in host else host
+    return f"https://{host}:{port}/api/v1/nodes/{env['BAMBOO_NODE']}"
+
+
+async def serve(env: Mapping[str, str], account: Path = _ACCOUNT) -> None:
+    """Run for ever. ConfigError if the environment is wrong."""
+    url, names, address = node_url(env), notice_sources(env), metadata_address(env)
+    try:
+        trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {account}/ca.crt: {error.strerror}.") from error
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as http:
+        keeper = Keeper(Node(url, account / "token", http))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(keeper.run())
+            tasks.create_task(watch.run(names, keeper.announce, address=address))
+
+
+def main() -> None:
+    """Entry point."""
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        asyncio.run(serve(os.environ))
+    except ConfigError as error:
+        sys.exit(f"bamboo-node-watcher: {error}")
+
+
+if __name__ == "__main__":
+    main()

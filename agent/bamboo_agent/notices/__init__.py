@@ -1,0 +1,1 @@
+"""Notices of clouds that this node will go away, from their metadata servers. No torch."""

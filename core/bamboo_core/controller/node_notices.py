@@ -1,0 +1,107 @@
+"""What a node's taints and conditions say about its end. Pure.
+
+A notice of a node is a notice to every agent on it: they hand over in order, as soon as others can
+replace them, or shortly before the node goes if it is known when. A hint only says that the node is
+less safe than others; no agent leaves for it.
+
+The keys are those of the public documentation of each tool, which docs/notices.md names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+LEAVING_TAINT = "bamboo.dev/leaving"
+"""Set by Bamboo's own DaemonSet. Its value is when the node goes, in seconds since 1970."""
+AT_RISK_TAINT = "bamboo.dev/at-risk"
+"""The same for a hint; the value is empty."""
+UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
+SHUTDOWN_TEXT = "node is shutting down"
+"""The kubelet's message in the condition Ready while it shuts the node down in order."""
+
+_SPOT_ITN = "aws-node-termination-handler/spot-itn"
+_SPOT_ITN_S = 100.0
+"""EC2 gives notice 120 s before; the rest is for the way from EC2 to the taint."""
+
+_ENDS = frozenset(
+    {
+        LEAVING_TAINT,
+        _SPOT_ITN,
+        "aws-node-termination-handler/scheduled-maintenance",
+        "aws-node-termination-handler/asg-lifecycle-termination",
+        "karpenter.sh/disrupted",
+        "ToBeDeletedByClusterAutoscaler",
+        "cloud.google.com/impending-node-termination",
+        "remediator.kubernetes.azure.com/unschedulable",
+        "remediator.aks.microsoft.com/unschedulable",
+        "node.cloudprovider.kubernetes.io/shutdown",
+        UNSCHEDULABLE_TAINT,
+    }
+)
+_HINTS = frozenset(
+    {
+        AT_RISK_TAINT,
+        "aws-node-termination-handler/rebalance-recommendation",
+        "DeletionCandidateOfClusterAutoscaler",
+    }
+)
+_OLD_KARPENTER = ("karpenter.sh/disruption", "disrupting")
+
+
+class Taint(NamedTuple):
+    """A taint. since: seconds since 1970, if the API server says it."""
+
+    key: str
+    value: str = ""
+    since: float | None = None
+
+
+@dataclass(frozen=True)
+class NodeNotice:
+    """What is known of a node's end.
+
+    leaves_at: seconds since 1970. lead_s: seconds from when the notice is first seen. inf: unknown.
+    """
+
+    reason: str
+    leaves_at: float = inf
+    lead_s: float = inf
+    is_hint: bool = False
+
+    def left_s(self, now: float) -> float:
+        """Seconds that are left if the notice is first seen at ``now``; inf: unknown."""
+        return max(0.0, min(self.lead_s, self.leaves_at - now))
+
+
+def find(
+    taints: Iterable[Taint], *, is_unschedulable: bool, ready_message: str
+) -> NodeNotice | None:
+    """The node's notice; of several the one that ends soonest, and a hint only without another."""
+    found = [notice for taint in taints if (notice := _of_taint(taint)) is not None]
+    if is_unschedulable:
+        found.append(NodeNotice("it is cordoned"))
+    if SHUTDOWN_TEXT in ready_message:
+        found.append(NodeNotice("its kubelet shuts down"))
+    return min(found, key=lambda x: (x.is_hint, x.leaves_at, x.lead_s, x.reason), default=None)
+
+
+def is_notice(taint: Taint) -> bool:
+    """Whether the taint says something about the node's end."""
+    return _of_taint(taint) is not None
+
+
+def _of_taint(taint: Taint) -> NodeNotice | None:
+    reason = f"it has the taint {taint.key}"
+    if taint.key in _HINTS:
+        return NodeNotice(reason, is_hint=True)
+    if taint.key == LEAVING_TAINT and taint.value.isdecimal():
+        return NodeNotice(reason, leaves_at=float(taint.value))
+    if taint.key == _SPOT_ITN and taint.since is not None:
+        return NodeNotice(reason, leaves_at=taint.since + _SPOT_ITN_S)
+    if taint.key == _SPOT_ITN:
+        return NodeNotice(reason, lead_s=_SPOT_ITN_S)
+    is_end = taint.key in _ENDS or (taint.key, taint.value) == _OLD_KARPENTER
+    return NodeNotice(reason) if is_end else None

@@ -1,0 +1,201 @@
+"""The DaemonSet's process: which taints it writes, and that it writes nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from tests.agent.notices.metadata_server import Ec2
+
+from bamboo_agent import node_watcher
+from bamboo_agent.node_watcher import Keeper, Node, NodeError, taints_with
+from bamboo_agent.notices import watch
+from bamboo_agent.notices.sources import News
+from bamboo_agent.supervisor.config import ConfigError
+from bamboo_core.api.spec import NoticeSource
+
+OTHER = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+NOW = 1000.0
+
+
+def leaving(at: int) -> dict[str, Any]:
+    return {"key": "bamboo.dev/leaving", "value": str(at), "effect": "NoSchedule"}
+
+
+RISK = {"key": "bamboo.dev/at-risk", "effect": "PreferNoSchedule"}
+
+
+@pytest.mark.parametrize(
+    ("present", "leaves_at", "is_at_risk", "is_first", "wanted"),
+    [
+        ([OTHER], inf, False, True, [OTHER]),
+        ([OTHER], 1030.5, False, False, [OTHER, leaving(1030)]),
+        ([OTHER], inf, True, False, [OTHER, RISK]),
+        ([RISK], 1030, True, False, [leaving(1030), RISK]),
+        ([leaving(1010)], 1030, False, False, [leaving(1010)]),  # the earliest counts
+        ([leaving(1010)], inf, False, True, [leaving(1010)]),  # this process was restarted
+        ([leaving(900), RISK, OTHER], inf, False, True, [OTHER]),  # the node was restarted
+        ([leaving(900)], inf, False, False, [leaving(900)]),
+        ([leaving(900) | {"value": "soon"}], inf, False, True, []),
+    ],
+)
+def test_taints(
+    present: list[dict[str, Any]],
+    leaves_at: float,
+    is_at_risk: bool,
+    is_first: bool,
+    wanted: list[dict[str, Any]],
+) -> None:
+    found = taints_with(
+        present, leaves_at=leaves_at, is_at_risk=is_at_risk, is_first=is_first, now=NOW
+    )
+    assert found == wanted
+
+
+class FakeApi:
+    """One node. Its version changes with each write; an old version is a conflict."""
+
+    def __init__(self) -> None:
+        self.taints: list[dict[str, Any]] = [OTHER]
+        self.version = 7
+        self.requests: list[tuple[str, str, str]] = []
+        self.written = asyncio.Event()
+        self.fails = 0
+        self.is_changed_by_others = False
+        self.url = ""
+
+    async def serve(self, request: web.Request) -> web.Response:
+        self.requests.append((request.method, request.path, request.headers["Authorization"]))
+        if self.fails:
+            self.fails -= 1
+            return web.Response(status=500)
+        if request.method == "PATCH":
+            assert request.headers["Content-Type"] == "application/merge-patch+json"
+            body = await request.json()
+            if body["metadata"]["resourceVersion"] != str(self.version):
+                return web.Response(status=409)
+            assert body.keys() == {"metadata", "spec"}
+            self.taints = body["spec"]["taints"]
+            self.version += 1
+            self.written.set()
+        answer = {
+            "metadata": {"resourceVersion": str(self.version)},
+            "spec": {"taints": self.taints} if self.taints else {},
+        }
+        if self.is_changed_by_others:
+            self.is_changed_by_others = False
+            self.version += 1
+        return web.json_response(answer)
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    found = FakeApi()
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", found.serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}/api/v1/nodes/node-a"
+    yield found
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def node(api: FakeApi, tmp_path: Path) -> AsyncIterator[Node]:
+    (tmp_path / "token").write_text("t\n")
+    async with aiohttp.ClientSession() as http:
+        yield Node(api.url, tmp_path / "token", http)
+
+
+async def test_a_notice_of_the_cloud_becomes_a_taint(api: FakeApi, node: Node) -> None:
+    cloud = Ec2()
+    cloud.documents["spot/instance-action"] = '{"action": "stop", "time": "2100-01-01T00:00:00Z"}'
+    await cloud.start()
+    keeper = Keeper(node, clock=lambda: NOW)
+    names = [NoticeSource.AUTO]
+    tasks = [
+        asyncio.create_task(keeper.run()),
+        asyncio.create_task(watch.run(names, keeper.announce, address=cloud.address)),
+    ]
+    async with asyncio.timeout(10):
+        await api.written.wait()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await cloud.stop()
+    other, own = api.taints
+    assert other == OTHER
+    assert (own["key"], own["effect"]) == ("bamboo.dev/leaving", "NoSchedule")
+    assert {(path, token) for _, path, token in api.requests} == {
+        ("/api/v1/nodes/node-a", "Bearer t")
+    }
+
+
+async def test_nothing_is_written_without_need(api: FakeApi, node: Node) -> None:
+    keeper = Keeper(node, clock=lambda: NOW)
+    await keeper.update()
+    keeper.announce(NoticeSource.GCE, News("k", 30.0, "x"))
+    await keeper.update()
+    await keeper.update()
+    assert [method for method, _, _ in api.requests] == ["GET", "GET", "PATCH", "GET"]
+    assert api.taints == [OTHER, leaving(1030)]
+
+
+async def test_a_conflict_or_an_api_server_that_fails_is_tried_again(
+    api: FakeApi, node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fails, api.is_changed_by_others = 2, True
+    keeper = Keeper(node, clock=lambda: NOW)
+    keeper.announce(NoticeSource.AZURE, News("k", 30.0, "x"))
+    task = asyncio.create_task(keeper.run(retry_s=0.01))
+    async with asyncio.timeout(10):
+        await api.written.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert api.taints == [OTHER, leaving(1030)]
+    assert "status 500" in caplog.text
+    assert "status 409" in caplog.text
+
+
+async def test_an_api_server_that_is_away(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    async with aiohttp.ClientSession() as http:
+        for token in ("token", "missing"):
+            with pytest.raises(NodeError, match="GET http://127"):
+                await Node("http://127.0.0.1:1/n", tmp_path / token, http).read()
+
+
+ENV = {
+    "BAMBOO_NODE": "node-a",
+    "KUBERNETES_SERVICE_HOST": "fd00::1",
+    "KUBERNETES_SERVICE_PORT": "443",
+}
+
+
+def test_the_nodes_address() -> None:
+    assert node_watcher.node_url(ENV) == "https://[fd00::1]:443/api/v1/nodes/node-a"
+    for name in ENV:
+        with pytest.raises(ConfigError, match=f"^{name} is not set"):
+            node_watcher.node_url(ENV | {name: ""})
+
+
+async def test_without_an_account(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*ca.crt: No such file"):
+        await node_watcher.serve(ENV, tmp_path)
+
+
+def test_the_process_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BAMBOO_NODE", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        node_watcher.main()
+    assert ended.value.code == (
+        "bamboo-node-watcher: BAMBOO_NODE is not set; run this as the chart's DaemonSet does."
+    )
