@@ -111,6 +111,7 @@ class App:
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
                 event_logs=config.event_logs,
+                pod_rules=config.pod_rules,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )

@@ -26,6 +26,7 @@ ADDRESS_KEY = "address"
 _IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
 _HEALTH_PORT = 8080
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -48,7 +49,7 @@ def pod(
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
-        containers=[_container(spec.worker, own, identity), *others],
+        containers=[_restricted(c) for c in (_container(spec.worker, own, identity), *others)],
         volumes=[*(body.get("volumes") or []), _identity_volume()],
         restartPolicy="Never",
         terminationGracePeriodSeconds=spec.worker.grace_period_s,
@@ -56,7 +57,9 @@ def pod(
         enableServiceLinks=False,
     )
     body.setdefault("serviceAccountName", "default")
-    body.setdefault("securityContext", {}).setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    if body.get("initContainers"):
+        body["initContainers"] = [_restricted(c) for c in body["initContainers"]]
+    body["securityContext"] = _POD_SECURITY | (body.get("securityContext") or {})
     if selector:
         body["nodeSelector"] = selector
     annotations = dict(meta.get("annotations") or {})
@@ -122,14 +125,24 @@ def owner(job: JobView, *, controls: bool = True) -> Object:
     return found | ({"controller": True} if controls else {})
 
 
+def _restricted(container: Object) -> Object:
+    """With what the pod security level ``restricted`` asks of each container.
+
+    On a trusted cluster the template may say else; a privileged container is refused with these.
+    """
+    given = container.get("securityContext") or {}
+    capabilities = given.get("capabilities") or {}
+    if given.get("privileged") or capabilities.get("add"):
+        return container
+    secured = {"allowPrivilegeEscalation": False} | given
+    secured["capabilities"] = {"drop": ["ALL"]} | capabilities
+    return container | {"securityContext": secured}
+
+
 def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Object:
     container = dict(own)
     container.setdefault("args", [])
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    container.setdefault(
-        "securityContext",
-        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    )
     env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
     env |= {e["name"]: e for e in identity}
     container.update(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
@@ -59,6 +60,7 @@ class Ports:
     operator_address: str
     again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
     event_logs: str = ""
+    pod_rules: PodRules = PodRules()  # noqa: RUF009 - frozen
     clock: Callable[[], float] = time.time
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
 
@@ -85,7 +87,7 @@ class Reconciler:
             await self._ports.jobs.forget([job.uid])
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
-        spec = observe.job_spec(body)
+        spec = observe.job_spec(body, self._ports.pod_rules)
         problems = spec if isinstance(spec, list) else _changes(spec, body)
         if problems or isinstance(spec, list):
             reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED

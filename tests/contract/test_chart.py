@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_operator import app, config, manifests, tls
 
@@ -104,8 +105,13 @@ def test_the_operators_pod_is_restricted() -> None:
     assert pod["terminationGracePeriodSeconds"] == 30
 
 
+USER_ROLES = {"bamboo-view", "bamboo-edit", "bamboo-admin"}
+
+
 def rules(*arguments: str) -> list[tuple[str, dict[str, Any]]]:
-    objects = render(*arguments)
+    """Those of the operator."""
+    given = render(*arguments)
+    objects = [body for body in given if body["metadata"]["name"] not in USER_ROLES]
     roles = of_kind(objects, "ClusterRole") + of_kind(objects, "Role")
     return [(role["kind"], rule) for role in roles for rule in role["rules"]]
 
@@ -135,6 +141,42 @@ def test_with_namespaces_nothing_of_jobs_is_cluster_wide() -> None:
     objects = render("--set", "namespaces={team-a,team-b}")
     places = {role["metadata"]["namespace"] for role in of_kind(objects, "Role")}
     assert places == {"team-a", "team-b", "bamboo-system"}
+
+
+def test_pod_templates_are_restricted_unless_the_chart_says_else() -> None:
+    def env(*arguments: str) -> dict[str, Any]:
+        return {e["name"]: e.get("value", "") for e in container(*arguments)["env"]}
+
+    def pod_rules(*arguments: str) -> PodRules:
+        return config.from_env({**env(*arguments), "POD_IP": "10.0.0.1"}).pod_rules
+
+    assert pod_rules() == PodRules()
+    given = ("--set", "podTemplate.trusted=true,podTemplate.secrets=null,podTemplate.csiDrivers={d}")
+    assert pod_rules(*given) == PodRules(trusted=True, secrets=(), csi_drivers=("d",))
+
+
+def test_roles_of_users_add_to_those_of_the_cluster() -> None:
+    def roles(*arguments: str) -> dict[str, dict[str, Any]]:
+        found = of_kind(render(*arguments), "ClusterRole")
+        return {r["metadata"]["name"]: r for r in found if r["metadata"]["name"] in USER_ROLES}
+
+    assert roles("--set", "userRoles.create=false") == {}
+    found = roles()
+    to = "rbac.authorization.k8s.io/aggregate-to-"
+    added = {
+        name: {k.removeprefix(to) for k in role["metadata"]["labels"] if k.startswith(to)}
+        for name, role in found.items()
+    }
+    assert added == {
+        "bamboo-view": {"view", "edit", "admin"},
+        "bamboo-edit": {"edit", "admin"},
+        "bamboo-admin": {"admin"},
+    }
+    verbs = {name: set(role["rules"][0]["verbs"]) for name, role in found.items()}
+    assert verbs["bamboo-view"] == {"get", "list", "watch"}
+    assert verbs["bamboo-edit"] == verbs["bamboo-view"] | {"create", "update", "patch", "delete"}
+    for role in found.values():
+        assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"bamboo.dev"}
 
 
 def test_labels_and_selectors() -> None:
