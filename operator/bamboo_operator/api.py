@@ -103,6 +103,10 @@ def config_map(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
+def disruption_budget(namespace: str, name: str) -> str:
+    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
+
+
 def events(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/events"
 

@@ -20,6 +20,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, servicer, tls
 from bamboo_operator.api import Api, ApiError
+from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
@@ -112,6 +113,7 @@ class App:
                 operator_address=config.advertise,
                 event_logs=config.event_logs,
                 pod_rules=config.pod_rules,
+                budgets=Budgets(kube) if config.disruption_budgets else None,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )

@@ -37,6 +37,7 @@ class Config:
     workers: int
     resync_s: float
     event_logs: str  # absolute folder for the agents' event logs; empty: no event logs
+    disruption_budgets: bool  # limit evictions of agents
     pod_rules: PodRules  # what jobs may put into their pods
 
 
@@ -64,6 +65,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         workers=_number(env, "BAMBOO_WORKERS", 8, 256),
         resync_s=float(_number(env, "BAMBOO_RESYNC_SECONDS", 15, 3600)),
         event_logs=_folder(env, "BAMBOO_AGENT_EVENT_LOGS"),
+        disruption_budgets=_switch(env, "BAMBOO_DISRUPTION_BUDGETS", default="true"),
         pod_rules=PodRules(
             trusted=_switch(env, "BAMBOO_TRUST_POD_TEMPLATES"),
             secrets=_names(env, "BAMBOO_JOB_SECRETS", OFFERED),
@@ -107,8 +109,8 @@ def _names(env: Mapping[str, str], name: str, default: str = "") -> tuple[str, .
     return tuple(n for n in env.get(name, default).split(",") if n)
 
 
-def _switch(env: Mapping[str, str], name: str) -> bool:
-    text = env.get(name) or "false"
+def _switch(env: Mapping[str, str], name: str, *, default: str = "false") -> bool:
+    text = env.get(name) or default
     if text not in ("true", "false"):
         raise ConfigError(f"{name} {text!r} is not true or false; use one of them.")
     return text == "true"

@@ -17,7 +17,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_operator import api
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL
+from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL, STAGE_LABEL
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -109,7 +109,7 @@ def labels(job: JobView) -> dict[str, str]:
 def _slot_labels(action: CreatePod) -> dict[str, str]:
     return {
         "bamboo.dev/pipeline": str(action.slot.pipeline),
-        "bamboo.dev/stage": str(action.slot.stage),
+        STAGE_LABEL: str(action.slot.stage),
         "bamboo.dev/incarnation": str(action.incarnation),
     }
 
@@ -221,6 +221,30 @@ def ca_config_map(
             "ownerReferences": [owner(job, controls=False) for job in owners],
         },
         "data": {CA_KEY: bundle, ADDRESS_KEY: address},
+    }
+
+
+def budget_name(job: JobView) -> str:
+    """Of the job's PodDisruptionBudget."""
+    return f"{job.name}-agents"
+
+
+def disruption_budget(job: JobView, least: int) -> Object:
+    """Evictions leave so many ready pods of the job. Others may always be evicted."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": budget_name(job),
+            "namespace": job.namespace,
+            "labels": {"app.kubernetes.io/part-of": "bamboo", JOB_LABEL: job.name},
+            "ownerReferences": [owner(job)],
+        },
+        "spec": {
+            "minAvailable": least,
+            "selector": {"matchLabels": {JOB_LABEL: job.name}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }
 
 

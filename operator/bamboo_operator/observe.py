@@ -20,6 +20,7 @@ from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, pa
 from bamboo_operator.api import Object
 
 JOB_LABEL = "bamboo.dev/job"
+STAGE_LABEL = "bamboo.dev/stage"
 AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 """Names of the nodes on which a pod must not be placed, separated by spaces."""
 DEPARTURE_TAINTS = frozenset(

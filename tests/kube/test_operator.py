@@ -147,7 +147,7 @@ async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> No
         (owner,) = pod["metadata"]["ownerReferences"]
         assert owner["uid"] == body["metadata"]["uid"]
     status = (await operator.job())["status"]
-    assert status["selector"] == "bamboo.dev/job=job"
+    assert status["selector"] == "bamboo.dev/job=job,bamboo.dev/stage=0"
     assert status["identity"]
     assert (await operator.condition("Accepted"))["status"] == "True"
     trust = await operator.admin.get(api.config_map(operator.namespace, manifests.CA_CONFIG_MAP))

@@ -46,6 +46,11 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [create]
+{{- if .Values.disruptionBudgets }}
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create, patch, delete]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]
