@@ -52,8 +52,8 @@ class Api(Protocol):
     async def get(self, path: str) -> Object | None:
         """The object; None if it does not exist."""
 
-    async def list(self, path: str, *, labels: str = "") -> list[Object]:
-        """All objects of a collection that carry the labels."""
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
+        """All objects of a collection that carry the labels and have the fields."""
 
     async def create(self, path: str, body: Object) -> Object:
         """POST to a collection. An unknown field is a refusal: users write podTemplate."""
@@ -115,6 +115,11 @@ def lease(namespace: str, name: str = "") -> str:
     """One lease, or the collection."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     return base + (f"/{name}" if name else "")
+
+
+def leases() -> str:
+    """Those of all namespaces."""
+    return "/apis/coordination.k8s.io/v1/leases"
 
 
 def token_reviews() -> str:

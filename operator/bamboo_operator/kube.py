@@ -62,11 +62,13 @@ class Kube:
                 return None
             raise
 
-    async def list(self, path: str, *, labels: str = "") -> list[Object]:
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """Reads pages of 500, so that no answer is huge."""
         query: dict[str, str] = {"limit": str(_PAGE)}
         if labels:
             query["labelSelector"] = labels
+        if fields:
+            query["fieldSelector"] = fields
         items: list[Object] = []
         while True:
             page = await self._request("GET", path, query=query)
