@@ -2,5 +2,6 @@
 
 Not here: training.
 
-Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``.
+Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``,
+``disruptions``.
 """
