@@ -2,8 +2,8 @@
 scripts/gen-docs.
 
 Sources: crds/bamboojobs.yaml, docs/reference/every-field.yaml (the examples), the enums of
-bamboo_core.api with the string below each member, the help texts of the metrics, and the comments in
-the chart's values.yaml.
+bamboo_core.api with the string below each member, the help texts of the metrics, and the comments
+in the chart's values.yaml.
 """
 
 from __future__ import annotations
@@ -404,8 +404,9 @@ def chart_page() -> str:
         "# The Bamboo chart",
         "",
         NOTE.replace("the code", "values.yaml"),
-        "It installs the operator, its rights, and the resource definition of BambooJobs. Helm neither",
-        "upgrades nor deletes the definition: `kubectl apply --server-side -f crds/` upgrades it.",
+        "It installs the operator, its rights, and the resource definition of BambooJobs. Helm",
+        "neither upgrades nor deletes the definition; to upgrade it:",
+        "`kubectl apply --server-side -f crds/`.",
         "",
         "## Files for one kind of cluster",
         "",

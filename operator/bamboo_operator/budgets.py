@@ -1,7 +1,7 @@
 """One PodDisruptionBudget for each job, so that ``kubectl drain`` takes one agent at a time.
 
-It says ``minAvailable``, a number of pods. ``maxUnavailable`` would not do: the disruption controller
-subtracts it from the replicas of the scale subresource, which are pipelines and not pods.
+It says ``minAvailable``, a number of pods. ``maxUnavailable`` would not do: the disruption
+controller subtracts it from the replicas of the scale subresource, which are pipelines, not pods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Budgets:
         self._written: dict[str, int] = {}
 
     async def keep(self, job: JobView, least: int | None) -> None:
-        """least: pods that must stay; None: no budget. An error is logged; the next call retries."""
+        """least: pods that must stay; None: no budget. After an error the next call tries again."""
         if self._written.get(job.uid) == least:
             return
         try:

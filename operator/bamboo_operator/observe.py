@@ -12,7 +12,7 @@ from typing import Any
 
 from bamboo_core.api import pod_template, quantities
 from bamboo_core.api import spec as specs
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.pod_zones import ZONE_LABEL
@@ -130,7 +130,7 @@ def _agent_state(status: Object) -> Object:
     return {}
 
 
-def job_spec(body: Object, rules: PodRules = PodRules()) -> JobSpec | list[Problem]:
+def job_spec(body: Object, rules: PodRules = RESTRICTED) -> JobSpec | list[Problem]:
     """The spec of a BambooJob, or what is wrong with it. rules: what pods may have."""
     depth = _depth(body.get("spec"))
     if depth > _DEEPEST:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
@@ -62,7 +62,7 @@ class Ports:
     again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
     event_logs: str = ""
     budgets: Budgets | None = None  # None: evictions are not limited
-    pod_rules: PodRules = PodRules()  # noqa: RUF009 - frozen
+    pod_rules: PodRules = RESTRICTED
     clock: Callable[[], float] = time.time
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
 

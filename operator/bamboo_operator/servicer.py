@@ -177,9 +177,9 @@ def _token(context: Any) -> str:
 def make_server(
     service: AgentService, identity: Callable[[], ServerIdentity], listen: str
 ) -> tuple[Any, int]:
-    """A server, not started yet, and its port. identity: asked at each handshake. Port 0 in ``listen`` means any free one.
+    """A server, not started yet, and its port. Port 0 in ``listen`` means any free one.
 
-    OSError if the address is taken.
+    identity: asked at each handshake. OSError if the address is taken.
     """
     server = grpc.aio.server(options=OPERATOR_OPTIONS)
     agent_pb2_grpc.add_AgentServiceServicer_to_server(service, server)

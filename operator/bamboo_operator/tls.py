@@ -60,7 +60,11 @@ class Authorities:
     def signer(self, now: datetime, settle: timedelta) -> Authority:
         """The previous one while agents may not know the newest, which is ``settle`` long."""
         is_known = now >= _certificate(self.newest).not_valid_before_utc + _SKEW + settle
-        if self.previous is None or is_known or now > _certificate(self.previous).not_valid_after_utc:
+        if (
+            self.previous is None
+            or is_known
+            or now > _certificate(self.previous).not_valid_after_utc
+        ):
             return self.newest
         return self.previous
 

@@ -242,7 +242,9 @@ def test_network_policies_let_agents_in_and_nobody_else() -> None:
         assert policy["spec"]["podSelector"]["matchLabels"].items() <= agents
     peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b"
     for policy in of_kind(render(*given, "--set", peer), "NetworkPolicy"):
-        (rule,) = [r for r in policy["spec"]["ingress"] if r.get("ports", [{}])[0].get("port") == 8080]
+        (rule,) = [
+            r for r in policy["spec"]["ingress"] if r.get("ports", [{}])[0].get("port") == 8080
+        ]
         assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
 
 
@@ -274,7 +276,10 @@ def test_pod_templates_are_restricted_unless_the_chart_says_else() -> None:
         return config.from_env({**env(*arguments), "POD_IP": "10.0.0.1"}).pod_rules
 
     assert pod_rules() == PodRules()
-    given = ("--set", "podTemplate.trusted=true,podTemplate.secrets=null,podTemplate.csiDrivers={d}")
+    given = (
+        "--set",
+        "podTemplate.trusted=true,podTemplate.secrets=null,podTemplate.csiDrivers={d}",
+    )
     assert pod_rules(*given) == PodRules(trusted=True, secrets=(), csi_drivers=("d",))
 
 

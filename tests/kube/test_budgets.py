@@ -61,8 +61,10 @@ async def test_a_drain_takes_one_agent_at_a_time(
         await wait_for(
             devcluster_api,
             path,
-            lambda found: (found.get("status") or {}).get("disruptionsAllowed") == allowed
-            and found["status"]["observedGeneration"] == found["metadata"]["generation"],
+            lambda found: (
+                (found.get("status") or {}).get("disruptionsAllowed") == allowed
+                and found["status"]["observedGeneration"] == found["metadata"]["generation"]
+            ),
         )
 
     await allow(3, 1)

@@ -37,8 +37,8 @@ CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
 
 @dataclass
 class Running:
-    """An operator at work. ``admin``: a client that may do everything. ``calls``: the operator's own
-    requests, as verb and path."""
+    """An operator at work. ``admin``: a client that may do everything. ``calls``: requests of the
+    operator, as verb and path."""
 
     app: App
     task: asyncio.Task[int]

@@ -48,7 +48,11 @@ def test_every_container_is_restricted_unless_the_template_says_else() -> None:
     }
     body = make(pod_template=template)["spec"]
     default = {"type": "RuntimeDefault"}
-    assert body["securityContext"] == {"fsGroup": 5, "runAsNonRoot": True, "seccompProfile": default}
+    assert body["securityContext"] == {
+        "fsGroup": 5,
+        "runAsNonRoot": True,
+        "seccompProfile": default,
+    }
     secured = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     agent, driver = body["containers"]
     assert agent["securityContext"] == secured | {"readOnlyRootFilesystem": True}

@@ -77,6 +77,10 @@ class PodRules:
     csi_drivers: tuple[str, ...] = ()  # of volumes inside the template
 
 
+RESTRICTED = PodRules()
+"""Nothing beyond the lists and what is offered by its name."""
+
+
 def problems(
     metadata: dict[str, Any], spec: dict[str, Any], *, path: str, rules: PodRules
 ) -> list[Problem]:
@@ -92,9 +96,7 @@ def problems(
     ]
 
 
-def env_problems(
-    env: Iterable[dict[str, Any]], *, path: str, rules: PodRules
-) -> list[Problem]:
+def env_problems(env: Iterable[dict[str, Any]], *, path: str, rules: PodRules) -> list[Problem]:
     """What is not allowed in a list of environment variables."""
     return [p for i, entry in enumerate(env) for p in _variable(entry, f"{path}[{i}]", rules)]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bamboo_core.api import pod_rules
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 
 AGENT_CONTAINER = "agent"
@@ -23,9 +23,7 @@ _CONTAINER_LISTS = ("env", "envFrom", "ports", "volumeMounts")
 _SHOWN = 80
 
 
-def problems(
-    template: dict[str, Any], *, path: str, rules: PodRules = PodRules()
-) -> list[Problem]:
+def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTED) -> list[Problem]:
     """The problems of a pod template."""
     found = [
         Problem(f"{path}.{key}", "is not supported; only metadata and spec are")
@@ -44,7 +42,7 @@ def problems(
 
 
 def env_problems(
-    env: Iterable[dict[str, Any]], *, path: str, rules: PodRules = PodRules()
+    env: Iterable[dict[str, Any]], *, path: str, rules: PodRules = RESTRICTED
 ) -> list[Problem]:
     """The problems of ``worker.env``, whose items are objects."""
     return [] if rules.trusted else pod_rules.env_problems(env, path=path, rules=rules)

@@ -15,7 +15,7 @@ from typing import Any
 from bamboo_core.api import pod_template as podtemplate
 from bamboo_core.api import quantities, records
 from bamboo_core.api.limits import LIMITS
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.model import numerics as canonical
 
@@ -233,7 +233,7 @@ class JobSpec:
 
 
 def from_manifest(
-    manifest: Json, *, is_strict: bool = False, rules: PodRules = PodRules()
+    manifest: Json, *, is_strict: bool = False, rules: PodRules = RESTRICTED
 ) -> JobSpec | list[Problem]:
     """The spec of a BambooJob, or its problems (never an empty list).
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import JOB, manifest, spec
 
-from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.pod_template import _LISTS, problems
 from bamboo_core.api.spec import WorkerSpec, from_manifest
 from bamboo_core.controller.reconcile import CreatePod
@@ -135,7 +135,7 @@ _UNSAFE: list[tuple[dict[str, Any], str]] = [
         on_container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}]),
         f"{_C}.env[0].valueFrom.secretKeyRef.name",
     ),
-    (on_container(env=[{"name": "A", "valueFrom": {"new": {}, "x": 1}}]), f"{_C}.env[0].valueFrom.x"),
+    (on_container(env=[{"name": "A", "valueFrom": {"x": 1}}]), f"{_C}.env[0].valueFrom.x"),
     (
         on_container(livenessProbe={"httpGet": {"host": "10.0.0.1", "port": 80}}),
         f"{_C}.livenessProbe.httpGet.host",
@@ -166,7 +166,7 @@ def test_what_gives_the_node_or_a_secret_away_is_refused(
 
 
 def test_a_secret_in_the_environment_of_the_worker_is_refused() -> None:
-    def found(name: str, rules: PodRules = PodRules()) -> Any:
+    def found(name: str, rules: PodRules = RESTRICTED) -> Any:
         source = {"secretKeyRef": {"name": name, "key": "k"}}
         env = [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": source}]
         return from_manifest(manifest(worker={"image": "i", "env": env}), rules=rules)
