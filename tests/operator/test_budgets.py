@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.core.controller.builders import JOB
 
@@ -9,8 +11,10 @@ from bamboo_operator import api
 from bamboo_operator.api import ApiError
 from bamboo_operator.budgets import Budgets
 
-from .harness import failing
+from .harness import AGENTS, Harness, failing
+from .harness import PATH as JOB_PATH
 from .memory_api import MemoryApi
+from .objects import pod_object
 
 PATH = api.disruption_budget("ns", "job-agents")
 
@@ -46,3 +50,31 @@ async def test_an_error_is_logged_and_the_write_is_repeated(
     kube.fail = lambda verb, path: None
     await budgets.keep(JOB, 3)
     assert kube.objects[PATH]["spec"]["minAvailable"] == 3
+
+
+async def test_a_reconcile_keeps_the_budget_of_a_job_that_trains(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = harness.reconciler
+    reconciler._ports = replace(reconciler._ports, budgets=Budgets(harness.kube))
+    harness.apply()
+    await harness.reconcile()
+    assert PATH not in harness.kube.objects
+    for name in AGENTS:
+        harness.kube.put(api.pod("ns", name), pod_object(name))
+    actor = harness.jobs.find(JOB.uid)
+    assert actor is not None
+    training = replace(actor.view(), planned=True, members=frozenset(AGENTS))
+    monkeypatch.setattr(actor, "view", lambda: training)
+    await harness.reconcile()
+    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 1
+    del harness.kube.objects[api.pod("ns", AGENTS[0])]
+    await harness.reconcile()
+    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 1
+    training = replace(training, members=frozenset(AGENTS[1:]))
+    await harness.reconcile()
+    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 0
+    del harness.kube.objects[PATH], harness.kube.objects[JOB_PATH]
+    await harness.reconcile()
+    assert reconciler._ports.budgets is not None
+    assert reconciler._ports.budgets._written == {}
