@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 STANDARD = (".apiVersion", ".kind", ".metadata")
@@ -20,9 +21,15 @@ def fields(path: str, node: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any
         yield from fields(f"{path}.{name}[]", child.get("items", {}))
 
 
-def test_every_field_is_described() -> None:
+@pytest.fixture(scope="module")
+def version() -> Any:
+    """The only version of the resource definition."""
     definition = yaml.safe_load((ROOT / "crds/bamboojobs.yaml").read_text())
-    (version,) = definition["spec"]["versions"]
+    (found,) = definition["spec"]["versions"]
+    return found
+
+
+def test_every_field_is_described(version: Any) -> None:
     every = fields("", version["schema"]["openAPIV3Schema"])
     found = {path: node for path, node in every if not path.startswith(STANDARD)}
     assert len(found) > 150
@@ -32,8 +39,6 @@ def test_every_field_is_described() -> None:
     assert unfinished == []
 
 
-def test_every_column_is_described() -> None:
-    definition = yaml.safe_load((ROOT / "crds/bamboojobs.yaml").read_text())
-    (version,) = definition["spec"]["versions"]
+def test_every_column_is_described(version: Any) -> None:
     columns = version["additionalPrinterColumns"]
     assert [c["name"] for c in columns if not c.get("description")] == []
