@@ -95,7 +95,7 @@ class JsonApi:
             text = self.text(path)
         return None if text is None else self._answer(text)
 
-    async def list(self, path: str, *, labels: str = "") -> list[Object]:
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """See Api."""
         with self._served("list"):
             items = b",".join(self.folders.get((path, labels), {}).values())

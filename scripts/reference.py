@@ -1,7 +1,9 @@
-"""Writes docs/reference and the meanings in docs/troubleshooting.md; see scripts/gen-docs.
+"""Writes docs/reference, the meanings in docs/troubleshooting.md and the chart's README.md; see
+scripts/gen-docs.
 
 Sources: crds/bamboojobs.yaml, docs/reference/every-field.yaml (the examples), the enums of
-bamboo_core.api with the string below each member, and the help texts of the metrics.
+bamboo_core.api with the string below each member, the help texts of the metrics, and the comments
+in the chart's values.yaml.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
+import itertools
 import json
 import re
 import sys
@@ -30,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("docs/reference")
 EVERY_FIELD = FOLDER / "every-field.yaml"
 TROUBLESHOOTING = Path("docs/troubleshooting.md")
+CHART = Path("charts/bamboo")
 NOTE = "<!-- Written by scripts/gen-docs. Edit the code, not this page. -->\n"
 
 _LONGEST_EXAMPLE = 80
@@ -387,6 +391,76 @@ def _labels(family: Metric, registry: CollectorRegistry) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+# ---------------------------------------------------------------- the chart
+
+
+def chart_page() -> str:
+    """The chart's values, with the comments above them."""
+    values = (ROOT / CHART / "values.yaml").read_text()
+    schema = json.loads((ROOT / CHART / "values.schema.json").read_text())
+    texts, files = comments(values), sorted((ROOT / CHART / "values").glob("*.yaml"))
+    heads = [(file.name, _head(file.read_text())) for file in files]
+    lines = [
+        "# The Bamboo chart",
+        "",
+        NOTE.replace("the code", "values.yaml"),
+        "It installs the operator, its rights, and the resource definition of BambooJobs. Helm",
+        "neither upgrades nor deletes the definition; to upgrade it:",
+        "`kubectl apply --server-side -f crds/`.",
+        "",
+        "## Files for one kind of cluster",
+        "",
+        "`--values charts/bamboo/values/FILE` sets what differs there.",
+        "",
+        "| file | for |",
+        "|---|---|",
+        *(f"| [{name}](values/{name}) | {_sentence(text)} |" for name, text in heads),
+        "",
+        "## Values",
+        "",
+        "| value | default | meaning |",
+        "|---|---|---|",
+    ]
+    for path, default in chart_values(yaml.safe_load(values), schema):
+        shown = json.dumps(default)
+        shown = f"`{shown}`" if len(shown) <= _LONGEST_EXAMPLE else "see values.yaml"
+        lines.append(f"| `{path}` | {shown} | {_sentence(texts[path])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _head(text: str) -> str:
+    """The comment at the beginning of a file."""
+    lines = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines)
+
+
+def comments(text: str) -> dict[str, str]:
+    """Path of a value -> the comment lines directly above it. Two spaces make a level."""
+    found, above, path = dict[str, str](), list[str](), list[str]()
+    for line in text.splitlines():
+        bare = line.strip()
+        if bare.startswith("#"):
+            above.append(bare.removeprefix("#").strip())
+            continue
+        if key := re.match(r"( *)(\w+):", line):
+            path = [*path[: len(key[1]) // 2], key[2]]
+            if above:
+                found[".".join(path)] = " ".join(above)
+        above = []
+    return found
+
+
+def chart_values(values: Any, schema: Schema, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its default; an affinity is one row."""
+    for name, value in values.items():
+        node = schema["properties"][name]
+        below = f"{path}{name}"
+        if "properties" in node and name != "affinity":
+            yield from chart_values(value, node, f"{below}.")
+        else:
+            yield below, value
+
+
 # ---------------------------------------------------------------- all
 
 
@@ -409,6 +483,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "spec.md": spec_page(schema, example),
         FOLDER / "status.md": status_page(),
         FOLDER / "metrics.md": metrics_page(),
+        CHART / "README.md": chart_page(),
         TROUBLESHOOTING: with_meanings((ROOT / TROUBLESHOOTING).read_text()),
     }
 

@@ -56,8 +56,8 @@ class Api(Protocol):
     async def get(self, path: str) -> Object | None:
         """The object; None if it does not exist."""
 
-    async def list(self, path: str, *, labels: str = "") -> list[Object]:
-        """All objects of a collection that carry the labels."""
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
+        """All objects of a collection that carry the labels and have the fields."""
 
     def pages(self, path: str, *, fields: str) -> AsyncIterator[Page]:
         """The objects that match the field selector."""
@@ -114,6 +114,10 @@ def config_map(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
 
 
+def disruption_budget(namespace: str, name: str) -> str:
+    return f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets/{name}"
+
+
 def events(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/events"
 
@@ -122,6 +126,11 @@ def lease(namespace: str, name: str = "") -> str:
     """One lease, or the collection."""
     base = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
     return base + (f"/{name}" if name else "")
+
+
+def leases() -> str:
+    """Those of all namespaces."""
+    return "/apis/coordination.k8s.io/v1/leases"
 
 
 def token_reviews() -> str:

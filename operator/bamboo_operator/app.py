@@ -20,6 +20,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
 from bamboo_operator.api import Api, ApiError
+from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
@@ -28,6 +29,8 @@ from bamboo_operator.lease import Elector
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.recorder import Recorder
+from bamboo_operator.releases import SERVES, Releases, scope
+from bamboo_operator.renewal import Certificates
 from bamboo_operator.trust import Trust
 from bamboo_operator.usage import Usage, UsageWatch
 from bamboo_operator.workers import Workers
@@ -69,6 +72,7 @@ class App:
             namespace=config.namespace,
             name=LEASE,
             identity=f"{config.identity}_{uuid.uuid4().hex[:8]}",
+            annotations={SERVES: scope(config.namespaces)},
         )
         self._start("pulse", self.pulse.beat(self.metrics.loop_lag_s.set))
         try:
@@ -83,12 +87,20 @@ class App:
             thread.join()
 
     async def _run(self, elector: Elector) -> int:
-        acquired = self._start("election", elector.acquire())
+        releases = Releases(
+            self._kube,
+            namespace=self._config.namespace,
+            name=LEASE,
+            namespaces=self._config.namespaces,
+        )
+        election = releases.acquire(elector, self.pulse.refuse, self.pulse.stand_by)
+        acquired = self._start("election", election)
         await self._first_of(acquired, self._start("stop", self.stop.wait()))
         if self.stop.is_set() or acquired.exception() is not None:
             return 0 if self.stop.is_set() else 1
         term = acquired.result()
         self._tasks.remove(acquired)
+        self.pulse.refuse("")  # it does not stand by any more
         log.info("leading", extra={"term": term})
         self._start("lease", elector.hold())
         try:
@@ -101,7 +113,9 @@ class App:
         config, kube = self._config, self._kube
         recorder = Recorder(kube, identity=config.identity)
         led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder))
-        authority = await tls.load_authority(kube, config.namespace)
+        certificates = Certificates(kube, config.namespace)
+        await certificates.load()
+        trust = Trust(kube, certificates.bundle, config.advertise)
         sealed = await seals.load(kube, config.namespace, tls.SECRET)
         usage, deleted_pods = Usage(), DeletedPods()
         nodes = Nodes(kube, usage)
@@ -112,11 +126,13 @@ class App:
                 jobs=led,
                 nodes=nodes,
                 deleted_pods=deleted_pods,
-                trust=Trust(kube, authority.bundle, config.advertise),
+                trust=trust,
                 on_forced=self.metrics.forced.inc,
                 operator_address=config.advertise,
                 seals=sealed,
                 event_logs=config.event_logs,
+                pod_rules=config.pod_rules,
+                budgets=Budgets(kube) if config.disruption_budgets else None,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )
@@ -127,11 +143,12 @@ class App:
             on_refused=lambda code: self.metrics.refused.labels(code).inc(),
         )
         self.metrics.streams.set_function(lambda: service.streams)
-        server, self.port = servicer.make_server(service, tls.issue(authority), config.listen)
+        server, self.port = servicer.make_server(service, certificates.server, config.listen)
         await server.start()
         self._start("recorder", recorder.run())
         self._start("ticks", led.tick_for_ever())
         self._start("resync", self._resync())
+        self._start("certificates", certificates.renew_for_ever(trust.renew))
         for number in range(config.workers):
             self._start(f"worker {number}", workers.work())
         registry = handlers.registry(

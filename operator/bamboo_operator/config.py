@@ -6,6 +6,8 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bamboo_core.api.pod_rules import OFFERED, PodRules
+
 SERVER_NAME = "bamboo-operator"
 """Name in the operator's certificate. Agents check it, whatever address they connect to."""
 
@@ -35,6 +37,8 @@ class Config:
     workers: int
     resync_s: float
     event_logs: str  # absolute folder for the agents' event logs; empty: no event logs
+    disruption_budgets: bool  # limit evictions of agents
+    pod_rules: PodRules  # what jobs may put into their pods
 
 
 def from_env(env: Mapping[str, str]) -> Config:
@@ -56,11 +60,18 @@ def from_env(env: Mapping[str, str]) -> Config:
         http_host=http_host,
         health_port=health_port,
         metrics_port=metrics_port,
-        namespaces=tuple(n for n in env.get("BAMBOO_NAMESPACES", "").split(",") if n),
+        namespaces=_names(env, "BAMBOO_NAMESPACES"),
         log_level=_level(env),
         workers=_number(env, "BAMBOO_WORKERS", 8, 256),
         resync_s=float(_number(env, "BAMBOO_RESYNC_SECONDS", 15, 3600)),
         event_logs=_folder(env, "BAMBOO_AGENT_EVENT_LOGS"),
+        disruption_budgets=_switch(env, "BAMBOO_DISRUPTION_BUDGETS", default="true"),
+        pod_rules=PodRules(
+            trusted=_switch(env, "BAMBOO_TRUST_POD_TEMPLATES"),
+            secrets=_names(env, "BAMBOO_JOB_SECRETS", OFFERED),
+            service_accounts=_names(env, "BAMBOO_JOB_SERVICE_ACCOUNTS", OFFERED),
+            csi_drivers=_names(env, "BAMBOO_JOB_CSI_DRIVERS"),
+        ),
     )
 
 
@@ -91,6 +102,18 @@ def _number(env: Mapping[str, str], name: str, default: int, most: int) -> int:
     if not text.isdecimal() or not 0 < int(text) <= most:
         raise ConfigError(f"{name} {text!r} is not a number from 1 to {most}.")
     return int(text)
+
+
+def _names(env: Mapping[str, str], name: str, default: str = "") -> tuple[str, ...]:
+    """Separated by commas. An empty text means none; the default is for a variable not set."""
+    return tuple(n for n in env.get(name, default).split(",") if n)
+
+
+def _switch(env: Mapping[str, str], name: str, *, default: str = "false") -> bool:
+    text = env.get(name) or default
+    if text not in ("true", "false"):
+        raise ConfigError(f"{name} {text!r} is not true or false; use one of them.")
+    return text == "true"
 
 
 def _folder(env: Mapping[str, str], name: str) -> str:

@@ -28,6 +28,22 @@ class Pulse:
         self._beat_at = self._worked_at = clock()
         self.is_leader = False
         self.is_ready = False
+        self._is_standby = False
+        self._refusal = ""
+
+    def stand_by(self) -> None:
+        """Another process of this release leads; this one takes over when it ends."""
+        self._is_standby = True
+
+    def refuse(self, reason: str) -> None:
+        """This process must not lead; an empty reason: it may."""
+        self._is_standby, self._refusal = False, reason
+
+    def unready(self) -> list[str]:
+        """Why it does nothing useful; empty: it leads, or stands by."""
+        if self.is_ready or (self._is_standby and not self.is_leader):
+            return []
+        return [self._refusal or "not the leader, or not started yet"]
 
     def worked(self) -> None:
         """A resync is done."""
@@ -80,7 +96,7 @@ def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
             if self.path == "/livez":
                 self._answer(pulse.problems())
             elif self.path == "/readyz":
-                self._answer([] if pulse.is_ready else ["not the leader, or not started yet"])
+                self._answer(pulse.unready())
             else:
                 self.send_error(404)
 

@@ -63,9 +63,11 @@ class Kube:
                 return None
             raise
 
-    async def list(self, path: str, *, labels: str = "") -> list[Object]:
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """Reads pages of 500, so that no answer is huge."""
         query = {"labelSelector": labels} if labels else {}
+        if fields:
+            query["fieldSelector"] = fields
         return [x async for page, _ in self._pages(path, query) for x in page]
 
     def pages(self, path: str, *, fields: str) -> AsyncIterator[Page]:

@@ -45,24 +45,30 @@ class Elector:
         namespace: str,
         name: str,
         identity: str,
+        annotations: dict[str, str] | None = None,
         pace: Pace | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kube, self._namespace, self._name = kube, namespace, name
         self._identity, self._clock = identity, clock
+        self._annotations = annotations or {}
         self._pace = pace if pace is not None else Pace()
         self._seen: tuple[object, float] | None = None
         self._lease: Object = {}
         self._renewed_at = -math.inf
 
-    async def acquire(self) -> int:
-        """Wait until this process leads. Returns its term, higher than all terms before."""
+    async def acquire(self, standby: Callable[[], None] = lambda: None) -> int:
+        """Wait until this process leads. Returns its term, higher than all terms before.
+
+        standby: called each time another process is found to lead.
+        """
         while True:
             try:
                 began_at = self._clock()
                 if await self._try():
                     self._renewed_at = began_at
                     return self.term
+                standby()
             except ApiError as error:
                 log.warning("cannot take the lease", extra={"error": str(error)})
             await asyncio.sleep(self._pace.renew_s)
@@ -75,6 +81,11 @@ class Elector:
     @property
     def term(self) -> int:
         return int(self._lease["spec"]["leaseTransitions"])
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """When it was acquired, and where."""
+        return self._lease["spec"]["acquireTime"], self._namespace
 
     async def hold(self) -> None:
         """Renew until cancelled. LeaseLostError: the lease is taken, or cannot be renewed."""
@@ -170,4 +181,7 @@ class Elector:
             "renewTime": now,
             "acquireTime": now if term != before.get("leaseTransitions") else before["acquireTime"],
         }
-        return self._lease | {"spec": spec}
+        meta = dict(self._lease["metadata"])
+        if self._annotations:
+            meta["annotations"] = (meta.get("annotations") or {}) | self._annotations
+        return self._lease | {"metadata": meta, "spec": spec}

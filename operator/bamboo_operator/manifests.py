@@ -19,10 +19,14 @@ from bamboo_core.placement import fitting
 from bamboo_operator import api, seals
 from bamboo_operator.api import Object
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
-from bamboo_operator.observe import AVOIDS_ANNOTATION, JOB_LABEL, ON_DEMAND_ANNOTATION
+from bamboo_operator.observe import (
+    AVOIDS_ANNOTATION,
+    JOB_LABEL,
+    ON_DEMAND_ANNOTATION,
+    STAGE_LABEL,
+)
 
 PIPELINE_LABEL = "bamboo.dev/pipeline"
-STAGE_LABEL = "bamboo.dev/stage"
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -31,6 +35,7 @@ ADDRESS_KEY = "address"
 _IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
 _HEALTH_PORT = 8080
+_POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -60,7 +65,7 @@ def pod(
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
-        containers=[_container(spec.worker, own, identity), *others],
+        containers=[_restricted(c) for c in (_container(spec.worker, own, identity), *others)],
         volumes=[*(body.get("volumes") or []), _identity_volume()],
         restartPolicy="Never",
         terminationGracePeriodSeconds=spec.worker.grace_period_s,
@@ -68,7 +73,9 @@ def pod(
         enableServiceLinks=False,
     )
     body.setdefault("serviceAccountName", "default")
-    body.setdefault("securityContext", {}).setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    if body.get("initContainers"):
+        body["initContainers"] = [_restricted(c) for c in body["initContainers"]]
+    body["securityContext"] = _POD_SECURITY | (body.get("securityContext") or {})
     if selector:
         body["nodeSelector"] = selector
     if more := fitting.tolerations(spec.worker):
@@ -181,14 +188,24 @@ def owner(job: JobView, *, controls: bool = True) -> Object:
     return found | ({"controller": True} if controls else {})
 
 
+def _restricted(container: Object) -> Object:
+    """With what the pod security level ``restricted`` asks of each container.
+
+    On a trusted cluster the template may say else; a privileged container is refused with these.
+    """
+    given = container.get("securityContext") or {}
+    capabilities = given.get("capabilities") or {}
+    if given.get("privileged") or capabilities.get("add"):
+        return container
+    secured = {"allowPrivilegeEscalation": False} | given
+    secured["capabilities"] = {"drop": ["ALL"]} | capabilities
+    return container | {"securityContext": secured}
+
+
 def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Object:
     container = dict(own)
     container.setdefault("args", [])
     container.setdefault("terminationMessagePolicy", "FallbackToLogsOnError")
-    container.setdefault(
-        "securityContext",
-        {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
-    )
     env = {e["name"]: e for e in [*(own.get("env") or []), *worker.env]}
     env |= {e["name"]: e for e in identity}
     container.update(
@@ -268,6 +285,30 @@ def ca_config_map(
             "ownerReferences": [owner(job, controls=False) for job in owners],
         },
         "data": {CA_KEY: bundle, ADDRESS_KEY: address},
+    }
+
+
+def budget_name(job: JobView) -> str:
+    """Of the job's PodDisruptionBudget."""
+    return f"{job.name}-agents"
+
+
+def disruption_budget(job: JobView, least: int) -> Object:
+    """Evictions leave so many ready pods of the job. Others may always be evicted."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {
+            "name": budget_name(job),
+            "namespace": job.namespace,
+            "labels": {"app.kubernetes.io/part-of": "bamboo", JOB_LABEL: job.name},
+            "ownerReferences": [owner(job)],
+        },
+        "spec": {
+            "minAvailable": least,
+            "selector": {"matchLabels": {JOB_LABEL: job.name}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
     }
 
 

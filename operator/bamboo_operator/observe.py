@@ -13,6 +13,7 @@ from typing import Any
 
 from bamboo_core.api import pod_template
 from bamboo_core.api import spec as specs
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import node_notices, shortage
@@ -24,6 +25,7 @@ from bamboo_core.placement.fitting import Amounts, Needs, Place
 from bamboo_operator.api import Object
 
 JOB_LABEL = "bamboo.dev/job"
+STAGE_LABEL = "bamboo.dev/stage"
 AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 """Names of the nodes on which a pod must not be placed, separated by spaces."""
 ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
@@ -129,13 +131,13 @@ def _refusal(status: Object) -> Object:
     return {}
 
 
-def job_spec(body: Object) -> JobSpec | list[Problem]:
-    """The spec of a BambooJob, or what is wrong with it."""
+def job_spec(body: Object, rules: PodRules = RESTRICTED) -> JobSpec | list[Problem]:
+    """The spec of a BambooJob, or what is wrong with it. rules: what pods may have."""
     depth = _depth(body.get("spec"))
     if depth > _DEEPEST:
         text = f"is nested {depth} levels deep; at most {_DEEPEST} are supported: flatten the args"
         return [Problem("spec", text)]
-    return specs.from_manifest(body)
+    return specs.from_manifest(body, rules=rules)
 
 
 def _depth(value: object) -> int:

@@ -11,16 +11,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import lifecycle
+from bamboo_core.controller import disruptions, lifecycle
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory
 from bamboo_core.job.training import ended
 from bamboo_operator import api, facts, manifests, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.metrics import JobFigures
@@ -61,6 +63,8 @@ class Ports:
     seals: Seals  # knows the pods that operators have made; no other pod counts
     again: Callable[[JobView, float], None]  # asks for another reconcile after these seconds
     event_logs: str = ""
+    budgets: Budgets | None = None  # None: evictions are not limited
+    pod_rules: PodRules = RESTRICTED
     clock: Callable[[], float] = time.time
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
 
@@ -87,7 +91,7 @@ class Reconciler:
             await self._ports.jobs.forget([job.uid])
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
-        spec = observe.job_spec(body)
+        spec = observe.job_spec(body, self._ports.pod_rules)
         problems = spec if isinstance(spec, list) else _changes(spec, body)
         if problems or isinstance(spec, list):
             reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED
@@ -135,6 +139,9 @@ class Reconciler:
         self.figures[job.uid] = JobFigures(job, decided.status, spec.training.global_batch_size)
         again_s = await self._write(job, spec, body, known, decided, now)
         await self._act(job, spec, known, decided.actions)
+        if self._ports.budgets is not None:
+            least = disruptions.least_available(view, training)
+            await self._ports.budgets.keep(job, least)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
             await self._ports.jobs.forget([job.uid])
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
@@ -172,6 +179,8 @@ class Reconciler:
             self._uids[namespace, name] = {uid}
         await self._ports.jobs.forget(gone)
         self._ports.trust.forget(namespace, gone)
+        if self._ports.budgets is not None:
+            self._ports.budgets.forget(gone)
         for old in gone:
             self._known.pop(old, None)
             self.figures.pop(old, None)

@@ -235,10 +235,12 @@ def _token(context: Any) -> str:
     return ""
 
 
-def make_server(service: AgentService, identity: ServerIdentity, listen: str) -> tuple[Any, int]:
+def make_server(
+    service: AgentService, identity: Callable[[], ServerIdentity], listen: str
+) -> tuple[Any, int]:
     """A server, not started yet, and its port. Port 0 in ``listen`` means any free one.
 
-    OSError if the address is taken.
+    identity: asked at each handshake. OSError if the address is taken.
     """
     server = grpc.aio.server(options=OPERATOR_OPTIONS)
     session = grpc.stream_stream_rpc_method_handler(
@@ -249,9 +251,27 @@ def make_server(service: AgentService, identity: ServerIdentity, listen: str) ->
         _METHOD.containing_service.full_name, {_METHOD.name: session}
     )
     server.add_generic_rpc_handlers((of_service,))
-    credentials = grpc.ssl_server_credentials([(identity.key, identity.chain)])
+    credentials = _credentials(identity)
     try:
         port = server.add_secure_port(listen, credentials)
     except RuntimeError as error:
         raise OSError(f"cannot serve agents on {listen}: {error}") from error
     return server, port
+
+
+def _credentials(identity: Callable[[], ServerIdentity]) -> Any:
+    """gRPC keeps the configuration that it has if the answer is None."""
+
+    def configuration(given: ServerIdentity) -> Any:
+        return grpc.ssl_server_certificate_configuration([(given.key, given.chain)])
+
+    known = [identity()]
+
+    def newer() -> Any:
+        found = identity()
+        if found == known[0]:
+            return None
+        known[0] = found
+        return configuration(found)
+
+    return grpc.dynamic_ssl_server_credentials(configuration(known[0]), newer)

@@ -28,7 +28,7 @@ from bamboo_core.protection.choice import Estimate, Verdict
 from bamboo_operator import api, failed_agents
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
-from bamboo_operator.observe import JOB_LABEL, timestamp
+from bamboo_operator.observe import JOB_LABEL, STAGE_LABEL, timestamp
 
 _MAX_ZONES = 8
 _MAX_MESSAGE = 1024
@@ -137,7 +137,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
         "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",
         "feasiblePipelines": status.feasible_pipelines,
-        "selector": f"{JOB_LABEL}={job.name}",
+        "selector": f"{JOB_LABEL}={job.name},{STAGE_LABEL}=0",  # one pod for each pipeline
         "agents": _zones(status.zones),
         "progress": _progress(status),
         "losses": {"total": status.losses.total, "noticed": status.losses.noticed},

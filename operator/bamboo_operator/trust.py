@@ -48,6 +48,11 @@ class Trust:
         await self._kube.apply(path, body, manager=api.MANAGER)
         self._published[job.namespace] = began
 
+    def renew(self, bundle: str) -> None:
+        """Publish another bundle from now on."""
+        self._bundle = bundle
+        self._published.clear()
+
     def forget(self, namespace: str, uids: Iterable[str]) -> None:
         """These jobs are gone. The next job that needs the config map becomes an owner."""
         owners = self._owners[namespace]

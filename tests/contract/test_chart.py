@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.pod_template import AGENT_CONTAINER
+from bamboo_core.controller.view import JobView
 from bamboo_operator import app, config, manifests, tls
+from bamboo_operator.servicer import make_server
+from bamboo_proto.v1 import agent_pb2_grpc
 
 from .chart import CHART, helm, of_kind, render
 
@@ -24,34 +30,84 @@ def test_the_definition_is_ours() -> None:
     assert copy.read_text() == (ROOT / "crds/bamboojobs.yaml").read_text()
 
 
-@pytest.mark.parametrize("values", [None, "devcluster-values.yaml"])
+FILES = ["devcluster-values.yaml", *(f"values/{p.name}" for p in (CHART / "values").glob("*"))]
+
+
+@pytest.mark.parametrize("values", [None, *sorted(FILES)])
 def test_lint(values: str | None) -> None:
+    """It also renders the templates and checks the values."""
     extra = [] if values is None else ["--values", str(CHART / values)]
     done = helm("lint", "--strict", str(CHART), *extra)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_files_for_clouds_keep_the_operator_off_spot_nodes() -> None:
+    """They set what differs from values.yaml, and their comment is in the README."""
+    files = sorted((CHART / "values").glob("*.yaml"))
+    assert len(files) == 5
+    common = yaml.safe_load((CHART / "values.yaml").read_text())
+    for file in files:
+        values = yaml.safe_load(file.read_text())
+        assert values.keys() <= common.keys()
+        (deployment,) = of_kind(render("--values", str(file)), "Deployment")
+        pod = deployment["spec"]["template"]["spec"]
+        text = json.dumps(pod["affinity"]) + json.dumps(pod.get("nodeSelector", {}))
+        is_required = "requiredDuring" in text or "kubernetes.azure.com/mode" in text
+        assert is_required == (file.name != "kind.yaml")
+
+
 def test_every_value_is_in_the_schema_and_the_other_way_round() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     schema = json.loads((CHART / "values.schema.json").read_text())
-    assert values.keys() == schema["properties"].keys() - {"global"}
-    for name, part in schema["properties"].items():
-        if part.get("additionalProperties") is False:
-            assert values[name].keys() <= part["properties"].keys()
+    del schema["properties"]["global"]
+
+    def compare(path: str, value: Any, node: dict[str, Any]) -> None:
+        if node.get("additionalProperties") is not False or path == ".affinity":
+            return
+        assert value.keys() == node["properties"].keys(), path
+        for name, part in value.items():
+            compare(f"{path}.{name}", part, node["properties"][name])
+
+    compare("", values, schema)
 
 
-@pytest.mark.parametrize(
-    "setting",
-    [
-        "unknown=1", "advertise=dns", "logLevel=loud", "workers=0", "ports.agents=80",
-        "image.repository=", "image.digest=sha256:1", "image.pullPolicy=Sometimes",
-        "agents.eventLogDirectory=logs", "namespaces={Big}", "rbac.make=true", "tolerations=x",
-    ],
-)  # fmt: skip
-def test_wrong_values_are_refused(setting: str) -> None:
-    done = helm("template", "bamboo", str(CHART), "--set", setting)
+WRONG = {
+    "unknown=1": "additional properties 'unknown'",
+    "advertise=dns": "/advertise",
+    "logLevel=loud": "/logLevel",
+    "workers=0": "/workers",
+    "replicas=0": "/replicas",
+    "ports.agents=80": "/ports/agents",
+    "image.repository=": "/image/repository",
+    "image.digest=sha256:1": "/image/digest",
+    "image.pullPolicy=Sometimes": "/image/pullPolicy",
+    "nameOverride=UPPER": "/nameOverride",
+    "agents.eventLogDirectory=logs": "/agents/eventLogDirectory",
+    "namespaces={Big}": "/namespaces/0",
+    "rbac.make=true": "/rbac': additional properties 'make'",
+    "userRoles.create=yes": "/userRoles/create",
+    "resources.limits.memory=abc": "/resources/limits/memory",
+    "tolerations=x": "/tolerations",
+    "affinity.x=y": "/affinity': additional properties 'x'",
+    "topologySpread.zones=Always": "/topologySpread/zones",
+    "podTemplate.trusted=maybe": "/podTemplate/trusted",
+    "podTemplate.secrets={A*b}": "/podTemplate/secrets/0",
+    "disruptionBudgets=some": "/disruptionBudgets",
+    "networkPolicy.enabled=on": "/networkPolicy/enabled",
+    "networkPolicy.metricsFrom[0].x=y": "/networkPolicy/metricsFrom/0': additional properties 'x'",
+    "extraEnv={A}": "/extraEnv/0",
+    "extraVolumes[0].emptyDir.medium=Memory": "/extraVolumes/0': missing property 'name'",
+    "extraVolumeMounts[0].name=x": "/extraVolumeMounts/0': missing property 'mountPath'",
+}
+
+
+def test_wrong_values_are_refused() -> None:
+    """helm names all of them at once, each with its place."""
+    done = helm("template", "bamboo", str(CHART), *(f"--set={setting}" for setting in WRONG))
     assert done.returncode != 0
-    assert setting.split("=")[0].split(".")[-1] in done.stderr
+    assert [words for words in WRONG.values() if words not in done.stderr] == []
+    found = [line for line in done.stderr.splitlines() if line.lstrip().startswith("- at ")]
+    assert len([line for line in found if not line.endswith("validation failed")]) == len(WRONG)
 
 
 def container(*arguments: str) -> dict[str, Any]:
@@ -96,7 +152,6 @@ def test_a_digest_wins_over_the_tag() -> None:
 def test_the_operators_pod_is_restricted() -> None:
     (deployment,) = of_kind(render(), "Deployment")
     pod = deployment["spec"]["template"]["spec"]
-    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
     assert pod["securityContext"]["runAsNonRoot"] is True
     security = pod["containers"][0]["securityContext"]
     assert security["readOnlyRootFilesystem"] is True
@@ -104,8 +159,13 @@ def test_the_operators_pod_is_restricted() -> None:
     assert pod["terminationGracePeriodSeconds"] == 30
 
 
+USER_ROLES = {"bamboo-view", "bamboo-edit", "bamboo-admin"}
+
+
 def rules(*arguments: str) -> list[tuple[str, dict[str, Any]]]:
-    objects = render(*arguments)
+    """Those of the operator."""
+    given = render(*arguments)
+    objects = [body for body in given if body["metadata"]["name"] not in USER_ROLES]
     roles = of_kind(objects, "ClusterRole") + of_kind(objects, "Role")
     return [(role["kind"], rule) for role in roles for rule in role["rules"]]
 
@@ -131,10 +191,121 @@ def test_with_namespaces_nothing_of_jobs_is_cluster_wide() -> None:
     wide = [
         rule for kind, rule in rules("--set", "namespaces={team-a,team-b}") if kind == "ClusterRole"
     ]
-    assert {r for rule in wide for r in rule["resources"]} == {"nodes", "tokenreviews"}
+    assert {r for rule in wide for r in rule["resources"]} == {"nodes", "tokenreviews", "leases"}
     objects = render("--set", "namespaces={team-a,team-b}")
     places = {role["metadata"]["namespace"] for role in of_kind(objects, "Role")}
     assert places == {"team-a", "team-b", "bamboo-system"}
+
+
+def test_two_operators_spread_out_and_survive_a_drain() -> None:
+    objects = render()
+    (deployment,) = of_kind(objects, "Deployment")
+    spec = deployment["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (2, "RollingUpdate")
+    (budget,) = of_kind(objects, "PodDisruptionBudget")
+    assert budget["spec"]["minAvailable"] == 1
+    labels = spec["template"]["metadata"]["labels"].items()
+    assert budget["spec"]["selector"]["matchLabels"].items() <= labels
+    spread = spec["template"]["spec"]["topologySpreadConstraints"]
+    assert [s["topologyKey"].split("/")[1] for s in spread] == ["zone", "hostname"]
+    for rule in spread:
+        assert rule["labelSelector"]["matchLabels"].items() <= labels
+    alone = render("--set", "replicas=1,topologySpread.zones=,topologySpread.nodes=")
+    assert of_kind(alone, "PodDisruptionBudget") == []
+    (deployment,) = of_kind(alone, "Deployment")
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}
+    assert "topologySpreadConstraints" not in deployment["spec"]["template"]["spec"]
+
+
+def test_extra_variables_and_volumes() -> None:
+    given = (
+        "--set", "extraEnv[0].name=A,extraEnv[0].value=b", "--set", "extraVolumes[0].name=v",
+        "--set", "extraVolumeMounts[0].name=v,extraVolumeMounts[0].mountPath=/v",
+    )  # fmt: skip
+    (deployment,) = of_kind(render(*given), "Deployment")
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "v"}]
+    assert pod["containers"][0]["volumeMounts"] == [{"name": "v", "mountPath": "/v"}]
+    assert pod["containers"][0]["env"][-1] == {"name": "A", "value": "b"}
+
+
+def test_network_policies_let_agents_in_and_nobody_else() -> None:
+    assert of_kind(render(), "NetworkPolicy") == []
+    given = ("--set", "networkPolicy.enabled=true,namespaces={team-a,team-b}")
+    mine, *others = of_kind(render(*given), "NetworkPolicy")
+    first, *open_to_all = mine["spec"]["ingress"]
+    assert first["ports"] == [{"protocol": "TCP", "port": 9443}]
+    agents = manifests.labels(JobView("ns", "job", "uid", 1, 0.0)).items()
+    assert first["from"][0]["podSelector"]["matchLabels"].items() <= agents
+    assert [rule["ports"][0]["port"] for rule in open_to_all] == [8080, 8081]
+    assert [o["metadata"]["namespace"] for o in others] == ["team-a", "team-b"]
+    for policy in others:
+        assert policy["spec"]["podSelector"]["matchLabels"].items() <= agents
+    peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b"
+    for policy in of_kind(render(*given, "--set", peer), "NetworkPolicy"):
+        (rule,) = [
+            r for r in policy["spec"]["ingress"] if r.get("ports", [{}])[0].get("port") == 8080
+        ]
+        assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
+
+
+async def test_the_test_of_the_chart_connects_as_agents_do() -> None:
+    """Its program runs here, against a server with an operator's certificate."""
+    assert of_kind(render("--set", "advertise=podIP"), "Pod") == []
+    (pod,) = of_kind(render(), "Pod")
+    assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    (container,) = pod["spec"]["containers"]
+    identity = tls.issue(tls.make_authority())
+    servicer = agent_pb2_grpc.AgentServiceServicer()
+    server, port = make_server(servicer, lambda: identity, "127.0.0.1:0")  # type: ignore[arg-type]
+    await server.start()
+    program = container["args"][0].replace("bamboo-operator.bamboo-system.svc", "127.0.0.1")
+    assert program.count("9443") == 1
+    try:
+        command = [sys.executable, "-c", program.replace("9443", str(port))]
+        process = await asyncio.create_subprocess_exec(*command)
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+    finally:
+        await server.stop(None)
+
+
+def test_pod_templates_are_restricted_unless_the_chart_says_else() -> None:
+    def env(*arguments: str) -> dict[str, Any]:
+        return {e["name"]: e.get("value", "") for e in container(*arguments)["env"]}
+
+    def pod_rules(*arguments: str) -> PodRules:
+        return config.from_env({**env(*arguments), "POD_IP": "10.0.0.1"}).pod_rules
+
+    assert pod_rules() == PodRules()
+    given = (
+        "--set",
+        "podTemplate.trusted=true,podTemplate.secrets=null,podTemplate.csiDrivers={d}",
+    )
+    assert pod_rules(*given) == PodRules(trusted=True, secrets=(), csi_drivers=("d",))
+
+
+def test_roles_of_users_add_to_those_of_the_cluster() -> None:
+    def roles(*arguments: str) -> dict[str, dict[str, Any]]:
+        found = of_kind(render(*arguments), "ClusterRole")
+        return {r["metadata"]["name"]: r for r in found if r["metadata"]["name"] in USER_ROLES}
+
+    assert roles("--set", "userRoles.create=false") == {}
+    found = roles()
+    to = "rbac.authorization.k8s.io/aggregate-to-"
+    added = {
+        name: {k.removeprefix(to) for k in role["metadata"]["labels"] if k.startswith(to)}
+        for name, role in found.items()
+    }
+    assert added == {
+        "bamboo-view": {"view", "edit", "admin"},
+        "bamboo-edit": {"edit", "admin"},
+        "bamboo-admin": {"admin"},
+    }
+    verbs = {name: set(role["rules"][0]["verbs"]) for name, role in found.items()}
+    assert verbs["bamboo-view"] == {"get", "list", "watch"}
+    assert verbs["bamboo-edit"] == verbs["bamboo-view"] | {"create", "update", "patch", "delete"}
+    for role in found.values():
+        assert {group for rule in role["rules"] for group in rule["apiGroups"]} == {"bamboo.dev"}
 
 
 def test_labels_and_selectors() -> None:

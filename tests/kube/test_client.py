@@ -91,9 +91,7 @@ async def test_pods_on_nodes_are_listed_and_watched(kube: Kube, devcluster_names
     async def create(name: str, **spec: str) -> None:
         body = {"containers": [{"name": "a", "image": "none:1", **gpu}], **spec}
         meta = {"name": name}
-        await kube.create(
-            path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body}
-        )
+        await kube.create(path, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": body})
 
     async def until(gpus: int) -> None:
         async with asyncio.timeout(30):

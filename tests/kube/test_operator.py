@@ -7,7 +7,8 @@ import base64
 import contextlib
 import subprocess
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_operator import api, auth, config, facts, manifests, observe, seals, tls
 from bamboo_operator import kube as clients
 from bamboo_operator.app import App
+from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.kube import Kube
+from bamboo_operator.recorder import Recorder
 
 from .jobs import job
 
@@ -34,12 +37,14 @@ CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
 
 @dataclass
 class Running:
-    """An operator at work. ``admin``: a client that may do everything."""
+    """An operator at work. ``admin``: a client that may do everything. ``calls``: requests of the
+    operator, as verb and path."""
 
     app: App
     task: asyncio.Task[int]
     admin: Kube
     namespace: str
+    calls: set[tuple[str, str]] = field(default_factory=set)
 
     async def stop(self) -> int:
         self.app.stop.set()
@@ -123,7 +128,15 @@ async def operator(
     client = await clients.connect()
     app = App(free, client)
     client.observe_with(app.metrics.observe_request)
-    running = Running(app, asyncio.create_task(app.run()), kube, devcluster_namespace)
+    calls = set[tuple[str, str]]()
+    send = client._send
+
+    async def recorded(verb: str, path: str, *rest: Any) -> tuple[int, str]:
+        calls.add((verb, path))
+        return await send(verb, path, *rest)
+
+    monkeypatch.setattr(client, "_send", recorded)
+    running = Running(app, asyncio.create_task(app.run()), kube, devcluster_namespace, calls)
     try:
         async with asyncio.timeout(60):
             while not app.pulse.is_ready:
@@ -147,7 +160,7 @@ async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> No
         (owner,) = pod["metadata"]["ownerReferences"]
         assert owner["uid"] == body["metadata"]["uid"]
     status = (await operator.job())["status"]
-    assert status["selector"] == "bamboo.dev/job=job"
+    assert status["selector"] == "bamboo.dev/job=job,bamboo.dev/stage=0"
     assert status["identity"]
     assert (await operator.condition("Accepted"))["status"] == "True"
     trust = await operator.admin.get(api.config_map(operator.namespace, manifests.CA_CONFIG_MAP))
@@ -365,3 +378,61 @@ async def test_only_a_leader_acts(operator: Running, restricted: Path) -> None:
     second.stop.set()
     assert await asyncio.wait_for(task, 30) == 0
     await client.close()
+
+
+WATCHED = {
+    (group, resource, verb)
+    for group, resource in (("bamboo.dev", "bamboojobs"), ("", "pods"), ("", "nodes"))
+    for verb in ("list", "watch")
+}
+"""What kopf asks for, by a client of its own."""
+
+
+def used(verb: str, path: str) -> set[tuple[str, str, str]]:
+    """(group, resource, verb) that the API server checks for a request."""
+    words = path.strip("/").split("/")
+    group, rest = ("", words[2:]) if words[0] == "api" else (words[1], words[3:])
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    resource = "/".join([rest[0], *rest[2:]])
+    named = {"GET": "get" if len(rest) > 1 else "list", "POST": "create", "PUT": "update"}
+    verbs = {named.get(verb, verb.lower())}
+    if verb == "PATCH" and len(rest) == 2:  # server-side apply may make the object
+        verbs.add("create")
+    return {(group, resource, v) for v in verbs}
+
+
+async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
+    """The life of a job, and what is rare: another authority, an event, a disruption budget."""
+    client, namespace = operator.app._kube, operator.namespace
+    deadlines = {"pendingDeadlineSeconds": 8, "ttlSecondsAfterFinished": 0}
+    view = observe.job_view(await operator.apply(runPolicy=deadlines))
+
+    async def placed() -> dict[str, Any] | None:
+        return next((p for p in await operator.pods() if p["spec"].get("nodeName")), None)
+
+    pod = await until(placed)
+    await auth.authenticate(client, await bound_token(operator, pod))
+    budgets = Budgets(client)
+    await budgets.keep(view, 1)
+    await budgets.keep(view, None)
+    recorder = Recorder(client, identity="test")
+    recorder.record(view, severity="Normal", reason="Test", message="test")
+    writing = asyncio.create_task(recorder.run())
+    await recorder.flush(10)
+    writing.cancel()
+    await tls.load_authorities(client, namespace, now=datetime.now(UTC) + timedelta(days=3000))
+
+    async def gone() -> bool:
+        return await operator.admin.get(api.job(namespace, "job")) is None
+
+    await until(gone, timeout_s=60)
+    granted = {
+        (group, resource, verb)
+        for role in yaml.safe_load_all(rights(namespace))
+        for rule in (role or {}).get("rules", [])
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == WATCHED.union(*(used(verb, path) for verb, path in operator.calls))

@@ -136,7 +136,7 @@ class Harness:
         )
         self.authority = tls.make_authority()
         identity = tls.issue(self.authority)
-        self.server, self.port = make_server(self.service, identity, "127.0.0.1:0")
+        self.server, self.port = make_server(self.service, lambda: identity, "127.0.0.1:0")
         await self.server.start()
 
     async def close(self) -> None:

@@ -42,8 +42,12 @@ class MemoryApi:
         self._begin("get", path)
         return copy.deepcopy(self.objects.get(path))
 
-    async def list(self, path: str, *, labels: str = "") -> list[Object]:
+    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         self._begin("list", path)
+        if fields:  # metadata.name=NAME in all namespaces
+            kind, name = path.rsplit("/", 1)[1], fields.removeprefix("metadata.name=")
+            found = [o for where, o in self.objects.items() if where.endswith(f"/{kind}/{name}")]
+            return copy.deepcopy(found)
         wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
         found = [
             body

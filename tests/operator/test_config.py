@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from bamboo_core.api.pod_rules import PodRules
 from bamboo_operator import __main__ as program
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.logs import JsonFormatter
@@ -21,6 +22,7 @@ def test_defaults() -> None:
     assert (config.advertise, config.listen) == ("10.0.0.7:9443", "10.0.0.7:9443")
     assert (config.namespace, config.identity, config.namespaces) == ("sys", "op-1", ())
     assert config.event_logs == ""
+    assert config.pod_rules == PodRules()
 
 
 def test_what_the_chart_sets() -> None:
@@ -32,11 +34,18 @@ def test_what_the_chart_sets() -> None:
             "BAMBOO_NAMESPACES": "a,b",
             "BAMBOO_LOG_LEVEL": "debug",
             "BAMBOO_AGENT_EVENT_LOGS": "/logs",
+            "BAMBOO_TRUST_POD_TEMPLATES": "true",
+            "BAMBOO_JOB_SECRETS": "s3,job-*",
+            "BAMBOO_JOB_SERVICE_ACCOUNTS": "",
+            "BAMBOO_JOB_CSI_DRIVERS": "fuse",
         }
     )
     assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
     assert (config.namespaces, config.log_level) == (("a", "b"), "debug")
     assert config.event_logs == "/logs"
+    assert config.pod_rules == PodRules(
+        trusted=True, secrets=("s3", "job-*"), service_accounts=(), csi_drivers=("fuse",)
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,6 +57,7 @@ def test_what_the_chart_sets() -> None:
         ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "8080"}, "BAMBOO_METRICS_PORT 8080 .* must differ"),
         ({"POD_IP": "x", "BAMBOO_WORKERS": "many"}, "BAMBOO_WORKERS 'many'"),
         ({"POD_IP": "x", "BAMBOO_AGENT_EVENT_LOGS": "logs"}, "'logs' is not an absolute path"),
+        ({"POD_IP": "x", "BAMBOO_TRUST_POD_TEMPLATES": "yes"}, "'yes' is not true or false"),
         ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is not one of debug, info"),
     ],
 )

@@ -39,6 +39,31 @@ def test_what_belongs_to_the_operator() -> None:
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_every_container_is_restricted_unless_the_template_says_else() -> None:
+    template = {
+        "spec": {
+            "securityContext": {"fsGroup": 5},
+            "initContainers": [{"name": "first"}],
+            "containers": [
+                {"name": "agent", "securityContext": {"readOnlyRootFilesystem": True}},
+                {"name": "driver", "securityContext": {"privileged": True}},
+            ],
+        }
+    }
+    body = make(pod_template=template)["spec"]
+    default = {"type": "RuntimeDefault"}
+    assert body["securityContext"] == {
+        "fsGroup": 5,
+        "runAsNonRoot": True,
+        "seccompProfile": default,
+    }
+    secured = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    agent, driver = body["containers"]
+    assert agent["securityContext"] == secured | {"readOnlyRootFilesystem": True}
+    assert driver["securityContext"] == {"privileged": True}
+    assert body["initContainers"] == [{"name": "first", "securityContext": secured}]
+
+
 def test_the_token_is_only_for_the_operator() -> None:
     (volume,) = make()["spec"]["volumes"]
     token, bundle = volume["projected"]["sources"]

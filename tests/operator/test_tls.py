@@ -15,16 +15,16 @@ PATH = api.secret("sys", tls.SECRET)
 
 async def test_the_authority_is_made_once_and_kept() -> None:
     kube = MemoryApi()
-    first = await tls.load_authority(kube, "sys")
-    assert await tls.load_authority(kube, "sys") == first
+    first = await tls.load_authorities(kube, "sys")
+    assert await tls.load_authorities(kube, "sys") == first
     assert kube.objects[PATH]["type"] == "kubernetes.io/tls"
 
 
 async def test_an_unreadable_authority_is_replaced() -> None:
     kube = MemoryApi()
     kube.put(PATH, {"data": {"tls.crt": "eA==", "tls.key": "eA=="}})
-    fresh = await tls.load_authority(kube, "sys")
-    assert await tls.load_authority(kube, "sys") == fresh
+    fresh = await tls.load_authorities(kube, "sys")
+    assert await tls.load_authorities(kube, "sys") == fresh
 
 
 async def test_two_operators_at_once_agree() -> None:
@@ -34,11 +34,11 @@ async def test_two_operators_at_once_agree() -> None:
     def overtake(verb: str, path: str) -> None:
         if verb == "create":
             kube.fail = lambda verb, path: None
-            kube.put(PATH, tls._to_secret("sys", other))
+            kube.put(PATH, tls._to_secret("sys", tls.Authorities(other)))
             raise ApiError(409, "AlreadyExists", path)
 
     kube.fail = overtake
-    assert await tls.load_authority(kube, "sys") == other
+    assert await tls.load_authorities(kube, "sys") == tls.Authorities(other)
 
 
 def test_a_server_certificate_is_signed_for_the_name_that_agents_check() -> None:

@@ -1,7 +1,8 @@
-"""Checks ``worker.podTemplate``, which the API server does not check.
+"""Checks ``worker.podTemplate`` and ``worker.env``, which the API server does not check.
 
-A user who may create BambooJobs but no pods must not get access to the node through a BambooJob.
-Some fields belong to the operator.
+A user who may create BambooJobs but no pods must not get the node, another service account or a
+Secret through a BambooJob. So a template may hold what :mod:`bamboo_core.api.pod_rules` lists, and
+nothing else, unless the administrator trusts all users. Some fields belong to the operator.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from bamboo_core.api import pod_rules
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 
 AGENT_CONTAINER = "agent"
 """Name of the agent's container. A template may extend it and add other containers."""
 
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
-_HOST = ("hostNetwork", "hostPID", "hostIPC")
 _LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")
+_CONTAINER_LISTS = ("env", "envFrom", "ports", "volumeMounts")
 _SHOWN = 80
 
 
-def problems(template: dict[str, Any], *, path: str) -> list[Problem]:
+def problems(template: dict[str, Any], *, path: str, rules: PodRules = RESTRICTED) -> list[Problem]:
     """The problems of a pod template."""
     found = [
         Problem(f"{path}.{key}", "is not supported; only metadata and spec are")
@@ -32,7 +35,17 @@ def problems(template: dict[str, Any], *, path: str) -> list[Problem]:
         return found
     metadata, spec = template.get("metadata", {}), template.get("spec", {})
     found = _no_strings(metadata, ("labels", "annotations"), f"{path}.metadata")
-    return found + _spec_problems(spec, f"{path}.spec")
+    found += _spec_problems(spec, f"{path}.spec")
+    if found or rules.trusted:
+        return found
+    return pod_rules.problems(metadata, spec, path=path, rules=rules)
+
+
+def env_problems(
+    env: Iterable[dict[str, Any]], *, path: str, rules: PodRules = RESTRICTED
+) -> list[Problem]:
+    """The problems of ``worker.env``, whose items are objects."""
+    return [] if rules.trusted else pod_rules.env_problems(env, path=path, rules=rules)
 
 
 def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
@@ -40,11 +53,6 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
         Problem(f"{path}.{key}", "is set by the operator; remove it")
         for key in _OWNED
         if key in spec
-    ]
-    found += [
-        Problem(f"{path}.{key}", "would open the node to the job; remove it")
-        for key in _HOST
-        if spec.get(key)
     ]
     found += _no_strings(spec, ("nodeSelector",), path)
     found += _no_objects(spec, ("securityContext", "affinity"), path)
@@ -57,8 +65,6 @@ def _list_problems(spec: dict[str, Any], key: str, path: str) -> list[Problem]:
     found = []
     for index, entry in enumerate(spec.get(key, [])):
         where = f"{path}.{key}[{index}]"
-        if key == "volumes" and "hostPath" in entry:
-            found.append(Problem(f"{where}.hostPath", "would open the node to the job; remove it"))
         if key != "tolerations":
             found += _name_problems(entry, where)
         if key in ("containers", "initContainers"):
@@ -75,12 +81,9 @@ def _name_problems(entry: dict[str, Any], path: str) -> list[Problem]:
 
 def _container_problems(container: dict[str, Any], path: str) -> list[Problem]:
     found = _no_objects(container, ("securityContext", "resources"), path)
-    found += _no_lists(container, ("env", "volumeMounts"), path)
+    found += _no_lists(container, _CONTAINER_LISTS, path)
     if found:
         return found
-    if container.get("securityContext", {}).get("privileged"):
-        where = f"{path}.securityContext.privileged"
-        found.append(Problem(where, "would open the node to the job; remove it"))
     for index, variable in enumerate(container.get("env", [])):
         where = f"{path}.env[{index}]"
         found += _name_problems(variable, where)

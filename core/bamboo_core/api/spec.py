@@ -15,6 +15,7 @@ from typing import Any
 from bamboo_core.api import pod_template as podtemplate
 from bamboo_core.api import quantities, records
 from bamboo_core.api.limits import LIMITS
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.model import numerics as canonical
 
@@ -283,11 +284,14 @@ class JobSpec:
     suspend: bool = False
 
 
-def from_manifest(manifest: Json, *, is_strict: bool = False) -> JobSpec | list[Problem]:
+def from_manifest(
+    manifest: Json, *, is_strict: bool = False, rules: PodRules = RESTRICTED
+) -> JobSpec | list[Problem]:
     """The spec of a BambooJob, or its problems (never an empty list).
 
     It checks types, :data:`LIMITS` and what the API server's schema and CEL rules cannot see.
-    Unknown fields are problems only if ``is_strict``; see :func:`records.decode`.
+    Unknown fields are problems only if ``is_strict``; see :func:`records.decode`. rules: what pods
+    may have.
     """
     spec = manifest.get("spec")
     if spec is None:
@@ -295,7 +299,7 @@ def from_manifest(manifest: Json, *, is_strict: bool = False) -> JobSpec | list[
     found = records.decode(JobSpec, spec, path="spec", limits=LIMITS, is_strict=is_strict)
     if isinstance(found, list):
         return found
-    return _problems(found) or found
+    return _problems(found, rules) or found
 
 
 def to_json(spec: JobSpec) -> str:
@@ -343,7 +347,7 @@ def batch_shape(spec: JobSpec) -> canonical.BatchShape:
     )
 
 
-def _problems(spec: JobSpec) -> list[Problem]:
+def _problems(spec: JobSpec, rules: PodRules) -> list[Problem]:
     return [
         *_batch_problems(spec),
         *_memory_problems(spec.redundancy),
@@ -351,7 +355,10 @@ def _problems(spec: JobSpec) -> list[Problem]:
         *_pool_problems(spec.placement),
         *_notice_problems(spec.worker.notices),
         *_args_problems(spec),
-        *podtemplate.problems(spec.worker.pod_template, path="spec.worker.podTemplate"),
+        *podtemplate.env_problems(spec.worker.env, path="spec.worker.env", rules=rules),
+        *podtemplate.problems(
+            spec.worker.pod_template, path="spec.worker.podTemplate", rules=rules
+        ),
     ]
 
 

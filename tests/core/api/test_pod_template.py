@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.core.controller.builders import JOB, spec
+from tests.core.controller.builders import JOB, manifest, spec
 
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.pod_template import _LISTS, problems
-from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.api.spec import WorkerSpec, from_manifest
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_operator import manifests
@@ -27,16 +28,9 @@ from bamboo_operator import manifests
         ({"spec": {"affinity": []}}, "t.spec.affinity"),
         ({"spec": {"restartPolicy": "Always"}}, "t.spec.restartPolicy"),
         ({"spec": {"nodeName": "n"}}, "t.spec.nodeName"),
-        ({"spec": {"hostNetwork": True}}, "t.spec.hostNetwork"),
-        ({"spec": {"hostPID": True}}, "t.spec.hostPID"),
         ({"spec": {"volumes": "v"}}, "t.spec.volumes"),
-        ({"spec": {"volumes": [{"name": "v", "hostPath": {}}]}}, "t.spec.volumes[0].hostPath"),
         ({"spec": {"volumes": [{"emptyDir": {}}]}}, "t.spec.volumes[0].name"),
         ({"spec": {"containers": [{"image": "i"}]}}, "t.spec.containers[0].name"),
-        (
-            {"spec": {"containers": [{"name": "x", "securityContext": {"privileged": True}}]}},
-            "t.spec.containers[0].securityContext.privileged",
-        ),
         ({"spec": {"containers": [{"name": 5}]}}, "t.spec.containers[0].name"),
         (
             {"spec": {"containers": [{"name": "x", "securityContext": "x"}]}},
@@ -66,6 +60,152 @@ def test_refused(template: dict[str, Any], field: str) -> None:
     assert [problem.field for problem in problems(template, path="t")] == [field]
 
 
+def on_spec(**fields: Any) -> dict[str, Any]:
+    return {"spec": fields}
+
+
+def on_pod(**fields: Any) -> dict[str, Any]:
+    return on_spec(securityContext=fields)
+
+
+def on_container(**fields: Any) -> dict[str, Any]:
+    return on_spec(containers=[{"name": "x"} | fields])
+
+
+def on_security(**fields: Any) -> dict[str, Any]:
+    return on_container(securityContext=fields)
+
+
+def on_volume(**source: Any) -> dict[str, Any]:
+    return on_spec(volumes=[{"name": "v"} | source])
+
+
+def on_projected(**source: Any) -> dict[str, Any]:
+    return on_volume(projected={"sources": [source]})
+
+
+_ARMOR = "container.apparmor.security.beta.kubernetes.io/agent"
+_C, _V = "t.spec.containers[0]", "t.spec.volumes[0]"
+_SOURCE = f"{_V}.projected.sources[0]"
+_UNSAFE: list[tuple[dict[str, Any], str]] = [
+    (on_spec(hostIPC=True), "t.spec.hostIPC"),
+    (on_spec(hostNetwork=True), "t.spec.hostNetwork"),
+    (on_spec(hostPID=True), "t.spec.hostPID"),
+    (on_spec(serviceAccountName="admin"), "t.spec.serviceAccountName"),
+    (on_spec(serviceAccountName=["admin"]), "t.spec.serviceAccountName"),
+    (on_spec(serviceAccount="admin"), "t.spec.serviceAccount"),
+    (on_spec(automountServiceAccountToken=True), "t.spec.automountServiceAccountToken"),
+    (on_spec(priorityClassName="system-node-critical"), "t.spec.priorityClassName"),
+    (on_spec(tolerations=[{"operator": "Exists"}]), "t.spec.tolerations[0].key"),
+    (
+        on_spec(tolerations=[{"key": "node-role.kubernetes.io/control-plane"}]),
+        "t.spec.tolerations[0].key",
+    ),
+    (on_spec(somethingNew={"a": 1}), "t.spec.somethingNew"),
+    ({"metadata": {"finalizers": ["x"]}}, "t.metadata.finalizers"),
+    ({"metadata": {"annotations": {_ARMOR: "unconfined"}}}, f"t.metadata.annotations.{_ARMOR}"),
+    (on_pod(runAsUser=0), "t.spec.securityContext.runAsUser"),
+    (on_pod(runAsUser="0"), "t.spec.securityContext.runAsUser"),
+    (on_pod(runAsNonRoot=False), "t.spec.securityContext.runAsNonRoot"),
+    (on_pod(sysctls=[{"name": "a", "value": "b"}]), "t.spec.securityContext.sysctls"),
+    (on_pod(seLinuxOptions={"type": "spc_t"}), "t.spec.securityContext.seLinuxOptions"),
+    (on_pod(seccompProfile={"type": "Unconfined"}), "t.spec.securityContext.seccompProfile.type"),
+    (on_security(runAsUser=0), f"{_C}.securityContext.runAsUser"),
+    (on_security(runAsNonRoot=False), f"{_C}.securityContext.runAsNonRoot"),
+    (on_security(privileged=True), f"{_C}.securityContext.privileged"),
+    (on_security(procMount="Unmasked"), f"{_C}.securityContext.procMount"),
+    (on_security(windowsOptions={"hostProcess": True}), f"{_C}.securityContext.windowsOptions"),
+    (
+        on_security(allowPrivilegeEscalation=True),
+        f"{_C}.securityContext.allowPrivilegeEscalation",
+    ),
+    (
+        on_security(capabilities={"add": ["SYS_ADMIN"]}),
+        f"{_C}.securityContext.capabilities.add",
+    ),
+    (
+        on_security(appArmorProfile={"type": "Unconfined"}),
+        f"{_C}.securityContext.appArmorProfile.type",
+    ),
+    (on_container(ports=[{"containerPort": 1, "hostPort": 1}]), f"{_C}.ports[0].hostPort"),
+    (on_container(ports=[{"containerPort": 1, "hostIP": "::1"}]), f"{_C}.ports[0].hostIP"),
+    (on_container(volumeDevices=[{"name": "v"}]), f"{_C}.volumeDevices"),
+    (on_container(envFrom=[{"secretRef": {"name": "s"}}]), f"{_C}.envFrom[0].secretRef.name"),
+    (
+        on_container(env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s"}}}]),
+        f"{_C}.env[0].valueFrom.secretKeyRef.name",
+    ),
+    (on_container(env=[{"name": "A", "valueFrom": {"x": 1}}]), f"{_C}.env[0].valueFrom.x"),
+    (
+        on_container(livenessProbe={"httpGet": {"host": "10.0.0.1", "port": 80}}),
+        f"{_C}.livenessProbe.httpGet.host",
+    ),
+    (
+        on_container(lifecycle={"preStop": {"tcpSocket": {"host": "10.0.0.1", "port": 80}}}),
+        f"{_C}.lifecycle.preStop.tcpSocket.host",
+    ),
+    (on_volume(hostPath={"path": "/"}), f"{_V}.hostPath"),
+    (on_volume(nfs={"server": "s", "path": "/"}), f"{_V}.nfs"),
+    (on_volume(secret={"secretName": "db"}), f"{_V}.secret.secretName"),
+    (on_volume(secret={"name": "bamboo-job-a"}), f"{_V}.secret.secretName"),
+    (on_volume(csi={"driver": "d"}), f"{_V}.csi.driver"),
+    (on_projected(secret={"name": "db"}), f"{_SOURCE}.secret.name"),
+    (on_projected(serviceAccountToken={"path": "t"}), f"{_SOURCE}.serviceAccountToken"),
+    (on_projected(podCertificate={"a": 1}), f"{_SOURCE}.podCertificate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("template", "field"), _UNSAFE, ids=[field for _, field in _UNSAFE])
+def test_what_gives_the_node_or_a_secret_away_is_refused(
+    template: dict[str, Any], field: str
+) -> None:
+    (problem,) = problems(template, path="t")
+    assert problem.field == field
+    assert any(word in problem.message for word in ("remove it", "use one", "name the", "choose"))
+    assert problems(template, path="t", rules=PodRules(trusted=True)) == []
+
+
+def test_a_secret_in_the_environment_of_the_worker_is_refused() -> None:
+    def found(name: str, rules: PodRules = RESTRICTED) -> Any:
+        source = {"secretKeyRef": {"name": name, "key": "k"}}
+        env = [{"name": "A", "value": "b"}, {"name": "B", "valueFrom": source}]
+        return from_manifest(manifest(worker={"image": "i", "env": env}), rules=rules)
+
+    (problem,) = found("db")
+    assert problem.field == "spec.worker.env[1].valueFrom.secretKeyRef.name"
+    assert problem.message == (
+        "is 'db', which is not offered to jobs; use one that the chart's value podTemplate.secrets"
+        " names (bamboo-job-* by default)"
+    )
+    assert not isinstance(found("bamboo-job-s3"), list)
+    assert not isinstance(found("db", PodRules(secrets=("db",))), list)
+    assert not isinstance(found("db", PodRules(trusted=True)), list)
+
+
+def test_what_is_offered_to_jobs_may_be_used() -> None:
+    template = on_spec(
+        serviceAccountName="bamboo-job-cloud",
+        automountServiceAccountToken=True,
+        volumes=[
+            {"name": "a", "secret": {"secretName": "bamboo-job-s3"}},
+            {"name": "b", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+            {"name": "c", "csi": {"driver": "fuse", "nodePublishSecretRef": {"name": "s3"}}},
+        ],
+    )
+    rules = PodRules(secrets=("bamboo-job-*", "s3"), csi_drivers=("fuse",))
+    assert problems(template, path="t", rules=rules) == []
+    none = PodRules(secrets=(), service_accounts=())
+    fields = [problem.field for problem in problems(template, path="t", rules=none)]
+    assert fields == [
+        "t.spec.serviceAccountName",
+        "t.spec.automountServiceAccountToken",
+        "t.spec.volumes[0].secret.secretName",
+        "t.spec.volumes[1].projected.sources[0].serviceAccountToken",
+        "t.spec.volumes[2].csi.driver",
+        "t.spec.volumes[2].csi.nodePublishSecretRef.name",
+    ]
+
+
 def test_a_wrong_type_is_reported_with_value_and_remedy() -> None:
     (problem,) = problems({"spec": {"nodeSelector": "x"}}, path="t")
     assert problem.message == "is 'x'; it must be an object, or be left out"
@@ -88,7 +228,7 @@ JUNK: tuple[Any, ...] = (None, 5, "x", [], {}, [5], [{}], {"name": None}, [{"nam
         *(("spec", key) for key in (*_LISTS, "nodeSelector", "securityContext", "affinity")),
         *(
             ("spec", "containers", key)
-            for key in ("env", "volumeMounts", "securityContext", "args")
+            for key in ("env", "envFrom", "volumeMounts", "ports", "securityContext", "args")
         ),
     ],
 )

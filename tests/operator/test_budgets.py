@@ -1,0 +1,80 @@
+"""The job's PodDisruptionBudget, with an API in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.core.controller.builders import JOB
+
+from bamboo_operator import api
+from bamboo_operator.api import ApiError
+from bamboo_operator.budgets import Budgets
+
+from .harness import AGENTS, Harness, failing
+from .harness import PATH as JOB_PATH
+from .memory_api import MemoryApi
+from .objects import pod_object
+
+PATH = api.disruption_budget("ns", "job-agents")
+
+
+async def test_it_is_written_when_it_changes_and_ends_with_the_training() -> None:
+    kube = MemoryApi()
+    budgets = Budgets(kube)
+    await budgets.keep(JOB, None)
+    assert kube.requests == []
+    for least in (3, 3, 2):
+        await budgets.keep(JOB, least)
+    assert kube.requests == [("apply", PATH)] * 2
+    body = kube.objects[PATH]
+    assert body["spec"]["minAvailable"] == 2
+    assert body["spec"]["selector"] == {"matchLabels": {"bamboo.dev/job": "job"}}
+    assert body["metadata"]["ownerReferences"][0]["uid"] == JOB.uid
+    await budgets.keep(JOB, None)
+    assert PATH not in kube.objects
+    await budgets.keep(JOB, 2)
+    budgets.forget([JOB.uid])
+    await budgets.keep(JOB, 2)
+    assert kube.requests[2:] == [("delete", PATH), ("apply", PATH), ("apply", PATH)]
+
+
+async def test_an_error_is_logged_and_the_write_is_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kube = MemoryApi()
+    kube.fail = failing("apply", "poddisruptionbudgets", ApiError(403, "Forbidden", "no"))
+    budgets = Budgets(kube)
+    await budgets.keep(JOB, 3)
+    assert "the disruption budget is not written" in caplog.text
+    kube.fail = lambda verb, path: None
+    await budgets.keep(JOB, 3)
+    assert kube.objects[PATH]["spec"]["minAvailable"] == 3
+
+
+async def test_a_reconcile_keeps_the_budget_of_a_job_that_trains(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler = harness.reconciler
+    reconciler._ports = replace(reconciler._ports, budgets=Budgets(harness.kube))
+    harness.apply()
+    await harness.reconcile()
+    assert PATH not in harness.kube.objects
+    for name in AGENTS:
+        harness.kube.put(api.pod("ns", name), pod_object(name))
+    actor = harness.jobs.find(JOB.uid)
+    assert actor is not None
+    training = replace(actor.view(), planned=True, members=frozenset(AGENTS))
+    monkeypatch.setattr(actor, "view", lambda: training)
+    await harness.reconcile()
+    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 1
+    del harness.kube.objects[api.pod("ns", AGENTS[0])]
+    await harness.reconcile()
+    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 1
+    training = replace(training, members=frozenset(AGENTS[1:]))
+    await harness.reconcile()
+    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 0
+    del harness.kube.objects[PATH], harness.kube.objects[JOB_PATH]
+    await harness.reconcile()
+    assert reconciler._ports.budgets is not None
+    assert reconciler._ports.budgets._written == {}
