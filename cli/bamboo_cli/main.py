@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from bamboo_cli import screen
+from bamboo_cli import job_commands, screen
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
@@ -213,6 +213,10 @@ def profile(file: Path, out: Path, timeout_s: float) -> None:
         f"{name}: {len(found.costs)} layers on {found.device}, {forward_s:.4g} s for the forward of"
         f" a micro-batch -> {out}"
     )
+
+
+for each in job_commands.COMMANDS:
+    cli.add_command(each)
 
 
 def main() -> None:
