@@ -48,4 +48,62 @@ def explain(job: str, **where: Any) -> None:
     console.print(explain_view(found))
 
 
-COMMANDS = (explain,)
+@click.command()
+@click.argument("job")
+@click.option("--zone", help="Take the agents of this zone.")
+@click.option("--agent", help="Take this agent, such as my-model-p0-s1-i4 or p0-s1.")
+@click.option(
+    "--count",
+    type=click.IntRange(min=1),
+    help="Take so many agents, chosen at random.  [default: 1, or all of --zone]",
+)
+@click.option(
+    "--notice",
+    is_flag=True,
+    help="Let them say goodbye within their grace period. Without it, they vanish at once.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--timeout",
+    "timeout_s",
+    type=click.FloatRange(min=1),
+    default=300.0,
+    show_default=True,
+    help="Seconds to wait until training goes on.",
+)
+@_cluster
+def preempt(
+    job: str,
+    zone: str | None,
+    agent: str | None,
+    count: int | None,
+    notice: bool,
+    yes: bool,
+    timeout_s: float,
+    **where: Any,
+) -> None:
+    """Take agents of a job away, as a preemption would, and say what happened.
+
+    It deletes their pods, for practice on a real cluster. It says beforehand what the planner
+    expects, and afterwards how long training stood still.
+
+    \b
+    Examples:
+      bamboo preempt my-model --zone europe-west4-a
+      bamboo preempt my-model --count 2 --notice --yes
+    """
+    from bamboo_cli import preempt as by_user
+    from bamboo_cli.chaos import Fault
+    from bamboo_cli.drill import Drill
+
+    choice = by_user.Choice(zone, agent, count)
+    by_user.check(choice)
+    fault = Fault.NOTICED if notice else Fault.SILENT
+    drill = Drill(Place(**where), job, Console())
+    chosen = drill.choose(choice)
+    if not yes:
+        click.confirm("Delete these pods?", abort=True)
+    drill.run(chosen, fault, timeout_s=timeout_s)
+
+
+COMMANDS = (explain, preempt)
