@@ -49,6 +49,31 @@ def explain(job: str, **where: Any) -> None:
 
 
 @click.command()
+@click.argument("job", required=False)
+@click.option("-A", "--all-namespaces", is_flag=True, help="The jobs of all namespaces.")
+@click.option("-w", "--watch", is_flag=True, help="Refresh every 2 s, until Ctrl-C.")
+@_cluster
+def top(job: str | None, all_namespaces: bool, watch: bool, **where: Any) -> None:
+    """Show jobs, or the agents of JOB: progress, speed, loss, zones, pauses, preemptions.
+
+    Pauses and preemptions are those in the events that the API server still has, by default of the
+    last hour.
+
+    \b
+    Examples:
+      bamboo top -A -w
+      bamboo top my-model
+    """
+    from bamboo_cli.top_screen import Top
+
+    screen = Top(Place(**where), job, Console(), is_everywhere=all_namespaces)
+    if watch:
+        screen.watch()
+    else:
+        screen.show()
+
+
+@click.command()
 @click.argument("job")
 @click.option("--zone", help="Take the agents of this zone.")
 @click.option("--agent", help="Take this agent, such as my-model-p0-s1-i4 or p0-s1.")
@@ -106,4 +131,4 @@ def preempt(
     drill.run(chosen, fault, timeout_s=timeout_s)
 
 
-COMMANDS = (explain, preempt)
+COMMANDS = (explain, top, preempt)
