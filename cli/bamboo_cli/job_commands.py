@@ -131,4 +131,29 @@ def preempt(
     drill.run(chosen, fault, timeout_s=timeout_s)
 
 
-COMMANDS = (explain, top, preempt)
+@click.command()
+@click.argument("job")
+@click.option("--agent", help="Only this agent, such as my-model-p0-s1-i4 or p0-s1.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job ends.")
+@click.option(
+    "--tail",
+    type=click.IntRange(min=1, max=10_000),
+    default=20,
+    show_default=True,
+    help="Number of newest lines of each agent.",
+)
+@_cluster
+def logs(job: str, agent: str | None, follow: bool, tail: int, **where: Any) -> None:
+    """Show the agents' logs by time, each line with its agent, and the agent's step and loss.
+
+    \b
+    Examples:
+      bamboo logs my-model --tail 5
+      bamboo logs my-model --agent p0-s1 -f
+    """
+    from bamboo_cli.agent_logs import show
+
+    show(Place(**where), job, agent, is_followed=follow, tail=tail)
+
+
+COMMANDS = (explain, top, preempt, logs)
