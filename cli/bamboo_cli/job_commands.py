@@ -156,4 +156,65 @@ def logs(job: str, agent: str | None, follow: bool, tail: int, **where: Any) -> 
     show(Place(**where), job, agent, is_followed=follow, tail=tail)
 
 
-COMMANDS = (explain, top, preempt, logs)
+@click.command()
+@click.argument("job")
+@click.option("--html", type=click.Path(path_type=Path), help="Write a page into this file.")
+@click.option(
+    "--price",
+    "prices",
+    multiple=True,
+    metavar="POOL=USD",
+    help="Price of an hour of a node of this pool or zone, or of all `others`; may be repeated.",
+)
+@click.option(
+    "--prometheus",
+    "url",
+    metavar="URL",
+    help="Read the fleet, the progress and the loss curve from this Prometheus.",
+)
+@_cluster
+def report(
+    job: str, html: Path | None, prices: tuple[str, ...], url: str | None, **where: Any
+) -> None:
+    """Report what a job did and cost: fleet, losses, pauses, progress, throughput, money.
+
+    It shows what the status, the pods and the events tell, by default of the last hour, and with
+    --prometheus the whole run. Prices may also stand in the job's annotation bamboo.dev/prices,
+    as in "spot-a=1.47,others=3".
+
+    \b
+    Example:
+      bamboo report my-model --html run.html --price spot-pool=1.47
+    """
+    from bamboo_cli.money import prices_of, read_prices
+    from bamboo_cli.page import page, text_report
+    from bamboo_cli.prometheus import Prometheus, with_history
+    from bamboo_cli.record import from_cluster
+    from bamboo_cli.report_file import check_file, write_file
+
+    read_prices(prices)
+    check_file("--html", html)
+    server = Prometheus(url) if url is not None else None
+    console, place = Console(), Place(**where)
+    manifest = place.kube.job(place.namespace, job)
+    uid = manifest["metadata"]["uid"]
+    run = from_cluster(
+        manifest,
+        place.kube.events(place.namespace, uid),
+        place.kube.pods(place.namespace, uid),
+        place.nodes(console),
+        place.kube.pod_events(place.namespace, "Scheduled"),
+        time.time(),
+        has_history=server is not None,
+    )
+    if server is not None:
+        run = with_history(run, server)
+    known = prices_of(manifest, prices)
+    if html is None:
+        console.print(text_report(run, known))
+        return
+    write_file(html, page(run, known))
+    click.echo(f"The report is {html.resolve()}")
+
+
+COMMANDS = (explain, top, preempt, logs, report)

@@ -101,6 +101,11 @@ def status(
     show_default=True,
     help="Seconds after which training is given up.",
 )
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Write the report of the run into this HTML file.  [default: in your state folder]",
+)
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the run into this SVG file.")
 @click.option(
     "--channel",
