@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
 
@@ -25,6 +25,7 @@ class Frame:
     at_s: float  # Unix time in seconds
     job: Job
     running: Mapping[Slot, str]  # slot -> its running pod
+    zones: Mapping[str, str] = field(default_factory=dict)  # pod -> zone
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,8 @@ class History:
 
 def frame(snapshot: Snapshot, at_s: float) -> Frame:
     running = {slot: s.pod for slot, s in snapshot.seats.items() if s.phase == "Running"}
-    return Frame(at_s, snapshot.job, running)
+    zones = {s.pod: s.zone for s in snapshot.seats.values()}
+    return Frame(at_s, snapshot.job, running, zones)
 
 
 def history(
@@ -82,7 +84,7 @@ def history(
         seconds=end,
         agents=_agents(frames, record.hits, start),
         losses=_losses(record.hits, job.name, start),
-        pauses=_merged(span for span, _ in stops),
+        pauses=merged(span for span, _ in stops),
         progress=_progress(frames, stops, start),
         loss=[(f.job.step, f.job.loss) for f in frames if f.job.loss is not None],
         undisturbed_loss=undisturbed,
@@ -92,7 +94,19 @@ def history(
 def _agents(
     frames: Sequence[Frame], hits: Sequence[Hit], start: float
 ) -> dict[Slot, Sequence[Span]]:
-    """A pod that a fault killed still looks alive for a while: its span ends with the fault."""
+    found: dict[Slot, Sequence[Span]] = {}
+    for (slot, _), span in lives(frames, hits, start).items():
+        found[slot] = [*found.get(slot, ()), span]
+    return found
+
+
+def lives(
+    frames: Sequence[Frame], hits: Sequence[Hit], start: float
+) -> dict[tuple[Slot, str], Span]:
+    """(slot, pod) -> when it ran, in seconds since ``start``.
+
+    A pod that a fault killed still looks alive for a while: its span ends with the fault.
+    """
     killed = {pod: h.at_s for h in hits if h.fault is not Fault.NOTICED for pod in h.pods}
     spans: dict[tuple[Slot, str], Span] = {}
     for now, following in pairwise(frames):
@@ -102,10 +116,7 @@ def _agents(
             if end > begin:
                 known = spans.get((slot, pod))
                 spans[slot, pod] = Span(known.begin if known else begin, end)
-    found: dict[Slot, Sequence[Span]] = {}
-    for (slot, _), span in spans.items():
-        found[slot] = [*found.get(slot, ()), span]
-    return found
+    return spans
 
 
 def _losses(hits: Sequence[Hit], job: str, start: float) -> list[Loss]:
@@ -133,7 +144,7 @@ def _pauses(record: RunRecord, start: float, end: float) -> list[tuple[Span, int
     return sorted(found, key=lambda pause: pause[0].begin)
 
 
-def _merged(spans: Iterable[Span]) -> list[Span]:
+def merged(spans: Iterable[Span]) -> list[Span]:
     """Overlapping spans as one; the spans come sorted by their begin."""
     found: list[Span] = []
     for span in spans:

@@ -1,4 +1,4 @@
-"""The command's synchronous client of the Kubernetes API. It only reads.
+"""The command's synchronous client of the Kubernetes API. It reads, and `preempt` deletes pods.
 
 Objects are parsed JSON. Every failure raises ClusterError.
 """
@@ -6,18 +6,28 @@ Objects are parsed JSON. Every failure raises ClusterError.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kubernetes import client, config
 from urllib3.exceptions import HTTPError
 
-from bamboo_cli.errors import ClusterError
+from bamboo_cli.errors import (
+    ClusterError,
+    ConflictError,
+    ForbiddenError,
+    NotFoundError,
+    NotReadyError,
+)
 from bamboo_cli.job import Manifest
+from bamboo_core.api.pod_template import AGENT_CONTAINER
 
 GROUP, VERSION, PLURAL = "bamboo.dev", "v1alpha1", "bamboojobs"
 _TIMEOUT_S = 10
+_MOST_NAMES = 10
+_PIECE = 16 << 10
+_QUIET_S = 30 * 86_400  # a followed log may say nothing for long
 
 
 class Kube:
@@ -56,10 +66,38 @@ class Kube:
             )  # fmt: skip
             return found
         except NotFoundError as error:
+            problem = f'there is no BambooJob "{name}" in namespace "{namespace}"'
+            raise ClusterError(f"{problem}; {self._there(namespace)}") from error
+
+    def jobs(self, namespace: str | None = None) -> list[Manifest]:
+        """All BambooJobs of a namespace, or of all namespaces, by name."""
+        try:
+            if namespace is None:
+                found = self._ask(
+                    self._custom.list_cluster_custom_object, GROUP, VERSION, PLURAL
+                )["items"]  # fmt: skip
+            else:
+                found = self._ask(
+                    self._custom.list_namespaced_custom_object, GROUP, VERSION, namespace, PLURAL
+                )["items"]  # fmt: skip
+        except NotFoundError as error:
             raise ClusterError(
-                f'there is no BambooJob "{name}" in namespace "{namespace}";'
-                " `kubectl get bamboojobs -A` lists all."
+                "the cluster does not know BambooJobs; install Bamboo's chart with helm first."
             ) from error
+        return sorted(found, key=lambda x: (x["metadata"]["namespace"], x["metadata"]["name"]))
+
+    def _there(self, namespace: str) -> str:
+        """The jobs that the user may have meant."""
+        try:
+            names = [each["metadata"]["name"] for each in self.jobs(namespace)]
+        except ForbiddenError:
+            names = []
+        except ClusterError as error:
+            return str(error)
+        if not names:
+            return "it has none that you can see; `kubectl get bamboojobs -A` lists all."
+        listed = ", ".join(names[:_MOST_NAMES]) + (", ..." if len(names) > _MOST_NAMES else "")
+        return f"it has {listed}; give one of them, or another namespace with -n."
 
     def nodes(self) -> list[Manifest]:
         return list(self._ask(self._core.list_node)["items"])
@@ -69,6 +107,44 @@ class Kube:
         pods = self._ask(self._core.list_namespaced_pod, namespace)["items"]
         return [pod for pod in pods if owner_uid in _owners(pod)]
 
+    def delete_pod(self, namespace: str, name: str, uid: str, grace_s: int | None) -> bool:
+        """Delete the pod with this UID; False if it is gone already.
+
+        grace_s: seconds between SIGTERM and SIGKILL; 0: the pod is gone at once; None: the pod's.
+        """
+        conditions = client.V1Preconditions(uid=uid)
+        options = client.V1DeleteOptions(preconditions=conditions, grace_period_seconds=grace_s)
+        try:
+            self._ask(self._core.delete_namespaced_pod, name, namespace, body=options)
+        except (NotFoundError, ConflictError):
+            return False
+        return True
+
+    def log(
+        self, namespace: str, pod: str, *, tail: int | None, is_followed: bool = False
+    ) -> Iterator[bytes]:
+        """The log of a pod's agent in pieces; each of its lines begins with its time.
+
+        tail: number of newest lines; None: all. NotReadyError if no container runs yet.
+        """
+        more: dict[str, Any] = {} if tail is None else {"tail_lines": tail}
+        patience = (_TIMEOUT_S, _QUIET_S if is_followed else _TIMEOUT_S)
+        try:
+            answer = self._core.read_namespaced_pod_log(
+                pod, namespace, container=AGENT_CONTAINER, timestamps=True, follow=is_followed,
+                _preload_content=False, _request_timeout=patience, **more,
+            )  # fmt: skip
+            try:
+                yield from answer.stream(_PIECE)
+            finally:
+                answer.close()
+        except client.ApiException as error:
+            if error.status in (400, 404):  # waiting to start, or gone
+                raise NotReadyError(_message(error)) from error
+            raise _refused(error) from error
+        except (HTTPError, OSError) as error:
+            raise _silent(error) from error
+
     def events(self, namespace: str, about_uid: str) -> list[Manifest]:
         """Events about an object, oldest first."""
         found = self._ask(
@@ -76,6 +152,21 @@ class Kube:
             field_selector=f"involvedObject.uid={about_uid}",
         )["items"]  # fmt: skip
         return sorted(found, key=_event_order)
+
+    def job_events(self, namespace: str | None) -> list[Manifest]:
+        """Events about BambooJobs of a namespace, or of all namespaces, oldest first."""
+        about = "involvedObject.kind=BambooJob"
+        if namespace is None:
+            found = self._ask(self._core.list_event_for_all_namespaces, field_selector=about)
+        else:
+            found = self._ask(self._core.list_namespaced_event, namespace, field_selector=about)
+        return sorted(found["items"], key=_event_order)
+
+    def pod_events(self, namespace: str, reason: str) -> list[Manifest]:
+        """Events about pods with this reason, oldest first."""
+        about = f"involvedObject.kind=Pod,reason={reason}"
+        found = self._ask(self._core.list_namespaced_event, namespace, field_selector=about)
+        return sorted(found["items"], key=_event_order)
 
     def _ask(self, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         try:
@@ -89,12 +180,11 @@ class Kube:
         except client.ApiException as error:
             if error.status == 404:
                 raise NotFoundError("not found") from error
-            raise ClusterError(f"the API server refused the request: {_message(error)}") from error
+            if error.status == 409:
+                raise ConflictError("not as it was") from error
+            raise _refused(error) from error
         except (HTTPError, OSError) as error:
-            raise ClusterError(
-                "the API server does not answer; check that the cluster is up and that KUBECONFIG"
-                f" names it ({type(error).__name__})."
-            ) from error
+            raise _silent(error) from error
         except ValueError as error:
             raise ClusterError(
                 "the server at that address is not a Kubernetes API server; check the address in"
@@ -102,8 +192,16 @@ class Kube:
             ) from error
 
 
-class NotFoundError(ClusterError):
-    """The object, or its whole kind, does not exist."""
+def _refused(error: client.ApiException) -> ClusterError:
+    kind = ForbiddenError if error.status == 403 else ClusterError
+    return kind(f"the API server refused the request: {_message(error)}")
+
+
+def _silent(error: Exception) -> ClusterError:
+    return ClusterError(
+        "the API server does not answer; check that the cluster is up and that KUBECONFIG"
+        f" names it ({type(error).__name__})."
+    )
 
 
 def event_time(event: Manifest) -> str:

@@ -93,8 +93,13 @@ def _home(options: ClusterOptions) -> Path:
                 f"cannot create a temporary folder ({error.strerror or error}); free some space, or"
                 " set TMPDIR to another folder."
             ) from error
+    return state_folder() / "quickstart"
+
+
+def state_folder() -> Path:
+    """The folder for what stays after a run."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local/state")
-    return Path(base) / "bamboo" / "quickstart"
+    return Path(base) / "bamboo"
 
 
 def _remove(home: Path, cluster: Cluster | None, console: Console, *, is_ours: bool) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from bamboo_cli import screen
+from bamboo_cli import job_commands, screen
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
@@ -100,6 +100,11 @@ def status(
     default=600.0,
     show_default=True,
     help="Seconds after which training is given up.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Write the report of the run into this HTML file.  [default: in your state folder]",
 )
 @click.option("--picture", type=click.Path(path_type=Path), help="Draw the run into this SVG file.")
 @click.option(
@@ -213,6 +218,10 @@ def profile(file: Path, out: Path, timeout_s: float) -> None:
         f"{name}: {len(found.costs)} layers on {found.device}, {forward_s:.4g} s for the forward of"
         f" a micro-batch -> {out}"
     )
+
+
+for each in job_commands.COMMANDS:
+    cli.add_command(each)
 
 
 def main() -> None:

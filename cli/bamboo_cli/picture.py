@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import ceil, floor, log10
-from xml.sax.saxutils import escape
 
 from bamboo_cli.history import History, Loss
+from bamboo_cli.svg import (
+    AGENT,
+    FONT,
+    GRID,
+    LINE,
+    MUTED,
+    PAUSE,
+    Axis,
+    cross,
+    dot,
+    line,
+    rect,
+    ring,
+    text,
+    triangle,
+)
 from bamboo_core.controller.view import Slot
 
 _WIDTH, _LEFT, _RIGHT = 860, 130, 24
 _TOP, _GAP, _PANEL = 104, 62, 120
 _MOST_ROWS_HEIGHT, _ROW = 320, 17
-_INK, _MUTED, _GRID = "#1f2328", "#656d76", "#d8dee4"
-_AGENT, _LOST, _NOTICED, _PAUSE = "#4ac26b", "#cf222e", "#bc4c00", "#8c959f"
-_LINE, _RING, _REFERENCE = "#0969da", "#57606a", "#c8cdd3"
-_ROUNDING = 1e-9
-_FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Maps values between low and high to pixels between ``at`` and ``to``."""
-
-    low: float
-    high: float
-    at: float
-    to: float
-
-    def __call__(self, value: float) -> float:
-        share = (value - self.low) / ((self.high - self.low) or 1.0)
-        return self.at + share * (self.to - self.at)
-
-    def ticks(self, count: int) -> list[float]:
-        """About ``count`` round values."""
-        raw = ((self.high - self.low) or 1.0) / count
-        unit = 10.0 ** floor(log10(raw))
-        step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= raw)
-        first, last = ceil(self.low / step - _ROUNDING), floor(self.high / step + _ROUNDING)
-        return [n * step for n in range(first, last + 1)]
+_REFERENCE = "#c8cdd3"
 
 
 def picture(run: History, verdict: str = "") -> str:
@@ -63,7 +50,7 @@ def picture(run: History, verdict: str = "") -> str:
     body = "\n".join(parts)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}"'
-        f' width="{_WIDTH}" height="{height:.0f}" font-family="{_FONT}" font-size="12">\n'
+        f' width="{_WIDTH}" height="{height:.0f}" font-family="{FONT}" font-size="12">\n'
         f'<rect width="100%" height="100%" rx="8" fill="#ffffff"/>\n{body}\n</svg>\n'
     )
 
@@ -72,19 +59,17 @@ def _heading(run: History, verdict: str) -> Iterator[str]:
     job = run.job
     grid = f"{job.pipelines} pipelines x {job.stages} stages"
     lost = _count(len(run.losses), "agent")
-    yield _text(
-        20, 30, f"{job.name}: {grid}, {lost} lost in {job.steps} steps", size=17, weight=600
-    )
-    yield _text(20, 51, verdict, fill=_MUTED, size=13)
+    yield text(20, 30, f"{job.name}: {grid}, {lost} lost in {job.steps} steps", size=17, weight=600)
+    yield text(20, 51, verdict, fill=MUTED, size=13)
     x = 20.0
-    yield _rect(x, 69, 16, 10, _AGENT)
-    yield _text(x + 22, 78, "agent runs")
-    yield _cross(x + 118, 74)
-    yield _text(x + 130, 78, "lost without notice")
-    yield _triangle(x + 268, 74)
-    yield _text(x + 280, 78, "reclaimed with notice")
-    yield _rect(x + 426, 69, 10, 10, _PAUSE, opacity=0.35)
-    yield _text(x + 442, 78, "training paused (seconds)")
+    yield rect(x, 69, 16, 10, AGENT)
+    yield text(x + 22, 78, "agent runs")
+    yield cross(x + 118, 74)
+    yield text(x + 130, 78, "lost without notice")
+    yield triangle(x + 268, 74)
+    yield text(x + 280, 78, "reclaimed with notice")
+    yield rect(x + 426, 69, 10, 10, PAUSE, opacity=0.35)
+    yield text(x + 442, 78, "training paused (seconds)")
 
 
 def _count(number: int, noun: str) -> str:
@@ -95,11 +80,11 @@ def _pauses(run: History, time: Axis, bottom: float) -> Iterator[str]:
     free_from = 0.0  # labels must not overlap
     for pause in run.pauses:
         begin, end = time(pause.begin), time(pause.end)
-        yield _rect(begin, _TOP - 4, max(end - begin, 1.0), bottom - _TOP + 4, _PAUSE, opacity=0.35)
+        yield rect(begin, _TOP - 4, max(end - begin, 1.0), bottom - _TOP + 4, PAUSE, opacity=0.35)
         middle = (begin + end) / 2
         if middle >= free_from:
             label = f"{pause.seconds:.1f}"
-            yield _text(middle, _TOP - 8, label, anchor="middle", fill=_MUTED, size=11)
+            yield text(middle, _TOP - 8, label, anchor="middle", fill=MUTED, size=11)
             free_from = middle + 24
 
 
@@ -108,10 +93,10 @@ def _agents(run: History, time: Axis, slots: Sequence[Slot], row: float) -> Iter
         top = _TOP + n * row
         if row >= 11:
             name = f"pipeline {slot.pipeline}, stage {slot.stage}"
-            yield _text(_LEFT - 8, top + row / 2 + 4, name, anchor="end", fill=_MUTED, size=11)
+            yield text(_LEFT - 8, top + row / 2 + 4, name, anchor="end", fill=MUTED, size=11)
         for span in run.agents.get(slot, ()):
             x, end = time(span.begin), time(span.end)
-            yield _rect(x, top + row * 0.12, end - x, row * 0.76, _AGENT)
+            yield rect(x, top + row * 0.12, end - x, row * 0.76, AGENT)
 
 
 def _faults(run: History, time: Axis, slots: Sequence[Slot], row: float) -> Iterator[str]:
@@ -122,15 +107,15 @@ def _faults(run: History, time: Axis, slots: Sequence[Slot], row: float) -> Iter
 
 
 def _mark(loss: Loss, x: float, y: float) -> str:
-    return _triangle(x, y) if loss.noticed else _cross(x, y)
+    return triangle(x, y) if loss.noticed else cross(x, y)
 
 
 def _steps(run: History, time: Axis, top: float, bottom: float) -> Iterator[str]:
     steps = Axis(0, run.job.steps, bottom, top)
     yield from _frame("committed steps", steps, bottom, top)
     for tick in time.ticks(8):
-        yield _text(time(tick), bottom + 16, f"{tick:g} s", anchor="middle", fill=_MUTED, size=11)
-    yield _line([(time(at), steps(step)) for at, step in run.progress], _LINE, 2)
+        yield text(time(tick), bottom + 16, f"{tick:g} s", anchor="middle", fill=MUTED, size=11)
+    yield line([(time(at), steps(step)) for at, step in run.progress], LINE, 2)
 
 
 def _loss_curve(run: History, top: float, bottom: float) -> Iterator[str]:
@@ -143,75 +128,32 @@ def _loss_curve(run: History, top: float, bottom: float) -> Iterator[str]:
     yield from _frame("training loss", loss, bottom, top)
     for tick in steps.ticks(8):
         label = f"step {tick:g}"
-        yield _text(steps(tick), bottom + 16, label, anchor="middle", fill=_MUTED, size=11)
+        yield text(steps(tick), bottom + 16, label, anchor="middle", fill=MUTED, size=11)
 
     def points(curve: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
         return [(steps(step), loss(value)) for step, value in curve]
 
     # Each run was seen at other steps, so that only the points can be compared.
-    yield _line(points(sorted({*run.undisturbed_loss, *run.loss})), _REFERENCE, 1.5)
-    yield from (_ring(x, y) for x, y in points(run.undisturbed_loss))
-    yield from (_dot(x, y) for x, y in points(run.loss))
+    yield line(points(sorted({*run.undisturbed_loss, *run.loss})), _REFERENCE, 1.5)
+    yield from (ring(x, y) for x, y in points(run.undisturbed_loss))
+    yield from (dot(x, y) for x, y in points(run.loss))
     yield from (_mark(lost, steps(lost.step), bottom) for lost in run.losses)
     yield from _loss_legend(bottom + 38, is_compared=bool(run.undisturbed_loss))
 
 
 def _loss_legend(y: float, *, is_compared: bool) -> Iterator[str]:
-    yield _dot(_LEFT + 6, y - 4)
-    yield _text(_LEFT + 16, y, "this run")
+    yield dot(_LEFT + 6, y - 4)
+    yield text(_LEFT + 16, y, "this run")
     if is_compared:
-        yield _ring(_LEFT + 92, y - 4)
-        yield _text(_LEFT + 102, y, "the same job, undisturbed")
+        yield ring(_LEFT + 92, y - 4)
+        yield text(_LEFT + 102, y, "the same job, undisturbed")
 
 
 def _frame(title: str, axis: Axis, bottom: float, top: float) -> Iterator[str]:
     """Title, grid lines and labels of a panel."""
-    yield _text(_LEFT, top - 8, title, weight=600)
+    yield text(_LEFT, top - 8, title, weight=600)
     for tick in axis.ticks(4):
         y = axis(tick)
-        yield _line([(_LEFT, y), (_WIDTH - _RIGHT, y)], _GRID, 1)
-        yield _text(_LEFT - 8, y + 4, f"{tick:g}", anchor="end", fill=_MUTED, size=11)
-    yield _line([(_LEFT, bottom), (_WIDTH - _RIGHT, bottom)], _MUTED, 1)
-
-
-def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = _INK,
-          size: int = 12, weight: int = 400) -> str:  # fmt: skip
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}" font-size="{size}"'
-        f' font-weight="{weight}">{escape(text)}</text>'
-    )
-
-
-def _rect(x: float, y: float, width: float, height: float, fill: str, opacity: float = 1) -> str:
-    return (
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" fill="{fill}"'
-        f' fill-opacity="{opacity:g}"/>'
-    )
-
-
-def _line(points: Sequence[tuple[float, float]], stroke: str, width: float) -> str:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return (
-        f'<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="{width:g}"'
-        ' stroke-linejoin="round"/>'
-    )
-
-
-def _dot(x: float, y: float) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{_LINE}"/>'
-
-
-def _ring(x: float, y: float) -> str:
-    return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="none" stroke="{_RING}" stroke-width="1.5"/>'
-    )
-
-
-def _cross(x: float, y: float, r: float = 5) -> str:
-    path = f"M{x - r:.1f} {y - r:.1f}l{2 * r:g} {2 * r:g}m0 {-2 * r:g}l{-2 * r:g} {2 * r:g}"
-    return f'<path d="{path}" stroke="{_LOST}" stroke-width="2.5"/>'
-
-
-def _triangle(x: float, y: float, r: float = 6) -> str:
-    path = f"M{x - r:.1f} {y - r + 1:.1f}h{2 * r:g}l{-r:g} {2 * r - 2:g}z"
-    return f'<path d="{path}" fill="{_NOTICED}"/>'
+        yield line([(_LEFT, y), (_WIDTH - _RIGHT, y)], GRID, 1)
+        yield text(_LEFT - 8, y + 4, f"{tick:g}", anchor="end", fill=MUTED, size=11)
+    yield line([(_LEFT, bottom), (_WIDTH - _RIGHT, bottom)], MUTED, 1)

@@ -25,8 +25,11 @@ from bamboo_cli.history import Frame, frame, history
 from bamboo_cli.job import Job
 from bamboo_cli.kube import GROUP, VERSION, Kube
 from bamboo_cli.local_cluster import LocalCluster, provision
+from bamboo_cli.page import page
 from bamboo_cli.picture import picture
+from bamboo_cli.record import from_frames
 from bamboo_cli.report import Comparison, RunRecord, final_report, is_success, verdict
+from bamboo_cli.report_file import check_file, write_file
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_cli.watch import follow
@@ -51,6 +54,7 @@ class Options:
     losses: bool = True  # inject faults while the job trains
     timeout_s: float = 600.0
     picture: Path | None = None  # where to write the SVG
+    report: Path | None = None  # where to write the page; None: in the user's state folder
     channel: str | None = None  # in the place of the file's spec.transport.channel
     cluster: local_cluster.ClusterOptions = field(default_factory=local_cluster.ClusterOptions)
 
@@ -62,7 +66,8 @@ def run_quickstart(options: Options, console: Console) -> int:
     manifest = over_channel(read_manifest(options.file), options.channel)
     spec = read_spec(manifest, options.file)
     check_room(spec, options.cluster)
-    check_picture(options.picture)
+    check_file("--picture", options.picture)
+    check_file("--report", options.report)
     faults = faults_for(spec) if options.losses else ()
     frames: list[Frame] = []
     with provision(options.cluster, console, timeline) as local:
@@ -84,13 +89,38 @@ def run_quickstart(options: Options, console: Console) -> int:
         draw(options.picture, frames, record, comparison)
     if local.keep:
         local_cluster.print_next_steps(local, console)
+    write_page(report_path(options.report), frames, record, comparison, spec, console)
     return 0 if is_success(job, record, comparison) else 1
 
 
-def check_picture(path: Path | None) -> None:
-    """CommandError if the picture could not be written at the end."""
-    if path is not None and not path.parent.is_dir():
-        raise CommandError(f"--picture {path}: the folder {path.parent} does not exist; create it.")
+def report_path(given: Path | None) -> Path:
+    """Where the report goes. CommandError if the default folder cannot be made."""
+    if given is not None:
+        return given
+    folder = local_cluster.state_folder()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CommandError(
+            f"{folder} cannot be made ({error.strerror or error}); name a file with --report."
+        ) from error
+    return folder / "quickstart-report.html"
+
+
+def write_page(
+    path: Path,
+    frames: Sequence[Frame],
+    record: RunRecord,
+    comparison: Comparison | None,
+    spec: JobSpec,
+    console: Console,
+) -> None:
+    """Write the report of the run, and say where it is."""
+    shown = history(frames, record, comparison.undisturbed_loss if comparison else ())
+    verdicts = [verdict(comparison).plain] if comparison else []
+    run = from_frames(frames, record, shown, spec.training.global_batch_size)
+    write_file(path, page(run, {}, verdicts))
+    console.print(f"The report is {path.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 
 def draw(
@@ -98,11 +128,7 @@ def draw(
 ) -> None:
     undisturbed = comparison.undisturbed_loss if comparison else ()
     equality = verdict(comparison).plain if comparison else ""
-    text = picture(history(frames, record, undisturbed), equality)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise CommandError(f"{path} cannot be written: {error.strerror or error}") from error
+    write_file(path, picture(history(frames, record, undisturbed), equality))
 
 
 def faults_for(spec: JobSpec) -> tuple[ScheduledFault, ...]:

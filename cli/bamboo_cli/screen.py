@@ -16,7 +16,7 @@ from rich.text import Text
 from bamboo_cli.job import Job, Seat
 from bamboo_core.controller.view import Slot
 
-_PHASE_STYLES = {
+PHASE_STYLES = {
     "Running": "green",
     "Complete": "bold green",
     "Recovering": "bold yellow",
@@ -58,7 +58,7 @@ def progress_line(job: Job) -> RenderableType:
     """Phase, step, progress bar."""
     table = Table.grid(padding=(0, 1))
     table.add_row(
-        Text(job.phase, style=_PHASE_STYLES.get(job.phase, "white")),
+        Text(job.phase, style=PHASE_STYLES.get(job.phase, "white")),
         Text(f"step {job.step}/{job.steps}"),
         ProgressBar(total=max(job.steps, 1), completed=job.step, width=_BAR_WIDTH),
     )

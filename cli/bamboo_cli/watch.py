@@ -56,12 +56,12 @@ def follow(
         if now() > deadline:
             raise CommandError(
                 f"the job is {snapshot.job.phase} at step {snapshot.job.step} after {timeout_s:g} s"
-                f" but should have ended{_obstacle(snapshot.job)}."
+                f" but should have ended{obstacle(snapshot.job)}."
             )
         pause(_POLL_S)
 
 
-def _obstacle(job: Job) -> str:
+def obstacle(job: Job) -> str:
     """The condition that keeps the job from running."""
     for kind in ("Accepted", "CapacityAvailable", "ZoneSpreadSatisfied", "Running"):
         line = job.condition(kind)

@@ -11,9 +11,10 @@ import pytest
 from bamboo_cli.chaos import Fault, Hit
 from bamboo_cli.history import Frame, History, Loss, Span, frame, history
 from bamboo_cli.job import Job, Seat, read_job
-from bamboo_cli.picture import Axis, picture
+from bamboo_cli.picture import picture
 from bamboo_cli.report import RunRecord
 from bamboo_cli.screen import Snapshot
+from bamboo_cli.svg import Axis
 from bamboo_core.api.events import EventReason
 from bamboo_core.controller.view import Slot
 
@@ -108,7 +109,7 @@ def test_a_frame_has_the_running_pods(job: Job) -> None:
     runs = Seat(pod=VICTIM, phase="Running", node="a", zone="z", incarnation=0)
     waits = replace(runs, pod=NEIGHBOUR, phase="Pending")
     seen = Snapshot(job, seats={Slot(1, 1): runs, Slot(1, 0): waits})
-    assert frame(seen, 3.0) == Frame(3.0, job, {Slot(1, 1): VICTIM})
+    assert frame(seen, 3.0) == Frame(3.0, job, {Slot(1, 1): VICTIM}, {VICTIM: "z", NEIGHBOUR: "z"})
 
 
 def drawn(run: History, verdict: str = "") -> ET.Element:

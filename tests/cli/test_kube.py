@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from click.testing import CliRunner
 
 from bamboo_cli.errors import ClusterError, CommandError
@@ -18,76 +13,7 @@ from bamboo_cli.kube import Kube
 from bamboo_cli.main import cli, main
 from bamboo_cli.watch import follow, look
 
-from .conftest import make_node, make_pod
-
-JOB_PATH = "/apis/bamboo.dev/v1alpha1/namespaces/team/bamboojobs/gpt"
-
-
-class Server(ThreadingHTTPServer):
-    """Answers GET from a table; everything else is 404, as from the API server."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[str, tuple[int, Any]] = {}
-
-
-class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
-        missing = (404, {"kind": "Status", "message": "not found", "code": 404})
-        code, body = self.server.answers.get(self.path.partition("?")[0], missing)
-        data = json.dumps(body).encode()
-        self.send_response(code)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *arguments: object) -> None:
-        del arguments
-
-
-@pytest.fixture
-def server(manifest: dict[str, Any]) -> Iterator[Server]:
-    server = Server()
-    events = [
-        {"reason": "Second", "message": "b", "lastTimestamp": "2026-01-01T08:00:02Z"},
-        {"reason": "First", "message": "a", "eventTime": "2026-01-01T08:00:01.5Z"},
-    ]
-    pods = [make_pod("gpt-p0-s0-i1", "a"), make_pod("gpt-p0-s1-i2", ownerReferences=[])]
-    server.answers = {
-        JOB_PATH: (200, manifest),
-        "/api/v1/nodes": (200, {"items": [make_node("a", "zone-a")]}),
-        "/api/v1/namespaces/team/pods": (200, {"items": pods}),
-        "/api/v1/namespaces/team/events": (200, {"items": events}),
-    }
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
-
-
-def write_kubeconfig(path: Path, port: int) -> Path:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "me", "user": {"token": "t"}}],
-        "contexts": [
-            {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}
-        ],
-    }
-    path.write_text(yaml.safe_dump(config))
-    return path
-
-
-@pytest.fixture
-def kubeconfig(server: Server, tmp_path: Path) -> Path:
-    return write_kubeconfig(tmp_path / "config", server.server_address[1])
+from .fake_api import JOBS_PATH, Server, write_kubeconfig
 
 
 def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
@@ -111,12 +37,36 @@ def test_events_within_one_second_are_in_order(kubeconfig: Path, server: Server)
 
 
 def test_a_missing_job_is_named(kubeconfig: Path) -> None:
-    with pytest.raises(ClusterError, match='no BambooJob "other" in namespace "team"'):
+    with pytest.raises(ClusterError, match='no BambooJob "other" in namespace "team"; it has gpt;'):
+        Kube(kubeconfig).job("team", "other")
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ((200, {"items": []}), "it has none that you can see; `kubectl get bamboojobs -A`"),
+        ((403, {"message": "no"}), "it has none that you can see"),
+        ((404, {"message": "no such kind"}), "does not know BambooJobs; install Bamboo's chart"),
+        ((500, {"message": "broken"}), "the API server refused the request: broken"),
+        (
+            (
+                200,
+                {"items": [{"metadata": {"namespace": "t", "name": f"j{n}"}} for n in range(12)]},
+            ),
+            "it has j0, j1, .*, ...; give one of them",
+        ),
+    ],
+)
+def test_the_jobs_that_the_user_may_have_meant(
+    kubeconfig: Path, server: Server, answer: tuple[int, Any], words: str
+) -> None:
+    server.answers[JOBS_PATH] = answer
+    with pytest.raises(ClusterError, match=words):
         Kube(kubeconfig).job("team", "other")
 
 
 def test_an_empty_name_is_refused(kubeconfig: Path, server: Server) -> None:
-    server.answers[JOB_PATH.removesuffix("gpt")] = (200, {"kind": "BambooJobList", "items": []})
+    server.answers[f"{JOBS_PATH}/"] = (200, {"kind": "BambooJobList", "items": []})
     with pytest.raises(ClusterError, match='"team/" is not NAMESPACE/JOB; give both names'):
         Kube(kubeconfig).job("team", "")
 

@@ -381,6 +381,26 @@ def test_the_run_is_drawn(
     assert "quickstart: 2 pipelines x 4 stages" in path.read_text()
 
 
+def test_the_last_word_is_the_report(
+    cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(quickstart, "Session", Scripted)
+    monkeypatch.setattr(Scripted, "steps", range(33))
+    wide = Console(file=StringIO(), width=400)
+    quickstart.run_quickstart(quickstart.Options(losses=False), wide)
+    path = tmp_path / "state/bamboo/quickstart-report.html"
+    assert isinstance(wide.file, StringIO)
+    assert wide.file.getvalue().endswith(f"The report is {path}\n")
+    assert "Committed steps" in path.read_text()
+    named = quickstart.Options(losses=False, report=tmp_path / "missing/x.html")
+    with pytest.raises(CommandError, match=r"--report .*missing does not exist; create it"):
+        quickstart.run_quickstart(named, console)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CommandError, match=r"cannot be made .*; name a file with --report"):
+        quickstart.run_quickstart(quickstart.Options(losses=False), console)
+
+
 def test_a_picture_that_cannot_be_written(
     cluster: FakeCluster, console: Console, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

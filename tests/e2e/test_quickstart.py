@@ -126,6 +126,10 @@ def test_the_whole_quick_start(begin: Any) -> None:
     assert int(lost[1]) >= sum(FAULTS.values())
     assert int(lost[2]) >= 1
     assert "of all 8 layers equal the undisturbed run's, bit for bit" in run.output
+    report = Path(run.output.splitlines()[-1].removeprefix("The report is "))
+    page = report.read_text()
+    assert page.count("<svg") == 4, run.output
+    assert "zone-a" in page
     assert not run.leftovers()
 
 
@@ -158,4 +162,4 @@ def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(
     assert done.returncode == 0, done.stderr
     assert "UserCodeFailed" in done.stdout
     assert "The cluster is down." in done.stderr
-    assert not list((tmp_path / "state/bamboo").iterdir())
+    assert [x.name for x in (tmp_path / "state/bamboo").iterdir()] == ["quickstart-report.html"]

@@ -36,7 +36,7 @@ async def run(
     detect_after_s: tuple[float, ...] = DETECT_AFTER_S,
 ) -> None:
     """Watch these sources for ever; return at once if there is none."""
-    wanted = [name for name in names if name is not NoticeSource.NONE]
+    wanted: list[NoticeSource] = [name for name in names if name is not NoticeSource.NONE]
     if not wanted:
         return
     try:

@@ -22,6 +22,7 @@ from bamboo_agent.supervisor.config import Config
 from bamboo_agent.supervisor.event_log import EventLog
 from bamboo_agent.supervisor.health import HealthServer, Metrics
 from bamboo_agent.supervisor.liveness import Liveness
+from bamboo_agent.supervisor.progress_log import ProgressLog
 from bamboo_agent.supervisor.session import Session
 from bamboo_agent.supervisor.worker_process import WorkerProcess
 from bamboo_core.api.spec import NoticeSource
@@ -83,6 +84,7 @@ class SupervisorShell:
         )
         self._exit_decision: asyncio.Future[core.Exit] = asyncio.get_running_loop().create_future()
         self._progress: core.Progressed | None = None
+        self._progress_log = ProgressLog(asyncio.get_running_loop().time)
         self._names: dict[int, AgentId] = {}  # of the plan's agents, by hash
         self._early_exit: core.WorkerExited | None = None
         self._is_worker_expected = False
@@ -202,6 +204,7 @@ class SupervisorShell:
         match effect:
             case core.SendOperator(message):
                 self._metrics.sent_to_operator(message)
+                self._progress_log.see(message)
                 self._session.send(message)
             case core.CloseSession(after_s, reason):
                 log.info("closing the session: %s", reason)

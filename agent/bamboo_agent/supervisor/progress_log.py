@@ -1,0 +1,30 @@
+"""Lines about progress in an agent's log, for `bamboo logs`: rare, so that logs stay short."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from bamboo_core.protocol.messages import AgentMessage, Progress
+
+log = logging.getLogger(__name__)
+
+_EVERY_S = 10.0
+
+
+class ProgressLog:
+    """Logs a committed step with its loss, at most every 10 s. now: monotonic, in seconds."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._next_at = 0.0
+
+    def see(self, message: AgentMessage) -> None:
+        """Log the message if it is about progress, and the last line is old enough."""
+        if not isinstance(message, Progress) or self._now() < self._next_at:
+            return
+        self._next_at = self._now() + _EVERY_S
+        commit = message.commit
+        fields = {"step": commit.step + 1, "loss": commit.loss}
+        text = "step %d committed, loss %.4f"
+        log.info(text, commit.step + 1, commit.loss, extra={"fields": fields})

@@ -1,0 +1,76 @@
+"""`bamboo logs`: which agents, and where their lines go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import click
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.job import Manifest, read_job
+from bamboo_cli.log_lines import Writer
+from bamboo_cli.log_streams import Streams, newest
+from bamboo_cli.place import Place
+from bamboo_core.controller.view import parse_pod_name
+
+
+def show(
+    place: Place,
+    name: str,
+    agent: str | None,
+    *,
+    is_followed: bool,
+    tail: int,
+    write: Callable[[str], None] = click.echo,
+) -> None:
+    """Print the lines. CommandError if no such agent has run yet."""
+    kube, namespace = place.kube, place.namespace
+    manifest = kube.job(namespace, name)
+    uid = manifest["metadata"]["uid"]
+    found = started(name, kube.pods(namespace, uid), agent)
+    writer = Writer(name)
+    if not is_followed:
+        for line in newest(kube, namespace, sorted(found), tail):
+            write(writer.write(line))
+        return
+
+    seen: set[str] = set()
+
+    def running() -> tuple[list[str], bool]:
+        """Agents that run, and at first those that have ended, too."""
+        job = read_job(kube.job(namespace, name))
+        pods = started(name, kube.pods(namespace, uid), agent, is_needed=False)
+        new = [pod for pod, phase in pods.items() if phase == "Running" or pod not in seen]
+        seen.update(pods)
+        return new, job.ended is not None
+
+    for line in Streams(kube, namespace, running, tail).lines():
+        write(writer.write(line))
+
+
+def started(
+    job: str, pods: Iterable[Manifest], agent: str | None, *, is_needed: bool = True
+) -> dict[str, str]:
+    """Agents whose pod has started -> phase; agent: one of them, by name or seat (``p0-s1``)."""
+    phases = {
+        pod["metadata"]["name"]: (pod.get("status") or {}).get("phase", "Pending") for pod in pods
+    }
+    every = {
+        name: phase
+        for name, phase in phases.items()
+        if phase != "Pending" and parse_pod_name(job, name) is not None
+    }
+    found = {name: phase for name, phase in every.items() if _is_named(job, name, agent)}
+    if found or not is_needed:
+        return found
+    if agent is None or not every:
+        raise CommandError(
+            f"no agent of the job has started; `bamboo explain {job}` says what it waits for."
+        )
+    listed = ", ".join(sorted(every)[:4]) + (", ..." if len(every) > 4 else "")
+    raise CommandError(f"--agent {agent}: no such agent has started; there are {listed}.")
+
+
+def _is_named(job: str, pod: str, agent: str | None) -> bool:
+    short = pod.removeprefix(f"{job}-")
+    return agent is None or agent in (pod, short, short.rpartition("-")[0])

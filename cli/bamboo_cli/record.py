@@ -1,0 +1,344 @@
+"""What is known of a run over time: agents by zone, losses, pauses, progress. Pure.
+
+It is read from the events and pods that a cluster still has, or from what the quick start has seen.
+Times are Unix times in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from bamboo_cli.explain import agent_zones
+from bamboo_cli.history import Frame, History, Span, lives, merged
+from bamboo_cli.job import Job, Manifest, read_job
+from bamboo_cli.recoveries import JobEvent, read_events
+from bamboo_cli.report import RunRecord
+from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.controller.view import parse_pod_name
+
+POOL_LABELS = (
+    "cloud.google.com/gke-nodepool",
+    "eks.amazonaws.com/nodegroup",
+    "karpenter.sh/nodepool",
+    "kubernetes.azure.com/agentpool",
+)
+"""Labels of nodes that name their pool."""
+
+_SOON_S = 60.0
+_NO_ZONE = "zone not known"
+
+
+@dataclass(frozen=True)
+class Life:
+    """An agent, from its start to its end."""
+
+    agent: str
+    zone: str
+    pool: str  # of its node; "" if not known
+    span: Span
+
+
+@dataclass(frozen=True)
+class Gone:
+    """An agent that was preempted or lost."""
+
+    at: float
+    agent: str
+    zone: str
+    is_noticed: bool
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run, or the part of it of which something is known."""
+
+    job: Job
+    batch: int  # samples in a step
+    span: Span  # what the page shows
+    lives: Sequence[Life] = ()
+    gone: Sequence[Gone] = ()
+    pauses: Sequence[Span] = ()
+    progress: Sequence[tuple[float, int]] = ()  # (time, committed steps), ascending
+    loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
+    notes: Sequence[str] = ()  # what is not known, one sentence each
+    # Zone -> (time, agents that run from then on), by a Prometheus; empty: ``lives`` say it.
+    counts: Mapping[str, Sequence[tuple[float, int]]] = field(default_factory=dict)
+
+    @property
+    def zones(self) -> list[str]:
+        """Those where agents have run, sorted."""
+        return sorted(self.counts or {life.zone for life in self.lives})
+
+    def fleet(self, zone: str) -> list[tuple[float, int]]:
+        """(time, agents that run from then on) in a zone; begins with the run."""
+        if self.counts:
+            inside = [point for point in self.counts[zone] if point[0] <= self.span.end]
+            return [(self.span.begin, 0), *inside, (self.span.end, 0)]
+        changes = {self.span.begin: 0, self.span.end: 0}
+        for life in self.lives:
+            if life.zone == zone:
+                changes[life.span.begin] = changes.get(life.span.begin, 0) + 1
+                changes[life.span.end] = changes.get(life.span.end, 0) - 1
+        found, count = [], 0
+        for at in sorted(changes):
+            count += changes[at]
+            found.append((at, count))
+        return found
+
+    def agent_hours(self) -> dict[str, float]:
+        """Zone -> hours that agents ran there, added up."""
+        return {
+            zone: sum(n * (b - a) for (a, n), (b, _) in pairwise(self.fleet(zone))) / 3600
+            for zone in self.zones
+        }
+
+    def throughput(self, buckets: int = 40) -> list[tuple[Span, float]]:
+        """(interval, samples per second): between the first and the last known step."""
+        if len(self.progress) < 2 or self.progress[-1][0] <= self.progress[0][0]:
+            return []
+        first, last = self.progress[0][0], self.progress[-1][0]
+        width = (last - first) / buckets
+        edges = [first + n * width for n in range(buckets + 1)]
+        steps = [_at(self.progress, edge) for edge in edges]
+        return [
+            (Span(edges[n], edges[n + 1]), (steps[n + 1] - steps[n]) * self.batch / width)
+            for n in range(buckets)
+        ]
+
+
+def _at(points: Sequence[tuple[float, int]], at: float) -> float:
+    """The value at an instant, on straight lines between the points."""
+    for (begin, low), (end, high) in pairwise(points):
+        if begin <= at <= end:
+            return low + (high - low) * ((at - begin) / (end - begin) if end > begin else 1.0)
+    return float(points[-1][1] if at > points[-1][0] else points[0][1])
+
+
+def from_cluster(
+    manifest: Manifest,
+    events: Iterable[Manifest],
+    pods: Sequence[Manifest],
+    nodes: Sequence[Manifest],
+    scheduled: Iterable[Manifest],
+    now: float,
+    *,
+    has_history: bool = False,
+) -> Run:
+    """What the API server still knows. scheduled: events ``Scheduled`` about pods.
+
+    has_history: a Prometheus tells the rest, so the whole run is shown.
+    """
+    job, status = read_job(manifest), manifest.get("status") or {}
+    known = sorted(read_events(events), key=lambda event: event.at)
+    begin, end = _time(status.get("startTime")), _time(status.get("completionTime"))
+    if begin is None:
+        begin = known[0].at if known else now
+    if end is None:
+        end = now
+    notes = []
+    if known and known[0].at > begin + _SOON_S and not _has_first_plan(known):
+        text = (
+            f"Events before {clock(known[0].at)} are gone: an API server keeps them for an hour,"
+            " unless its --event-ttl says otherwise."
+        )
+        notes.append(
+            f"{text} Earlier losses and pauses are not shown."
+            if has_history
+            else f"{text} What happened earlier is not shown."
+        )
+        begin = begin if has_history else known[0].at
+    span = Span(min(begin, end), end)
+    places = _places(job.name, pods, nodes, scheduled)
+    found = _lives(job.name, known, pods, places, span)
+    if any(life.zone == _NO_ZONE for life in found) and not has_history:
+        notes.append("The zones of some agents are not known, since their pods and nodes are gone.")
+    loss = [] if job.loss is None else [(job.step, job.loss)]
+    if job.loss is not None and not has_history:
+        notes.append(
+            "The status keeps only the newest loss, so there is no loss curve. Give --prometheus"
+            " URL if a Prometheus scrapes the operator."
+        )
+    return Run(
+        job,
+        int((manifest["spec"].get("training") or {}).get("globalBatchSize", 0)),
+        span,
+        found,
+        _gone(known, places),
+        _pauses(known, span),
+        _progress(known, job, status, span),
+        loss,
+        notes,
+    )
+
+
+def from_frames(frames: Sequence[Frame], record: RunRecord, shown: History, batch: int) -> Run:
+    """What the quick start has seen; shown: the same, in seconds since training began."""
+    start = frames[-1].at_s - shown.seconds
+    zones = {pod: zone for f in frames for pod, zone in f.zones.items() if zone}
+
+    def moved(span: Span) -> Span:
+        return Span(span.begin + start, span.end + start)
+
+    known = sorted(read_events(record.events), key=lambda event: event.at)
+    places = {pod: (zone, "") for pod, zone in zones.items()}
+    return Run(
+        shown.job,
+        batch,
+        Span(start, frames[-1].at_s),
+        [
+            Life(pod, zones.get(pod, _NO_ZONE), "", moved(span))
+            for (_, pod), span in lives(frames, record.hits, start).items()
+        ],
+        _gone(known, places),
+        [moved(pause) for pause in shown.pauses],
+        [(at + start, step) for at, step in shown.progress],
+        shown.loss,
+    )
+
+
+def clock(at: float) -> str:
+    """Date and time of day, UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _time(text: str | None) -> float | None:
+    return datetime.fromisoformat(text).timestamp() if text else None
+
+
+def _has_first_plan(known: Iterable[JobEvent]) -> bool:
+    return any(e.reason == EventReason.PLANNED and e.epoch <= 1 for e in known)
+
+
+def _places(
+    job: str, pods: Sequence[Manifest], nodes: Sequence[Manifest], scheduled: Iterable[Manifest]
+) -> dict[str, tuple[str, str]]:
+    """Agent -> zone and pool. Of a pod that is gone, the event says on which node it was."""
+    labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
+    pools = {
+        node: next((found[key] for key in POOL_LABELS if key in found), "")
+        for node, found in labels.items()
+    }
+    zones = agent_zones(pods, nodes)
+    found = {
+        name: (zones.get(name, ""), pools.get(pod["spec"].get("nodeName", ""), ""))
+        for pod in pods
+        if parse_pod_name(job, name := pod["metadata"]["name"]) is not None
+    }
+    for event in scheduled:
+        name = (event.get("involvedObject") or {}).get("name", "")
+        node = event.get("message", "").rpartition(" to ")[2]
+        if name in found or parse_pod_name(job, name) is None or node not in labels:
+            continue
+        stand_in = {"metadata": {"name": name}, "spec": {"nodeName": node}}
+        found[name] = (agent_zones([stand_in], nodes).get(name, ""), pools[node])
+    return {name: (zone, pool) for name, (zone, pool) in found.items() if zone or pool}
+
+
+def _lives(
+    job: str,
+    known: Sequence[JobEvent],
+    pods: Iterable[Manifest],
+    places: Mapping[str, tuple[str, str]],
+    whole: Span,
+) -> list[Life]:
+    """Of pods that exist as they say; of others from the first plan with them until their loss."""
+    spans = _planned(known, whole)
+    for pod in pods:
+        name, status = pod["metadata"]["name"], pod.get("status") or {}
+        begin = _time(status.get("startTime"))
+        if parse_pod_name(job, name) is None or begin is None:
+            continue
+        ended = spans[name].end if name in spans and _has_left(known, name) else whole.end
+        spans[name] = Span(begin, min(_finished(status) or ended, whole.end))
+    found = []
+    for name, span in spans.items():
+        zone, pool = places.get(name, ("", ""))
+        begin, end = max(span.begin, whole.begin), min(span.end, whole.end)
+        if end > begin:
+            found.append(Life(name, zone or _NO_ZONE, pool, Span(begin, end)))
+    return sorted(found, key=lambda life: (life.span.begin, life.agent))
+
+
+def _planned(known: Sequence[JobEvent], whole: Span) -> dict[str, Span]:
+    """Agent -> from the first plan with it until an event tells its end, or a plan is without it.
+
+    Plans after the loss of an event may be missing; then the agent lives until the next plan.
+    """
+    spans: dict[str, Span] = {}
+    over: set[str] = set()
+    for event in known:
+        if event.reason == EventReason.PLANNED:
+            for agent in spans.keys() - event.agents - over:
+                spans[agent] = Span(spans[agent].begin, event.at)
+                over.add(agent)
+            for agent in event.agents - spans.keys():
+                spans[agent] = Span(event.at, whole.end)
+        elif event.reason in (EventReason.AGENT_LOST, EventReason.AGENT_LEFT):
+            for agent in (event.agents & spans.keys()) - over:
+                spans[agent] = Span(spans[agent].begin, event.at)
+                over.add(agent)
+    return spans
+
+
+def _has_left(known: Iterable[JobEvent], agent: str) -> bool:
+    gone = (EventReason.AGENT_LOST, EventReason.AGENT_LEFT)
+    return any(e.reason in gone and agent in e.agents for e in known)
+
+
+def _finished(status: Manifest) -> float | None:
+    """When the agent's container ended; None: it has not."""
+    for container in status.get("containerStatuses") or []:
+        ended = (container.get("state") or {}).get("terminated") or {}
+        if ended.get("finishedAt"):
+            return _time(ended["finishedAt"])
+    return None
+
+
+def _gone(known: Sequence[JobEvent], places: Mapping[str, tuple[str, str]]) -> list[Gone]:
+    """Agents that are lost, and those that left after a notice; not those that were let go."""
+    noticed = {a for e in known if e.reason == EventReason.AGENT_LEAVING for a in e.agents}
+    found: dict[str, Gone] = {}
+    for event in known:
+        is_loss = event.reason == EventReason.AGENT_LOST
+        if not is_loss and event.reason != EventReason.AGENT_LEFT:
+            continue
+        for agent in sorted(event.agents):
+            if (is_loss or agent in noticed) and agent not in found:
+                zone = places.get(agent, ("", ""))[0] or _NO_ZONE
+                found[agent] = Gone(event.at, agent, zone, agent in noticed)
+    return list(found.values())
+
+
+def _pauses(known: Iterable[JobEvent], whole: Span) -> list[Span]:
+    """From the operator's STOP to the next commit."""
+    found = [
+        Span(event.at - float(event.facts.get(EventFact.PAUSE_S, 0.0)), event.at)
+        for event in known
+        if event.reason == EventReason.RESUMED
+    ]
+    kept = [s for s in found if s.seconds > 0 and s.begin >= whole.begin and s.end <= whole.end]
+    return merged(sorted(kept, key=lambda s: s.begin))
+
+
+def _progress(
+    known: Iterable[JobEvent], job: Job, status: Manifest, whole: Span
+) -> list[tuple[float, int]]:
+    """Exact before and after each pause, at least so many at a checkpoint, and the newest."""
+    points: list[tuple[float, int]] = []
+    for event in known:
+        step = event.number(EventFact.STEP)
+        if event.reason == EventReason.RESUMED:
+            paused_s = float(event.facts.get(EventFact.PAUSE_S, 0.0))
+            points += [(event.at - paused_s, step), (event.at, step), (event.at, step + 1)]
+        elif event.reason == EventReason.CHECKPOINT_SEALED:
+            points.append((event.at, step))
+    reported = _time((status.get("progress") or {}).get("reportTime"))
+    points.append((min(reported or whole.end, whole.end), job.step))
+    found: list[tuple[float, int]] = []
+    for at, step in sorted(p for p in points if whole.begin <= p[0] <= whole.end):
+        if not found or step >= found[-1][1]:
+            found.append((at, step))
+    return found

@@ -1,0 +1,56 @@
+"""What a user can do about the reason of a condition, one sentence each.
+
+docs/troubleshooting.md says more. A reason without an entry needs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from bamboo_core.api.reasons import Reason
+
+_NEW_JOB = "then create a new job, since a failed one stays failed"
+
+REMEDIES: Mapping[str, str] = {
+    Reason.SPEC_INVALID: "change the fields that the message names, and apply the job again",
+    Reason.SPEC_CHANGED: "change the arguments back, or create a new job",
+    Reason.POD_REJECTED: "change the quota, the policy or spec.worker as the message says; the"
+    " operator tries again every 10 s",
+    Reason.RECONCILE_ERROR: "read the operator's log; if a request is forbidden, install the chart"
+    " again",
+    Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",
+    Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
+    Reason.NEIGHBOURS_SHARE_ZONE: "add nodes in other zones, or wait for new agents",
+    Reason.PLACEMENT_INFEASIBLE: "add a zone, use an even number of stages, or set"
+    " spec.placement.adjacency to Cluster",
+    Reason.INITIALIZING: "wait; if it lasts, read `bamboo logs`",
+    Reason.WAITING_FOR_AGENTS: "see the pods below; if all of them run, read `bamboo logs`",
+    Reason.SUSPENDED_BY_USER: "set spec.suspend to false to continue",
+    Reason.USER_REQUESTED: "set spec.suspend to false to continue",
+    Reason.NOT_ACCEPTED: "see Accepted",
+    Reason.LAYERS_UNPROTECTED: "wait for new agents; if none come, see CapacityAvailable",
+    Reason.FEWER_AGENTS: "wait for new agents; if none come, see CapacityAvailable",
+    Reason.FEWER_PIPELINES: "wait for new agents; if none come, see CapacityAvailable",
+    Reason.REPLANNING: "wait some seconds; if it lasts over a minute, read the operator's log",
+    Reason.WAITING_FOR_CAPACITY: "add nodes or lower spec.pipelines.min; do not delete the waiting"
+    " pods, since they hold the training state",
+    Reason.IMAGE_PULL_FAILED: "check spec.worker.image, the registry, and imagePullSecrets in"
+    " spec.worker.podTemplate",
+    Reason.CONTAINER_CANNOT_START: "create what is missing, or change spec.worker; `kubectl"
+    " describe pod` names it",
+    Reason.NO_PROGRESS: "wait for the new plan that the operator makes; if it happens on one node"
+    " again and again, replace the node",
+    Reason.WRITE_FAILED: "free space, or repair the storage at spec.checkpoint.uri and its"
+    " permissions",
+    Reason.USER_CODE_FAILED: f"repair the code that the message names, {_NEW_JOB}",
+    Reason.DATA_TOO_SMALL: f"use more data or smaller batches, {_NEW_JOB}",
+    Reason.TOO_FEW_LAYERS: f"lower spec.pipelines.stages, or split the model, {_NEW_JOB}",
+    Reason.NOT_FINITE: f"lower the learning rate or set clipNorm, {_NEW_JOB}",
+    Reason.PLANNING_FAILED: "report a defect with the message and the operator's log",
+    Reason.CHECKPOINT_FAILED: f"make spec.checkpoint.uri writable for all agents, {_NEW_JOB}",
+    Reason.BACKOFF_LIMIT_EXCEEDED: f"repair what the last failure in the message says, {_NEW_JOB}",
+    Reason.ACTIVE_DEADLINE_EXCEEDED: "create a new job with a longer"
+    " spec.runPolicy.activeDeadlineSeconds",
+    Reason.PENDING_DEADLINE_EXCEEDED: "add what was missing, or raise"
+    " spec.runPolicy.pendingDeadlineSeconds, and create a new job",
+}

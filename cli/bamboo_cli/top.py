@@ -1,0 +1,191 @@
+"""`bamboo top`: the jobs of a namespace, or the agents of a job, with figures. Pure.
+
+Figures are those of the status. Pauses and preemptions are read from the events that the API server
+still has (by default those of the last hour).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bamboo_cli.explain import agent_zones, duration
+from bamboo_cli.job import Job, Manifest, read_job
+from bamboo_cli.recoveries import JobEvent, read_events
+from bamboo_cli.screen import PHASE_STYLES
+from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.controller.view import parse_pod_name
+
+_MOST_ZONES = 4
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """Of training, by the events."""
+
+    count: int = 0
+    seconds: float = 0.0
+    last_loss_at: float | None = None  # Unix time of the newest loss or notice
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """One job. None: not known."""
+
+    job: Job
+    steps_per_s: float | None
+    ready: str  # agents connected / wanted
+    zones: Mapping[str, int]  # zone -> agents that run
+    pauses: Pauses
+
+
+@dataclass(frozen=True)
+class AgentRow:
+    """One agent's pod."""
+
+    name: str
+    zone: str
+    node: str
+    phase: str
+    is_ready: bool
+    age_s: float | None
+    trouble: str  # why it leaves or does not run
+    pauses: Pauses  # that the agent caused
+
+
+def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
+    status, spec = manifest.get("status") or {}, manifest["spec"]
+    job = read_job(manifest)
+    batch = (spec.get("training") or {}).get("globalBatchSize")
+    known = bool(batch and job.samples_per_s)
+    return JobRow(
+        job,
+        job.samples_per_s / batch if known else None,
+        str(status.get("agentsSummary", "-")),
+        {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
+        pauses(read_events(events)),
+    )
+
+
+def agent_rows(
+    manifest: Manifest,
+    pods: Iterable[Manifest],
+    nodes: Iterable[Manifest],
+    events: Iterable[Manifest],
+    now: float,
+) -> list[AgentRow]:
+    """One row for each pod, by name. now: Unix time in seconds."""
+    name = manifest["metadata"]["name"]
+    pods = [pod for pod in pods if parse_pod_name(name, pod["metadata"]["name"]) is not None]
+    zones, known = agent_zones(pods, nodes), read_events(events)
+    rows = [_agent_row(pod, zones, known, now) for pod in pods]
+    return sorted(rows, key=lambda row: row.name)
+
+
+def _agent_row(
+    pod: Manifest, zones: Mapping[str, str], known: Sequence[JobEvent], now: float
+) -> AgentRow:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    name, made = metadata["name"], metadata.get("creationTimestamp")
+    conditions = {c["type"]: c for c in status.get("conditions") or []}
+    unplaced = conditions.get("PodScheduled", {})
+    trouble = "" if unplaced.get("status") != "False" else str(unplaced.get("message", ""))
+    for container in status.get("containerStatuses") or []:
+        state = container.get("state") or {}
+        trouble = trouble or (state.get("waiting") or {}).get("reason", "")
+    return AgentRow(
+        name,
+        zones.get(name, ""),
+        pod["spec"].get("nodeName", ""),
+        "Terminating" if metadata.get("deletionTimestamp") else status.get("phase", "Pending"),
+        conditions.get("Ready", {}).get("status") == "True",
+        now - datetime.fromisoformat(made).timestamp() if made else None,
+        trouble,
+        _caused(known, name),
+    )
+
+
+def pauses(known: Iterable[JobEvent]) -> Pauses:
+    """All pauses of a job, and its newest loss or notice."""
+    known = list(known)
+    ended = [e for e in known if e.reason == EventReason.RESUMED]
+    gone = [e.at for e in known if e.reason in (EventReason.AGENT_LOST, EventReason.AGENT_LEAVING)]
+    seconds = sum(float(e.facts.get(EventFact.PAUSE_S, 0.0)) for e in ended)
+    return Pauses(len(ended), seconds, max(gone, default=None))
+
+
+def _caused(known: Sequence[JobEvent], agent: str) -> Pauses:
+    """Those whose stop names the agent."""
+    epochs = {e.epoch for e in known if e.reason == EventReason.STOPPED and agent in e.agents}
+    return pauses([e for e in known if e.epoch in epochs] if epochs else [])
+
+
+def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> RenderableType:
+    """A table of jobs. now: Unix time in seconds."""
+    if not rows:
+        return Text("There are no BambooJobs here; `bamboo top -A` shows those of all namespaces.")
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in (
+        "job", "phase", "step", "steps/s", "samples/s", "loss", "agents", "zones", "pauses",
+        "last preemption",
+    ):  # fmt: skip
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        job = row.job
+        table.add_row(
+            f"{job.namespace}/{job.name}" if has_namespaces else job.name,
+            Text(job.phase, style=PHASE_STYLES.get(job.phase, "white")),
+            f"{job.step}/{job.steps}",
+            _figure(row.steps_per_s, ".3g"),
+            _figure(job.samples_per_s or None, ".1f"),
+            _figure(job.loss, ".4f"),
+            row.ready,
+            _zones(row.zones),
+            _pauses(row.pauses),
+            _ago(row.pauses.last_loss_at, now),
+        )
+    return table
+
+
+def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> RenderableType:
+    """The job's line, then a table of its agents. All agents of a job are in the same step."""
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for heading in ("agent", "zone", "node", "phase", "ready", "age", "pauses", "trouble"):
+        table.add_column(heading, overflow="fold")
+    for agent in agents:
+        table.add_row(
+            agent.name,
+            agent.zone or "-",
+            agent.node or "-",
+            agent.phase,
+            "yes" if agent.is_ready else "no",
+            "-" if agent.age_s is None else duration(agent.age_s),
+            _pauses(agent.pauses),
+            agent.trouble,
+        )
+    return Group(jobs_view([row], now, has_namespaces=True), table)
+
+
+def _figure(value: float | None, digits: str) -> str:
+    return "-" if value is None else format(value, digits)
+
+
+def _zones(zones: Mapping[str, int]) -> str:
+    listed = Counter(zones).most_common(_MOST_ZONES)
+    rest = len(zones) - len(listed)
+    return " ".join(f"{zone or '?'}:{count}" for zone, count in listed) + (f" +{rest}" * (rest > 0))
+
+
+def _pauses(found: Pauses) -> str:
+    return f"{found.count} ({found.seconds:.1f} s)" if found.count else "-"
+
+
+def _ago(at: float | None, now: float) -> str:
+    return "-" if at is None else f"{duration(now - at)} ago"

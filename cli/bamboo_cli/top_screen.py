@@ -1,0 +1,72 @@
+"""Shows `bamboo top`, once or again and again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.job import Manifest
+from bamboo_cli.place import Place
+from bamboo_cli.top import agent_rows, agents_view, job_row, jobs_view
+
+_EVERY_S = 2.0
+
+
+@dataclass
+class Top:
+    """The screen. ``clock`` gives Unix time in seconds."""
+
+    place: Place
+    job: str | None  # None: all jobs
+    console: Console
+    is_everywhere: bool = False
+    clock: Callable[[], float] = time.time
+    pause: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        """CommandError for options that contradict each other."""
+        if self.job is not None and self.is_everywhere:
+            raise CommandError("-A shows the jobs of all namespaces; give it without a job.")
+
+    def show(self) -> None:
+        """Print it once."""
+        self.console.print(self.look())
+
+    def watch(self) -> None:
+        """Redraw until Ctrl-C; without a terminal, print again and again."""
+        if not self.console.is_terminal:
+            while True:
+                self.show()
+                self.pause(_EVERY_S)
+        with Live(self.look(), console=self.console, auto_refresh=False) as live:
+            while True:
+                self.pause(_EVERY_S)
+                live.update(self.look(), refresh=True)
+
+    def look(self) -> RenderableType:
+        """The cluster now."""
+        kube, namespace, now = self.place.kube, self.place.namespace, self.clock()
+        if self.job is None:
+            where = None if self.is_everywhere else namespace
+            events = _by_job(kube.job_events(where))
+            rows = [job_row(x, events.get(x["metadata"]["uid"], [])) for x in kube.jobs(where)]
+            return jobs_view(rows, now, has_namespaces=self.is_everywhere)
+        manifest = kube.job(namespace, self.job)
+        uid = manifest["metadata"]["uid"]
+        about = kube.events(namespace, uid)
+        nodes = self.place.nodes(self.console)
+        agents = agent_rows(manifest, kube.pods(namespace, uid), nodes, about, now)
+        return agents_view(job_row(manifest, about), agents, now)
+
+
+def _by_job(events: list[Manifest]) -> Mapping[str, list[Manifest]]:
+    """UID of a job -> its events."""
+    found: dict[str, list[Manifest]] = {}
+    for event in events:
+        found.setdefault((event.get("involvedObject") or {}).get("uid", ""), []).append(event)
+    return found

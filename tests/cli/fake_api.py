@@ -1,0 +1,102 @@
+"""A small fake of the API server: it answers GET from a table and records DELETE."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .conftest import make_node, make_pod
+
+JOBS_PATH = "/apis/bamboo.dev/v1alpha1/namespaces/team/bamboojobs"
+JOB_PATH = f"{JOBS_PATH}/gpt"
+PODS_PATH = "/api/v1/namespaces/team/pods"
+EVENTS_PATH = "/api/v1/namespaces/team/events"
+
+
+class Server(ThreadingHTTPServer):
+    """Everything that is not in the table is 404, as from the API server. Bytes are sent raw."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, tuple[int, Any]] = {}
+        self.deleted: list[tuple[str, dict[str, Any]]] = []  # path, options
+        self.asked: list[str] = []  # paths with their queries
+        self.on_delete: Callable[[str], None] = lambda path: None
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        missing = (404, {"kind": "Status", "message": "not found", "code": 404})
+        self._answer(*self.server.answers.get(self.path.partition("?")[0], missing))
+
+    def do_DELETE(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        options = json.loads(self.rfile.read(length) or b"{}")
+        path = self.path.partition("?")[0]
+        code, body = self.server.answers.get(f"DELETE {path}", (200, {"kind": "Pod"}))
+        if code == 200:
+            self.server.deleted.append((path, options))
+            self.server.on_delete(path)
+        self._answer(code, body)
+
+    def _answer(self, code: int, body: Any) -> None:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *arguments: object) -> None:
+        del arguments
+
+
+@contextmanager
+def serving(manifest: dict[str, Any]) -> Iterator[Server]:
+    """A server that knows one job, one node, two pods and two events."""
+    server = Server()
+    events = [
+        {"reason": "Second", "message": "b", "lastTimestamp": "2026-01-01T08:00:02Z"},
+        {"reason": "First", "message": "a", "eventTime": "2026-01-01T08:00:01.5Z"},
+    ]
+    pods = [make_pod("gpt-p0-s0-i1", "a"), make_pod("gpt-p0-s1-i2", ownerReferences=[])]
+    server.answers = {
+        JOB_PATH: (200, manifest),
+        JOBS_PATH: (200, {"items": [manifest]}),
+        "/api/v1/nodes": (200, {"items": [make_node("a", "zone-a")]}),
+        PODS_PATH: (200, {"items": pods}),
+        EVENTS_PATH: (200, {"items": events}),
+    }
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def write_kubeconfig(path: Path, port: int) -> Path:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+        "users": [{"name": "me", "user": {"token": "t"}}],
+        "contexts": [
+            {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}
+        ],
+    }
+    path.write_text(yaml.safe_dump(config))
+    return path

@@ -1,0 +1,161 @@
+"""The report as a page and as text."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from bamboo_cli.charts import charts
+from bamboo_cli.history import Span
+from bamboo_cli.job import read_job
+from bamboo_cli.main import cli
+from bamboo_cli.page import page, text_report
+from bamboo_cli.record import Gone, Life, Run
+from bamboo_core.api.events import EventReason as Reason
+
+from .events import event
+from .fake_api import EVENTS_PATH, JOB_PATH, PODS_PATH, Server
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@pytest.fixture
+def run(training: dict[str, Any]) -> Run:
+    """Two zones; one agent of b is lost after 10 of 40 s and replaced after 20 s."""
+    return Run(
+        read_job(training),
+        32,
+        Span(1000.0, 1040.0),
+        [
+            Life("gpt-p0-s0-i0", "a", "", Span(1000.0, 1040.0)),
+            Life("gpt-p0-s1-i0", "b", "", Span(1000.0, 1010.0)),
+            Life("gpt-p0-s1-i1", "b", "", Span(1020.0, 1040.0)),
+        ],
+        [Gone(1010.0, "gpt-p0-s1-i0", "b", False)],
+        [Span(1010.0, 1011.5)],
+        [(1000.0, 0), (1010.0, 5), (1011.5, 5), (1040.0, 20)],
+        [(step, 4.0 - step / 10) for step in range(0, 21, 5)],
+        ["Something is <not> known."],
+    )
+
+
+def test_the_fleet_is_stacked_by_zone(run: Run) -> None:
+    fleet = ET.fromstring(charts(run)[0].svg)
+    heights: dict[str, list[tuple[float, float]]] = {}
+    for shape in fleet.iter(f"{SVG}rect"):
+        heights.setdefault(shape.attrib["fill"], []).append(
+            (float(shape.attrib["width"]), float(shape.attrib["height"]))
+        )
+    first, second = heights.values()
+    one = first[0][1]
+    assert sum(width for width, _ in first) == pytest.approx(900 - 64 - 16, abs=0.3)
+    assert sum(width for width, _ in second) == pytest.approx(0.75 * (900 - 64 - 16), abs=0.3)
+    assert {height for _, height in first + second} == {one}
+    assert len(list(fleet.iter(f"{SVG}path"))) == 1  # the loss
+
+
+def test_only_what_is_known_is_drawn(run: Run) -> None:
+    assert [chart.title for chart in charts(run)] == [
+        "Agents by zone", "Committed steps", "Throughput, samples per second", "Training loss",
+    ]  # fmt: skip
+    one_loss = replace(run, loss=[(20, 2.5)], lives=[])
+    assert [chart.title for chart in charts(one_loss)] == [
+        "Committed steps", "Throughput, samples per second",
+    ]  # fmt: skip
+    assert charts(replace(one_loss, progress=[(1000.0, 0)])) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "label"), [(40.0, "10 s"), (1200.0, "5 min"), (20_000.0, "2 h"), (1e6, "2 d")]
+)
+def test_time_has_a_fitting_unit(run: Run, seconds: float, label: str) -> None:
+    longer = replace(run, span=Span(1000.0, 1000.0 + seconds))
+    assert f">{label}<" in charts(longer)[0].svg
+
+
+def test_the_page_stands_alone(run: Run) -> None:
+    html = page(run, {"a": 3.6, "b": 7.2}, ["All bits are equal."])
+    assert not re.search(r"<script|<link|<img|src=|@import|url\(", html)
+    assert not re.sub(r'xmlns="http://www.w3.org/2000/svg"', "", html).count("://")
+    assert html.count("<svg") == 4
+    assert "Something is &lt;not&gt; known." in html
+    assert "All bits are equal." in html
+    assert "0.10 USD for 0.02 agent-hours" in html
+    assert "1970-01-01 00:16:50 UTC</td><td>gpt-p0-s1-i0" in html
+
+
+def test_a_name_cannot_smuggle_markup(run: Run) -> None:
+    lives = [replace(run.lives[0], zone="<script>x</script>")]
+    assert "<script" not in page(replace(run, lives=lives), {})
+
+
+def test_without_prices_the_page_says_so(run: Run) -> None:
+    html = page(run, {})
+    assert "No prices given" in html
+    assert html.count("not given</td>") == 2
+
+
+def test_an_empty_run_has_a_page(run: Run) -> None:
+    empty = Run(run.job, 32, Span(5.0, 5.0))
+    assert "<svg" not in page(empty, {})
+
+
+def test_the_text_has_the_same_figures(run: Run) -> None:
+    out = io.StringIO()
+    many = [replace(run.gone[0], at=1000.0 + n) for n in range(12)]
+    Console(file=out, width=120).print(text_report(replace(run, gone=many), {"a": 3.6, "b": 7.2}))
+    said = out.getvalue()
+    for words in (
+        "20 of 32", "2 (1 with notice)", "1, 1.5 s in all", "16.0", "0.10 USD", "2 before",
+        "Something is <not> known.",
+    ):  # fmt: skip
+        assert words in said
+
+
+@pytest.fixture
+def invoke(server: Server, kubeconfig: Path, training: dict[str, Any]) -> Callable[..., Any]:
+    training["status"]["startTime"] = "1970-01-01T00:00:00Z"
+    server.answers[JOB_PATH] = (200, training)
+    server.answers[PODS_PATH] = (200, {"items": []})
+    events = [
+        event(2.0, Reason.PLANNED, epoch=1, agents="gpt-p0-s0-i0"),
+        event(11.0, Reason.RESUMED, epoch=2, step=4, pause_s=0.9),
+    ]
+    known = [one | {"lastTimestamp": one["eventTime"]} for one in events]
+    server.answers[EVENTS_PATH] = (200, {"items": known})
+
+    def call(*more: str) -> Any:
+        return CliRunner().invoke(cli, ["report", "gpt", *more, "--kubeconfig", str(kubeconfig)])
+
+    return call
+
+
+def test_the_command_prints(invoke: Callable[..., Any]) -> None:
+    result = invoke("--price", "others=2")
+    assert result.exit_code == 0, result.exception
+    assert "team/gpt" in result.output
+    assert "agent-hours" in result.output
+
+
+def test_the_command_writes_a_page(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    path = tmp_path / "run.html"
+    result = invoke("--html", str(path))
+    assert result.output == f"The report is {path}\n"
+    assert path.read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_command_refuses_bad_input(invoke: Callable[..., Any], tmp_path: Path) -> None:
+    missing = invoke("--html", str(tmp_path / "no/run.html"))
+    assert "--html" in str(missing.exception)
+    assert "does not exist; create it" in str(missing.exception)
+    assert "cannot be written: Is a directory" in str(invoke("--html", str(tmp_path)).exception)
+    assert "'x' is not POOL=USD" in str(invoke("--price", "x").exception)

@@ -1,0 +1,184 @@
+"""What is known of a run: from a cluster's events and pods, and from what the quick start saw."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.history import Frame, Span, history
+from bamboo_cli.job import read_job
+from bamboo_cli.money import Cost, costs, money_text, prices_of, read_prices, total
+from bamboo_cli.record import Life, Run, from_cluster, from_frames
+from bamboo_cli.report import RunRecord
+from bamboo_core.api.events import EventReason as Reason
+from bamboo_core.controller.view import Slot
+
+from .conftest import make_node, make_pod
+from .events import event
+
+A, B, C = "gpt-p0-s0-i0", "gpt-p0-s1-i0", "gpt-p0-s1-i1"
+EVENTS = [
+    event(2.0, Reason.PLANNED, epoch=1, step=0, agents=f"{A},{B}"),
+    event(10.0, Reason.AGENT_LOST, agents=B),
+    event(10.1, Reason.STOPPED, epoch=2, agents=B),
+    event(11.0, Reason.RESUMED, epoch=2, step=4, pause_s=0.9),
+    event(20.0, Reason.PLANNED, epoch=3, step=12, agents=f"{A},{C}"),
+    event(30.0, Reason.CHECKPOINT_SEALED, step=16),
+]
+
+
+@pytest.fixture
+def finished(training: dict[str, Any]) -> dict[str, Any]:
+    """From second 0 to second 40, at step 20."""
+    training["status"] |= {
+        "startTime": "1970-01-01T00:00:00Z", "completionTime": "1970-01-01T00:00:40Z",
+    }  # fmt: skip
+    training["status"]["progress"]["reportTime"] = "1970-01-01T00:00:40Z"
+    return training
+
+
+def pods() -> list[dict[str, Any]]:
+    """A runs still, C has ended, B is gone."""
+    first, second = make_pod(A, "n0"), make_pod(C, "n1", "Succeeded")
+    first["status"]["startTime"] = "1970-01-01T00:00:01Z"
+    second["status"]["startTime"] = "1970-01-01T00:00:18Z"
+    ended = {"terminated": {"finishedAt": "1970-01-01T00:00:35Z"}}
+    second["status"]["containerStatuses"] = [{"name": "agent", "state": ended}]
+    return [first, second, make_pod("stranger", "n0"), make_pod("gpt-p1-s0-i0", phase="Pending")]
+
+
+def nodes() -> list[dict[str, Any]]:
+    found = [make_node("n0", "a"), make_node("n1", "b"), make_node("n2", "c")]
+    found[1]["metadata"]["labels"]["eks.amazonaws.com/nodegroup"] = "spot"
+    return found
+
+
+def scheduled(pod: str, node: str) -> dict[str, Any]:
+    message = f"Successfully assigned team/{pod} to {node}"
+    return {"involvedObject": {"name": pod}, "message": message}
+
+
+def test_lives_come_from_pods_and_from_plans(finished: dict[str, Any]) -> None:
+    run = from_cluster(finished, EVENTS, pods(), nodes(), [scheduled(B, "n2")], now=99.0)
+    assert run.span == Span(0.0, 40.0)
+    assert list(run.lives) == [
+        Life(A, "a", "", Span(1.0, 40.0)),
+        Life(B, "c", "", Span(2.0, 10.0)),
+        Life(C, "b", "spot", Span(18.0, 35.0)),
+    ]
+    assert run.fleet("c") == [(0.0, 0), (2.0, 1), (10.0, 0), (40.0, 0)]
+    assert run.agent_hours() == pytest.approx({"a": 39 / 3600, "b": 17 / 3600, "c": 8 / 3600})
+    assert [(g.at, g.agent, g.zone, g.is_noticed) for g in run.gone] == [(10.0, B, "c", False)]
+
+
+def test_pauses_and_progress_come_from_the_events(finished: dict[str, Any]) -> None:
+    run = from_cluster(finished, EVENTS, [], [], [], now=99.0)
+    (pause,) = run.pauses
+    assert (pause.begin, pause.end) == (pytest.approx(10.1), 11.0)
+    assert [step for _, step in run.progress] == [4, 4, 5, 16, 20]
+    rates = run.throughput(2)
+    assert sum(rate * span.seconds for span, rate in rates) == pytest.approx((20 - 4) * 32)
+
+
+def test_what_is_gone_is_said(finished: dict[str, Any]) -> None:
+    finished["status"]["startTime"] = "1969-12-31T22:00:00Z"
+    run = from_cluster(finished, EVENTS[1:], [], [], [], now=99.0)
+    assert run.span.begin == 10.0
+    assert run.notes[0].startswith("Events before 1970-01-01 00:00:10 UTC are gone")
+    assert any("zones of some agents are not known" in note for note in run.notes)
+    assert run.notes[-1].startswith("The status keeps only the newest loss")
+    assert list(run.loss) == [(20, 2.5)]
+
+
+def test_nothing_is_missing_if_the_first_plan_is_there(finished: dict[str, Any]) -> None:
+    finished["status"]["startTime"] = "1969-12-31T22:00:00Z"
+    run = from_cluster(finished, EVENTS, pods(), nodes(), [scheduled(B, "n2")], now=99.0)
+    assert not any("are gone" in note for note in run.notes)
+
+
+def test_a_job_that_has_not_begun(manifest: dict[str, Any]) -> None:
+    del manifest["status"]
+    run = from_cluster(manifest, [], [], [], [], now=99.0)
+    assert (run.span, list(run.lives), run.throughput()) == (Span(99.0, 99.0), [], [])
+
+
+@pytest.mark.parametrize(
+    ("events", "gone"),
+    [
+        ([event(5.0, Reason.AGENT_LEFT, agents=A)], []),
+        (
+            [event(4.0, Reason.AGENT_LEAVING, agents=A), event(5.0, Reason.AGENT_LEFT, agents=A)],
+            [(5.0, True)],
+        ),
+        (
+            [event(4.0, Reason.AGENT_LEAVING, agents=A), event(5.0, Reason.AGENT_LOST, agents=A)],
+            [(5.0, True)],
+        ),
+        ([event(5.0, Reason.AGENT_LOST, agents=A), event(6.0, Reason.AGENT_LEFT, agents=A)],
+         [(5.0, False)]),
+    ],
+)  # fmt: skip
+def test_only_agents_that_were_not_let_go_are_losses(
+    finished: dict[str, Any], events: list[Any], gone: list[Any]
+) -> None:
+    run = from_cluster(finished, events, [], [], [], now=99.0)
+    assert [(g.at, g.is_noticed) for g in run.gone] == gone
+
+
+def test_what_the_quick_start_saw(training: dict[str, Any]) -> None:
+    job = read_job(training)
+    frames = [Frame(100.0 + t, replace(job, step=t), {Slot(0, 0): A}, {A: "a"}) for t in range(5)]
+    record = RunRecord()
+    run = from_frames(frames, record, history(frames, record), batch=32)
+    assert (run.span, run.batch) == (Span(100.0, 104.0), 32)
+    assert list(run.lives) == [Life(A, "a", "", Span(100.0, 104.0))]
+    assert run.progress[-1] == (104.0, 4)
+    assert list(run.loss) == [(t, 2.5) for t in range(5)]
+    assert list(run.notes) == []
+
+
+HOUR = Span(0.0, 3600.0)
+
+
+@pytest.fixture
+def priced(training: dict[str, Any]) -> Run:
+    lives = [Life("x", "a", "spot", HOUR), Life("y", "a", "spot", HOUR), Life("z", "b", "", HOUR)]
+    progress = [(0.0, 0), (3600.0, 1000)]
+    return Run(read_job(training), 500, HOUR, lives, progress=progress)
+
+
+def test_prices_are_for_a_pool_or_else_a_zone_or_else_all_others(priced: Run) -> None:
+    assert costs(priced, {"spot": 1.5, "b": 2.0}) == [
+        Cost("b", 1.0, 2.0), Cost("spot", 2.0, 1.5),
+    ]  # fmt: skip
+    assert total(costs(priced, {"a": 1.0, "others": 5.0})) == 7.0
+    assert costs(priced, {}) == [Cost("b", 1.0, None), Cost("spot", 2.0, None)]
+
+
+def test_money_is_never_invented(priced: Run) -> None:
+    assert money_text(priced, {}).startswith("No prices given: --price POOL=USD")
+    assert money_text(priced, {"spot": 1.5}) == "No price given for b, so there is no total."
+    text = money_text(priced, {"spot": 1.5, "b": 2.0})
+    assert text.startswith("5.00 USD for 3.00 agent-hours, 10.00 USD per million samples.")
+    assert money_text(replace(priced, progress=[]), {"others": 1.0}).startswith("3.00 USD for 3.00")
+    assert money_text(replace(priced, lives=[]), {"spot": 1.0}) == (
+        "No price given for every pool, so there is no total."
+    )
+
+
+@pytest.mark.parametrize("text", ["spot", "=3", "spot=", "spot=-1", "spot=nan", "spot=x", "a=1e9"])
+def test_prices_that_cannot_be_read(text: str) -> None:
+    with pytest.raises(CommandError, match="is not POOL=USD; write the node pool"):
+        read_prices([text])
+
+
+def test_the_annotation_gives_prices_and_the_option_goes_first(manifest: dict[str, Any]) -> None:
+    assert prices_of(manifest, ["a=1"]) == {"a": 1.0}
+    manifest["metadata"]["annotations"] = {"bamboo.dev/prices": "a=2, b=3"}
+    assert prices_of(manifest, ["a=1"]) == {"a": 1.0, "b": 3.0}
+    manifest["metadata"]["annotations"] = {"bamboo.dev/prices": "a"}
+    with pytest.raises(CommandError, match=r"annotation bamboo.dev/prices: 'a' is not POOL=USD"):
+        prices_of(manifest, [])

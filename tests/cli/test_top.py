@@ -1,0 +1,156 @@
+"""Jobs and agents with their figures."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console, RenderableType
+
+from bamboo_cli.errors import CommandError
+from bamboo_cli.main import cli
+from bamboo_cli.place import Place
+from bamboo_cli.top import agent_rows, agents_view, job_row, jobs_view
+from bamboo_cli.top_screen import Top
+from bamboo_core.api.events import EventReason as Reason
+
+from .conftest import make_pod, zoned_pods
+from .events import event
+from .fake_api import EVENTS_PATH, JOB_PATH, JOBS_PATH, PODS_PATH, Server
+
+AGENT = "gpt-p0-s1-i0"
+EVENTS = [
+    event(10.0, Reason.AGENT_LOST, agents=AGENT),
+    event(10.1, Reason.STOPPED, epoch=4, agents=AGENT),
+    event(10.5, Reason.RESUMED, epoch=4, step=21, pause_s=0.4),
+    event(20.0, Reason.STOPPED, epoch=5, agents="gpt-p1-s1-i0"),
+    event(21.0, Reason.RESUMED, epoch=5, step=25, pause_s=1.1),
+]
+
+
+def shown(what: RenderableType) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200).print(what)
+    return out.getvalue()
+
+
+def test_a_job_with_its_figures(training: dict[str, Any]) -> None:
+    training["status"] |= {
+        "agentsSummary": "7/8",
+        "agents": [{"zone": "a", "running": 3}, {"zone": "b", "running": 4}],
+    }
+    row = job_row(training, EVENTS)
+    assert row.steps_per_s == pytest.approx(64.5 / 32)
+    assert (row.pauses.count, row.pauses.last_loss_at) == (2, 10.0)
+    line = shown(jobs_view([row], now=130.0, has_namespaces=True)).splitlines()[3]
+    assert line.split() == [
+        "team/gpt", "Running", "20/32", "2.02", "64.5", "2.5000", "7/8", "b:4", "a:3",
+        "2", "(1.5", "s)", "2", "min", "ago",
+    ]  # fmt: skip
+
+
+def test_a_new_job_has_no_figures(manifest: dict[str, Any]) -> None:
+    del manifest["status"]
+    line = shown(jobs_view([job_row(manifest, [])], 0.0, has_namespaces=False)).splitlines()[3]
+    assert line.split() == ["gpt", "Pending", "0/80", "-", "-", "-", "-", "-", "-"]
+
+
+def test_many_zones_are_not_all_listed(manifest: dict[str, Any]) -> None:
+    manifest["status"]["agents"] = [{"zone": f"z{n}", "running": n} for n in range(6)]
+    said = shown(jobs_view([job_row(manifest, [])], 0.0, has_namespaces=False))
+    assert "z5:5 z4:4 z3:3 z2:2 +2" in said
+
+
+def test_no_jobs() -> None:
+    assert "bamboo top -A" in shown(jobs_view([], 0.0, has_namespaces=False))
+
+
+def test_agents_with_zone_age_trouble_and_the_pauses_they_caused(
+    training: dict[str, Any],
+) -> None:
+    pods = [make_pod("stranger"), *zoned_pods("a", "b")]
+    pods[1]["metadata"]["creationTimestamp"] = "1970-01-01T00:00:00Z"
+    pods[1]["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    waiting = make_pod("gpt-p0-s2-i0", phase="Pending")
+    waiting["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "message": "0/9 nodes"}
+    ]
+    stuck = make_pod("gpt-p0-s3-i0", "n3", phase="Pending", deletionTimestamp="x")
+    stuck["status"]["containerStatuses"] = [{"state": {"waiting": {"reason": "ErrImagePull"}}}]
+    rows = agent_rows(training, [*pods, stuck, waiting], [], EVENTS, now=60.0)
+    assert [(r.name, r.zone, r.node, r.phase, r.is_ready, r.age_s, r.trouble) for r in rows] == [
+        ("gpt-p0-s0-i0", "a", "n0", "Running", True, 60.0, ""),
+        (AGENT, "b", "n1", "Running", False, None, ""),
+        ("gpt-p0-s2-i0", "", "", "Pending", False, None, "0/9 nodes"),
+        ("gpt-p0-s3-i0", "", "n3", "Terminating", False, None, "ErrImagePull"),
+    ]
+    assert [(r.pauses.count, r.pauses.seconds) for r in rows] == [
+        (0, 0.0), (1, 0.4), (0, 0.0), (0, 0.0),
+    ]  # fmt: skip
+    said = shown(agents_view(job_row(training, EVENTS), rows, 60.0))
+    assert "1 (0.4 s)" in said
+    assert "0/9 nodes" in said
+
+
+def test_a_job_and_all_namespaces_contradict_each_other(kubeconfig: Path) -> None:
+    with pytest.raises(CommandError, match="-A shows the jobs of all namespaces"):
+        Top(Place(kubeconfig=kubeconfig), "gpt", Console(), is_everywhere=True)
+
+
+@pytest.fixture
+def run(server: Server, kubeconfig: Path, training: dict[str, Any]) -> Callable[..., Any]:
+    events = [
+        one | {"involvedObject": {"uid": "u1"}, "lastTimestamp": one["eventTime"]} for one in EVENTS
+    ]
+    server.answers |= {
+        JOB_PATH: (200, training),
+        JOBS_PATH: (200, {"items": [training]}),
+        JOBS_PATH.replace("/namespaces/team", ""): (200, {"items": [training]}),
+        PODS_PATH: (200, {"items": zoned_pods("a", "b")}),
+        EVENTS_PATH: (200, {"items": events}),
+        "/api/v1/events": (200, {"items": events}),
+    }
+
+    def invoke(*more: str) -> Any:
+        return CliRunner(env={"COLUMNS": "200"}).invoke(
+            cli, ["top", *more, "--kubeconfig", str(kubeconfig)]
+        )
+
+    return invoke
+
+
+@pytest.mark.parametrize("more", [(), ("-A",), ("gpt",)])
+def test_the_command(run: Callable[..., Any], more: tuple[str, ...]) -> None:
+    result = run(*more)
+    assert result.exit_code == 0, result.exception
+    assert "20/32" in result.output
+    assert "2.02" in result.output
+    assert ("team/gpt" in result.output) == bool(more)
+    assert ("gpt-p0-s1-i0" in result.output) == (more == ("gpt",))
+
+
+def test_without_the_definition(run: Callable[..., Any], server: Server) -> None:
+    del server.answers[JOBS_PATH]
+    assert "install Bamboo's chart" in str(run().exception)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_it_refreshes(run: Callable[..., Any], kubeconfig: Path, is_terminal: bool) -> None:
+    del run
+    looks = []
+
+    def pause(_: float) -> None:
+        looks.append(1)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+
+    out = io.StringIO()
+    console = Console(file=out, width=200, force_terminal=is_terminal)
+    screen = Top(Place(kubeconfig=kubeconfig), None, console, clock=lambda: 60.0, pause=pause)
+    with pytest.raises(KeyboardInterrupt):
+        screen.watch()
+    assert out.getvalue().count("20/32") == 3 + is_terminal  # the screen stays at the end
