@@ -47,7 +47,8 @@ class Strangers(Generic[_T]):
         if len(self._of.get(address, ())) >= MOST_OF_AN_ADDRESS:
             gone = next(iter(self._of[address]))
         elif len(self) >= MOST:
-            gone = next(iter(max(self._of.values(), key=lambda links: len(links))))
+            busiest = max(self._of, key=lambda address: len(self._of[address]))
+            gone = next(iter(self._of[busiest]))
         if gone is not None:
             self.discard(gone)
         self._deadlines[link], self._addresses[link] = until, address
