@@ -135,7 +135,7 @@ def _fill(rng: random.Random, body: Any, real: Callable[[str], Any], depth: int)
             for _ in range(rng.randrange(4)):
                 getattr(body, field.name)[rng.randrange(1 << 20)] = rng.randrange(-2, 99)
         elif field.message_type is not None and field.is_repeated:
-            for _ in range(rng.choice((0, 1, 2, 3, 2000))):
+            for _ in range(rng.choice((0, 1, 2, 3, 1000 if depth == 0 else 4))):
                 _fill(rng, getattr(body, field.name).add(), real, depth + 1)
         elif field.message_type is not None:
             getattr(body, field.name).SetInParent()
