@@ -12,7 +12,7 @@ from bamboo_proto.v1 import agent_pb2 as pb
 
 _SEGMENT = struct.Struct(">BI")
 _LENGTH = struct.Struct(">I")
-_ODD = (
+_ODD: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 1 << 31, 1 << 40, 1 << 63, 1 << 64, 10**400, 0.5, float("inf"),
     float("nan"), "", "a", "b", "x" * 300, "\ud800", "\x00", "\u00e9", [], {}, [[]], [None] * 40,
     {"refused": 1}, {"a": {"b": []}}, "out[1]", "ver[0:9999999999]", "float32", "__class__",
@@ -118,7 +118,7 @@ _TEXTS = ("", "a", "x" * 300, "x" * 70000, "\x00", "\u00e9" * 50, "out[1] m3", "
 def message(rng: random.Random, real: Callable[[str], Any] = lambda name: None) -> bytes:
     """A message of an agent: of any kind, with any values. real: values that may be right, by
     the name of the field; None: no idea."""
-    field = rng.choice(pb.AgentMessage.DESCRIPTOR.fields)
+    field: Any = rng.choice(pb.AgentMessage.DESCRIPTOR.fields)
     found: Any = pb.AgentMessage()
     body = getattr(found, field.name)
     body.SetInParent()

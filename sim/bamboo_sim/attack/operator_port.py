@@ -201,7 +201,8 @@ async def _serve(pipe: Connection) -> None:
     served, stub = _Served(), _Stub()
     authority = tls.make_authority()
     service = AgentService(served.jobs, lambda text: auth.authenticate(stub, _SECRET, text))  # type: ignore[arg-type]
-    server, port = make_server(service, tls.issue(authority), "127.0.0.1:0")
+    identity = tls.issue(authority)
+    server, port = make_server(service, lambda: identity, "127.0.0.1:0")
     await server.start()
     ticks = asyncio.create_task(served.jobs.tick_for_ever())
     pipe.send((port, authority.certificate))
@@ -322,7 +323,11 @@ class Attack:
     def _message(self, name: str) -> bytes:
         """Sometimes with what the operator knows, so that it goes further than the first check."""
         fence = self._fences.get(name, Fence(0, TERM, 1))
-        known = {"term": fence.term, "epoch": fence.epoch, "attempt": fence.attempt}
+        known: dict[str, object] = {
+            "term": fence.term,
+            "epoch": fence.epoch,
+            "attempt": fence.attempt,
+        }
         known |= {"agent": name, "peer": name, "pod_uid": f"uid-evil-{name}", "layers": 4}
         if self._rng.random() < 0.1:
             return inputs.noise(self._rng, 100_000)
