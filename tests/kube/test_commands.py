@@ -19,7 +19,9 @@ from bamboo_devcluster.cluster import Cluster
 pytestmark = pytest.mark.timeout(300)
 
 ROOT = Path(__file__).resolve().parents[2]
-ABOUT_JOBS = re.compile(r"kubectl (apply|get|describe|wait|patch|logs|delete) |bamboo status ")
+ABOUT_JOBS = re.compile(
+    r"kubectl (apply|get|describe|wait|patch|logs|delete) |bamboo (status|explain) "
+)
 FAILURES = {  # exit code 1 is right here: no operator runs
     "kubectl wait": "timed out waiting for the condition",
 }

@@ -112,6 +112,9 @@ COVERED: dict[str, Covered] = {
     ),
     r"kubectl (apply|get|describe|wait|patch|logs|delete) .*": Covered(_KUBECTL),
     r"bamboo status .*": Covered(_KUBECTL, ".venv/bin/bamboo status --help"),
+    r"bamboo explain .*": Covered("tests/cli/test_explain.py::test_the_command"),
+    r"bamboo top( .*)?": Covered("tests/cli/test_top.py::test_the_command"),
+    r"bamboo logs .*": Covered("tests/cli/test_logs.py::test_the_command"),
     r"bamboo (?P<options>plan .*)": Covered(_PLAN, ".venv/bin/bamboo {options}"),
     r"(bamboo-devcluster (node )?(up|down|status|kill|add)|rm -r \"\$\{cluster%/cluster\}\").*": (
         Covered(_CLUSTER, ".venv/bin/bamboo-devcluster --help")
