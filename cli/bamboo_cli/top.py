@@ -63,11 +63,10 @@ class AgentRow:
 def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
     status, spec = manifest.get("status") or {}, manifest["spec"]
     job = read_job(manifest)
-    batch = (spec.get("training") or {}).get("globalBatchSize")
-    known = bool(batch and job.samples_per_s)
+    batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
     return JobRow(
         job,
-        job.samples_per_s / batch if known else None,
+        job.samples_per_s / batch if batch and job.samples_per_s else None,
         str(status.get("agentsSummary", "-")),
         {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
         pauses(read_events(events)),
