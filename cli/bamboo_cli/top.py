@@ -63,7 +63,7 @@ class AgentRow:
 def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
     status, spec = manifest.get("status") or {}, manifest["spec"]
     job = read_job(manifest)
-    batch = (spec.get("training") or {}).get("globalBatchSize")
+    batch = float((spec.get("training") or {}).get("globalBatchSize") or 0)
     return JobRow(
         job,
         job.samples_per_s / batch if batch and job.samples_per_s else None,
