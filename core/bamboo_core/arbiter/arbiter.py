@@ -74,7 +74,7 @@ from bamboo_core.protocol.messages import (
     Sealed,
     Welcome,
 )
-from bamboo_core.protocol.terms import newest_term
+from bamboo_core.protocol.admission import newest_term
 
 
 class Arbiter:

@@ -1,4 +1,9 @@
-"""Which agents a job can use. Checked when an agent reports that it is ready."""
+"""Which agents a job can use, checked when one reports that it is ready, and of which leader an
+agent's message speaks.
+
+Terms come from the Lease alone. A message of a later term than the leader's own is a lie, or comes
+to the wrong operator; it deposes nobody.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,19 @@ from typing import NamedTuple
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Fingerprint, Ready
+from bamboo_core.protocol.messages import (
+    AgentMessage,
+    AgentReport,
+    Disputed,
+    Finished,
+    Fingerprint,
+    Heartbeat,
+    Hello,
+    Left,
+    Progress,
+    Ready,
+    Suspicion,
+)
 
 
 class Refusal(NamedTuple):
@@ -64,3 +81,16 @@ def compare(
             )
             return Refusal(Reason.FINGERPRINT_MISMATCH, text)
     return None
+
+
+def newest_term(message: AgentMessage) -> int:
+    """The highest term in the message's fences; 0: it has none."""
+    match message:
+        case Heartbeat():
+            return max(message.fence.term, *(s.fence.term for s in message.suspicions), 0)
+        case AgentReport():
+            return max(message.fence.term, message.installed.term)
+        case Hello() | Progress() | Left() | Finished() | Disputed() | Suspicion():
+            return message.fence.term
+        case _:
+            return 0
