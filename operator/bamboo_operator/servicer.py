@@ -16,8 +16,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bamboo_core.protocol.messages import AgentMessage, Hello
 from bamboo_core.protocol.admission import newest_term
+from bamboo_core.protocol.messages import AgentMessage, Hello
 from bamboo_operator import entrance, sessions
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError

@@ -16,8 +16,7 @@ from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.controller.view import JobView
 from bamboo_operator import app, config, manifests, tls
-from bamboo_operator.servicer import make_server
-from bamboo_proto.v1 import agent_pb2_grpc
+from bamboo_operator.servicer import AgentService, make_server
 
 from .chart import CHART, helm, of_kind, render
 
@@ -256,8 +255,8 @@ async def test_the_test_of_the_chart_connects_as_agents_do() -> None:
     assert pod["metadata"]["annotations"]["helm.sh/hook"] == "test"
     (container,) = pod["spec"]["containers"]
     identity = tls.issue(tls.make_authority())
-    servicer = agent_pb2_grpc.AgentServiceServicer()
-    server, port = make_server(servicer, lambda: identity, "127.0.0.1:0")  # type: ignore[arg-type]
+    service = AgentService(None, None, on_refused=lambda code: None)  # type: ignore[arg-type]
+    server, port = make_server(service, lambda: identity, "127.0.0.1:0")
     await server.start()
     program = container["args"][0].replace("bamboo-operator.bamboo-system.svc", "127.0.0.1")
     assert program.count("9443") == 1

@@ -124,7 +124,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     ),
     m.Progress: st.builds(m.Progress, COMMIT, FENCE, NUMBER, NUMBER, U64, U64),
     m.Suspicion: SUSPICION,
-    m.Notice: st.builds(m.Notice, SECONDS, TEXT),
+    m.Notice: st.builds(m.Notice, SECONDS, TEXT, TEXT, st.booleans()),
     m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
     m.Sealed: st.builds(m.Sealed, MANIFEST),
     m.BadCheckpoint: st.builds(m.BadCheckpoint, U32, STEP, TEXT, TEXT),

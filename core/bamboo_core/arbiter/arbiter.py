@@ -55,6 +55,7 @@ from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible_pipelines
+from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
     AgentMessage,
@@ -74,7 +75,6 @@ from bamboo_core.protocol.messages import (
     Sealed,
     Welcome,
 )
-from bamboo_core.protocol.admission import newest_term
 
 
 class Arbiter:
