@@ -16,7 +16,11 @@ from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import from_manifest
 
 ROOT = Path(__file__).resolve().parents[2]
-FRACTIONS = {"spec.training.clipNorm", "spec.corruption.sample"}
+FRACTIONS = {
+    "spec.training.clipNorm",
+    "spec.corruption.sample",
+    "spec.placement.onDemand.maxShare",
+}
 
 
 def numbers(path: str, node: Any) -> Iterator[tuple[str, Any]]:
