@@ -21,7 +21,14 @@ from bamboo_core.controller.endings import KEPT
 from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.reconcile import step
-from bamboo_core.controller.view import ClusterView, Condition, Losses, Memory, TrainingView
+from bamboo_core.controller.view import (
+    ClusterView,
+    Condition,
+    DryZone,
+    Losses,
+    Memory,
+    TrainingView,
+)
 from bamboo_core.job.tally import MOST_WORDS
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
@@ -84,6 +91,11 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
         settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
         started_at=st.none() | st.integers(1, 10**9).map(float),
         trained=st.booleans(),
+        dry=st.lists(
+            st.builds(DryZone, st.just("a"), st.integers(1, 9), INSTANTS, INSTANTS, st.just(3)),
+            max_size=2,
+        ).map(tuple),
+        short_since=st.none() | INSTANTS,
     )
 )
 def test_memory_survives_a_restart(memory: Memory) -> None:

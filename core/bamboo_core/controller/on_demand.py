@@ -11,7 +11,10 @@ from bamboo_core.controller.view import PodView
 def settle(
     spec: JobSpec, staying: Iterable[PodView], since: float | None, *, is_resting: bool, now: float
 ) -> float | None:
-    """Since when some agent has had no node; None: all have one, or none is wanted."""
+    """Since when some agent has had no node; None: all have one, none is wanted, or the job has no
+    such rule."""
+    if spec.placement.on_demand is None:
+        return None
     placed = sum(bool(pod.node) for pod in staying)
     if is_resting or placed >= spec.pipelines.count * spec.pipelines.stages:
         return None
