@@ -106,9 +106,10 @@ def alterations(base: History, part: Part = WHOLE) -> Histories:
         layer = rng.choice(sorted(at[1].nodes[name].worker.backend.layers))
         altered = inject(at, 0, ("alter", name, layer))
         moment = wait_until(altered, who_says(Disputed))
-        if moment is not None:  # meanwhile the checkpoint of that step becomes complete
-            teller = who_says(Disputed)(moment[1])
-            yield inject(moment, 0, ("reconnect", teller, 9, 60))
+        for _ in range(3 if moment is not None else 0):
+            assert moment is not None  # a new plan shortly before: it finds the files written
+            before = max(0, moment[0].script[-1][0] - rng.randrange(40))
+            yield inject(altered, before, ("restart operator", bool(n % 2)))
         other = rng.choice([a for a in names if a != name] or names)
         faults: tuple[Fault, ...] = (
             ("kill", name, n % 3),

@@ -14,7 +14,6 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
 
 _disputed, _disputes = training.disputed, claims.disputes
-_is_settled = training._is_settled
 
 
 def no_disputes(cast: Any, question: Any = None) -> tuple[Any, ...]:
@@ -57,11 +56,6 @@ def two_votes(dispute: Dispute) -> frozenset[AgentId]:
 def newest_file(durable: Durable, committed: float, checkpoint: Any) -> tuple[Manifest, ...]:
     """Every good checkpoint counts as verified."""
     return eligible(durable)
-
-
-def never_late(state: State, message: Disputed) -> bool:
-    """A dispute of an older plan says nothing once its step is committed."""
-    return _is_settled(state, message) or message.step <= state.ledger.newest(state.durable)
 
 
 def only_of_this_plan(state: State, message: Disputed, now: float) -> None:

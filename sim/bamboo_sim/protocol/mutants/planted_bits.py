@@ -56,7 +56,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("an agent is blamed though copies were made of the wrong one", "B13",
             patched(training, "newest_compared", lambda committed, every: inf),
             (("alterations", THREE),)),
-    Planted("a dispute that comes after the commit is ignored", "B14",
-            patched(training, "_is_settled", bits.never_late),
-            (("flips", RING), ("flips", LONG))),
+    Planted("what is found after the commit is only reported", "B14",
+            patched(training, "_roll_back", lambda state, step, disputes, now: None),
+            (("alterations", TWO),)),
 )  # fmt: skip
