@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.arbiter import training
-from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
+from bamboo_core.protocol.messages import Dispute, Disputed, Stop
 
 _disputed, _disputes = training.disputed, claims.disputes
 
@@ -51,11 +50,6 @@ def without_question(cast: Any, question: Any = None) -> tuple[Dispute, ...]:
 def two_votes(dispute: Dispute) -> frozenset[AgentId]:
     """Two claims that differ are enough: the first agent is wrong."""
     return frozenset({dispute.claims[0].agent})
-
-
-def newest_file(durable: Durable, committed: float, checkpoint: Any) -> tuple[Manifest, ...]:
-    """Every good checkpoint counts as verified."""
-    return eligible(durable)
 
 
 def only_of_this_plan(state: State, message: Disputed, now: float) -> None:
