@@ -133,6 +133,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "completionTime": memory.finished_at and instant(memory.finished_at),
         "planEpoch": status.epoch,
         "attempt": status.attempt,
+        "rollbacks": status.rollbacks or None,
         "activePipelines": status.pipelines,
         "pipelinesSummary": f"{status.pipelines}/{status.pipelines_wanted}",
         "agentsSummary": f"{status.agents_connected}/{status.agents_wanted}",

@@ -155,6 +155,11 @@ def test_progress_survives_a_restart() -> None:
     assert nothing.progress == TrainingProgress()
 
 
+def test_rollbacks_are_counted() -> None:
+    assert describe(TrainingView(rollbacks=2), Memory())["rollbacks"] == 2
+    assert "rollbacks" not in describe(TrainingView(), Memory())
+
+
 def test_an_unknown_loss_is_left_out() -> None:
     """As after a restore: the step counts, its loss is in no agent's memory."""
     status = describe(TrainingView(progress=TrainingProgress(4)), Memory())

@@ -181,7 +181,7 @@ FULL: tuple[Any, ...] = (
     ),
     m.Progress(DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5)),
     SUSPECTED,
-    m.Notice(1.5, "SIGTERM"),
+    m.Notice(1.5, "preempted", "Gce", is_hint=True),
     m.Failure("Reason", "message", True, 2),
     m.Sealed(SAVED),
     m.BadCheckpoint(1, 2, "torn", "disk full"),

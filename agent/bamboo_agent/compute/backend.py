@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute import copies, optim, stage, sums, votes
+from bamboo_agent.compute import optim, stage, sums, votes
 from bamboo_agent.compute.batches import Data
 from bamboo_agent.compute.checks import Checks, digest_of
-from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.digests import combined, digest
 from bamboo_agent.compute.held import HeldLayers
 from bamboo_agent.compute.host_blocks import HostBlocks
@@ -26,8 +25,8 @@ from bamboo_agent.compute.stage import Halves
 from bamboo_agent.compute.sums import Buffer, Layout, Losses, Pool, Slice, Sum
 from bamboo_agent.compute.votes import Vote
 from bamboo_agent.model import Model
-from bamboo_core.model import claims
-from bamboo_core.model.claims import ClaimBook, DisputedError, Question
+from bamboo_core.model import claims, sampling
+from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, Question, Said
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -50,6 +49,7 @@ class TrainingSetup:
     device: torch.device
     host_memory_bytes: int = 0  # for what is computed ahead, and for replicas
     check_every: int = 0  # which share is computed twice; see Checks
+    save_every: int = 0  # steps between checkpoints; copies of layers are compared in these, too
 
 
 class Backend:
@@ -162,7 +162,7 @@ class Backend:
     def _keep_reduced(self, item: Item, piece: Slice) -> None:
         target = self._reduced_slice(item)
         target.tensor.copy_(piece.tensor)
-        self.store[item] = Slice(target.tensor, piece.losses, target.buffer, piece.witness)
+        self.store[item] = Slice(target.tensor, piece.losses, target.buffer)
 
     def _reduced_slice(self, item: Item) -> Slice:
         layout = self._layout(item.lo, item.hi)
@@ -479,25 +479,7 @@ class Backend:
             again = torch.empty_like(target.tensor)
             sums.add_tree(tensors, out=again)
             self._checks.compare(task, digest([target.tensor]), digest([again]))
-        witness = self._witness(item) if copies.is_due(task.step) else None
-        self.store[item] = Slice(target.tensor, losses, target.buffer, witness)
-
-    def _witness(self, item: Item) -> Witness | None:
-        """Checksums of this agent's copies of the layers; None if it has already sent them."""
-        agent = self._setup.agent
-        if any(witness.agent == agent for witness in self._witnesses(item)):
-            return None
-        held = {layer: self.layers.get(layer) for layer in range(item.lo, item.hi)}
-        return Witness(
-            agent,
-            {n: x.checksum() for n, x in held.items() if x is not None and x.version == item.step},
-        )
-
-    def _witnesses(self, item: Item) -> list[Witness]:
-        """All checksums that arrived with slices of this reduced gradient."""
-        slices = (item._replace(part=part) for part in range(self._batch.chunks))
-        pieces: list[Slice] = [self.store[name] for name in slices if name in self.store]
-        return [piece.witness for piece in pieces if piece.witness is not None]
+        self.store[item] = Slice(target.tensor, losses, target.buffer)
 
     # ------------------------------------------------------------ vote and commit
 
@@ -514,17 +496,17 @@ class Backend:
                     self._checks.compare(task, digest([norm]), digest([again]))
                 norms[layer] = float(norm)
             losses |= self.store[Item.red(task.step, cut, 0)].losses
-        if copies.is_due(task.step):
-            self._compare_copies(task)
-        vote = Item.vote(task.step, self._setup.agent)
-        self.store[vote] = Vote(norms, losses, self._claims.of(task.step))
+        said = self._claims.of(task.step) | self._copies(task)
+        self.store[Item.vote(task.step, self._setup.agent)] = Vote(norms, losses, said)
 
-    def _compare_copies(self, task: Instruction) -> None:
-        for cut, held in zip(task.ranges[::2], task.ranges[1::2], strict=True):
-            witnesses = self._witnesses(Item.red(task.step, cut, 0))
-            if witnesses:
-                own = {layer: self.layers[layer].checksum() for layer in range(*held)}
-                copies.compare(task.step, self._setup.agent, own, witnesses)
+    def _copies(self, task: Instruction) -> Claims:
+        """What this agent holds, if it is to be compared: also in a step that is computed again."""
+        step = task.step
+        is_due = sampling.are_copies_due(step, self._setup.save_every)
+        if not (is_due or self._claims.is_again(step)):
+            return {}
+        held = (layer for span in task.ranges[1::2] for layer in range(*span))
+        return {Item.ver(step, x): Said(0, self.layers[x].checksum()) for x in held}
 
     def _commit(self, task: Instruction) -> CommitRecord:
         cast: dict[AgentId, Vote] = {

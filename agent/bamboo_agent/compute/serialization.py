@@ -7,12 +7,10 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.sums import Buffer, Slice, Sum
 from bamboo_agent.compute.votes import Vote
 from bamboo_core.model.claims import Said
-from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind, parse_item
 
 
@@ -49,9 +47,7 @@ def pack(payload: Any) -> Serialized:
             {"losses": payload.losses}, (_plain(payload.buffer.tensor),), payload.buffer
         )
     if isinstance(payload, Slice):
-        witness = None if payload.witness is None else asdict(payload.witness)
-        told = {"losses": payload.losses, "witness": witness}
-        return Serialized(told, (_plain(payload.tensor),), payload.buffer)
+        return Serialized({"losses": payload.losses}, (_plain(payload.tensor),), payload.buffer)
     if isinstance(payload, LayerRecord):
         meta = {"names": list(payload.tensors), "extra": payload.extra}
         return Serialized(meta, tuple(payload.tensors.values()))
@@ -94,8 +90,7 @@ def _unpack(
     if kind in (Kind.CHUNK, Kind.RED):
         (flat,) = tensors
         assert flat is not None
-        witness = _witness(meta["witness"])
-        return Slice(flat.to(device), _by_number(meta["losses"]), witness=witness)
+        return Slice(flat.to(device), _by_number(meta["losses"]))
     if kind is Kind.VER:
         named = dict(zip(meta["names"], tensors, strict=True))
         return LayerRecord({n: t for n, t in named.items() if t is not None}, meta["extra"])
@@ -107,13 +102,6 @@ def _unpack(
     if kind is Kind.SCORE:
         return float(meta["value"])
     raise ValueError("never sent")
-
-
-def _witness(meta: dict[str, Any] | None) -> Witness | None:
-    if meta is None:
-        return None
-    checksums = {int(layer): int(x) for layer, x in meta["checksums"].items()}
-    return Witness(AgentId(meta["agent"]), checksums)
 
 
 def _by_number(values: dict[Any, Any]) -> dict[int, float]:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 
 import torch
 
-from bamboo_agent.compute.copies import Witness
 from bamboo_agent.compute.layers import Layer
 from bamboo_core.model.numerics import tree_order
 
@@ -72,15 +71,11 @@ class Sum:
 
 @dataclass(frozen=True)
 class Slice:
-    """CHUNK or RED: one of C slices of a buffer. Only slice 0 has losses.
-
-    witness: in some steps, on one slice from each agent that reduces.
-    """
+    """CHUNK or RED: one of C slices of a buffer. Only slice 0 has losses."""
 
     tensor: torch.Tensor
     losses: Losses
     buffer: Buffer | None = None
-    witness: Witness | None = None
 
 
 class Layout:

@@ -6,11 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.sums import Losses
 from bamboo_core.model.claims import Claims
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import CommitRecord
+
+
+class DivergenceError(Exception):
+    """Agents hold different reduced gradients: a faulty device, or nondeterministic code."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,7 @@ class Vote:
 
     norms: dict[int, float] = field(default_factory=dict)  # layer -> norm of its reduced gradient
     losses: dict[int, float] = field(default_factory=dict)  # micro-batch -> mean loss
-    claims: Claims = field(default_factory=dict)  # empty unless forwards are compared
+    claims: Claims = field(default_factory=dict)  # forwards, and copies of layers in some steps
 
 
 def compare(step: int, votes: Mapping[AgentId, Vote]) -> None:

@@ -96,7 +96,8 @@ class Checkpointing:
             return
         self._send(Sealed(sealing.manifest))
         assert self._saver is not None
-        self._saver.prune(keep=self._spec.keep, newest=sealing.manifest)
+        # the newest one is verified by the commit of its step, which may not have come yet
+        self._saver.prune(keep=max(2, self._spec.keep), newest=sealing.manifest)
 
     def _listed(self, listing: Listing) -> None:
         for error in listing.bad:

@@ -147,6 +147,7 @@ def build_setup(
         device=device,
         host_memory_bytes=spec.redundancy.host_memory_bytes,
         check_every=spec.corruption.check_every,
+        save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
     )
     return setup, profile
 

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 from bamboo_agent.compute.backend import Backend, TrainingSetup
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.compute.copies import DivergenceError
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.serialization import pack, unpack
+from bamboo_agent.compute.votes import DivergenceError
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Reader

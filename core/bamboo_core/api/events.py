@@ -58,7 +58,8 @@ class EventReason(StrEnum):
     STORAGE_FAILED = "StorageFailed"
     """An agent cannot write checkpoints."""
     CORRUPTION = "Corruption"
-    """Two agents got different bits from the same forward. The step is computed again."""
+    """Two agents got different bits from the same forward, and the step is computed again. Or their
+    copies of a layer differ, and a verified checkpoint is restored."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
     LEADERSHIP_LOST = "LeadershipLost"
@@ -79,7 +80,7 @@ class EventFact(StrEnum):
     LAYER = "layer"
     """Number of a layer; -1: none."""
     MICROBATCH = "microbatch"
-    """Number of a micro-batch within the step."""
+    """Number of a micro-batch within the step; -1: the copies of a layer differ."""
     PAUSE_S = "pauseSeconds"
     """Seconds from the stop to the next committed step."""
     LEAD_S = "leadSeconds"
@@ -118,7 +119,8 @@ class RestoreCause(StrEnum):
     NO_VOTER = "NoVoter"
     """None of the agents that know the newest committed step has reported in time."""
     CORRUPTION = "Corruption"
-    """Two agents computed different bits, again and again, and nobody knows which are right."""
+    """Two agents computed different bits, again and again, and nobody knows which are right; or
+    wrong bits were found after their step was committed."""
     RESUMED = "Resumed"
     """The user resumed a suspended job."""
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import CheckpointSpec, RedundancyMode
+from bamboo_core.model import sampling
 from bamboo_core.model.claims import Claim, Dispute, Question
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
@@ -23,6 +24,8 @@ from bamboo_core.protocol.messages import Manifest
 _MAX_PLAIN = 2048
 _MAX_MANIFESTS = 6
 _MAX_BAD = 8
+_MAX_VOIDED = 8
+_MAX_SUSPECTS = 32
 
 
 @dataclass(frozen=True)
@@ -60,13 +63,18 @@ class Durable:
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
     void: Fence = Fence()
+    voided: tuple[int, ...] = ()  # the newest steps of this attempt that were void, ``void`` last
     question: Question | None = None  # its agents compute nothing until the question is over
+    suspects: tuple[AgentId, ...] = ()  # one of them held a wrong copy, and nobody knows which
+    rollbacks: int = 0  # restores because of wrong bits that were committed
     outcome: Outcome | None = None
     reason: str = ""
     message: str = ""
 
     def __post_init__(self) -> None:
-        """Keep ``bad`` short: a folder that cannot be written adds to it at every checkpoint."""
+        """Keep lists short: a folder that cannot be written adds to ``bad`` at every checkpoint."""
+        object.__setattr__(self, "voided", self.voided[-_MAX_VOIDED:])
+        object.__setattr__(self, "suspects", self.suspects[-_MAX_SUSPECTS:])
         if len(self.bad) > _MAX_BAD:
             known = {(m.attempt, m.step) for m in self.manifests}
             newest = self.bad[-_MAX_BAD:]
@@ -84,6 +92,21 @@ def eligible(durable: Durable) -> tuple[Manifest, ...]:
         and all(m.step <= f.step for f in durable.forks if f.attempt > m.attempt)
     ]
     return tuple(sorted(good, key=lambda m: (m.step, m.attempt)))
+
+
+def verified(
+    durable: Durable, committed: float, checkpoint: CheckpointSpec | None
+) -> tuple[Manifest, ...]:
+    """Of the :func:`eligible` checkpoints those in whose step all copies of the layers were found
+    equal, since that step is committed; and those with which this attempt may have begun, because
+    all its copies come from such a file. committed: newest commit that is trusted."""
+    every = checkpoint.every_steps if checkpoint is not None else 0
+    return tuple(
+        m
+        for m in eligible(durable)
+        if m.attempt < durable.attempt
+        or (m.step <= committed and sampling.are_copies_due(m.step, every))
+    )
 
 
 def with_manifest(manifests: tuple[Manifest, ...], new: Manifest) -> tuple[Manifest, ...]:
@@ -109,6 +132,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         "forks": [[f.attempt, f.step] for f in d.forks],
         "manifests": [_manifest(m) for m in d.manifests],
         "bad": [list(b) for b in d.bad],
+        "voided": list(d.voided),
+        "suspects": list(d.suspects),
     }
     if d.step_cut != d.cut:
         out["stepCut"] = [list(r) for r in d.step_cut]
@@ -120,6 +145,8 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["void"] = list(d.void)
     if d.question is not None:
         out["question"] = _question(d.question)
+    if d.rollbacks:
+        out["rollbacks"] = d.rollbacks
     if d.manifest is not None:
         out["manifest"] = _manifest(d.manifest)
     if d.batch is not None:
@@ -162,6 +189,9 @@ def _read(value: dict[str, Any]) -> Durable:
         mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
         hazard=_hazard(value.get("hazard", ())),
         void=Fence(*value.get("void", ())),
+        voided=tuple(int(step) for step in value.get("voided", ())),
+        suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
+        rollbacks=int(value.get("rollbacks", 0)),
         question=_read_question(value["question"]) if "question" in value else None,
         outcome=None if outcome is None else Outcome(outcome),
         reason=str(value.get("reason", "")),

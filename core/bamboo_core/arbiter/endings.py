@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter.durable import Fork, eligible
+from bamboo_core.arbiter.durable import Fork, eligible, verified
 from bamboo_core.arbiter.events import DesiredState, Over, Send
 from bamboo_core.arbiter.state import Over as OverPhase
 from bamboo_core.arbiter.state import Running, State, Waiting
@@ -13,13 +15,25 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import Release
 
 
-def restore(state: State, cause: RestoreCause, why: str, now: float) -> None:
-    """A new attempt from the newest good checkpoint: the only action that loses work."""
-    durable = state.durable
-    manifest = next(reversed(eligible(durable)), None)
+def restore(
+    state: State, cause: RestoreCause, why: str, now: float, *, doubted: float = inf
+) -> None:
+    """A new attempt from the newest good checkpoint: the only action that loses work.
+
+    Because of wrong bits only a verified checkpoint is good, and only if it is older than the
+    doubted step. No later plan uses a newer one, since the attempt forks before it.
+    """
+    durable, newest = state.durable, state.ledger.newest(state.durable)
+    known = good = eligible(durable)
+    if cause is RestoreCause.CORRUPTION:
+        good = verified(durable, min(newest, doubted - 1), state.job.spec.checkpoint)
+    manifest = next(reversed(good), None)
     step = manifest.step if manifest is not None else 0
-    repeated = max(0, state.ledger.newest(durable) + 1 - step)
+    repeated = max(0, newest + 1 - step)
     source = f"the checkpoint of step {step}" if manifest is not None else "the start"
+    if skipped := [m.step for m in known if m.step > step]:
+        steps = ", ".join(map(str, skipped))
+        source += f" (no checkpoint of a later step is verified, so not used: {steps})"
     attempt = durable.attempt + 1
     state.record(
         EventReason.RESTORING,
@@ -39,12 +53,13 @@ def restore(state: State, cause: RestoreCause, why: str, now: float) -> None:
         pipelines=(),
         committed=step - 1,
         question=None,
+        voided=(),
     )
     state.membership.members.clear()
     state.membership.without_seat.clear()
     state.membership.slow.clear()  # slow agents are better than none
     state.membership.ready_at = now
-    state.in_force = None
+    state.in_force, state.copied_at = None, inf
     state.ledger.forget_commit()
     state.phase = Waiting(why)
     state.deadlines.clear()

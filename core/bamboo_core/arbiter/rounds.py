@@ -397,6 +397,8 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     state.in_force = InForce(plan, decision.directives, is_suspending, speeds=speeds, begun_at=now)
     state.is_loading, state.is_listed = decision.loads > 0, False
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
+    if decision.copies or state.copied_at == inf:
+        state.copied_at = plan.target
     state.phase = Running()
     if any(d.has_continuation for d in decision.directives.values()):
         state.phase.detail = "the programs of later steps are being computed"

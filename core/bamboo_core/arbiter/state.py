@@ -244,6 +244,7 @@ class State:
     deadlines: Deadlines = field(default_factory=Deadlines)
     stopped_at: float | None = None  # since when training stands still
     is_loading: bool = False  # members read or make initial weights, which takes long
+    copied_at: float = inf  # newest step in which layers may have been copied between agents
     learner_plans: int = 0  # plans in a row that had learners
     retry_s: float = RETRY_S
     stalls: Stalls = field(default_factory=Stalls)

@@ -3,6 +3,9 @@
 The first dispute about a step makes it void: an agent that then contradicts itself ends. The second
 one is a question: the agents that differ only send copies, others compute the step, and their claim
 decides. Every dispute makes the step void, so nothing that follows from it is ever committed.
+
+If copies of a layer differ, or the step of a dispute is committed when it becomes known, something
+wrong is committed: training goes on from a verified checkpoint (:func:`_roll_back`).
 """
 
 from __future__ import annotations
@@ -26,9 +29,10 @@ from bamboo_core.arbiter.state import (
     State,
     Waiting,
 )
-from bamboo_core.model.claims import can_decide, odd_ones
+from bamboo_core.model.claims import can_decide, odd_copies, odd_ones
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op
+from bamboo_core.model.sampling import newest_compared
 from bamboo_core.protocol.messages import (
     BadCheckpoint,
     CommitRecord,
@@ -158,40 +162,58 @@ def _writes_again(in_force: InForce, step: int) -> bool:
 def disputed(state: State, message: Disputed, now: float) -> None:
     """Voters do not agree about a forward. A fact, whoever says it, until the step is void."""
     durable = state.durable
-    is_known = message.fence < durable.void or message.fence.attempt != durable.attempt
-    if is_known or not message.disputes or isinstance(state.phase, Over | Waiting):
+    if _is_settled(state, message) or isinstance(state.phase, Over | Waiting):
         return
     first, question = message.disputes[0], durable.question
     _record(state, message.step, first)
+    if first.is_of_copies or message.step <= state.ledger.newest(durable):
+        _roll_back(state, message.step, message.disputes, now)
+        return
     where = durable.attempt, message.step  # what a restore has left behind says nothing
     before, count = state.disputes
     count = count + 1 if before == where else 1
     state.disputes = where, count
     void = Fence(durable.attempt, state.term, state.epoch + 1)
+    voided = (*(step for step in durable.voided if step != message.step), message.step)
     is_tried = question is not None and question.step == message.step
     odd = frozenset[AgentId]().union(*map(odd_ones, message.disputes))
     if odd:
-        state.out.save(void=void, question=None)
+        state.out.save(void=void, voided=voided, question=None)
         _convict(state, message.step, first, odd)
     elif is_tried or (count >= _LASTS and not can_decide(first)):
         why = f"{_text(first)} again, and nobody knows who is right"
         _give_up(state, {*_agents(first), *state.questioned}, why, now)
     else:
-        state.out.save(
-            void=void, question=Question(message.step, first) if count >= _LASTS else None
-        )
+        asked = Question(message.step, first) if count >= _LASTS else None
+        state.out.save(void=void, voided=voided, question=asked)
         _begin(state, f"step {message.step} is void: {_text(first)}", _agents(first))
 
 
+def _is_settled(state: State, message: Disputed) -> bool:
+    """Whether the dispute says nothing new. Only an agent that has been left out repeats one that
+    is older than the newest void; if its own step was not void then, nobody has heard it before."""
+    durable = state.durable
+    if message.fence.attempt != durable.attempt or not message.disputes:
+        return True
+    is_void = message.step in durable.voided or message.step > state.ledger.newest(durable)
+    return message.fence < durable.void and is_void
+
+
 def settle(state: State, now: float) -> None:
-    """All members have reported: a question is over if its step is committed, or if too few agents
-    are left to compute the step."""
-    phase, question = state.phase, state.durable.question
-    members = state.membership.members
-    if question is None or not isinstance(phase, Collecting) or members - phase.reports.keys():
+    """All members have reported: a void step may turn out to be committed; a question is over if
+    its step is committed, or if too few agents are left to compute the step."""
+    phase, durable = state.phase, state.durable
+    members, question = state.membership.members, durable.question
+    if not isinstance(phase, Collecting) or members - phase.reports.keys():
         return
     known = [record.step for report in phase.reports.values() for record in report.commits]
-    state.settle_question(max(known, default=-1))
+    newest = max(known, default=-1)
+    if durable.voided and durable.plan < durable.void and newest >= durable.voided[-1]:
+        _roll_back(state, durable.voided[-1], (), now)  # no plan has computed it again since then
+        return
+    if question is None:
+        return
+    state.settle_question(newest)
     if state.questioned and members and is_short(state):
         why = f"{_text(question.dispute)} again, and too few other agents are left to decide"
         _give_up(state, state.questioned, why, now)
@@ -222,19 +244,54 @@ def _give_up(state: State, agents: Collection[AgentId], why: str, now: float) ->
     restore(state, RestoreCause.CORRUPTION, why, now)
 
 
+def _roll_back(state: State, step: int, disputes: Collection[Dispute], now: float) -> None:
+    """Something wrong is committed: begin anew from a checkpoint that was verified before it.
+
+    An agent whose copy differs from the majority's is blamed, unless layers have been copied since
+    all were equal, perhaps from the wrong one. Where nobody knows, the agents stay, since the
+    checkpoint replaces their layers, but one that differs a second time is blamed, too.
+    """
+    durable, spec = state.durable, state.job.spec
+    every = spec.checkpoint.every_steps if spec.checkpoint is not None else 0
+    committed = min(state.ledger.newest(durable), step - 1)
+    copies = [d for d in disputes if d.is_of_copies]
+    forwards = [d for d in disputes if not d.is_of_copies]
+    (first, *_) = [_where(d, step) for d in disputes] or [f"step {step} was in dispute"]
+    why = f"{first}, and what is wrong is committed"
+    odd = frozenset[AgentId]().union(*map(odd_ones, forwards))
+    if state.copied_at < newest_compared(committed, every):
+        odd = odd.union(*map(odd_copies, copies))
+    if not odd:
+        differing = sorted({agent for dispute in disputes for agent in _agents(dispute)})
+        odd = frozenset(differing).intersection(durable.suspects)
+        kept = [a for a in durable.suspects if a not in differing]
+        state.out.save(suspects=(*kept, *(a for a in differing if a not in odd)))
+    state.out.save(rollbacks=durable.rollbacks + 1)
+    for agent in sorted(odd):
+        blame(state, agent, FailureCause.CORRUPTION, f"{why}; {agent} is to be replaced")
+        lose(state, agent, why, confirmed=False)
+    restore(state, RestoreCause.CORRUPTION, why, now, doubted=step)
+
+
 def _agents(dispute: Dispute) -> list[AgentId]:
     return sorted(claim.agent for claim in dispute.claims)
 
 
 def _text(dispute: Dispute) -> str:
+    if dispute.is_of_copies:
+        return f"{' and '.join(_agents(dispute))} hold different copies of layer {dispute.lo}"
     return (
         f"{' and '.join(_agents(dispute))} differ in the forward of layers {dispute.lo} to"
         f" {dispute.hi - 1} for micro-batch {dispute.microbatch}"
     )
 
 
+def _where(dispute: Dispute, step: int) -> str:
+    return f"{_text(dispute)} {'in' if dispute.is_of_copies else 'of'} step {step}"
+
+
 def _record(state: State, step: int, dispute: Dispute) -> None:
-    text = f"{_text(dispute)} of step {step}: look for a faulty device or memory"
+    text = f"{_where(dispute, step)}: look for a faulty device or memory"
     state.record(
         EventReason.CORRUPTION,
         text,

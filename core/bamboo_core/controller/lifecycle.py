@@ -74,6 +74,7 @@ class JobStatus:
     zones: tuple[ZoneCount, ...] = ()
     epoch: int = 0
     attempt: int = 0
+    rollbacks: int = 0  # restores because of wrong bits that were committed
     steps: int = 0
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     samples_per_s: float = 0.0
@@ -141,6 +142,7 @@ def describe(
         zones=_zone_counts(seen),
         epoch=training.epoch,
         attempt=training.attempt,
+        rollbacks=training.rollbacks,
         steps=spec.training.steps,
         progress=training.progress,
         samples_per_s=_samples_per_s(seen),

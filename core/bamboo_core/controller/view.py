@@ -183,6 +183,7 @@ class TrainingView:
 
     epoch: int = 0
     attempt: int = 0
+    rollbacks: int = 0  # restores because of wrong bits that were committed
     planned: bool = False  # a plan is in force
     recovering: bool = False  # agents are stopped or get a new plan; ``detail`` says why
     detail: str = ""

@@ -44,6 +44,7 @@ def view(
     return TrainingView(
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
+        rollbacks=durable.rollbacks,
         planned=planned and status.phase is not ArbiterPhase.OVER,
         recovering=planned and status.phase in _STOPPED,
         detail=status.detail,
@@ -78,6 +79,7 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
     return TrainingView(
         epoch=durable.plan.epoch,
         attempt=durable.attempt,
+        rollbacks=durable.rollbacks,
         losses=reported.losses,
         progress=reported.progress,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,

@@ -1,39 +1,46 @@
-"""Claims: what agents say about forwards that two of them compute, and where they differ.
+"""Claims: what agents say about forwards that two of them compute, and about copies of layers.
 
 An agent claims every whole forward that it computes, by the name of the last slice, and sends the
-claims of a step with its vote. Equal names mean equal bits, so two claims of one name must agree.
+claims of a step with its vote. In some steps it also claims the layers that it holds, by the names
+of their versions. Equal names mean equal bits, so two claims of one name must agree.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.items import Item
+from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a voter has computed in one forward."""
+    """What a voter has computed in one forward, or holds of one layer."""
 
     agent: AgentId
-    entered: int  # digest of the input as it was used
-    digest: int  # of the result
+    entered: int  # digest of the input as it was used; of a layer: 0
+    digest: int  # of the result, or of the layer's weights, buffers and optimizer state
     layers: int = 0  # digest of the state of the layers; 0: not taken
 
 
 @dataclass(frozen=True)
 class Dispute:
-    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``."""
+    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``, or hold copies of layer
+    ``lo`` that differ."""
 
     lo: int
     hi: int
-    microbatch: int
+    microbatch: int  # -1: of the copies
     claims: tuple[Claim, ...]  # by agent
+
+    @property
+    def is_of_copies(self) -> bool:
+        """Whether copies of a layer differ. What is wrong with one of them is committed."""
+        return self.microbatch < 0
 
 
 @dataclass(frozen=True)
@@ -124,9 +131,9 @@ class ClaimBook:
 def disputes(
     cast: Mapping[AgentId, Mapping[Item, Said]], question: Question | None = None
 ) -> tuple[Dispute, ...]:
-    """Names about which the voters do not agree, the earliest stage first.
+    """Names about which the voters do not agree: copies of layers, then the earliest stage first.
 
-    Also those whose input is not what the stage before has made: it was altered since then. And
+    Also forwards whose input is not what the stage before has made: it was altered since then. And
     the forward in question, if a voter has computed it: the older claims are added.
     """
     said: dict[Item, list[Claim]] = defaultdict(list)
@@ -135,13 +142,16 @@ def disputes(
             said[name].append(Claim(agent, *digests))
     if question is not None and question.name in said:
         said[question.name] += [x for x in question.dispute.claims if x.agent not in cast]
-    made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in said}
+    forwards = [name for name in said if name.kind is not Kind.VER]
+    made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in forwards}
     found = []
-    for name, claims in sorted(said.items()):
+    for name, claims in sorted(said.items()):  # VER stands before PREFIX
+        is_copy = name.kind is Kind.VER
         entered = {claim.entered for claim in claims}
-        given = made.get((name.step, name.lo, name.index), entered)
+        given = entered if is_copy else made.get((name.step, name.lo, name.index), entered)
         if len({claim.digest for claim in claims}) > 1 or not entered <= given:
-            found.append(Dispute(name.lo, name.hi, name.index, tuple(claims)))
+            about = -1 if is_copy else name.index
+            found.append(Dispute(name.lo, name.hi, about, tuple(claims)))
     return tuple(found)
 
 
@@ -160,9 +170,17 @@ def odd_ones(dispute: Dispute) -> frozenset[AgentId]:
     for claim in dispute.claims:
         if claim.layers:
             sources[claim.entered, claim.layers].append(claim)
-    odd: set[AgentId] = set()
-    for claims in sources.values():
-        ((right, count),) = Counter(claim.digest for claim in claims).most_common(1)
-        if count > 1 and 2 * count > len(claims):
-            odd |= {claim.agent for claim in claims if claim.digest != right}
-    return frozenset(odd)
+    return frozenset[AgentId]().union(*map(_minority, sources.values()))
+
+
+def odd_copies(dispute: Dispute) -> frozenset[AgentId]:
+    """Whose copy of the layer is wrong: those that differ from at least two others, which are the
+    majority. Empty: nobody knows."""
+    return _minority(dispute.claims)
+
+
+def _minority(claims: Sequence[Claim]) -> frozenset[AgentId]:
+    ((right, count),) = Counter(claim.digest for claim in claims).most_common(1)
+    if count < 2 or 2 * count <= len(claims):
+        return frozenset()
+    return frozenset(claim.agent for claim in claims if claim.digest != right)

@@ -1,4 +1,4 @@
-"""Which share of a job's work is checked: the same rule on all agents, without randomness."""
+"""Which share of a job's work is checked: the same rule everywhere, without randomness."""
 
 from __future__ import annotations
 
@@ -10,3 +10,23 @@ def is_due(step: int, index: int, every: int) -> bool:
     layer is left out.
     """
     return every > 0 and (step + index) % every == 0
+
+
+COMPARE_EVERY = 100
+"""Steps between two comparisons of all copies of the layers."""
+
+
+def are_copies_due(step: int, save_every: int) -> bool:
+    """Whether all copies of each layer are compared in this step, before it is committed.
+
+    save_every: steps between two checkpoints; 0: there are none. A checkpoint is written in the
+    step in which its version is compared, so the commit of that step verifies it.
+    """
+    is_saved = save_every > 0 and step % save_every == 0
+    return step > 0 and (is_saved or step % COMPARE_EVERY == 0)
+
+
+def newest_compared(committed: int, save_every: int) -> int:
+    """The newest of the committed steps in which copies were compared; 0: there is none."""
+    periods = (COMPARE_EVERY, save_every) if save_every > 0 else (COMPARE_EVERY,)
+    return max(max(0, committed) // period * period for period in periods)

@@ -9,7 +9,7 @@ import torch
 
 from bamboo_agent.compute.batches import DataTooSmallError, SampleError
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.compute.copies import DivergenceError
+from bamboo_agent.compute.votes import DivergenceError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.worker.failures import judge

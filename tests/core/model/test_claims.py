@@ -11,6 +11,7 @@ from bamboo_core.model.claims import (
     can_decide,
     disputes,
     name_of,
+    odd_copies,
     odd_ones,
 )
 from bamboo_core.model.ids import AgentId
@@ -147,3 +148,22 @@ def test_claims_name_the_layers_in_the_step_that_is_computed_again() -> None:
     assert book.of(3) == {LOW: Said(1, 2, 9)}
     book.forget()
     assert not book.is_again(3)
+
+
+def test_copies_of_a_layer_must_be_equal_and_stand_before_forwards() -> None:
+    layer = Item.ver(3, 5)
+    cast = {A: {layer: Said(0, 7), LOW: Said(1, 2)}, B: {layer: Said(0, 8), LOW: Said(1, 4)}}
+    first, second = disputes(cast)
+    assert first == Dispute(5, 6, -1, (Claim(A, 0, 7), Claim(B, 0, 8)))
+    assert first.is_of_copies
+    assert not second.is_of_copies
+    assert disputes({A: {layer: Said(0, 7)}, B: {layer: Said(0, 7)}}) == ()
+
+
+@pytest.mark.parametrize(
+    ("digests", "odd"),
+    [((1, 2), ""), ((1, 2, 2), "a"), ((1, 1, 2, 2), ""), ((1, 2, 3), ""), ((2, 1, 3, 1, 1), "ac")],
+)
+def test_a_copy_is_wrong_if_the_majority_differs(digests: tuple[int, ...], odd: str) -> None:
+    claims = tuple(Claim(AgentId("abcde"[n]), 0, x) for n, x in enumerate(digests))
+    assert odd_copies(Dispute(5, 6, -1, claims)) == set(odd)

@@ -4,7 +4,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
-from bamboo_sim.protocol.world.symbolic import SymbolError, Symbolic, reference
+from bamboo_sim.protocol.world.symbolic import SymbolError, Symbolic, Vote, reference
 
 BATCH = BatchShape(4, 2, 2)
 
@@ -33,7 +33,7 @@ def test_the_reference_depends_on_leaf_size_and_on_the_attempt():
 def voted(cast):
     backend = Symbolic(AgentId("a"), 2, BATCH)
     for agent, vote in cast.items():
-        backend.store[Item.vote(0, AgentId(agent))] = vote, {}, frozenset()
+        backend.store[Item.vote(0, AgentId(agent))] = Vote(vote, {}, frozenset(), {})
     return backend.run(parse_instruction("COMMIT {" + ",".join(cast) + "}"))
 
 

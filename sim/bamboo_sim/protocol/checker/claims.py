@@ -34,7 +34,8 @@ def check_loss(world: World, operator: Operator, record: Record) -> None:
     if is_lasting(world) and "differ in the forward" in record.message:
         return  # one of the two is wrong, and sometimes nobody knows which
     for name in record.agents:
-        is_well = name in world.nodes and name not in world.noticed and name not in world.flips
+        is_well = name in world.nodes and name not in world.noticed
+        is_well = is_well and name not in world.flips and name not in world.altered
         if is_well and not _is_reset(world, operator, name):
             raise Violation(f"a healthy agent is given up: {record.message}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.events import EventFact
@@ -18,22 +19,51 @@ if TYPE_CHECKING:
 
 def check_unseen(world: World, node: Node, step: int) -> None:
     """A wrong result may be committed only if the agent that was wrong has no vote, or no other
-    voter has computed that forward, or begun to; and if none has told the operator of it."""
+    voter has computed that forward, or begun to; and if none has told the operator of it. Or if a
+    layer was altered in this attempt, between two comparisons of the copies."""
     struck = [(agent, flip.name, flip.lasts) for agent, flip in world.flips.items()]
     votes = _votes(node, step)
     for wrong, name, lasts in struck:
         if name is None:
             continue
-        known = [agent for agent, (_, said, begun) in votes.items() if name in {*said, *begun}]
+        known = [agent for agent, vote in votes.items() if name in {*vote.said, *vote.begun}]
         if len(known) > 1 and wrong in known:
             raise Violation(f"step {step} has a wrong result, but {known} have computed {name}")
         mark = name.step, name.lo, name.hi, name.index
         told = [a for a in votes if a in world.nodes and mark in world.nodes[a].worker.disputed]
         if told and not lasts:  # it may be wrong again after the void
             raise Violation(f"step {step} has a wrong result, but {told} told of {name}")
-    if not struck:
+    attempt = node.executor.fence.attempt
+    if not struck and attempt not in world.altered.values():
         raise Violation(f"{node.name} commits a wrong result of step {step}")
-    world.is_spoiled = True
+    world.spoiled = attempt, step
+
+
+def check_copies(world: World, node: Node, step: int) -> None:
+    """In a step of a checkpoint there is a commit only if all voters hold equal copies."""
+    every = world.job.save_every
+    if not every or step == 0 or step % every:
+        return
+    known: dict[int, Any] = {}
+    for agent, vote in sorted(_votes(node, step).items()):
+        for layer, held in vote.held.items():
+            if known.setdefault(layer, held) != held:
+                raise Violation(f"step {step} is committed, but {agent}'s layer {layer} differs")
+
+
+def check_told(world: World, check_weights: Callable[[World], None]) -> None:
+    """The operator knows that a step was in dispute, so its wrong result is not the job's."""
+    spoiled = world.spoiled
+    if spoiled is None or spoiled not in world.told or is_lasting(world):
+        return
+    if spoiled[0] == world.operators.durable.attempt:
+        check_weights(world)
+
+
+def note_told(world: World, record: Record) -> None:
+    """Remember of which step a dispute is known."""
+    mark = world.arbiter.durable.attempt, int(record.facts[EventFact.STEP])
+    world.told |= {mark}
 
 
 def _votes(node: Node, step: int) -> dict[AgentId, Any]:
@@ -55,7 +85,7 @@ def check_question(world: World, node: Node, step: int) -> None:
     votes = _votes(node, step)
     if question.agents & votes.keys():
         raise Violation(f"{sorted(question.agents & votes.keys())} vote, but one of them is wrong")
-    third = [agent for agent, (_, said, _) in votes.items() if question.name in said]
+    third = [agent for agent, vote in votes.items() if question.name in vote.said]
     if third:
         raise Violation(f"{third} have computed {question.name}, but step {step} is committed")
 
@@ -64,14 +94,17 @@ def check_blame(world: World, record: Record) -> None:
     """Only an agent whose device was wrong is blamed for wrong bits."""
     if record.facts[EventFact.CAUSE] != FailureCause.CORRUPTION:
         return
-    sound = [agent for agent in record.agents if agent not in world.flips]
+    wrong = {*world.flips, *world.altered}
+    sound = [agent for agent in record.agents if agent not in wrong]
     if sound:
         raise Violation(f"{sound} compute right bits, but are blamed: {record.message}")
 
 
 def check_undecided(world: World, text: str) -> None:
     """Only a fault that lasts cannot be decided; and if nothing else has happened, only if too few
-    agents are left without the two that differ."""
+    agents are left without the two that differ. What is committed cannot be computed again."""
+    if world.altered or (world.flips and "is committed" in text):
+        return
     if not is_lasting(world):
         raise Violation(f"a checkpoint is restored for a fault that has passed: {text}")
     others = len(world.nodes) - 2

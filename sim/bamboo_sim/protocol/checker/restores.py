@@ -7,7 +7,7 @@ at the needed version loses nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bamboo_core.api.events import EventFact, RestoreCause
 from bamboo_core.api.outcome import Outcome
@@ -16,7 +16,7 @@ from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_sim.protocol.checker.corruption import check_undecided
-from bamboo_sim.protocol.checker.verdict import Violation, is_too_few
+from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, versions
 
 if TYPE_CHECKING:
     from bamboo_sim.protocol.world.node import Node
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 def check_restore(world: World, before: Durable, record: Record) -> None:
     """Raise a Violation if the restore is not justified. before: the durable facts until then."""
     cause = record.facts[EventFact.CAUSE]
+    _check_base(world, cause)
     if cause == RestoreCause.RESUMED:
         if before.outcome is not Outcome.SUSPENDED:
             raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
@@ -35,6 +36,20 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
         _check_deadline(world, before)
     else:
         _check_lost(world, before, record.message)
+
+
+def _check_base(world: World, cause: Any) -> None:
+    """A restore because of wrong bits begins with right ones. Nobody can see it if an agent writes
+    a wrong copy and dies before its vote."""
+    facts = world.arbiter.durable
+    base, attempt = facts.manifest, facts.attempt
+    files = None if base is None else world.sealed.get((base.attempt, base.step))
+    if base is None or files is None or files == versions(world, base.attempt, base.step):
+        world.spoiled = None
+        return
+    if cause == RestoreCause.CORRUPTION and not world.altered.keys().isdisjoint(world.nodes):
+        raise Violation(f"the checkpoint of step {base.step} is restored, but it is wrong")
+    world.spoiled = attempt, base.step
 
 
 def check_suspended(world: World, before: Durable, after: Durable) -> None:

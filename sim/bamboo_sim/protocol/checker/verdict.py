@@ -20,7 +20,12 @@ from bamboo_core.placement.zones import feasible
 from bamboo_core.planning.requests import Fatal
 from bamboo_core.protocol.messages import AgentReport
 from bamboo_core.protocol.said import MOST_SEALED
-from bamboo_sim.protocol.checker.corruption import check_question, check_unseen
+from bamboo_sim.protocol.checker.corruption import (
+    check_copies,
+    check_question,
+    check_told,
+    check_unseen,
+)
 from bamboo_sim.protocol.checker.violation import Violation as Violation
 
 if TYPE_CHECKING:
@@ -74,6 +79,11 @@ def _has_gradient(
     return known and len(slices) == batch.chunks
 
 
+def versions(world: World, attempt: int, step: int) -> tuple[Any, ...]:
+    """What the layers of an attempt are at the beginning of a step."""
+    return tuple(_expected(world, attempt)[0][step])
+
+
 def _expected(world: World, attempt: int | None = None) -> tuple[Any, Any]:
     """Versions and commit records, salted by the attempt whose result of each step counts.
 
@@ -96,8 +106,9 @@ def check_commit(world: World, node: Node, record: Any) -> None:
     if fence.attempt != durable.attempt:
         return
     check_question(world, node, record.step)
+    check_copies(world, node, record.step)
     right = _expected(world)[1][record.step]
-    if record.loss != right.loss and not world.is_spoiled:
+    if record.loss != right.loss and not world.spoiled:
         check_unseen(world, node, record.step)
     if world.job.evals:
         _check_validation(world, node, record, right)
@@ -146,7 +157,8 @@ def judge(world: World) -> str:
     _check_stops(world)
     ended = world.operators.arbiter.durable
     if ended.outcome is not None:
-        if world.is_spoiled:
+        if world.spoiled or ended.attempt in world.altered.values():
+            check_told(world, _check_weights)
             return "unseen"
         _check_files(world)
         if ended.outcome is Outcome.SUSPENDED and world.operators.goal.suspended:
@@ -177,8 +189,12 @@ def _check_stops(world: World) -> None:
 
 
 def _check_files(world: World) -> None:
-    """Every sealed checkpoint has the right bits."""
+    """Every sealed checkpoint has the right bits, unless no plan can use it."""
     for (attempt, step), files in world.sealed.items():
+        forks = world.operators.durable.forks
+        is_left = any(f.attempt > attempt and step > f.step for f in forks)
+        if world.altered and is_left:
+            continue
         if files is not None and files != tuple(_expected(world, attempt)[0][step]):
             raise Violation(f"the checkpoint of step {step}, attempt {attempt} is wrong")
 

@@ -33,7 +33,7 @@ from bamboo_sim.protocol.checker.claims import (
     check_reports,
     check_stall,
 )
-from bamboo_sim.protocol.checker.corruption import check_blame
+from bamboo_sim.protocol.checker.corruption import check_blame, note_told
 from bamboo_sim.protocol.checker.restores import check_restore, check_suspended
 from bamboo_sim.protocol.checker.verdict import Violation, check_fatal, check_plan
 from bamboo_sim.protocol.control.operator import Operator
@@ -214,6 +214,8 @@ def _check(world: World, operator: Operator, record: Record, before: Durable) ->
         check_loss(world, operator, record)
     elif record.reason is EventReason.WORKER_FAILED:
         check_blame(world, record)
+    elif record.reason is EventReason.CORRUPTION:
+        note_told(world, record)
     elif record.reason is EventReason.STALLED:
         check_stall(world, record)
 

@@ -107,5 +107,6 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "silences": edges.silences,
     "delays": edges.delays,
     "flips": flips.flips,
+    "alterations": flips.alterations,
     "fuzz": fuzz,
 }

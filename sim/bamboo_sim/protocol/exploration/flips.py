@@ -1,4 +1,4 @@
-"""Families of histories in which a device computes wrong bits."""
+"""Families of histories in which a device computes wrong bits, or a memory changes them."""
 
 from __future__ import annotations
 
@@ -88,3 +88,42 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
             both = inject(moment, rng.randrange(20), others[1])
             yield snapshot(both)
             yield inject(both, rng.randrange(30), others[0])
+
+
+def alterations(base: History, part: Part = WHOLE) -> Histories:
+    """A layer changes in an agent's memory; alone, and with another fault before or after the
+    difference is found."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        holders = [a for a in names if at[1].nodes[a].worker.backend.layers]
+        if not holders:
+            continue
+        for name in holders:
+            layer = rng.choice(sorted(at[1].nodes[name].worker.backend.layers))
+            yield inject(at, 0, ("alter", name, layer))
+        name = holders[n % len(holders)]
+        layer = rng.choice(sorted(at[1].nodes[name].worker.backend.layers))
+        altered = inject(at, 0, ("alter", name, layer))
+        moment = wait_until(altered, who_says(Disputed))
+        for _ in range(3 if moment is not None else 0):
+            assert moment is not None  # a new plan shortly before: it finds the files written
+            before = max(0, moment[0].script[-1][0] - rng.randrange(40))
+            yield inject(altered, before, ("restart operator", bool(n % 2)))
+        other = rng.choice([a for a in names if a != name] or names)
+        faults: tuple[Fault, ...] = (
+            ("kill", name, n % 3),
+            ("kill", other, n % 3),
+            ("restart operator", bool(n % 2)),
+            ("reconnect", rng.choice(names), 0),
+            ("start", AgentId(f"c{n:02d}")),
+        )
+        for fault in faults:
+            yield inject(altered, rng.randrange(120), fault)
+            if moment is not None:
+                yield inject(moment, rng.randrange(12), fault)
+        # a newcomer may copy the layer from the wrong agent before the copies are compared
+        killed = inject(altered, rng.randrange(20), ("kill", other, n % 3))
+        yield inject(killed, rng.randrange(5), ("start", AgentId(f"d{n:02d}")))
+        if moment is not None:
+            yield from _untold(moment, names, n)

@@ -78,8 +78,8 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
     """Run the worker's main in the child, on the received descriptors."""
     code = 1
     try:
-        from bamboo_agent.compute import copies
         from bamboo_agent.worker import main as worker
+        from bamboo_core.model import sampling
         from bamboo_sim.protocol.fleet import group_switch, kill_switch, sample_log, state_log
         from bamboo_sim.protocol.fleet.injection import inside
 
@@ -95,7 +95,7 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         sample_log.install(Path(os.environ["BAMBOO_FLEET_SAMPLES"]) / str(request["agent"]))
         if folder := os.environ.get(state_log.FOLDER_VARIABLE):
             state_log.install(Path(folder) / str(request["agent"]))
-        copies.COMPARE_EVERY = COMPARE_EVERY
+        sampling.COMPARE_EVERY = COMPARE_EVERY
         inside.install_in_worker(inside.begin("worker"))
         names = ("--fd", "--data-fd", "--progress-fd")
         arguments = ["--agent", str(request["agent"])]
@@ -111,7 +111,6 @@ def main() -> None:
     import torch
 
     # Loaded here once, so that no fork has to.
-    from bamboo_agent.compute import copies  # noqa: F401
     from bamboo_agent.supervisor import launch
     from bamboo_agent.worker import main as worker  # noqa: F401
     from bamboo_sim.protocol.fleet import (  # noqa: F401

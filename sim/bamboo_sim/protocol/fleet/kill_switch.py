@@ -14,6 +14,8 @@ Instead of a kill, a bit can flip, or the worker stands still for ever:
     freeze F[0:2] m3 @17     worker and supervisor get SIGSTOP before it
     miscompute B[0:2] m3 @17 the first result in it has a wrong bit: an output (F), a weight's
                              gradient (B), a sum (REDUCE) or a weight (UPDATE)
+    always UPDATE            from now on each update of a layer gives a wrong bit, the same again
+                             if it is computed again
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord
 
 MOMENTS = ("before", "after", "sent")
-HANG, FREEZE, MISCOMPUTE = "hang", "freeze", "miscompute"
+HANG, FREEZE, MISCOMPUTE, ALWAYS = "hang", "freeze", "miscompute", "always"
 ANY = "*"
 _SIZE = 4096
 _INSTANT = struct.Struct("d")
@@ -134,20 +136,24 @@ class KillSwitchWorker(Worker):
 
     @contextmanager
     def _wrong_if_armed(self, instruction: Instruction) -> Iterator[None]:
-        if not self._is_armed(MISCOMPUTE, instruction):
+        lasts = self.switch.is_armed(f"{ALWAYS} {instruction.op}")
+        if not lasts and not self._is_armed(MISCOMPUTE, instruction):
             yield
             return
         self.switch.note_instant()
         module, name = _COMPUTES[instruction.op]
         compute = getattr(module, name)
 
-        def wrong_once(*arguments: Any, **options: Any) -> Any:
+        def wrong(*arguments: Any, **options: Any) -> Any:
             result = compute(*arguments, **options)
-            setattr(module, name, compute)
-            _flip(self._first_result(instruction, options, result))
+            if lasts:  # another number in each step, so that no flip undoes another
+                _flip(arguments[0].parameters[0], instruction.step)
+            else:
+                setattr(module, name, compute)
+                _flip(self._first_result(instruction, options, result))
             return result
 
-        setattr(module, name, wrong_once)
+        setattr(module, name, wrong)
         try:
             yield
         finally:
@@ -174,8 +180,9 @@ class KillSwitchWorker(Worker):
         _flip(moments)
 
 
-def _flip(tensor: torch.Tensor) -> None:
-    tensor.detach().view(-1).view(torch.int32)[0] ^= 1
+def _flip(tensor: torch.Tensor, index: int = 0) -> None:
+    words = tensor.detach().view(-1).view(torch.int32)
+    words[index % words.numel()] ^= 1
 
 
 def install(switch: KillSwitch) -> type[Worker]:

@@ -164,13 +164,18 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     @property
     def commits(self) -> dict[int, CommitRecord]:
-        """Commit record of each step. AssertionError if two agents report different bits."""
-        found: dict[int, CommitRecord] = {}
+        """Commit record of each step in the newest attempt that has one. AssertionError if two
+        agents report different bits in one attempt."""
+        found: dict[int, tuple[int, CommitRecord]] = {}
         for said in self.messages:
             if isinstance(said.message, Progress):
-                commit = said.message.commit
-                assert repr(found.setdefault(commit.step, commit)) == repr(commit), said
-        return found
+                attempt, commit = said.message.fence.attempt, said.message.commit
+                before = found.setdefault(commit.step, (attempt, commit))
+                if before[0] == attempt:
+                    assert repr(before[1]) == repr(commit), said
+                elif before[0] < attempt:
+                    found[commit.step] = attempt, commit
+        return {step: commit for step, (_, commit) in found.items()}
 
     # ------------------------------------------------------------ faults
 

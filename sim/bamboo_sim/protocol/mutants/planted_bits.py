@@ -11,11 +11,14 @@ from bamboo_core.protocol.messages import Disputed
 from bamboo_sim.protocol.mutants import bits
 from bamboo_sim.protocol.mutants.patches import Planted, patched
 from bamboo_sim.protocol.world.job import Job
+from bamboo_sim.protocol.world.symbolic import Symbolic
 
 RING = Job(1, 3, 2, eager=True, layers=6, checked=True)
 LONG = Job(1, 4, 2, eager=True, layers=4, checked=True)
 DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
 PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
+FOUR = Job(2, 2, 2, steps=4, save_every=1, salted=True)
+TWO = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
 
 PLANTS: tuple[Planted, ...] = (
     Planted("the coordinator does not look at the claims", "B1",
@@ -42,4 +45,10 @@ PLANTS: tuple[Planted, ...] = (
             patched(State, "questioned", frozenset()), (("flips", PAIR), ("flips", LONG))),
     Planted("the third vote is not compared with the older ones", "B10",
             patched(claims, "disputes", bits.without_question), (("flips", PAIR), ("flips", LONG))),
+    Planted("copies are not compared in the step of a checkpoint", "B12",
+            patched(Symbolic, "is_compared", lambda self, step: False),
+            (("alterations", FOUR), ("alterations", TWO))),
+    Planted("what is found after the commit is only reported", "B14",
+            patched(training, "_roll_back", lambda state, step, disputes, now: None),
+            (("alterations", TWO),)),
 )  # fmt: skip

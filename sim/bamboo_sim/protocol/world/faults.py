@@ -288,6 +288,14 @@ def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
         node.worker.backend.flip = Flip(Op[op], lasts)
 
 
+def _alter(world: World, name: AgentId, layer: int) -> None:
+    """What an agent holds of a layer changes in its memory; the agent may have to be replaced."""
+    node = world.nodes.get(name)
+    if node is not None and node.worker.backend.alter(layer):
+        world.losses += 1
+        world.altered = {**world.altered, name: node.executor.fence.attempt}
+
+
 def _set(world: World, name: str, value: Any) -> None:
     assert hasattr(world, name), name
     setattr(world, name, value)
@@ -308,6 +316,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
     "fail": _fail,
     "flip": _flip,
+    "alter": _alter,
     "start": lambda w, name: w.start(name),
     "notice": _notice,
     "scale": _scale,

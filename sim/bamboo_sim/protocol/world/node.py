@@ -29,7 +29,13 @@ class Node:
         self.name = name
         self.supervisor = Supervisor(_identity(name, job.zone(name)))
         self.worker = Worker(
-            name, job.num_layers, sealed, salted=job.salted, costs=job.costs, evals=job.evals
+            name,
+            job.num_layers,
+            sealed,
+            salted=job.salted,
+            costs=job.costs,
+            evals=job.evals,
+            save_every=job.save_every,
         )
         self.operator = AgentId("")
         self.stream = 0

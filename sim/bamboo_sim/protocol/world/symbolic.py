@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from bamboo_core.model import claims
-from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, Question, name_of
+from bamboo_core.model import claims, sampling
+from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, Question, Said, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, tree_order
@@ -23,7 +23,7 @@ Symbol = int
 
 _DATA, _INIT, _FORWARD, _LOSS, _INPUT_GRADIENT, _WEIGHT_GRADIENT = range(101, 107)
 _FOLD, _SLICE, _TREE, _REDUCED, _COMMIT, _UPDATE, _SCORE = range(107, 114)
-_VALIDATION, _FLIPPED = 114, 115
+_VALIDATION, _FLIPPED, _ALTERED = 114, 115, 116
 
 
 class SymbolError(Exception):
@@ -47,6 +47,15 @@ class Flip:
         return self.name is not None
 
 
+class Vote(NamedTuple):
+    """An agent's vote, and what only the checker may know."""
+
+    gradients: dict[int, Symbol]  # reduced ones, by layer
+    said: Claims
+    begun: frozenset[Item]  # forwards that are not done, for the checker
+    held: dict[int, Symbol]  # layer -> its version, for the checker
+
+
 def symbol(*parts: int) -> Symbol:
     """The hash that stands for an operation on these inputs."""
     return hash(parts)
@@ -55,8 +64,11 @@ def symbol(*parts: int) -> Symbol:
 class Symbolic:
     """Payloads of one agent, by item name; ``layers``: layer -> symbol of its present version."""
 
-    def __init__(self, agent: AgentId, num_layers: int, batch: BatchShape) -> None:
+    def __init__(
+        self, agent: AgentId, num_layers: int, batch: BatchShape, save_every: int = 0
+    ) -> None:
         self.agent, self.num_layers, self.batch = agent, num_layers, batch
+        self.save_every = save_every
         self.store: dict[Item, Any] = {}
         self.layers: dict[int, Symbol] = {}
         self.salt = 0
@@ -68,12 +80,19 @@ class Symbolic:
     def copy(self) -> Symbolic:
         """An independent copy; symbols are shared."""
         new = Symbolic.__new__(Symbolic)
-        new.agent, new.num_layers = self.agent, self.num_layers
+        new.agent, new.num_layers, new.save_every = self.agent, self.num_layers, self.save_every
         new.batch, new.salt = self.batch, self.salt
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
         new.question = self.question
         return new
+
+    def alter(self, layer: int) -> bool:
+        """Weights or optimizer state of a layer change in memory. False: it is not here."""
+        if layer not in self.layers:
+            return False
+        self.layers[layer] = symbol(_ALTERED, self.layers[layer])
+        return True
 
     # ------------------------------------------------------------ items from and to others
 
@@ -228,8 +247,16 @@ class Symbolic:
             for cut, held in pairs
             for layer in range(*held)
         }
+        held = {layer: self.layers[layer] for span in task.ranges[1::2] for layer in range(*span)}
         said = self.book.of(task.step)
-        self.store[Item.vote(task.step, self.agent)] = vote, said, self._begun(task.step, said)
+        begun = self._begun(task.step, said)
+        if self.is_compared(task.step) or self.book.is_again(task.step):
+            said |= {Item.ver(task.step, layer): Said(0, x) for layer, x in held.items()}
+        self.store[Item.vote(task.step, self.agent)] = Vote(vote, said, begun, held)
+
+    def is_compared(self, step: int) -> bool:
+        """Whether the vote says what the agent holds."""
+        return sampling.are_copies_due(step, self.save_every)
 
     def _begun(self, step: int, said: Claims) -> frozenset[Item]:
         """Forwards that are begun but not done when the agent votes, for the checker."""
@@ -241,12 +268,12 @@ class Symbolic:
         if not task.agents:
             return CommitRecord(task.step, validation_loss=scores)
         cast = {agent: self.store[Item.vote(task.step, agent)] for agent in task.agents}
-        said = {agent: own for agent, (_, own, _) in cast.items()}
+        said = {agent: vote.said for agent, vote in cast.items()}
         if differences := claims.disputes(said, self.question):
             raise DisputedError(differences)
         found: dict[int, Symbol] = {}
         for agent in task.agents:
-            for layer, vote in cast[agent][0].items():
+            for layer, vote in cast[agent].gradients.items():
                 if found.setdefault(layer, vote) != vote:
                     raise SymbolError(f"votes for layer {layer} of step {task.step} differ")
         lacking = sorted(set(range(self.num_layers)) - found.keys())

@@ -61,11 +61,12 @@ class Worker:
         salted: bool,
         costs: tuple[LayerCost, ...],
         evals: int = 0,
+        save_every: int = 0,
     ) -> None:
         self.name, self.num_layers, self.salted, self.costs = name, num_layers, salted, costs
         self.evals = evals
         self.executor = Executor(name, num_layers)
-        self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1))
+        self.backend = Symbolic(name, num_layers, BatchShape(1, 1, 1), save_every)
         self.pending: Instruction | None = None  # the running one
         self.writes: list[Write] = []  # of its storage threads, one that writes
         self.reads: list[Manifest | None] = []  # and one that reads; None: a listing

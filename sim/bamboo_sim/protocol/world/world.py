@@ -68,7 +68,10 @@ class World:
         # sessions of agents that died unseen: agent, its operator, number
         self.silent: frozenset[tuple[AgentId, AgentId, int]] = frozenset()
         self.flips: dict[AgentId, Flip] = {}  # agents whose device was wrong
-        self.is_spoiled = False  # wrong bits are committed that nobody could see
+        self.altered: dict[AgentId, int] = {}  # agents with a wrong copy of a layer -> attempt
+        self.told: frozenset[tuple[int, int]] = frozenset()  # (attempt, step) of disputes
+        # (attempt, step) of the first wrong commit that nobody could see; None: there is none
+        self.spoiled: tuple[int, int] | None = None
         self.still: dict[tuple[str, AgentId], float] = {}  # what stands still, until when
         self.slow: frozenset[AgentId] = frozenset()  # agents that seldom run
         self.pace_s, self.paced = 0.0, 0  # time of an event, for so many events
