@@ -35,6 +35,7 @@ _LEAST: Final = {
     "Heartbeat.step": -1,
     "AgentReport.ended": -1,
     "CommitRecord.culprit": -1,
+    "Dispute.microbatch": -1,
     "Ready.layers": 1,
     "Failure.exit_code": -(2**31),
     "Release.exit_code": -(2**31),

@@ -90,7 +90,9 @@ ACTIVITY = st.builds(
 PRINT = st.builds(m.Fingerprint, TEXT, TEXT, TEXT, TEXT, U32)
 
 CLAIM = st.builds(m.Claim, AGENT, U64, U64, U64)
-DISPUTE = st.builds(m.Dispute, U32, U32, U32, st.lists(CLAIM, max_size=3).map(tuple))
+DISPUTE = st.builds(
+    m.Dispute, U32, U32, st.integers(-1, 2**31 - 1), st.lists(CLAIM, max_size=3).map(tuple)
+)
 QUESTION = st.builds(m.Question, STEP, DISPUTE)
 MESSAGES: dict[type, st.SearchStrategy[Any]] = {
     m.Hello: st.builds(m.Hello, AGENT, TEXT, TEXT, TEXT, TEXT, TEXT, TEXT, FENCE, st.booleans()),

@@ -87,6 +87,10 @@ class KillSwitch:
         armed = self._page[1 : 1 + self._page[0]]
         return bool(armed) and armed == text.encode()
 
+    def disarm(self) -> None:
+        """It waits for nothing any more."""
+        self._page[0] = 0
+
     def die_if_armed(self, text: str) -> None:
         """End worker and supervisor with SIGKILL if the switch waits for this moment."""
         if self.is_armed(text):
@@ -131,6 +135,7 @@ class KillSwitchWorker(Worker):
             commit = super()._do(instruction)
         self.switch.die_if_armed(f"after {instruction}")
         if self._is_armed("flip", instruction):
+            self.switch.disarm()  # the step may be trained again
             self._flip_bit(instruction.lo)
         return commit
 
