@@ -1,8 +1,5 @@
-"""Writes docs/reference, the meanings in docs/troubleshooting.md and the chart's README.md; see
-scripts/gen-docs.
-"""Writes docs/reference, the meanings in docs/troubleshooting.md, and the chart's boards and rules.
-
-See scripts/gen-docs.
+"""Writes docs/reference, the meanings in docs/troubleshooting.md, and the chart's README.md, boards
+and rules; see scripts/gen-docs.
 
 Sources: crds/bamboojobs.yaml, docs/reference/every-field.yaml (the examples), the enums of
 bamboo_core.api with the string below each member, the help texts of the metrics, and the comments
