@@ -22,94 +22,105 @@ def _one(title: str, text: str, expr: str, legend: str = "", **more: object) -> 
 
 def fleet() -> Board:
     """All jobs of the chosen namespaces."""
-    state = f"sum by (state) (rate(bamboo_job_time_seconds_total{_FLEET}{_RATE}))"
     return Board(
         "bamboo-fleet",
         "Bamboo / Fleet",
         "All BambooJobs: how many, on how many agents, how fast, at what price.",
         (_NAMESPACES,),
         (
-            Row(
-                "Jobs",
-                (
-                    _one(
-                        "Jobs by phase",
-                        "BambooJobs by phase, of all namespaces.",
-                        "sum by (phase) (bamboo_jobs)",
-                        "{{phase}}",
-                        is_stacked=True,
-                        is_step=True,
-                    ),
-                    _one(
-                        "Time by state",
-                        "What jobs do with their time; the height is the number of jobs.",
-                        state,
-                        "{{state}}",
-                        is_stacked=True,
-                    ),
-                    _one(
-                        "Throughput",
-                        "Samples in committed steps per second, for each job.",
-                        f"bamboo:job_samples:rate5m{_FLEET}",
-                        _NAME,
-                    ),
-                ),
+            _jobs(),
+            _fleet_agents(),
+            _fleet_cost(),
+        ),
+    )
+
+
+def _jobs() -> Row:
+    return Row(
+        "Jobs",
+        (
+            _one(
+                "Jobs by phase",
+                "BambooJobs by phase, of all namespaces.",
+                "sum by (phase) (bamboo_jobs)",
+                "{{phase}}",
+                is_stacked=True,
+                is_step=True,
             ),
-            Row(
-                "Agents",
-                (
-                    _one(
-                        "Agents connected by zone",
-                        "Agents that are connected to the operator.",
-                        'sum by (zone) (bamboo_job_workers{state="connected",'
-                        'job_namespace=~"$job_namespace"})',
-                        "{{zone}}",
-                        is_stacked=True,
-                        is_step=True,
-                    ),
-                    _one(
-                        "Agents missing",
-                        "Agents wanted that are not connected, for each job.",
-                        f"sum by (job_namespace, training_job) (bamboo_job_workers_wanted{_FLEET})"
-                        " - sum by (job_namespace, training_job)"
-                        ' (bamboo_job_workers{state="connected",job_namespace=~"$job_namespace"})',
-                        _NAME,
-                        is_step=True,
-                    ),
-                    _one(
-                        "Losses per hour",
-                        "Agents preempted or lost with their node, by whether they announced it.",
-                        f"sum by (noticed) (increase(bamboo_preemptions_total{_FLEET}[1h]))",
-                        "noticed: {{noticed}}",
-                        is_step=True,
-                    ),
-                ),
+            _one(
+                "Time by state",
+                "What jobs do with their time; the height is the number of jobs.",
+                f"sum by (state) (rate(bamboo_job_time_seconds_total{_FLEET}{_RATE}))",
+                "{{state}}",
+                is_stacked=True,
             ),
-            Row(
-                "Cost",
-                (
-                    _one(
-                        "Dollars per hour",
-                        "Price of the nodes with agents, and of the same nodes on demand.",
-                        f"sum(bamboo_job_cost_dollars_per_hour{_FLEET})",
-                        "now",
-                        unit="currencyUSD",
-                        is_step=True,
-                    ),
-                    _one(
-                        "Samples per dollar",
-                        "Throughput over price, for each job.",
-                        f"bamboo:job_samples_per_dollar:rate5m{_FLEET}",
-                        _NAME,
-                    ),
-                    _one(
-                        "Share of time that trains",
-                        "Time in state Training over the last hour, for each job.",
-                        f"bamboo:job_training_share:ratio1h{_FLEET}",
-                        _NAME,
-                        unit="percentunit",
-                    ),
-                ),
+            _one(
+                "Throughput",
+                "Samples in committed steps per second, for each job.",
+                f"bamboo:job_samples:rate5m{_FLEET}",
+                _NAME,
+            ),
+        ),
+    )
+
+
+def _fleet_agents() -> Row:
+    return Row(
+        "Agents",
+        (
+            _one(
+                "Agents connected by zone",
+                "Agents that are connected to the operator.",
+                'sum by (zone) (bamboo_job_workers{state="connected",'
+                'job_namespace=~"$job_namespace"})',
+                "{{zone}}",
+                is_stacked=True,
+                is_step=True,
+            ),
+            _one(
+                "Agents missing",
+                "Agents wanted that are not connected, for each job.",
+                f"sum by (job_namespace, training_job) (bamboo_job_workers_wanted{_FLEET})"
+                " - sum by (job_namespace, training_job)"
+                ' (bamboo_job_workers{state="connected",job_namespace=~"$job_namespace"})',
+                _NAME,
+                is_step=True,
+            ),
+            _one(
+                "Losses per hour",
+                "Agents preempted or lost with their node, by whether they announced it.",
+                f"sum by (noticed) (increase(bamboo_preemptions_total{_FLEET}[1h]))",
+                "noticed: {{noticed}}",
+                is_step=True,
+            ),
+        ),
+    )
+
+
+def _fleet_cost() -> Row:
+    return Row(
+        "Cost",
+        (
+            _one(
+                "Dollars per hour",
+                "Price of the nodes with agents, and of the same nodes on demand.",
+                f"sum(bamboo_job_cost_dollars_per_hour{_FLEET})",
+                "now",
+                unit="currencyUSD",
+                is_step=True,
+            ),
+            _one(
+                "Samples per dollar",
+                "Throughput over price, for each job.",
+                f"bamboo:job_samples_per_dollar:rate5m{_FLEET}",
+                _NAME,
+            ),
+            _one(
+                "Share of time that trains",
+                "Time in state Training over the last hour, for each job.",
+                f"bamboo:job_training_share:ratio1h{_FLEET}",
+                _NAME,
+                unit="percentunit",
             ),
         ),
     )
@@ -374,104 +385,114 @@ def operator() -> Board:
         "The operator: who leads, how fast it reconciles, what the API server answers.",
         (),
         (
-            Row(
-                "Leadership",
-                (
-                    _one(
-                        "Leaders",
-                        "Must be 1.",
-                        "sum(bamboo_operator_leader)",
-                        kind="stat",
-                        width=4,
-                    ),
-                    _one(
-                        "Agents connected",
-                        "Open streams of agents.",
-                        "sum(bamboo_agent_connections)",
-                        "streams",
-                        width=10,
-                        is_step=True,
-                    ),
-                    _one(
-                        "Versions",
-                        "Operators by version.",
-                        "sum by (version) (bamboo_operator_build_info)",
-                        "{{version}}",
-                        width=10,
-                        is_step=True,
-                    ),
-                ),
+            _leadership(),
+            _reconciles(),
+            _outside(),
+        ),
+    )
+
+
+def _leadership() -> Row:
+    return Row(
+        "Leadership",
+        (
+            _one(
+                "Leaders",
+                "Must be 1.",
+                "sum(bamboo_operator_leader)",
+                kind="stat",
+                width=4,
             ),
-            Row(
-                "Reconciles",
-                (
-                    _one(
-                        "Reconciles per second",
-                        "By outcome. An error is repeated.",
-                        f"sum by (outcome) (rate(bamboo_operator_reconcile_total{_RATE}))",
-                        "{{outcome}}",
-                        is_stacked=True,
-                    ),
-                    Panel(
-                        "Duration of a reconcile",
-                        "Median and 99th percentile.",
-                        tuple(
-                            Query(
-                                f"histogram_quantile({q}, sum by (le) (rate("
-                                f"bamboo_operator_reconcile_duration_seconds_bucket{_RATE})))",
-                                name,
-                            )
-                            for q, name in ((0.5, "p50"), (0.99, "p99"))
-                        ),
-                        unit="s",
-                    ),
-                    _one(
-                        "Jobs in the queue",
-                        "Jobs that wait for a reconcile.",
-                        "sum(bamboo_operator_queue_depth)",
-                        "jobs",
-                        is_step=True,
-                    ),
-                ),
+            _one(
+                "Agents connected",
+                "Open streams of agents.",
+                "sum(bamboo_agent_connections)",
+                "streams",
+                width=10,
+                is_step=True,
             ),
-            Row(
-                "API server and event loop",
-                (
-                    _one(
-                        "API requests per second",
-                        "By verb and code.",
-                        "sum by (verb, code)"
-                        f" (rate(bamboo_operator_kube_api_requests_total{_RATE}))",
-                        "{{verb}} {{code}}",
-                        width=6,
-                        is_stacked=True,
-                    ),
-                    _one(
-                        "Age of the newest watch event",
-                        "By resource; it grows while nothing changes.",
-                        "time() - max by (resource)"
-                        " (bamboo_operator_watch_last_event_timestamp_seconds)",
-                        "{{resource}}",
-                        unit="s",
-                        width=6,
-                    ),
-                    _one(
-                        "Delay of the event loop",
-                        "The longest of all operators.",
-                        "max(bamboo_operator_loop_lag_seconds)",
-                        "delay",
-                        unit="s",
-                        width=6,
-                    ),
-                    _one(
-                        "Pods deleted by force",
-                        "Their node did not confirm the end.",
-                        "sum(bamboo_stuck_terminating_forced_total)",
-                        "pods",
-                        width=6,
-                        is_step=True,
-                    ),
+            _one(
+                "Versions",
+                "Operators by version.",
+                "sum by (version) (bamboo_operator_build_info)",
+                "{{version}}",
+                width=10,
+                is_step=True,
+            ),
+        ),
+    )
+
+
+def _reconciles() -> Row:
+    return Row(
+        "Reconciles",
+        (
+            _one(
+                "Reconciles per second",
+                "By outcome. An error is repeated.",
+                f"sum by (outcome) (rate(bamboo_operator_reconcile_total{_RATE}))",
+                "{{outcome}}",
+                is_stacked=True,
+            ),
+            Panel(
+                "Duration of a reconcile",
+                "Median and 99th percentile.",
+                tuple(
+                    Query(
+                        f"histogram_quantile({q}, sum by (le) (rate("
+                        f"bamboo_operator_reconcile_duration_seconds_bucket{_RATE})))",
+                        name,
+                    )
+                    for q, name in ((0.5, "p50"), (0.99, "p99"))
                 ),
+                unit="s",
+            ),
+            _one(
+                "Jobs in the queue",
+                "Jobs that wait for a reconcile.",
+                "sum(bamboo_operator_queue_depth)",
+                "jobs",
+                is_step=True,
+            ),
+        ),
+    )
+
+
+def _outside() -> Row:
+    return Row(
+        "API server and event loop",
+        (
+            _one(
+                "API requests per second",
+                "By verb and code.",
+                f"sum by (verb, code) (rate(bamboo_operator_kube_api_requests_total{_RATE}))",
+                "{{verb}} {{code}}",
+                width=6,
+                is_stacked=True,
+            ),
+            _one(
+                "Age of the newest watch event",
+                "By resource; it grows while nothing changes.",
+                "time() - max by (resource) (bamboo_operator_watch_last_event_timestamp_seconds)",
+                "{{resource}}",
+                unit="s",
+                width=6,
+            ),
+            _one(
+                "Delay of the event loop",
+                "The longest of all operators.",
+                "max(bamboo_operator_loop_lag_seconds)",
+                "delay",
+                unit="s",
+                width=6,
+            ),
+            _one(
+                "Pods deleted by force",
+                "Their node did not confirm the end.",
+                "sum(bamboo_stuck_terminating_forced_total)",
+                "pods",
+                width=6,
+                is_step=True,
             ),
         ),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
 from xml.sax.saxutils import escape
 
-from bamboo_cli.picture import Axis
+from bamboo_cli.svg import Axis
 from bamboo_sim.watching.panels import COLUMNS, Board, Panel, Place, placed
 from bamboo_sim.watching.server import Series
 
