@@ -1,5 +1,5 @@
-"""Writes docs/reference, the meanings in docs/troubleshooting.md and the chart's README.md; see
-scripts/gen-docs.
+"""Writes docs/reference, the meanings in docs/troubleshooting.md, and the chart's README.md, boards
+and rules; see scripts/gen-docs.
 
 Sources: crds/bamboojobs.yaml, docs/reference/every-field.yaml (the examples), the enums of
 bamboo_core.api with the string below each member, the help texts of the metrics, and the comments
@@ -28,6 +28,7 @@ from bamboo_agent.supervisor import health
 from bamboo_core.api import events, reasons
 from bamboo_core.controller import lifecycle
 from bamboo_operator import metrics
+from bamboo_sim.watching import files as watching
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = Path("docs/reference")
@@ -485,6 +486,7 @@ def pages() -> dict[Path, str]:
         FOLDER / "metrics.md": metrics_page(),
         CHART / "README.md": chart_page(),
         TROUBLESHOOTING: with_meanings((ROOT / TROUBLESHOOTING).read_text()),
+        **watching.files(),
     }
 
 
@@ -501,6 +503,7 @@ def main() -> None:
         if is_check and (not file.exists() or file.read_text() != text):
             stale.append(str(path))
         elif not is_check:
+            file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text)
     if stale:
         sys.exit(f"{', '.join(stale)}: not what the code says; run scripts/gen-docs")

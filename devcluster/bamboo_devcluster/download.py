@@ -10,8 +10,8 @@ import os
 import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from http.client import HTTPResponse
 from pathlib import Path
 
@@ -35,7 +35,7 @@ class Source:
 
     url: str
     checksum_url: str
-    member: str = ""  # the path inside a tar archive; empty for a bare program
+    member: str = ""  # the path inside a tar archive; empty for a bare program. For several: folder
 
     @property
     def file_name(self) -> str:
@@ -65,6 +65,20 @@ def fetch(source: Source, target: Path, report: Callable[[str], None], pins: Pat
 
     Raises UnavailableError if the site cannot be reached, BinaryError if the content is wrong.
     """
+    _install(_extract(source, _verified(source, report, pins)), target)
+
+
+def fetch_all(source: Source, targets: Mapping[str, Path], report: Callable[[str], None]) -> None:
+    """Download and verify an archive; install programs of its folder `source.member`.
+
+    targets: where to, by name. Raises like :func:`fetch`.
+    """
+    data = _verified(source, report, _PINS)
+    for name, target in targets.items():
+        _install(_extract(replace(source, member=f"{source.member}/{name}"), data), target)
+
+
+def _verified(source: Source, report: Callable[[str], None], pins: Path) -> bytes:
     expected = pinned_checksum(source.file_name, pins) or _published_checksum(source)
     data = _read_all(source, report)
     actual = hashlib.sha256(data).hexdigest()
@@ -73,7 +87,7 @@ def fetch(source: Source, target: Path, report: Callable[[str], None], pins: Pat
             f"{source.url} has the wrong checksum (expected {expected[:12]}, got {actual[:12]}); "
             "it was not installed. Try again, or set KUBEBUILDER_ASSETS to a folder of programs."
         )
-    _install(_extract(source, data), target)
+    return data
 
 
 def pinned_checksum(file_name: str, pins: Path = _PINS) -> str:

@@ -133,6 +133,7 @@ class App:
                 event_logs=config.event_logs,
                 pod_rules=config.pod_rules,
                 budgets=Budgets(kube) if config.disruption_budgets else None,
+                prices=config.prices,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )

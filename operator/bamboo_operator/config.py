@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bamboo_core.api.pod_rules import OFFERED, PodRules
+from bamboo_operator import prices
+from bamboo_operator.prices import Pool
 
 SERVER_NAME = "bamboo-operator"
 """Name in the operator's certificate. Agents check it, whatever address they connect to."""
@@ -39,6 +41,7 @@ class Config:
     event_logs: str  # absolute folder for the agents' event logs; empty: no event logs
     disruption_budgets: bool  # limit evictions of agents
     pod_rules: PodRules  # what jobs may put into their pods
+    prices: tuple[Pool, ...]  # of node pools; empty: not known
 
 
 def from_env(env: Mapping[str, str]) -> Config:
@@ -72,6 +75,7 @@ def from_env(env: Mapping[str, str]) -> Config:
             service_accounts=_names(env, "BAMBOO_JOB_SERVICE_ACCOUNTS", OFFERED),
             csi_drivers=_names(env, "BAMBOO_JOB_CSI_DRIVERS"),
         ),
+        prices=_prices(env, "BAMBOO_PRICES"),
     )
 
 
@@ -121,6 +125,13 @@ def _folder(env: Mapping[str, str], name: str) -> str:
     if path and not path.startswith("/"):
         raise ConfigError(f"{name} {path!r} is not an absolute path; begin it with /.")
     return path
+
+
+def _prices(env: Mapping[str, str], name: str) -> tuple[Pool, ...]:
+    try:
+        return prices.parse(env.get(name, ""))
+    except ValueError as error:
+        raise ConfigError(f"{name} (the chart's prices): {error}.") from error
 
 
 def _level(env: Mapping[str, str]) -> str:

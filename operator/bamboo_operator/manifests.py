@@ -36,6 +36,8 @@ _IDENTITY_DIR = "/var/run/bamboo"
 _TOKEN_LIFE_S = 3600
 _HEALTH_PORT = 8080
 _POD_SECURITY: Object = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+METRICS_PORT = "bamboo-metrics"
+"""Name of that port, for the chart's PodMonitor."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -211,6 +213,7 @@ def _container(worker: WorkerSpec, own: Object, identity: list[Object]) -> Objec
     container.update(
         name=AGENT_CONTAINER,
         image=worker.image,
+        ports=[*(own.get("ports") or []), {"name": METRICS_PORT, "containerPort": _HEALTH_PORT}],
         env=list(env.values()),
         volumeMounts=[
             *(own.get("volumeMounts") or []),

@@ -16,10 +16,11 @@ from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory
 from bamboo_core.job.training import ended
-from bamboo_operator import api, facts, manifests, observe
+from bamboo_operator import api, facts, manifests, observe, prices, totals
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
@@ -27,6 +28,7 @@ from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
+from bamboo_operator.prices import Pool
 from bamboo_operator.seals import Seals
 from bamboo_operator.trust import Trust
 
@@ -67,6 +69,7 @@ class Ports:
     pod_rules: PodRules = RESTRICTED
     clock: Callable[[], float] = time.time
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
+    prices: tuple[Pool, ...] = ()
 
 
 class Reconciler:
@@ -136,8 +139,8 @@ class Reconciler:
         decided = step(spec, view, training, known.memory, job=job, now=now)
         known.memory = decided.memory
         self._ports.deleted_pods.counted(pods)
-        self.figures[job.uid] = JobFigures(job, decided.status, spec.training.global_batch_size)
-        again_s = await self._write(job, spec, body, known, decided, now)
+        again_s, kept = await self._write(job, spec, body, known, decided, now)
+        self.figures[job.uid] = await self._figures(job, spec, view, decided.status, kept)
         await self._act(job, spec, known, decided.actions)
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
@@ -146,6 +149,25 @@ class Reconciler:
             await self._ports.jobs.forget([job.uid])
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    async def _figures(
+        self, job: JobView, spec: JobSpec, view: ClusterView, status: JobStatus, kept: Object
+    ) -> JobFigures:
+        """What metrics show: counters as in the status that is written."""
+        written = statuses.read_progress({"status": kept})
+        progress = replace(status.progress, skipped=written.progress.skipped)
+        nodes = await self._ports.nodes.list() if self._ports.prices else []
+        used = (pod.node for pod in view.pods if pod.node and not pod.has_ended)
+        checkpoint = kept.get("lastCheckpoint") or {}
+        return JobFigures(
+            job,
+            replace(
+                status, progress=progress, totals=written.totals, times=totals.read_times(kept)
+            ),
+            spec.training.global_batch_size,
+            checkpoint_at=observe.timestamp(checkpoint.get("time")),
+            rate=prices.rate(self._ports.prices, nodes, used),
+        )
 
     async def _pods(self, job: JobView) -> list[Object]:
         labels = f"{observe.JOB_LABEL}={job.name}"
@@ -197,22 +219,25 @@ class Reconciler:
 
     async def _write(
         self, job: JobView, spec: JobSpec, body: Object, known: _Known, decided: Step, now: float
-    ) -> list[float]:
-        """Write the status if it has changed, but progress alone not too often."""
+    ) -> tuple[list[float], Object]:
+        """Write the status if it has changed, but progress alone not too often.
+
+        Returns when to look again, and what is written now.
+        """
         status = decided.status
         if known.rejected:
             status = lifecycle.rejected(status, known.rejected, now=now)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
-            return []
+            return [], new
         pause_s = max(PROGRESS_S, len(self.figures) / WRITES_PER_S)
         left_s = known.written_at + pause_s - now
         if left_s > 0 and statuses.differ_in_progress_only(old, new):
-            return [left_s]
+            return [left_s], old
         await self._apply(job, new)
         known.written_at = now
-        return []
+        return [], new
 
     async def _refuse(
         self, job: JobView, body: Object, known: _Known, problems: list[Problem], reason: Reason

@@ -25,7 +25,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.job.training import LastReported
 from bamboo_core.protection.choice import Estimate, Verdict
-from bamboo_operator import api, failed_agents
+from bamboo_operator import api, failed_agents, totals
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
 from bamboo_operator.observe import JOB_LABEL, STAGE_LABEL, timestamp
@@ -58,6 +58,7 @@ def read_memory(body: Object) -> Memory:
         reason=reason,
         message=message,
         trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
+        times=totals.read_times(status),
         conditions=conditions,
         short_since=timestamp(status.get("shortSince")),
         dry=tuple(_dry_zone(dry) for dry in status.get("dryZones") or []),
@@ -101,6 +102,7 @@ def read_progress(body: Object) -> LastReported:
             skipped=int(progress.get("skippedSteps", 0)),
         ),
         checkpoint_error=status.get("checkpointError", ""),
+        totals=totals.read(status),
     )
 
 
@@ -143,6 +145,8 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "progress": _progress(status),
         "losses": {"total": status.losses.total, "noticed": status.losses.noticed},
         "failures": failed_agents.write(memory.failures, job.name),
+        "totals": totals.write(status.totals),
+        "times": totals.write_times(status.times),
         "lastCheckpoint": _checkpoint(status),
         "checkpointError": _clipped(status.checkpoint_error) or None,
         "protection": _protection(status),
@@ -311,7 +315,7 @@ def differ_in_progress_only(a: Object, b: Object) -> bool:
     """True: only numbers that grow by themselves have changed, so a write can wait."""
 
     def core(value: Object) -> Object:
-        kept = {k: v for k, v in value.items() if k not in ("progress", "arbiter")}
+        kept = {k: v for k, v in value.items() if k not in ("progress", "totals", "arbiter")}
         kept["validationLoss"] = (value.get("progress") or {}).get("validationLoss")
         # The message of Running contains "step 17 of 100".
         kept["conditions"] = [

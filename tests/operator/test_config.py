@@ -21,8 +21,8 @@ def test_defaults() -> None:
     config = from_env({"POD_IP": "10.0.0.7", "POD_NAME": "op-1", "POD_NAMESPACE": "sys"})
     assert (config.advertise, config.listen) == ("10.0.0.7:9443", "10.0.0.7:9443")
     assert (config.namespace, config.identity, config.namespaces) == ("sys", "op-1", ())
-    assert config.event_logs == ""
     assert config.pod_rules == PodRules()
+    assert (config.event_logs, config.prices) == ("", ())
 
 
 def test_what_the_chart_sets() -> None:
@@ -38,6 +38,7 @@ def test_what_the_chart_sets() -> None:
             "BAMBOO_JOB_SECRETS": "s3,job-*",
             "BAMBOO_JOB_SERVICE_ACCOUNTS": "",
             "BAMBOO_JOB_CSI_DRIVERS": "fuse",
+            "BAMBOO_PRICES": '[{"labels": {"pool": "x"}, "dollarsPerHour": 1}]',
         }
     )
     assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
@@ -46,6 +47,7 @@ def test_what_the_chart_sets() -> None:
     assert config.pod_rules == PodRules(
         trusted=True, secrets=("s3", "job-*"), service_accounts=(), csi_drivers=("fuse",)
     )
+    assert [pool.dollars_per_hour for pool in config.prices] == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +60,7 @@ def test_what_the_chart_sets() -> None:
         ({"POD_IP": "x", "BAMBOO_WORKERS": "many"}, "BAMBOO_WORKERS 'many'"),
         ({"POD_IP": "x", "BAMBOO_AGENT_EVENT_LOGS": "logs"}, "'logs' is not an absolute path"),
         ({"POD_IP": "x", "BAMBOO_TRUST_POD_TEMPLATES": "yes"}, "'yes' is not true or false"),
+        ({"POD_IP": "x", "BAMBOO_PRICES": "1"}, "BAMBOO_PRICES .the chart's prices.: is no list"),
         ({"POD_IP": "x", "BAMBOO_LOG_LEVEL": "loud"}, "'loud' is not one of debug, info"),
     ],
 )

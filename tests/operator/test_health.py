@@ -12,11 +12,13 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress
 from bamboo_core.api.reasons import FailureCause, JobPhase
+from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
 from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
 from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.prices import Rate
 
 
 def ask(server: HealthServer, path: str) -> tuple[int, dict[str, object]]:
@@ -90,7 +92,17 @@ def test_series_of_a_job_end_with_it() -> None:
             ahead=Ahead(7, 2, 4096, 8192, 0.5),
             hosted=Hosted(1024, 256, 2048, 0.25),
         ),
-        stalls=(("WaitCycle", 2),),
+        totals=Totals(
+            steps=12,
+            repeated_steps=2,
+            redone_tasks=5,
+            busy_s=1.5,
+            sent_bytes=100,
+            corruptions=1,
+            stalls={"WaitCycle": 2},
+            pauses={"Loss": Pauses(3, {"Stop": 0.25})},
+        ),
+        times=Times(TimeState.TRAINING, 90.0, {"Waiting": 4.0}),
         losses=Losses(3, 1),
         failures=Failures(
             counts=((FailureCause.TASK_FAILED, 5),),
@@ -98,14 +110,14 @@ def test_series_of_a_job_end_with_it() -> None:
             avoided=(Avoided("node-a", "m", 9.0),),
         ),
     )
-    figures = [JobFigures(JOB, status, 64)]
-    metrics = Metrics(lambda: figures)
+    figures = [JobFigures(JOB, status, 64, checkpoint_at=70.0, rate=Rate(2.5, 8.0, 1))]
+    metrics = Metrics(lambda: figures, clock=lambda: 100.0)
     text = generate_latest(metrics.registry).decode()
     job = 'job_namespace="ns",training_job="job"'
     for line in (
         'bamboo_jobs{phase="Running"} 1.0',
-        f"bamboo_job_steps_total{{{job}}} 10.0",
-        f"bamboo_job_samples_total{{{job}}} 640.0",
+        f"bamboo_job_steps_total{{{job}}} 12.0",
+        f"bamboo_job_samples_total{{{job}}} 768.0",
         f"bamboo_job_training_loss{{{job}}} 1.5",
         f"bamboo_job_pipelines{{{inside('state', 'active')}}} 2.0",
         f'bamboo_job_workers{{{inside("state", "connected")},zone="a"}} 1.0',
@@ -126,13 +138,32 @@ def test_series_of_a_job_end_with_it() -> None:
         f"bamboo_job_replica_left_bytes{{{job}}} 256.0",
         f"bamboo_job_replica_copied_bytes_total{{{job}}} 2048.0",
         f"bamboo_job_replica_copy_seconds_total{{{job}}} 0.25",
+        f"bamboo_job_repeated_steps_total{{{job}}} 2.0",
+        f"bamboo_job_tasks_redone_total{{{job}}} 5.0",
+        f"bamboo_job_busy_seconds_total{{{job}}} 1.5",
+        f"bamboo_job_sent_bytes_total{{{job}}} 100.0",
+        f"bamboo_job_corruptions_total{{{job}}} 1.0",
+        f'bamboo_job_pauses_total{{cause="Loss",{job}}} 3.0',
+        f'bamboo_job_pauses_total{{cause="Stall",{job}}} 0.0',
+        f'bamboo_job_pause_seconds_total{{cause="Loss",{inside("phase", "Stop")}}} 0.25',
+        f"bamboo_job_time_seconds_total{{{inside('state', 'Training')}}} 10.0",
+        f"bamboo_job_time_seconds_total{{{inside('state', 'Waiting')}}} 4.0",
+        f"bamboo_checkpoint_last_timestamp_seconds{{{job}}} 70.0",
+        f"bamboo_job_cost_dollars_per_hour{{{job}}} 2.5",
+        f"bamboo_job_on_demand_dollars_per_hour{{{job}}} 8.0",
+        f"bamboo_job_unpriced_nodes{{{job}}} 1.0",
         f'bamboo_stalls_total{{cause="WaitCycle",{job}}} 2.0',
         f'bamboo_stalls_total{{cause="InstructionOverdue",{job}}} 0.0',
     ):
         assert line in text
     figures[0] = JobFigures(JOB, replace(status, progress=TrainingProgress(9)), 64)
     text = generate_latest(metrics.registry).decode()
-    assert "bamboo_job_training_loss{" not in text
+    for name in (
+        "job_training_loss",
+        "checkpoint_last_timestamp_seconds",
+        "job_cost_dollars_per_hour",
+    ):
+        assert f"bamboo_{name}{{" not in text
     figures.clear()
     assert "training_job" not in generate_latest(metrics.registry).decode()
 

@@ -15,6 +15,7 @@ from bamboo_core.api.reasons import ConditionType as Type
 from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
+from bamboo_core.api.totals import Times, TimeState, Totals
 from bamboo_core.controller import on_demand, pod_zones, shortage
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
@@ -43,6 +44,15 @@ _CANNOT_START = _NO_IMAGE | {
     "CreateContainerConfigError",
     "CreateContainerError",
     "RunContainerError",
+}
+_TIME_STATES = {
+    JobPhase.PENDING: TimeState.WAITING,
+    JobPhase.STARTING: TimeState.STARTING,
+    JobPhase.RUNNING: TimeState.TRAINING,
+    JobPhase.SUSPENDING: TimeState.SUSPENDED,
+    JobPhase.SUSPENDED: TimeState.SUSPENDED,
+    JobPhase.COMPLETE: TimeState.ENDED,
+    JobPhase.FAILED: TimeState.ENDED,
 }
 _MAX_LISTED = 3
 _MAX_RUNS = 8
@@ -89,6 +99,8 @@ class JobStatus:
     losses: Losses = Losses()  # noqa: RUF009 - frozen
     stalls: tuple[tuple[str, int], ...] = ()  # (cause, number since this operator leads the job)
     failures: Failures = Failures()  # noqa: RUF009 - frozen
+    totals: Totals = Totals()  # noqa: RUF009 - frozen
+    times: Times = Times()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)
@@ -131,8 +143,9 @@ def describe(
     makers = (_accepted, _capacity, _zone_spread, _running, _degraded, _recovering, _stalled,
               _checkpointed, _suspended, _complete, _failed)  # fmt: skip
     conditions = dated((make(seen) for make in makers), memory.conditions, now)
+    phase = _phase(seen)
     return JobStatus(
-        phase=_phase(seen),
+        phase=phase,
         conditions=conditions,
         pipelines=training.pipelines if _is_training(seen) else 0,
         pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
@@ -156,6 +169,8 @@ def describe(
         losses=memory.losses,
         failures=memory.failures,
         stalls=training.stalls,
+        totals=training.totals,
+        times=memory.times.entered(_time_state(phase, seen), now),
     )
 
 
@@ -216,6 +231,13 @@ def _phase(seen: _Seen) -> JobPhase:
         return JobPhase.RECOVERING
     started = any(pod.phase is PodPhase.RUNNING for pod in seen.alive)
     return JobPhase.STARTING if started else JobPhase.PENDING
+
+
+def _time_state(phase: JobPhase, seen: _Seen) -> TimeState:
+    if phase is JobPhase.RECOVERING:
+        is_short = not seen.training.planned
+        return TimeState.WAITING_FOR_CAPACITY if is_short else TimeState.RECOVERING
+    return _TIME_STATES[phase]
 
 
 def _is_training(seen: _Seen) -> bool:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
@@ -204,6 +205,7 @@ class TrainingView:
     checkpoint_path: str = ""
     checkpoint_error: str = ""  # why no newer one can be written, with the agent
     losses: Losses = Losses()
+    totals: Totals = Totals()  # noqa: RUF009 - frozen
     has_begun: bool = False  # some agent has been ready, so the user's code can run
     failed: tuple[LastWords, ...] = ()  # the newest under this leader, oldest first
     outcome: Outcome | None = None
@@ -251,4 +253,5 @@ class Memory:
     not_before: float = 0.0  # no new pods before this instant
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
     short_since: float | None = None  # since when some agent has no node; None: all have one
+    times: Times = Times()  # noqa: RUF009 - frozen
     conditions: tuple[Condition, ...] = field(default=())

@@ -34,11 +34,12 @@ from bamboo_core.arbiter.events import (
 )
 from bamboo_core.controller.view import ClusterView, JobView, TrainingView
 from bamboo_core.job import cluster, training
+from bamboo_core.job.counting import Counting
 from bamboo_core.job.storage import Storage
 from bamboo_core.job.tally import Tally
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Heartbeat, Notice
+from bamboo_core.protocol.messages import Heartbeat, Notice, Progress
 
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 60.0
@@ -107,6 +108,7 @@ class Leadership:
         self._at_risk: dict[AgentId, str] = {}  # by a hint of this source
         self._node_ends: dict[AgentId, tuple[float, str]] = {}  # when, of our clock, and why
         self._tally = Tally(reported.losses)
+        self._counting = Counting(reported.totals, reported.progress.committed)
         self._has_begun = durable.plan != Fence()
         self._desired: DesiredState | None = None
         self._urgent_part: object = None
@@ -174,6 +176,7 @@ class Leadership:
             reported=replace(
                 self._reported,
                 losses=self._tally.losses,
+                totals=self._counting.totals,
                 checkpoint_error=self._storage.trouble,
             ),
             failed=self._tally.failed,
@@ -280,16 +283,25 @@ class Leadership:
 
     def _handle(self, event: Event, is_known: bool, *, now: float) -> None:
         is_due = isinstance(event, Tick) and self._ticks % _TICKS_A_LOOK == 0
+        self._counting.advance(now)
         try:
             effects = self.arbiter.handle(event, now)
             self._facts = self.arbiter.durable
             for effect in effects:
                 self._apply(effect, now, is_known=is_known)
+            self._count(event)
             if effects or is_due or not _is_routine(event):
                 self._notice_change()
         except Exception as error:
             # A defect costs this job a pause and does not affect the others.
             self._fail(error, now)
+
+    def _count(self, event: Event) -> None:
+        if isinstance(event, Received) and isinstance(event.message, Progress):
+            self._counting.report(event.agent, event.message)
+        state, known = self.arbiter.state, self._reported.progress
+        progress = training.follow(known, state.ledger.progress, self.arbiter.durable)
+        self._counting.see(state.phase_name, progress.committed)
 
     def _restart(self, cause: Exception | str) -> None:
         """A new arbiter, as a new leader would make it; agents come back to it.
@@ -318,7 +330,9 @@ class Leadership:
             case Dismiss(agent, _):
                 self._dismissed.add(agent)
             case Record(reason=reason):
-                self._tally.hear(effect, self._leaving(), now)
+                leaving = self._leaving()
+                self._tally.hear(effect, leaving, now)
+                self._counting.hear(effect, leaving)
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return
             case Over():

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.totals import Totals
 from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
 from bamboo_core.controller.view import LastWords, Losses, TrainingView
@@ -24,6 +25,7 @@ class LastReported:
     losses: Losses = Losses()  # noqa: RUF009 - frozen
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     checkpoint_error: str = ""
+    totals: Totals = Totals()  # noqa: RUF009 - frozen
 
 
 def view(
@@ -61,6 +63,7 @@ def view(
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
         checkpoint_error=reported.checkpoint_error,
         losses=reported.losses,
+        totals=reported.totals,
         has_begun=has_begun,
         mode=status.mode,
         verdict=status.verdict,
@@ -81,6 +84,7 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         attempt=durable.attempt,
         rollbacks=durable.rollbacks,
         losses=reported.losses,
+        totals=reported.totals,
         progress=reported.progress,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",

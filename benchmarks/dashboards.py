@@ -1,0 +1,181 @@
+"""Boards, rules and alerts on the quick start's job, with a real Prometheus that scrapes it.
+
+    python benchmarks/dashboards.py [--pictures]
+
+The job of examples/quickstart.yaml loses agents as in the quick start. Every query of every panel,
+and every series of the rules, must return data; no alert may fire. Then the operator is taken away,
+and the alert BambooNoLeader must fire, after its two minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bamboo_cli import local_cluster, quickstart
+from bamboo_cli.chaos import Chaos
+from bamboo_cli.job import Job
+from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
+from bamboo_cli.screen import Snapshot
+from bamboo_cli.timeline import Timeline
+from bamboo_sim import results_file
+from bamboo_sim.watching import boards, picture, queries, rehearsal, rules, server
+from bamboo_sim.watching.server import Series, Server
+
+IMAGES = results_file.ROOT / "docs" / "images"
+PORT = 8080
+SCRAPE_S = 1.0
+RATE_S = 15  # counters are written every 5 s
+ALERT_S = 300.0
+ZONE = "topology.kubernetes.io/zone"
+PRICES = [
+    {"labels": {ZONE: f"zone-{zone}"}, "dollarsPerHour": spot, "onDemandDollarsPerHour": 3.67}
+    for zone, spot in (("a", 1.10), ("b", 1.15), ("c", 1.25))
+]
+NOTE = "prices are made up: $1.10 to $1.25 a node-hour by zone, $3.67 on demand"
+
+
+@dataclass
+class Targets:
+    """The addresses that Prometheus scrapes, in files that it reads again."""
+
+    local: LocalCluster
+    folder: Path
+    known: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def files(self) -> dict[str, list[str]]:
+        """Name of each group -> its file."""
+        return {name: [str(self.folder / f"{name}.json")] for name in ("operator", "agents")}
+
+    def look(self) -> None:
+        """Write the addresses of all pods that have one."""
+        text = self.local.programs.kubectl(
+            "get", "pods", "--all-namespaces", "--selector", "app.kubernetes.io/part-of=bamboo",
+            "--output", "json",
+        )  # fmt: skip
+        found: dict[str, list[str]] = {name: [] for name in self.files}
+        for pod in json.loads(text)["items"]:
+            address = pod["status"].get("podIP")
+            if address and pod["status"]["phase"] == "Running":
+                is_operator = pod["metadata"]["namespace"] == SYSTEM_NAMESPACE
+                found["operator" if is_operator else "agents"].append(f"{address}:{PORT}")
+        for name, addresses in found.items():
+            if addresses != self.known.get(name):
+                file = self.folder / f"{name}.json"
+                new = file.with_suffix(".new")
+                new.write_text(json.dumps([{"targets": sorted(addresses)}]), encoding="utf-8")
+                new.replace(file)
+        self.known = found
+
+
+@contextmanager
+def watched(local: LocalCluster, folder: Path) -> Iterator[tuple[Server, Targets]]:
+    """A Prometheus that scrapes the cluster with the chart's rules as they are."""
+    folder.mkdir()
+    file = folder / "rules.yaml"
+    file.write_text(rules.text(), encoding="utf-8")
+    targets = Targets(local, folder)
+    targets.look()
+    port = rehearsal.free_port()
+    with server.running(
+        folder, targets.files, port=port, rules=file, interval_s=SCRAPE_S
+    ) as prometheus:
+        yield prometheus, targets
+
+
+def train(
+    local: LocalCluster, console: Console, prometheus: Server, targets: Targets
+) -> tuple[Job, set[str]]:
+    """Run the quick start's job with its losses; the alerts that fired meanwhile."""
+    manifest = quickstart.read_manifest(quickstart.Options().file)
+    spec = quickstart.read_spec(manifest, quickstart.Options().file)
+    chaos = Chaos(local.cluster, quickstart.faults_for(spec), time.time)
+    fired: set[str] = set()
+
+    def act(snapshot: Snapshot) -> None:
+        chaos.watch(snapshot)
+        targets.look()
+        fired.update(rehearsal.firing(prometheus))
+
+    session = quickstart.Session(local, console, 900.0)
+    job = session.run(manifest, Timeline(), act)
+    if job.ended != "Complete" or chaos.left:
+        raise RuntimeError(f"the job ended as {job.ended} with {len(chaos.left)} faults left")
+    return job, fired
+
+
+def ask(
+    prometheus: Server, job: Job, span: queries.Span
+) -> tuple[dict[str, dict[str, list[list[Series]]]], dict[str, list[Series]]]:
+    """Answers of the panels by board, and of all queries."""
+    chosen = rehearsal.variables(job.namespace, job.name, RATE_S)
+    shown = {
+        name: queries.ask_board(prometheus, board, chosen, span)
+        for name, board in boards.every().items()
+    }
+    answers = {k: v for name, each in shown.items() for k, v in rehearsal.flat(name, each).items()}
+    return shown, answers | queries.ask_rules(prometheus, span)
+
+
+def draw(shown: Mapping[str, Any], span: queries.Span) -> None:
+    """The boards as pictures of the docs."""
+    for name, board in boards.every().items():
+        text = picture.picture(board, shown[name], span.start, span.end)
+        (IMAGES / f"board-{name}.svg").write_text(text, encoding="utf-8")
+
+
+def main() -> None:
+    """Run the job, ask, write the file, print the figures."""
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("--pictures", action="store_true", help="also draw docs/images/board-*.svg")
+    options = parser.parse_args()
+    console = Console()
+    with local_cluster.provision(local_cluster.ClusterOptions(), console, Timeline()) as local:
+        local.programs.helm(
+            "upgrade", "bamboo", str(local_cluster.CHECKOUT / "charts/bamboo"),
+            "--namespace", SYSTEM_NAMESPACE, "--reuse-values", "--wait", "--timeout", "90s",
+            "--set-json", f"prices={json.dumps(PRICES)}",
+        )  # fmt: skip
+        with watched(local, local.checkpoints.parent / "prometheus") as (prometheus, targets):
+            start = time.time()
+            job, fired = train(local, console, prometheus, targets)
+            span = queries.Span(start, time.time(), SCRAPE_S)
+            shown, answers = ask(prometheus, job, span)
+            local.programs.kubectl(
+                "scale", "deployment", "--all", "--replicas=0", "--namespace", SYSTEM_NAMESPACE
+            )
+            gone = time.time()
+            targets.look()
+            prometheus.until(
+                lambda p: "BambooNoLeader" in rehearsal.firing(p), ALERT_S, "BambooNoLeader"
+            )
+            alert_s = time.time() - gone
+    missing = sorted(query for query, series in answers.items() if not series)
+    figures = {
+        "queries": len(answers),
+        "queries_with_data": len(answers) - len(missing),
+        "boards": len(shown),
+        "panels": sum(len(panels) for panels in shown.values()),
+        "alerts": len(rules.ALERTS),
+        "alerts_that_fired_wrongly": len(fired),
+        "no_leader_alert_s": round(alert_s, 1),
+    }
+    samples = {"without_data": missing, "fired": sorted(fired), "run_s": round(gone - start, 1)}
+    results_file.write("dashboards", samples=samples, figures=figures, note=NOTE)
+    if options.pictures:
+        draw(shown, span)
+    print(json.dumps(figures | samples, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""What a job has cost since it began: counters that only grow, and how its time was spent.
+
+They are kept in the job's status, so another operator goes on from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+
+class PauseCause(StrEnum):
+    """Why training is stopped. Of several causes, the last one of this list.
+
+    One that is heard later counts from then on.
+    """
+
+    CHANGE = "Change"
+    """Agents can join, or the job is to be smaller, faster or suspended."""
+    NEW_LEADER = "NewLeader"
+    """Another operator leads the job."""
+    NOTICE = "Notice"
+    """Agents leave that have said so before."""
+    LOSS = "Loss"
+    """Agents were lost without notice."""
+    FAILURE = "Failure"
+    """Agents failed by themselves."""
+    STALL = "Stall"
+    """Training stood still although all agents lived."""
+    CORRUPTION = "Corruption"
+    """Two agents got different bits from the same forward."""
+    RESTORE = "Restore"
+    """A new attempt begins from a checkpoint or from the start."""
+
+
+class PausePhase(StrEnum):
+    """The parts of a pause, from the stop to the next committed step."""
+
+    STOP = "Stop"
+    """Agents stop and report what they hold."""
+    PLAN = "Plan"
+    """The planner makes a plan."""
+    WAIT = "Wait"
+    """Agents keep their state and wait for others."""
+    RESUME = "Resume"
+    """Agents compute what is missing of the step."""
+
+
+class TimeState(StrEnum):
+    """What a job does with its time. A state is what a reconcile has seen last."""
+
+    WAITING = "Waiting"
+    """Not started yet: agents have no running pod."""
+    STARTING = "Starting"
+    """Agents load their data and model, for the first time or after a suspension."""
+    TRAINING = "Training"
+    """A plan is in force."""
+    RECOVERING = "Recovering"
+    """Training is stopped for a new plan."""
+    WAITING_FOR_CAPACITY = "WaitingForCapacity"
+    """Training is stopped because too few agents are left."""
+    SUSPENDED = "Suspended"
+    """The job is suspended."""
+    ENDED = "Ended"
+    """The job has ended. This time is not counted."""
+
+
+Counts = Mapping[str, int]
+Seconds = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Pauses:
+    """All pauses of one cause."""
+
+    count: int = 0
+    seconds: Seconds = field(default_factory=dict)  # by phase
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counters. None of them ever becomes smaller."""
+
+    steps: int = 0  # committed, repeated ones included
+    repeated_steps: int = 0  # committed steps that a restore has undone
+    redone_tasks: int = 0  # of agents, within a step
+    busy_s: float = 0.0  # computing time of all agents
+    sent_bytes: int = 0  # between agents
+    corruptions: int = 0  # disputes about a forward
+    stalls: Counts = field(default_factory=dict)  # by cause
+    pauses: Mapping[str, Pauses] = field(default_factory=dict)  # by cause
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of a job by state. The present state has lasted since ``since``."""
+
+    state: TimeState | None = None  # None: not known yet
+    since: float = 0.0  # seconds since 1970
+    seconds: Seconds = field(default_factory=dict)  # of the states before, by state
+
+    def entered(self, state: TimeState, now: float) -> Times:
+        """The job is in this state now."""
+        if state is self.state:
+            return self
+        return Times(state, now, self.until(now))
+
+    def until(self, now: float) -> dict[str, float]:
+        """Seconds by state, those of the present one included. Clocks may go back a little."""
+        found = dict(self.seconds)
+        if self.state is not None and self.state is not TimeState.ENDED:
+            found[self.state] = found.get(self.state, 0.0) + max(0.0, now - self.since)
+        return found
+
+
+def with_pause(totals: Totals, cause: str, *, count: int, phase: str, seconds: float) -> Totals:
+    """More pauses of a cause, or more time in a phase of one."""
+    before = totals.pauses.get(cause, Pauses())
+    spent = {**before.seconds}
+    if seconds:
+        spent[phase] = spent.get(phase, 0.0) + seconds
+    return replace(totals, pauses={**totals.pauses, cause: Pauses(before.count + count, spent)})

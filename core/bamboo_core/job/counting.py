@@ -1,0 +1,121 @@
+"""Counts what disturbs a job's training: pauses by cause and phase, repeated work, disputes. Pure.
+
+It hears what the arbiter records and what agents report, and goes on from the job's status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.api.totals import PauseCause, PausePhase, Totals, with_pause
+from bamboo_core.arbiter.events import ArbiterPhase, Record
+from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.messages import Progress
+
+_ORDER = list(PauseCause)
+_CAUSES = {
+    EventReason.CORRUPTION: PauseCause.CORRUPTION,
+    EventReason.STALLED: PauseCause.STALL,
+    EventReason.WORKER_FAILED: PauseCause.FAILURE,
+    EventReason.RESTORING: PauseCause.RESTORE,
+}
+_PHASES = {
+    ArbiterPhase.RETURNING: PausePhase.STOP,
+    ArbiterPhase.COLLECTING: PausePhase.STOP,
+    ArbiterPhase.PLANNING: PausePhase.PLAN,
+    ArbiterPhase.HOLDING: PausePhase.WAIT,
+    ArbiterPhase.WAITING: PausePhase.WAIT,
+    ArbiterPhase.RUNNING: PausePhase.RESUME,
+}
+_MOST_AGENTS = 4096
+
+
+class Counting:
+    """The counters of one job. committed: newest step that ``totals`` includes; -1: none."""
+
+    def __init__(self, totals: Totals, committed: int) -> None:
+        self.totals = totals
+        self._committed = self._known = committed
+        self._counted: dict[AgentId, tuple[int, int]] = {}  # newest attempt and step
+        self._phase = ArbiterPhase.WAITING
+        self._at: float | None = None  # time until then is counted
+        self._heard = PauseCause.CHANGE  # since the last event without a pause
+        self._cause: PauseCause | None = None  # of the present pause
+
+    def advance(self, now: float) -> None:
+        """An event is about to be handled."""
+        if self._cause is not None and self._at is not None:
+            self._add(count=0, seconds=max(0.0, now - self._at))
+        self._at = now
+
+    def hear(self, record: Record, leaving: AbstractSet[AgentId]) -> None:
+        """An event. leaving: agents with notice, or that are drained."""
+        reason, totals = record.reason, self.totals
+        if reason is EventReason.CORRUPTION:
+            self.totals = replace(totals, corruptions=totals.corruptions + 1)
+        elif reason is EventReason.STALLED:
+            cause = str(record.facts.get(EventFact.CAUSE, ""))
+            stalls = {**totals.stalls, cause: totals.stalls.get(cause, 0) + 1}
+            self.totals = replace(totals, stalls=stalls)
+        elif reason is EventReason.RESTORING:
+            steps = int(record.facts.get(EventFact.REPEATED_STEPS, 0))
+            self.totals = replace(totals, repeated_steps=totals.repeated_steps + steps)
+        self._heard = max(self._heard, self._cause_of(record, leaving), key=_ORDER.index)
+        if self._cause is not None:
+            self._cause = max(self._cause, self._heard, key=_ORDER.index)
+        if reason is EventReason.STOPPED:
+            self._stopped()
+        elif reason is EventReason.RESUMED:
+            self._cause = None
+
+    def _cause_of(self, record: Record, leaving: AbstractSet[AgentId]) -> PauseCause:
+        is_stop = record.reason is EventReason.STOPPED
+        if is_stop and self._phase is ArbiterPhase.RETURNING:
+            return PauseCause.NEW_LEADER
+        if record.reason is EventReason.AGENT_LOST or (is_stop and record.agents):
+            is_noticed = all(agent in leaving for agent in record.agents)
+            return PauseCause.NOTICE if is_noticed else PauseCause.LOSS
+        return _CAUSES.get(record.reason, PauseCause.CHANGE)
+
+    def _stopped(self) -> None:
+        """The first start of a job is no pause, and a second stop is part of the first."""
+        is_start = self._phase is ArbiterPhase.WAITING and self._heard is PauseCause.CHANGE
+        if self._cause is None and not is_start:
+            self._cause = self._heard
+            self._add(count=1, seconds=0.0)
+
+    def see(self, phase: ArbiterPhase, committed: int) -> None:
+        """An event has been handled. committed: newest step; it falls when a restore begins."""
+        if self._cause is None or phase is ArbiterPhase.OVER:
+            self._cause, self._heard = None, PauseCause.CHANGE
+        self._phase = phase
+        if committed > self._committed:
+            steps = self.totals.steps + committed - self._committed
+            self.totals = replace(self.totals, steps=steps)
+        self._committed = committed
+
+    def _add(self, *, count: int, seconds: float) -> None:
+        assert self._cause is not None
+        phase = _PHASES.get(self._phase, PausePhase.STOP)
+        self.totals = with_pause(
+            self.totals, self._cause, count=count, phase=phase, seconds=seconds
+        )
+
+    def report(self, agent: AgentId, progress: Progress) -> None:
+        """What an agent has done in a step. It may say so again in its next session."""
+        where = progress.fence.attempt, progress.commit.step
+        known = self._counted.get(agent)
+        if (known is not None and where <= known) or (known is None and where[1] <= self._known):
+            return
+        self._counted[agent] = where
+        while len(self._counted) > _MOST_AGENTS:
+            self._counted.pop(next(iter(self._counted)))
+        totals = self.totals
+        self.totals = replace(
+            totals,
+            redone_tasks=totals.redone_tasks + progress.redone_tasks,
+            busy_s=totals.busy_s + max(0.0, progress.busy_s),
+            sent_bytes=totals.sent_bytes + progress.sent_bytes,
+        )

@@ -1,0 +1,159 @@
+"""What has happened to jobs since they began."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, Metric
+
+from bamboo_core.api.reasons import FailureCause
+from bamboo_core.api.totals import PauseCause, PausePhase, Pauses, TimeState
+from bamboo_core.evidence.stalls import StallCause
+from bamboo_operator.metrics.figures import JOB_LABELS, JobFigures, Row
+from bamboo_operator.metrics.figures import counters as counters_of
+
+
+def collect(figures: list[JobFigures], now: float) -> Iterator[Metric]:
+    """Every counter of these jobs. now: seconds since 1970."""
+    yield from counters_of(_ROWS, figures)
+    yield _lost(figures)
+    yield _failed(figures)
+    yield _stalls(figures)
+    yield from _pauses(figures)
+    yield _times(figures, now)
+
+
+def _family(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(name, text, labels=[*JOB_LABELS, *labels])
+
+
+def _lost(figures: list[JobFigures]) -> Metric:
+    family = _family(
+        "bamboo_preemptions",
+        "Agents preempted or lost with their node; noticed says whether they announced it",
+        "noticed",
+    )
+    for f in figures:
+        losses = f.status.losses
+        family.add_metric([*f.labels, "true"], losses.noticed)
+        family.add_metric([*f.labels, "false"], losses.total - losses.noticed)
+    return family
+
+
+def _failed(figures: list[JobFigures]) -> Metric:
+    family = _family("bamboo_job_failures", "Agents that failed by themselves, by cause", "cause")
+    for f in figures:
+        counts = dict(f.status.failures.counts)
+        for cause in FailureCause:
+            family.add_metric([*f.labels, cause], counts.get(cause, 0))
+    return family
+
+
+def _stalls(figures: list[JobFigures]) -> Metric:
+    text = "Times that training stood still although all agents lived, by cause"
+    family = _family("bamboo_stalls", text, "cause")
+    for f in figures:
+        for cause in StallCause:
+            family.add_metric([*f.labels, cause], f.status.totals.stalls.get(cause, 0))
+    return family
+
+
+def _pauses(figures: list[JobFigures]) -> Iterator[Metric]:
+    count = _family("bamboo_job_pauses", "Stops of training for a new plan, by cause", "cause")
+    text = "Time from a stop to the next committed step, by the cause and the phase of the pause"
+    seconds = _family("bamboo_job_pause_seconds", text, "cause", "phase")
+    for f in figures:
+        for cause in PauseCause:
+            found = f.status.totals.pauses.get(cause, Pauses())
+            count.add_metric([*f.labels, cause], found.count)
+            for phase in PausePhase:
+                seconds.add_metric([*f.labels, cause, phase], found.seconds.get(phase, 0.0))
+    yield from (count, seconds)
+
+
+def _times(figures: list[JobFigures], now: float) -> Metric:
+    text = (
+        "Time by state. Pauses that are shorter than a reconcile count as Training;"
+        " bamboo_job_pause_seconds_total has them all"
+    )
+    family = _family("bamboo_job_time_seconds", text, "state")
+    for f in figures:
+        found = f.status.times.until(now)
+        for state in TimeState:
+            if state is not TimeState.ENDED:
+                family.add_metric([*f.labels, state], found.get(state, 0.0))
+    return family
+
+
+_ROWS: list[Row] = [
+    (
+        "bamboo_job_steps",
+        "Committed steps, repeated ones included",
+        lambda f: f.status.totals.steps,
+    ),
+    (
+        "bamboo_job_samples",
+        "Samples in committed steps",
+        lambda f: f.status.totals.steps * f.global_batch,
+    ),
+    (
+        "bamboo_job_repeated_steps",
+        "Committed steps that are computed again because a new attempt has begun",
+        lambda f: f.status.totals.repeated_steps,
+    ),
+    (
+        "bamboo_job_tasks_redone",
+        "Tasks that agents have computed again within a step, after a loss",
+        lambda f: f.status.totals.redone_tasks,
+    ),
+    (
+        "bamboo_job_busy_seconds",
+        "Computing time of all agents in committed steps",
+        lambda f: f.status.totals.busy_s,
+    ),
+    (
+        "bamboo_job_sent_bytes",
+        "Bytes that agents have sent to each other in committed steps",
+        lambda f: f.status.totals.sent_bytes,
+    ),
+    (
+        "bamboo_job_corruptions",
+        "Times that two agents got different bits from the same forward",
+        lambda f: f.status.totals.corruptions,
+    ),
+    (
+        "bamboo_job_skipped_steps",
+        "Steps that changed no layer because a gradient was not finite",
+        lambda f: f.status.progress.skipped,
+    ),
+    (
+        "bamboo_job_slices_ahead",
+        "Layers of a micro-batch's forward that agents computed ahead, in mode Eager",
+        lambda f: f.status.progress.ahead.slices,
+    ),
+    (
+        "bamboo_job_ahead_dropped",
+        "Forwards computed ahead that were dropped because spec.redundancy.hostMemory was full",
+        lambda f: f.status.progress.ahead.dropped,
+    ),
+    (
+        "bamboo_job_host_copied_bytes",
+        "Bytes copied to host memory and back for what is computed ahead",
+        lambda f: f.status.progress.ahead.copied_bytes,
+    ),
+    (
+        "bamboo_job_host_copy_seconds",
+        "Time that these copies took",
+        lambda f: f.status.progress.ahead.copied_s,
+    ),
+    (
+        "bamboo_job_replica_copied_bytes",
+        "Bytes of replicas copied to host memory and back",
+        lambda f: f.status.progress.hosted.copied_bytes,
+    ),
+    (
+        "bamboo_job_replica_copy_seconds",
+        "Time that these copies took",
+        lambda f: f.status.progress.hosted.copied_s,
+    ),
+]

@@ -1,0 +1,1 @@
+"""Boards, recording rules and alerts for Prometheus and Grafana, and their rehearsal."""

@@ -1,0 +1,124 @@
+"""Two jobs as the operator sees them, scrape by scrape: one is calm, and everything happens to one.
+
+It stands for a run where there is no time for one: the metrics, the scrapes, the rules and the
+queries are real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress
+from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase
+from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
+from bamboo_core.controller.failures import Failures
+from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
+from bamboo_core.controller.view import Condition, JobView, Losses
+from bamboo_operator.metrics import JobFigures, Metrics
+from bamboo_operator.prices import Rate
+
+CALM, STORM = "calm", "storm"
+NAMESPACE = "team-a"
+_BATCH = 64
+_HOUR_S = 3600.0
+_ALWAYS = (ConditionType.ACCEPTED, ConditionType.CAPACITY_AVAILABLE, ConditionType.RUNNING)
+_TROUBLED = (ConditionType.ACCEPTED, ConditionType.RUNNING, ConditionType.DEGRADED)
+
+
+class Story:
+    """Serves as the list of jobs of :class:`Metrics`; each call is the next moment."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.moment = 0
+        self._clock, self._began = clock, clock()
+        self.metrics = Metrics(self._jobs, clock)
+        self.metrics.leader.set(1)
+        self.metrics.streams.set(8)
+        self.metrics.loop_lag_s.set(0.001)
+        self.metrics.last_event.labels("pods").set(self._began)
+
+    def _jobs(self) -> list[JobFigures]:
+        self.moment += 1
+        metrics = self.metrics
+        metrics.reconciles.labels("ok").inc(3)
+        metrics.reconciles.labels("error").inc(6)
+        metrics.reconcile_s.observe(0.01)
+        metrics.queue_depth.set(self.moment % 3)
+        metrics.observe_request("PATCH", "bamboojobs", 200, 0.01)
+        return [self._calm(), self._storm()]
+
+    def _calm(self) -> JobFigures:
+        now, done = self._clock(), self.moment
+        status = JobStatus(
+            JobPhase.RUNNING,
+            _conditions(*_ALWAYS, ConditionType.CHECKPOINTED),
+            pipelines=2,
+            pipelines_wanted=2,
+            feasible_pipelines=3,
+            agents_connected=8,
+            agents_wanted=8,
+            zones=(ZoneCount("zone-a", 4, 4, 4, 4), ZoneCount("zone-b", 4, 4, 4, 4)),
+            epoch=1,
+            steps=1000,
+            progress=TrainingProgress(
+                done,
+                loss=5.0 / done,
+                step_s=0.25,
+                ahead=Ahead(4 * done, 0, 1 << 20, done << 20, 0.01 * done),
+                hosted=Hosted(1 << 21, 0, done << 20, 0.01 * done),
+            ),
+            samples_per_s=256.0,
+            checkpoint_step=done,
+            copies=((2, "0-5"),),
+            totals=Totals(steps=done, busy_s=1.5 * done, sent_bytes=done << 22),
+            times=Times(TimeState.TRAINING, self._began, {"Starting": 3.0}),
+        )
+        return _figures(CALM, status, checkpoint_at=now - 60.0)
+
+    def _storm(self) -> JobFigures:
+        """Losses, failures, a dispute and a restore; then it stands still and has no room."""
+        n = self.moment
+        totals = Totals(
+            steps=20,
+            repeated_steps=n,
+            redone_tasks=3 * n,
+            busy_s=20.0,
+            sent_bytes=1 << 24,
+            corruptions=n // 2,
+            stalls={"WaitCycle": n // 3},
+            pauses={"Loss": Pauses(n, {"Stop": 6.0 * n, "Plan": 6.0 * n, "Resume": 12.0 * n})},
+        )
+        status = JobStatus(
+            JobPhase.RUNNING,
+            (*_conditions(*_TROUBLED), Condition(ConditionType.FAILED, n > 4, "")),
+            pipelines=1,
+            pipelines_wanted=2,
+            feasible_pipelines=1,
+            agents_connected=4,
+            agents_wanted=8,
+            zones=(ZoneCount("zone-a", 4, 4, 4, 4),),
+            epoch=n,
+            attempt=n // 4,
+            steps=1000,
+            progress=TrainingProgress(10, loss=2.0, step_s=0.5),
+            checkpoint_step=4,
+            copies=((1, "0-2"), (2, "3-5")),
+            losses=Losses(5 * n, 0),
+            failures=Failures(counts=((FailureCause.TASK_FAILED, 4 * n),)),
+            totals=totals,
+            times=Times(TimeState.WAITING_FOR_CAPACITY, self._began, {"Training": 3.0}),
+        )
+        return _figures(STORM, status, checkpoint_at=self._clock() - 2 * _HOUR_S)
+
+
+def _conditions(*true: ConditionType) -> tuple[Condition, ...]:
+    return tuple(
+        Condition(kind, kind in true, "")
+        for kind in ConditionType
+        if kind is not ConditionType.FAILED
+    )
+
+
+def _figures(name: str, status: JobStatus, *, checkpoint_at: float) -> JobFigures:
+    job = JobView(NAMESPACE, name, f"uid-{name}", 1, 0.0)
+    return JobFigures(job, status, _BATCH, checkpoint_at, Rate(9.2, 29.4, 0))

@@ -1,0 +1,94 @@
+"""What the chart ships for Prometheus and Grafana."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from bamboo_operator import manifests, prices
+from bamboo_sim.watching import boards, rules
+
+from .chart import CHART, helm, of_kind, render
+
+ON = ("serviceMonitor", "podMonitor", "rules", "boards")
+
+
+def all_on(*more: str) -> list[dict[str, Any]]:
+    flags = [arg for name in ON for arg in ("--set", f"monitoring.{name}.enabled=true")]
+    return render(*flags, *more)
+
+
+@pytest.fixture(scope="module")
+def objects() -> list[dict[str, Any]]:
+    pools = json.dumps([{"labels": {"pool": "spot"}, "dollarsPerHour": 1.5}])
+    return all_on(
+        "--set-string", "monitoring.rules.labels.release=prom", "--set-json", f"prices={pools}",
+        "--set", "monitoring.rules.runbooks=https://example.com/run",
+        "--set", "namespaces={team-a}",
+    )  # fmt: skip
+
+
+def test_nothing_of_it_by_default() -> None:
+    kinds = {body["kind"] for body in render()}
+    assert not kinds & {"ServiceMonitor", "PodMonitor", "PrometheusRule", "ConfigMap"}
+
+
+def test_boards_are_config_maps(objects: list[dict[str, Any]]) -> None:
+    found = of_kind(objects, "ConfigMap")
+    assert {b["metadata"]["name"] for b in found} == {
+        f"bamboo-operator-board-{name}" for name in boards.every()
+    }
+    for body in found:
+        assert body["metadata"]["labels"]["grafana_dashboard"] == "1"
+        ((file, text),) = body["data"].items()
+        assert json.loads(text)["uid"] == file.removesuffix(".json")
+    (fleet,) = (b["data"]["bamboo-fleet.json"] for b in found if "bamboo-fleet.json" in b["data"])
+    assert fleet.strip() == (CHART / "files/boards/fleet.json").read_text().strip()
+
+
+def test_rules_are_those_of_the_code(objects: list[dict[str, Any]]) -> None:
+    (body,) = of_kind(objects, "PrometheusRule")
+    assert body["metadata"]["labels"]["release"] == "prom"
+    text = rules.text().replace(rules.RUNBOOKS, "https://example.com/run")
+    assert body["spec"] == yaml.safe_load(text)
+    alert = body["spec"]["groups"][1]["rules"][0]
+    assert alert["annotations"]["runbook_url"].startswith("https://example.com/run/Bamboo")
+
+
+def test_monitors_find_the_operator_and_the_agents(objects: list[dict[str, Any]]) -> None:
+    (service,) = of_kind(objects, "Service")
+    (monitor,) = of_kind(objects, "ServiceMonitor")
+    assert (
+        monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    )
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in service["spec"]["ports"]}
+    (pods,) = of_kind(objects, "PodMonitor")
+    assert pods["spec"]["podMetricsEndpoints"][0]["port"] == manifests.METRICS_PORT
+    assert pods["spec"]["namespaceSelector"] == {"matchNames": ["team-a"]}
+    assert pods["spec"]["selector"]["matchLabels"] == {"app.kubernetes.io/name": "bamboo-agent"}
+
+
+def test_the_operator_gets_the_prices(objects: list[dict[str, Any]]) -> None:
+    (deployment,) = of_kind(objects, "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    (text,) = (e["value"] for e in container["env"] if e["name"] == "BAMBOO_PRICES")
+    (pool,) = prices.parse(text)
+    assert (pool.labels, pool.dollars_per_hour) == ({"pool": "spot"}, 1.5)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        'prices=[{"labels":{},"dollarsPerHour":1}]', 'prices=[{"labels":{"a":"b"}}]',
+        'prices=[{"labels":{"a":"b"},"dollarsPerHour":-1}]', 'monitoring.rules={"on":true}',
+        'monitoring.podMonitor.interval="15"', 'monitoring.rules.runbooks=""',
+    ],
+)  # fmt: skip
+def test_wrong_values_are_refused(setting: str) -> None:
+    done = helm("template", "bamboo", str(CHART), "--set-json", setting)
+    assert done.returncode != 0
+    assert setting.split("=")[0].split(".")[0] in done.stderr

@@ -1,0 +1,174 @@
+"""Pauses by cause and phase, repeated work, and what agents say twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from bamboo_core.api.events import EventFact, EventReason, Severity
+from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.totals import Pauses, Totals
+from bamboo_core.arbiter.events import ArbiterPhase, Record
+from bamboo_core.job.counting import Counting
+from bamboo_core.job.training import LastReported
+from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.messages import CommitRecord, Progress
+
+from .led import BEGUN, MEMBERS, Led
+
+A, B = AgentId("a"), AgentId("b")
+Phase = ArbiterPhase
+
+
+def record(reason: EventReason, **facts: str | float) -> Record:
+    found = {EventFact[name.upper()]: value for name, value in facts.items()}
+    return Record(Severity.NORMAL, reason, "", found)
+
+
+STOPPED = record(EventReason.STOPPED)
+RESUMED = record(EventReason.RESUMED)
+LOST = record(EventReason.AGENT_LOST, agents="a")
+
+
+def training(totals: Totals = Totals(), committed: int = 9) -> Counting:  # noqa: B008 - frozen
+    counting = Counting(totals, committed)
+    tell(counting, 0.0, Phase.RUNNING)
+    return counting
+
+
+def tell(
+    counting: Counting,
+    now: float,
+    phase: ArbiterPhase,
+    *records: Record,
+    committed: int = 9,
+    leaving: frozenset[AgentId] = frozenset(),
+) -> None:
+    """One event, as the leadership handles it."""
+    counting.advance(now)
+    for each in records:
+        counting.hear(each, leaving)
+    counting.see(phase, committed)
+
+
+def test_a_pause_is_split_by_phase() -> None:
+    counting = training()
+    tell(counting, 10.0, Phase.COLLECTING, LOST, STOPPED)
+    tell(counting, 10.5, Phase.COLLECTING)
+    tell(counting, 11.0, Phase.PLANNING)
+    tell(counting, 11.25, Phase.HOLDING)
+    tell(counting, 13.25, Phase.RUNNING)
+    tell(counting, 13.75, Phase.RUNNING, RESUMED, committed=10)
+    tell(counting, 20.0, Phase.RUNNING, committed=11)
+    ((cause, pauses),) = counting.totals.pauses.items()
+    assert (cause, pauses.count) == ("Loss", 1)
+    assert pauses.seconds == {"Stop": 1.0, "Plan": 0.25, "Wait": 2.0, "Resume": 0.5}
+    assert counting.totals.steps == 2
+
+
+@pytest.mark.parametrize(
+    ("records", "leaving", "cause"),
+    [
+        ((STOPPED,), (), "Change"),
+        ((LOST, STOPPED), (), "Loss"),
+        ((LOST, STOPPED), (A,), "Notice"),
+        ((record(EventReason.STOPPED, agents="a"),), (A,), "Notice"),
+        ((record(EventReason.STOPPED, agents="a,b"),), (A,), "Loss"),
+        ((record(EventReason.WORKER_FAILED, agents="a"), LOST, STOPPED), (), "Failure"),
+        ((record(EventReason.STALLED, cause="WaitCycle"), STOPPED), (), "Stall"),
+        ((record(EventReason.CORRUPTION), STOPPED), (), "Corruption"),
+        ((LOST, record(EventReason.RESTORING, repeated_steps=4), STOPPED), (), "Restore"),
+    ],
+)
+def test_the_cause_of_a_pause(
+    records: tuple[Record, ...], leaving: tuple[AgentId, ...], cause: str
+) -> None:
+    counting = training()
+    tell(counting, 5.0, Phase.COLLECTING, *records, leaving=frozenset(leaving))
+    tell(counting, 6.0, Phase.RUNNING)
+    assert counting.totals.pauses == {cause: Pauses(1, {"Stop": 1.0})}
+
+
+def test_a_graver_cause_counts_from_then_on() -> None:
+    counting = training()
+    tell(counting, 5.0, Phase.COLLECTING, LOST, STOPPED)
+    tell(counting, 6.0, Phase.COLLECTING, record(EventReason.RESTORING), STOPPED)
+    tell(counting, 8.0, Phase.RUNNING, RESUMED)
+    found = {cause: (p.count, dict(p.seconds)) for cause, p in counting.totals.pauses.items()}
+    assert found == {"Loss": (1, {"Stop": 1.0}), "Restore": (0, {"Stop": 2.0})}
+
+
+def test_what_does_not_stop_training_is_forgotten() -> None:
+    counting = training()
+    tell(counting, 5.0, Phase.RUNNING, LOST)
+    tell(counting, 6.0, Phase.COLLECTING, STOPPED)
+    assert list(counting.totals.pauses) == ["Change"]
+
+
+def test_the_first_start_is_no_pause() -> None:
+    counting = Counting(Totals(), -1)
+    tell(counting, 1.0, Phase.COLLECTING, STOPPED, committed=-1)
+    tell(counting, 9.0, Phase.RUNNING, RESUMED, committed=0)
+    assert counting.totals == Totals(steps=1)
+
+
+def test_a_new_leader_is_a_cause() -> None:
+    counting = training(Totals(steps=3))
+    tell(counting, 1.0, Phase.RETURNING)
+    tell(counting, 2.0, Phase.COLLECTING, STOPPED)
+    assert counting.totals == Totals(steps=3, pauses={"NewLeader": Pauses(1)})
+
+
+def test_a_pause_ends_with_the_job() -> None:
+    counting = training()
+    tell(counting, 1.0, Phase.COLLECTING, LOST, STOPPED)
+    tell(counting, 2.0, Phase.OVER)
+    tell(counting, 99.0, Phase.OVER)
+    assert counting.totals.pauses["Loss"].seconds == {"Stop": 1.0}
+
+
+def test_a_restore_does_not_take_steps_back() -> None:
+    counting = training()
+    restoring = record(EventReason.RESTORING, repeated_steps=4)
+    tell(counting, 1.0, Phase.COLLECTING, restoring, STOPPED, committed=5)
+    assert (counting.totals.steps, counting.totals.repeated_steps) == (0, 4)
+    tell(counting, 2.0, Phase.RUNNING, RESUMED, committed=6)
+    tell(counting, 3.0, Phase.RUNNING, committed=7)
+    assert (counting.totals.steps, counting.totals.repeated_steps) == (2, 4)
+
+
+def test_disputes_and_stalls_are_counted() -> None:
+    counting = training(Totals(stalls={"WaitCycle": 1}))
+    stalled = record(EventReason.STALLED, cause="WaitCycle")
+    tell(counting, 1.0, Phase.RUNNING, stalled, record(EventReason.CORRUPTION))
+    assert counting.totals.stalls == {"WaitCycle": 2}
+    assert counting.totals.corruptions == 1
+
+
+def progress(step: int, attempt: int = 0) -> Progress:
+    commit = CommitRecord(step=step, loss=1.0, grad_norm=1.0)
+    return Progress(commit, Fence(attempt), busy_s=0.5, sent_bytes=10, redone_tasks=2)
+
+
+def test_what_an_agent_says_twice_counts_once() -> None:
+    counting = training()
+    counting.report(A, progress(9))  # the status includes it already
+    for agent in (A, B, A):
+        counting.report(agent, progress(10))
+    counting.report(A, progress(11))
+    counting.report(A, progress(10, attempt=1))  # a restore repeats it
+    totals = counting.totals
+    assert (totals.busy_s, totals.sent_bytes, totals.redone_tasks) == (2.0, 40, 8)
+
+
+def test_a_led_job_goes_on_from_its_status() -> None:
+    reported = LastReported(progress=TrainingProgress(499), totals=Totals(steps=700))
+    led = Led(BEGUN, reported=reported)
+    led.observe()
+    for agent in MEMBERS:
+        led.connect(agent, BEGUN.plan)
+    led.until(lambda: bool(led.records(EventReason.STOPPED)))
+    led.tick(1.0)
+    totals = led.leadership.view().totals
+    assert totals.steps == 700
+    assert totals.pauses["NewLeader"].count == 1
+    assert totals.pauses["NewLeader"].seconds["Stop"] >= 1.0

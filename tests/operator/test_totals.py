@@ -1,0 +1,146 @@
+"""Counters and times in the job's status: they survive an operator, and never go back."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import generate_latest
+
+from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
+from bamboo_operator import prices, totals
+from bamboo_operator.metrics import Metrics
+from bamboo_operator.prices import Pool
+from bamboo_operator.reconciler import PROGRESS_S
+
+from .harness import Harness
+
+LABELS = 'job_namespace="ns",training_job="job"'
+FULL = Totals(
+    steps=7,
+    repeated_steps=2,
+    redone_tasks=3,
+    busy_s=1.25,
+    sent_bytes=1 << 40,
+    corruptions=1,
+    stalls={"WaitCycle": 2},
+    pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
+)
+
+
+def test_totals_can_be_read_again() -> None:
+    status = {"totals": totals.write(FULL)}
+    assert totals.read(status) == FULL
+    assert totals.read({}) == Totals()
+    assert totals.write(Totals()) is None
+
+
+def test_times_can_be_read_again() -> None:
+    times = Times(TimeState.TRAINING, 1234.5, {"Waiting": 10.0})
+    assert totals.read_times({"times": totals.write_times(times)}) == times
+    assert totals.read_times({}) == Times()
+    assert totals.write_times(Times()) is None
+    assert totals.read_times({"times": {"state": "Flying"}}).state is None
+
+
+def test_time_goes_on_while_no_operator_lives() -> None:
+    times = Times(TimeState.TRAINING, 100.0, {"Waiting": 10.0})
+    assert times.until(130.0) == {"Waiting": 10.0, "Training": 30.0}
+    assert times.until(90.0) == {"Waiting": 10.0, "Training": 0.0}
+    after = times.entered(TimeState.ENDED, 130.0)
+    assert after.until(1e6) == {"Waiting": 10.0, "Training": 30.0}
+    assert times.entered(TimeState.TRAINING, 130.0) is times
+
+
+async def test_another_operator_goes_on_from_the_status(harness: Harness) -> None:
+    harness.apply()
+    await harness.reconcile()
+    harness.status["totals"] = totals.write(FULL)
+    assert 'bamboo_job_time_seconds_total{job_namespace="ns",state="Waiting"' in exported(harness)
+    other = Harness()
+    other.kube.objects, other.now = harness.kube.objects, harness.now + 50
+    await other.reconcile()
+    text = exported(other)
+    assert f"bamboo_job_steps_total{{{LABELS}}} 7.0" in text
+    assert f'bamboo_stalls_total{{cause="WaitCycle",{LABELS}}} 2.0' in text
+    assert f'bamboo_job_pauses_total{{cause="Loss",{LABELS}}} 2.0' in text
+    assert f"bamboo_job_busy_seconds_total{{{LABELS}}} 1.25" in text
+    assert 'state="Waiting",training_job="job"} 50.0' in text
+    assert other.status["totals"] == totals.write(FULL)
+
+
+async def test_counters_show_what_is_written(harness: Harness) -> None:
+    """Otherwise they would go back when the operator is restarted before the next write."""
+    harness.apply()
+    await harness.reconcile()
+    await harness.reconcile()
+    actor = harness.jobs.find("uid-1")
+    assert actor is not None
+    counting = actor._leadership._counting
+    counting.totals = FULL
+    harness.now += 1
+    await harness.reconcile()
+    assert "totals" not in harness.status
+    assert f"bamboo_job_steps_total{{{LABELS}}} 0.0" in exported(harness)
+    harness.now += PROGRESS_S
+    await harness.reconcile()
+    assert harness.status["totals"] == totals.write(FULL)
+    assert f"bamboo_job_steps_total{{{LABELS}}} 7.0" in exported(harness)
+
+
+def exported(harness: Harness) -> str:
+    figures = harness.reconciler.figures.values()
+    metrics = Metrics(lambda: figures, clock=lambda: harness.now)
+    return generate_latest(metrics.registry).decode()
+
+
+SPOT = Pool({"pool": "spot"}, 1.0, 3.0)
+ALL = Pool({"zone": "a"}, 2.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("pools", "used", "expected"),
+    [
+        ((), {"n1"}, None),
+        ((SPOT,), (), prices.Rate()),
+        ((SPOT,), ("n1", "n1", "n2"), prices.Rate(1.0, 3.0, 1)),
+        ((SPOT, ALL), ("n1", "n2"), prices.Rate(3.0, 5.0, 0)),
+        ((ALL, SPOT), ("n1", "n2"), prices.Rate(4.0, 4.0, 0)),
+        ((SPOT,), ("gone",), prices.Rate()),
+    ],
+)
+def test_a_job_pays_for_the_nodes_that_it_uses(
+    pools: tuple[Pool, ...], used: tuple[str, ...], expected: prices.Rate | None
+) -> None:
+    nodes = [
+        {"metadata": {"name": "n1", "labels": {"pool": "spot", "zone": "a"}}},
+        {"metadata": {"name": "n2", "labels": {"zone": "a"}}},
+        {"metadata": {"name": "n3"}},
+    ]
+    assert prices.rate(pools, nodes, used) == expected
+
+
+def test_prices_of_the_chart() -> None:
+    text = '[{"labels": {"pool": "spot"}, "dollarsPerHour": 1, "onDemandDollarsPerHour": 3}]'
+    assert prices.parse(text) == (SPOT,)
+    (pool,) = prices.parse('[{"labels": {"a": "b"}, "dollarsPerHour": 0.5}]')
+    assert pool.on_demand_dollars_per_hour == 0.5
+    assert prices.parse("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[", "is no JSON .*; give a list of pools"),
+        ("{}", "is no list; give a list of pools"),
+        ("[1]", r"prices\[0\] must be an object with dollarsPerHour, labels"),
+        ('[{"label": {}}]', "must be an object with"),
+        ('[{"labels": {}, "dollarsPerHour": 1}]', r"prices\[0\].labels must be labels"),
+        ('[{"labels": {"a": 1}, "dollarsPerHour": 1}]', "labels must be labels"),
+        ('[{"labels": {"a": "b"}}]', "dollarsPerHour None must be a number"),
+        ('[{"labels": {"a": "b"}, "dollarsPerHour": -1}]', "-1 must be a number of at least 0"),
+        ('[{"labels": {"a": "b"}, "dollarsPerHour": true}]', "True must be a number"),
+        ('[{"labels": {"a": "b"}, "dollarsPerHour": 1, "onDemandDollarsPerHour": "x"}]', "'x'"),
+    ],
+)
+def test_mistakes_in_prices_name_the_field(text: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        prices.parse(text)
