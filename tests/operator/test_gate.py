@@ -208,7 +208,7 @@ async def test_only_our_pods_wake_a_job() -> None:
 
 async def test_the_key_is_made_once_and_kept() -> None:
     kube = MemoryApi()
-    await tls.load_authority(kube, "sys")
+    await tls.load_authorities(kube, "sys")
     first = await seals.load(kube, "sys", tls.SECRET)
     again = await seals.load(kube, "sys", tls.SECRET)
     words = {"namespace": "ns", "job": "job", "job_uid": "uid-1", "pod": "pod"}
@@ -218,11 +218,11 @@ async def test_the_key_is_made_once_and_kept() -> None:
 async def test_a_new_authority_keeps_the_key() -> None:
     """Else the agents of running jobs would become strangers."""
     kube = MemoryApi()
-    await tls.load_authority(kube, "sys")
+    await tls.load_authorities(kube, "sys")
     first = await seals.load(kube, "sys", tls.SECRET)
     path = api.secret("sys", tls.SECRET)
     kube.objects[path]["data"]["tls.crt"] = ""
-    await tls.load_authority(kube, "sys")
+    await tls.load_authorities(kube, "sys")
     assert kube.objects[path]["data"]["tls.crt"]
     again = await seals.load(kube, "sys", tls.SECRET)
     assert again.is_ours(pod_object()) == first.is_ours(pod_object())

@@ -81,8 +81,9 @@ async def test_an_agent_that_its_cloud_preempts_is_replaced(
 
 
 def taint(harness: Harness, key: str, value: str = "") -> None:
-    node = harness.kube.objects[f"{api.nodes()}/node-a"]
-    node["spec"] = {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]}
+    path = f"{api.nodes()}/node-a"
+    spec = {"taints": [{"key": key, "value": value, "effect": "NoSchedule"}]}
+    harness.kube.put(path, harness.kube.objects[path] | {"spec": spec})
     harness.nodes.changed()
 
 

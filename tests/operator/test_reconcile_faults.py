@@ -39,7 +39,7 @@ async def test_an_error_of_one_job_is_shown_and_retried(harness: Harness) -> Non
 async def test_an_error_of_the_first_reconcile_is_shown(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise AttributeError("'str' object has no attribute 'get'")
 
     harness.apply()

@@ -17,10 +17,9 @@ from tests.core.controller.builders import JOB
 from bamboo_operator import api
 from bamboo_operator.api import ApiError
 from bamboo_operator.renewal import Certificates, Lives
-from bamboo_operator.servicer import make_server
+from bamboo_operator.servicer import AgentService, make_server
 from bamboo_operator.tls import ServerIdentity
 from bamboo_operator.trust import Trust
-from bamboo_proto.v1 import agent_pb2_grpc
 
 from .harness import failing
 from .memory_api import MemoryApi
@@ -117,8 +116,8 @@ async def test_the_next_handshake_gets_the_new_certificate(clock: Clock) -> None
     """The server runs on; agents that trust the authority connect before and after."""
     clock.forward(-7)
     certificates = await loaded(MemoryApi(), clock)
-    service = agent_pb2_grpc.AgentServiceServicer()
-    server, port = make_server(service, certificates.server, "127.0.0.1:0")  # type: ignore[arg-type]
+    service = AgentService(None, None)  # type: ignore[arg-type]
+    server, port = make_server(service, certificates.server, "127.0.0.1:0")
     await server.start()
 
     async def serial() -> int:

@@ -16,17 +16,17 @@ from bamboo_core.protocol.messages import Release
 
 
 def restore(
-    state: State, cause: RestoreCause, why: str, now: float, *, doubted: float = inf
+    state: State, cause: RestoreCause, why: str, now: float, *, wrong_step: float = inf
 ) -> None:
     """A new attempt from the newest good checkpoint: the only action that loses work.
 
-    Because of wrong bits only a verified checkpoint is good, and only if it is older than the
-    doubted step. No later plan uses a newer one, since the attempt forks before it.
+    Because of wrong bits only a verified checkpoint is good, and only if it is older than
+    ``wrong_step``. No later plan uses a newer one, since the attempt forks before it.
     """
     durable, newest = state.durable, state.ledger.newest(state.durable)
     known = good = eligible(durable)
     if cause is RestoreCause.CORRUPTION:
-        good = verified(durable, min(newest, doubted - 1), state.job.spec.checkpoint)
+        good = verified(durable, min(newest, wrong_step - 1), state.job.spec.checkpoint)
     manifest = next(reversed(good), None)
     step = manifest.step if manifest is not None else 0
     repeated = max(0, newest + 1 - step)

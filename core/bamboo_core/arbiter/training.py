@@ -270,7 +270,7 @@ def _roll_back(state: State, step: int, disputes: Collection[Dispute], now: floa
     for agent in sorted(odd):
         blame(state, agent, FailureCause.CORRUPTION, f"{why}; {agent} is to be replaced")
         lose(state, agent, why, confirmed=False)
-    restore(state, RestoreCause.CORRUPTION, why, now, doubted=step)
+    restore(state, RestoreCause.CORRUPTION, why, now, wrong_step=step)
 
 
 def _agents(dispute: Dispute) -> list[AgentId]:
