@@ -20,7 +20,7 @@ REMEDIES: Mapping[str, str] = {
     " again",
     Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",
     Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
-    Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement ask for, or"
+    Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement name, or"
     " tolerate the taints that the message names in spec.worker.podTemplate",
     Reason.NEIGHBOURS_SHARE_ZONE: "add nodes in other zones, or wait for new agents",
     Reason.PLACEMENT_INFEASIBLE: "add a zone, use an even number of stages, or set"
