@@ -84,7 +84,7 @@ class DummyWorker:
             subprocess.Popen(["sleep", "15"], pass_fds=[self.socket.fileno()])
             raise SystemExit(1)
         host, port = self.data.getsockname()
-        self.say(Ready(Fingerprint(code=f"{os.getpid()}", data=f"{host}:{port}"), 1, 1, 1))
+        self.say(Ready(Fingerprint(code=f"{os.getpid()}", data=f"{host}:{port}"), 8, 1024, 1024))
 
 
 def main() -> None:
