@@ -412,7 +412,8 @@ async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
         return next((p for p in await operator.pods() if p["spec"].get("nodeName")), None)
 
     pod = await until(placed)
-    await auth.authenticate(client, await bound_token(operator, pod))
+    sealed = await seals.load(client, operator.app._config.namespace, tls.SECRET)
+    await auth.authenticate(client, sealed, await bound_token(operator, pod))
     budgets = Budgets(client)
     await budgets.keep(view, 1)
     await budgets.keep(view, None)

@@ -240,7 +240,8 @@ class Attack:
                 if await self._look(honest, "the beginning"):
                     done = looked = 0
                     while done < cases:
-                        done += await self._strike(channel)
+                        await self._strike(channel)
+                        done = self.tally.cases.total()
                         if done - looked >= _EVERY:
                             looked = done
                             if not await self._look(honest, repr(self._last)):
@@ -263,29 +264,29 @@ class Attack:
         metadata = (("authorization", f"Bearer {token(name)}"),)
         return channel.stream_stream(_SESSION)(metadata=metadata)
 
-    async def _strike(self, channel: Any) -> int:
-        """Some cases; how many."""
+    async def _strike(self, channel: Any) -> None:
+        """Some cases."""
         chance = self._rng.random()
         if chance < 0.05:
-            return await self._raw()
-        if chance < 0.15:
-            return await self._converse(channel, "nobody" + str(self._rng.random()), "bad token")
-        if chance < 0.30:
-            return await self._converse(channel, FORGED, "forged pod")
-        return await self._converse(channel, self._rng.choice(AGENTS), "agent")
+            await self._raw()
+        elif chance < 0.15:
+            await self._converse(channel, "nobody" + str(self._rng.random()), "bad token")
+        elif chance < 0.30:
+            await self._converse(channel, FORGED, "forged pod")
+        else:
+            await self._converse(channel, self._rng.choice(AGENTS), "agent")
 
-    async def _raw(self) -> int:
+    async def _raw(self) -> None:
         """Bytes that are not even TLS."""
         self._last = inputs.noise(self._rng)
         self.tally.cases["no TLS"] += 1
         _, writer = await asyncio.open_connection("127.0.0.1", self._port)
         writer.write(self._last)
         writer.close()
-        return 1
 
-    async def _converse(self, channel: Any, name: str, kind: str) -> int:
+    async def _converse(self, channel: Any, name: str, kind: str) -> None:
         """One stream: perhaps a valid Hello, then messages until it is refused."""
-        call, sent = self._open(channel, name), 0
+        call = self._open(channel, name)
         welcome = asyncio.Event()
         listening = asyncio.create_task(self._listen(call, name, welcome))
         try:
@@ -294,20 +295,18 @@ class Attack:
                     await call.write(hello(name))
                     await welcome.wait()
                 for _ in range(self._rng.randrange(1, 9)):
-                    sent += 1
                     self.tally.cases[kind] += 1
                     self._last = self._message(name)
                     await call.write(self._last)
                 await call.done_writing()
                 await asyncio.gather(listening, return_exceptions=True)
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return max(1, sent)
+            return
         except TimeoutError:
             self.tally.breach("hang", f"the operator does not answer after {self._last!r}")
         finally:
             call.cancel()
             await asyncio.gather(listening, return_exceptions=True)
-        return max(1, sent)
 
     async def _listen(self, call: Any, name: str, welcome: asyncio.Event) -> None:
         """Remember what a Stop asks for, so that some reports answer it."""

@@ -156,7 +156,7 @@ def test_a_third_worker_decides_with_copies_of_the_layers(fleet, monkeypatch, op
 
 
 def test_no_third_can_decide_if_the_layers_differ(fleet, monkeypatch):
-    """It would copy one of the two."""
+    """It would copy one of the two: the repeated step shows that their copies differ."""
     backend, struck = fleet.workers[plans.names(1)[0]].backend, []
     run = backend._run_forward
 
@@ -168,8 +168,8 @@ def test_no_third_can_decide_if_the_layers_differ(fleet, monkeypatch):
 
     monkeypatch.setattr(backend, "_run_forward", spoil)
     found, _ = disputed_twice(fleet)
-    assert len({claim.entered for claim in found.claims}) == 1
-    assert len({claim.layers for claim in found.claims}) == 2
+    assert found.is_of_copies
+    assert len({claim.digest for claim in found.claims}) == 2
     assert not can_decide(found)
 
 
