@@ -262,6 +262,13 @@ async def test_rejected_pods_are_reported(operator: Running) -> None:
     assert "imagePullPolicy" in (await operator.condition("Accepted"))["message"]
 
 
+async def suspend(operator: Running, *, wanted: bool) -> None:
+    await operator.admin._request(
+        "PATCH", api.job(operator.namespace, "job"), body={"spec": {"suspend": wanted}},
+        content_type="application/merge-patch+json",
+    )  # fmt: skip
+
+
 async def test_suspend_before_the_start_and_resume(operator: Running) -> None:
     await operator.apply(suspend=True)
 
@@ -270,10 +277,7 @@ async def test_suspend_before_the_start_and_resume(operator: Running) -> None:
 
     await until(suspended)
     assert await operator.pods() == []
-    await operator.admin._request(
-        "PATCH", api.job(operator.namespace, "job"), body={"spec": {"suspend": False}},
-        content_type="application/merge-patch+json",
-    )  # fmt: skip
+    await suspend(operator, wanted=False)
 
     async def back() -> bool:
         return len(await operator.pods()) == 4
@@ -403,7 +407,8 @@ def used(verb: str, path: str) -> set[tuple[str, str, str]]:
 
 
 async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
-    """The life of a job, and what is rare: another authority, an event, a disruption budget."""
+    """The life of a job with a pause, and what is rare: another authority, an event, a disruption
+    budget."""
     client, namespace = operator.app._kube, operator.namespace
     deadlines = {"pendingDeadlineSeconds": 8, "ttlSecondsAfterFinished": 0}
     view = observe.job_view(await operator.apply(runPolicy=deadlines))
@@ -423,6 +428,13 @@ async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
     await recorder.flush(10)
     writing.cancel()
     await tls.load_authorities(client, namespace, now=datetime.now(UTC) + timedelta(days=3000))
+
+    async def without_pods() -> bool:
+        return not await operator.pods()
+
+    await suspend(operator, wanted=True)
+    await until(without_pods)
+    await suspend(operator, wanted=False)
 
     async def gone() -> bool:
         return await operator.admin.get(api.job(namespace, "job")) is None
