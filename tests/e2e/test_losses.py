@@ -86,14 +86,20 @@ class LossChecks:
         self.check_metrics()
 
     def check_metrics(self) -> None:
-        """The counters are not below the number of losses."""
+        """The counters are not below the number of losses. A new operator shows them as soon as it
+        leads and has read the job."""
+        eventually(
+            lambda: all(self._shown().get(x, -1) >= least for x, least in self._lost.items()),
+            timeout_s=30, explain=lambda: str(self._shown()),
+        )  # fmt: skip
+
+    def _shown(self) -> dict[str, float]:
         figures = self._operator.figures(self._user.namespace, self._name)
-        lost = {
+        return {
             sample.labels["noticed"]: sample.value
             for sample in figures
             if sample.name == "bamboo_preemptions_total"
         }
-        assert all(lost[noticed] >= least for noticed, least in self._lost.items()), lost
 
     def _counts(self, job: Job) -> bool:
         silent = job.lost - job.lost_noticed

@@ -336,6 +336,7 @@ class Leadership:
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return
             case Over():
+                self._tally.close()
                 self._out.append(Wake())
                 return
             case _:

@@ -93,6 +93,11 @@ class Tally:
         self._shown = self.losses
         return is_news
 
+    def close(self) -> None:
+        """The job is over: whose end is not known yet is lost. Nobody looks again."""
+        for agent in list(self._undecided):
+            self._lose(agent, is_noticed=False)
+
     def _fail(self, agent: AgentId, record: Record) -> None:
         self._undecided.pop(agent, None)
         self._counted.add(agent)

@@ -86,6 +86,16 @@ def test_a_loss_is_decided_after_a_while() -> None:
     assert tally.losses == Losses(5, 1)
 
 
+def test_a_loss_shortly_before_the_end_of_the_job_is_decided_at_its_end() -> None:
+    tally = lost(AGENT)
+    assert not tally.settle(101.0)
+    tally.close()
+    assert tally.settle(101.0)
+    assert tally.losses == Losses(5, 1)
+    tally.close()
+    assert not tally.settle(200.0)
+
+
 def test_last_words_decide() -> None:
     tally = lost(AGENT)
     tally.hear(record(EventReason.WORKER_FAILED, cause="TaskFailed"), set(), now=101.0)
