@@ -31,7 +31,7 @@ MAX_HEADER_BYTES = 4 << 20
 """A layer with ten thousand tensors, or a vote with ten thousand claims, needs a quarter."""
 _LENGTH = struct.Struct(">I")
 _BULK_SEGMENT_BYTES = 1 << 20
-PIECE_BYTES = (8 << 20, 4 << 20)
+PIECE_BYTES = (16 << 20, 4 << 20)
 """By lane, at most. Each piece costs several changes of thread."""
 _MAX_SEGMENT_BYTES = 1 << 30
 

@@ -18,7 +18,7 @@ from bamboo_core.model.ids import AgentId, Fence
 
 log = logging.getLogger(__name__)
 
-UNDER_WAY_BYTES = (32 << 20, 16 << 20)
+UNDER_WAY_BYTES = (48 << 20, 16 << 20)
 """By lane: no piece is put while so many bytes or more are under way. A confirmation takes some ms
 where all cores are busy, and a smaller amount would be over before. Boundary frames wait for bulk
 of this amount and one piece at most, so bulk has less."""
