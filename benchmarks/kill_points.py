@@ -30,7 +30,7 @@ from pathlib import Path
 import torch
 
 from bamboo_agent.transport.process_group.groups import nccl_version
-from bamboo_core.api.spec import Channel
+from bamboo_core.api.spec import Channel, TransportSpec
 from bamboo_core.protocol.channels import choose
 from bamboo_sim import arguments
 from bamboo_sim.protocol.fleet import kill_record
@@ -103,7 +103,8 @@ def main() -> int:
     )
     given = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    route = choose(Channel(given.channel), device, nccl_version())
+    wanted = TransportSpec(channel=Channel(given.channel))
+    route = choose(wanted, device, nccl_version())
     channel = route.channel
     name = kill_record.NAME + (f"_over_{route.backend}" if route.backend else "")
     scheduled: dict[Scenario, Sequence[Points]] = {
