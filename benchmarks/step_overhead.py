@@ -72,7 +72,8 @@ class Segments:
     def __init__(self, fleet: WorkerFleet, *, pipelines: int, stages: int, layers: int):
         self._fleet, self._layers = fleet, layers
         self._job = plans.grid_of(job(), pipelines=pipelines, stages=stages)
-        self._epoch, self._plan, self._done = 0, None, 0
+        self._epoch, self._done = 0, 0
+        self._plan: Plan | None = None
 
     def run(self, batch: BatchShape) -> float:
         """Seconds of the counted steps of one segment."""
@@ -130,7 +131,7 @@ class PlainLoop:
         for m in range(MICROBATCHES):
             x, y = self._data.training(self._step, m)
             loss = self._model.loss(self._module(x), y) / MICROBATCHES
-            loss.backward()
+            torch.autograd.backward(loss)
         self._optimizer.step()
         self._optimizer.zero_grad()
         self._step += 1
@@ -171,7 +172,7 @@ def processes(*, pipelines: int, stages: int) -> Iterator[Segments]:
 
 
 def over_torch_pipelining(count: int) -> list[tuple[float, float]]:
-    layers = MODEL["layers"] + 2
+    layers = int(MODEL["layers"]) + 2
     cut = ((0, layers // 2), (layers // 2, layers))
     with tempfile.TemporaryDirectory() as folder, processes(pipelines=1, stages=2) as ours:
         theirs = TorchPipeline(job(), cut, f"{folder}/store")

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from torch.distributed import TCPStore
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 from torchft.coordination import LighthouseServer
 
@@ -33,7 +33,7 @@ TICK_MS = 100
 """Between two looks of the lighthouse at its quorum; torchft's default."""
 
 
-class SurvivingDdp(DistributedDataParallel):
+class SurvivingDdp(DistributedDataParallel):  # type: ignore[misc]  # torchft is not installed here
     """torchft's DDP with a hook that survives an error of gloo.
 
     The hook of torchft 0.2.0 ends the process (``assert fut._fut``): gloo's ``wait`` raises before
@@ -51,7 +51,7 @@ class SurvivingDdp(DistributedDataParallel):
         return future
 
 
-class LoggedOptimizer(Optimizer):
+class LoggedOptimizer(Optimizer):  # type: ignore[misc]
     """torchft's optimizer, which also logs each step, committed or not."""
 
     def __init__(self, manager: Manager, inner: torch.optim.Optimizer, log: CommitLog) -> None:

@@ -46,7 +46,7 @@ class Training:
             with nullcontext() if at + SIZE == first + SHARE else model.no_sync():
                 pairs = [self._data[n % len(self._data)] for n in range(at, at + SIZE)]
                 inputs, targets = (torch.stack(x) for x in zip(*pairs, strict=True))
-                (self._loss(model(inputs), targets) * SIZE / SHARE).backward()
+                torch.autograd.backward(self._loss(model(inputs), targets) * SIZE / SHARE)
 
     def state(self) -> dict[str, Any]:
         """Weights and optimizer state."""
