@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
-_EXPONENT = re.compile(r"(.*)[eE]([+-]?[0-9]+)", re.DOTALL)
+_QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([numkKMGTPEi]*))")
 _LARGEST_EXPONENT = 99
 
 _SUFFIXES = {
@@ -24,11 +24,11 @@ def parse(text: str | int | float) -> Fraction:
     Exponents are limited to 99, far above the limit of Kubernetes: 1e999999999 would take hours.
     """
     words = str(text)
-    if exponent := _EXPONENT.fullmatch(words):
-        power = max(-_LARGEST_EXPONENT, min(int(exponent[2]), _LARGEST_EXPONENT))
-        return Fraction(exponent[1]) * Fraction(10) ** power
-    digits = words.rstrip("numkKMGTPEi")
-    suffix = words[len(digits) :]
-    if suffix not in _SUFFIXES:
+    found = _QUANTITY.fullmatch(words)
+    if found is None or (found[3] or "") not in _SUFFIXES:
         raise ValueError(f"{words!r} is not a quantity")
-    return Fraction(digits) * _SUFFIXES[suffix]
+    number, exponent, suffix = found.groups()
+    if exponent is None:
+        return Fraction(number) * _SUFFIXES[suffix]
+    power = max(-_LARGEST_EXPONENT, min(int(exponent), _LARGEST_EXPONENT))
+    return Fraction(number) * Fraction(10) ** power
