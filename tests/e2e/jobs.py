@@ -115,7 +115,7 @@ class User:
         found: list[Object] = self.get("pods", "", "--selector", f"bamboo.dev/job={job}")
         return found
 
-    def until(self, name: str, holds: Callable[[Job], bool], *, timeout_s: float = 60.0) -> Job:
+    def until(self, name: str, holds: Callable[[Job], bool], *, timeout_s: float = 90.0) -> Job:
         """Poll the job until the condition holds; AssertionError after timeout_s."""
         seen: list[Job] = []
 
