@@ -11,7 +11,7 @@ from bamboo_cli.errors import CommandError
 from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.spec import JobSpec, from_manifest
 
-_KIND = "BambooJob"
+_KIND, _VERSION = "BambooJob", "bamboo.dev/v1alpha1"
 
 
 def read_manifest(path: Path) -> tuple[str, JobSpec]:
@@ -20,11 +20,13 @@ def read_manifest(path: Path) -> tuple[str, JobSpec]:
         documents = [x for x in yaml.safe_load_all(path.read_text(encoding="utf-8")) if x]
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}.") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise CommandError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     jobs = [x for x in documents if isinstance(x, dict) and x.get("kind") == _KIND]
     if len(jobs) != 1:
         raise CommandError(f"{path} has {len(jobs)} objects of kind {_KIND}; give a file with one.")
+    if (given := jobs[0].get("apiVersion")) != _VERSION:
+        raise CommandError(f"{path}: apiVersion is {given!r}; it must be {_VERSION}.")
     # The operator knows what pods may have there; here nobody does.
     found = from_manifest(jobs[0], is_strict=True, rules=PodRules(trusted=True))
     if isinstance(found, list):

@@ -60,6 +60,16 @@ def plan_of(
     refill_s: float,
 ) -> JobPlan:
     """The answer to a command line. CommandError names the field or option that is wrong."""
+    numbers = {
+        "--tflops": tflops,
+        "--hazard": hazard,
+        "--bandwidth": gbits,
+        "--restart": restart_s,
+        "--refill": refill_s,
+    }
+    for option, value in numbers.items():
+        if not isfinite(value):
+            raise CommandError(f"{option} is {value}; give a finite number.")
     name, spec = read_manifest(file)
     if profile is None:
         costs = built_in(spec, shape, tflops=tflops)
@@ -75,10 +85,13 @@ def plan_of(
 
 def _bytes(memory: str) -> int:
     try:
-        return int(quantities.parse(memory))
+        found = int(quantities.parse(memory))
     except ValueError as error:
         text = f"--memory {memory!r} is not a quantity; give bytes, as in 80Gi."
         raise CommandError(text) from error
+    if found < 1:  # 0 would mean that the memory is not known
+        raise CommandError(f"--memory {memory!r} is less than a byte; give bytes, as in 80Gi.")
+    return found
 
 
 def measured(spec: JobSpec, path: Path) -> Costs:

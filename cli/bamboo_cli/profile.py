@@ -53,6 +53,8 @@ def measure(
     timeout_s: float = _TIMEOUT_S,
 ) -> Profile:
     """Profile the job into the file ``out``. ProgramError says why it is impossible."""
+    if out.is_dir() or not out.parent.is_dir():  # measuring takes long
+        raise CommandError(f"--out {out} cannot be written; give a file in a folder that exists.")
     try:
         done = subprocess.run(
             [*program, "--out", str(out)], input=to_json(spec), stderr=subprocess.PIPE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from bamboo_core.protection.choice import choose
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+VERSION = "apiVersion: bamboo.dev/v1alpha1"
 LAYER = {
     "forward_s": 0.01,
     "backward_s": 0.02,
@@ -100,6 +102,15 @@ def test_the_view_shows_grid_cut_schedule_modes_and_verdict() -> None:
     ):
         assert part in shown, shown
     assert [m for m in ("None", "Replica", "Eager") if f" {m} " not in shown] == []
+
+
+def test_what_lanes_do_is_not_said_to_happen_in_less_time() -> None:
+    """Lanes also run before the first computation, and while the step is longer for them."""
+    found = plan(tflops=0.1)
+    assert found.verdict.facts.ahead_s > found.verdict.facts.idle_s
+    shown = " ".join(text(found).split())
+    assert "an agent waits 3.37 ms. With Eager it would compute 4.25 ms of its" in shown, shown
+    assert "which makes the step 1.35 ms longer" in shown, shown
 
 
 def test_a_large_grid_is_not_drawn(manifest: dict[str, Any], write: Any) -> None:
@@ -179,7 +190,10 @@ def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
         ("a: [", "is not YAML"),
         ("kind: Pod", "has 0 objects of kind BambooJob"),
         ("kind: BambooJob\n---\nkind: BambooJob", "has 2 objects of kind BambooJob"),
-        ("kind: BambooJob", "spec: is required"),
+        (f"{VERSION}\nkind: BambooJob", "spec: is required"),
+        ("kind: BambooJob", "apiVersion is None; it must be bamboo.dev/v1alpha1"),
+        ("apiVersion: v1\nkind: BambooJob", "apiVersion is 'v1'; it must be bamboo.dev/v1alpha1"),
+        ("[" * 1000, "is not YAML: maximum recursion depth"),
     ],
 )
 def test_a_file_without_a_usable_job_is_refused(write: Any, content: str, words: str) -> None:
@@ -241,6 +255,13 @@ def test_a_wrong_argument_of_the_model_is_named(manifest: dict[str, Any], write:
         ({"shape": "huge"}, "--shape huge is not known; give one of bert-large, gpt2"),
         ({"memory": "lots"}, "--memory 'lots' is not a quantity; give bytes, as in 80Gi"),
         ({"shape": "gpt2", "profile": Path("x")}, "--profile and --shape both say"),
+        ({"memory": "0"}, "--memory '0' is less than a byte"),
+        ({"memory": "-5"}, "--memory '-5' is less than a byte"),
+        ({"tflops": nan}, "--tflops is nan; give a finite number"),
+        ({"hazard": inf}, "--hazard is inf; give a finite number"),
+        ({"gbits": inf}, "--bandwidth is inf; give a finite number"),
+        ({"restart_s": inf}, "--restart is inf; give a finite number"),
+        ({"refill_s": nan}, "--refill is nan; give a finite number"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
@@ -286,6 +307,13 @@ def stand_in(tmp_path: Path, body: str) -> tuple[str, str]:
     path = tmp_path / "program.py"
     path.write_text(f"import json, sys\nspec, out = json.load(sys.stdin), sys.argv[2]\n{body}\n")
     return sys.executable, str(path)
+
+
+def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path: Path) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    for out in (tmp_path, tmp_path / "absent" / "p.json"):
+        with pytest.raises(CommandError, match=r"--out .* cannot be written; give a file in a"):
+            measure(spec, out, program=stand_in(tmp_path, "raise SystemExit('measured')"))
 
 
 def test_measuring_writes_a_profile(tmp_path: Path) -> None:
