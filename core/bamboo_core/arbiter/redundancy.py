@@ -71,7 +71,7 @@ def spec_of_plan(state: State, staying: Collection[AgentId]) -> JobSpec:
     seen = facts.Seen(
         state.protection.hazard.per_agent_hour(zones),
         memory_bytes=membership.smallest_memory(),
-        step_s=state.ledger.progress.step_s,
+        step_s=state.ledger.whole_s,
         current=state.durable.mode,
     )
     wanted = state.desired.pipelines

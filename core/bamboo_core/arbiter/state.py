@@ -132,6 +132,7 @@ class Ledger:
     steps: int
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     progress_at: float = -inf
+    whole_s: float = 0.0  # duration of the last step that no change interrupted; 0: unknown
     ahead: dict[AgentId, Ahead] = field(default_factory=dict)
     hosted: dict[AgentId, Hosted] = field(default_factory=dict)
 

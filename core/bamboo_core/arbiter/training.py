@@ -58,6 +58,9 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         newest = max(in_force.plan.target, state.ledger.progress.committed)
         if step >= newest:
             in_force.caught_up.add(agent)
+    if in_force is not None and step > in_force.plan.target and agent in in_force.plan.seats:
+        # a step with a pause, or the first of a newcomer, which counts from its start, says nothing
+        state.ledger.whole_s = progress.step_s or state.ledger.whole_s
     state.speeds.learn(agent, progress, now)
     state.settle_question(step)
     if state.ledger.learn(agent, progress, now):

@@ -9,7 +9,9 @@ from tests.core.protection.job import layers
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.arbiter import durable as facts
 from bamboo_core.arbiter.events import ArbiterPhase, DesiredState, Tick
+from bamboo_core.model.ids import AgentId
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
+from bamboo_core.protocol.messages import CommitRecord, Progress
 
 HOUR = 3600.0
 FREE = layers(4, parameter_bytes=0, output_bytes=0, activation_bytes=0)
@@ -130,6 +132,26 @@ def test_exposure_is_written_as_it_grows() -> None:
     assert written[-1] > 1
     assert len(set(written)) < 20
     assert made.arbiter.state.protection.hazard.agent_hours < 1.25 * written[-1] + 1
+
+
+@pytest.mark.parametrize(("beyond", "expected"), [(0, 0.5), (1, 7.0)])
+def test_an_interrupted_step_does_not_say_how_long_steps_take(
+    beyond: int, expected: float
+) -> None:
+    """It contains the pause; the first step of a newcomer counts from the newcomer's start."""
+    made = fleet()
+    in_force = made.arbiter.state.in_force
+    assert in_force is not None
+    target = in_force.plan.target
+    made.until(lambda: made.arbiter.state.ledger.progress.committed >= target + 2)
+    for step, seconds in ((target + 2, 0.5), (target + beyond, 7.0)):
+        record = CommitRecord(step)
+        made.receive(AgentId("a0"), Progress(record, made.arbiter.fence, step_s=seconds))
+    made.kill("a3")
+    made.run()
+    verdict = made.arbiter.status().verdict
+    assert verdict is not None
+    assert verdict.facts.step_s == expected
 
 
 def test_the_facts_are_those_of_the_agents_that_stay() -> None:
