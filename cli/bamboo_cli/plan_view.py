@@ -50,8 +50,8 @@ def _cut(plan: JobPlan) -> Table:
 def _schedule(plan: JobPlan) -> Text:
     found = plan.verdict.facts
     return Text(
-        f"schedule: a step takes {seconds(found.step_s)}; between its first and its last computation"
-        f" an agent waits {seconds(found.idle_s)}. With Eager it would compute"
+        f"schedule: a step takes {seconds(found.step_s)}; between its first and its last"
+        f" computation an agent waits {seconds(found.idle_s)}. With Eager it would compute"
         f" {seconds(found.ahead_s)} of its successor's forwards ahead, which makes the step"
         f" {seconds(found.delay_s)} longer"
     )

@@ -231,6 +231,24 @@ def test_a_field_that_does_not_exist_is_named(
         plan(write(manifest))
 
 
+@pytest.mark.parametrize(
+    ("part", "fields", "words"),
+    [
+        ("pipelines", {"count": 2, "stages": 1}, "Replica keeps a copy of the next stage, but"),
+        ("pipelines", {"count": 2, "stages": 4, "min": 3}, "min 3 is more than count 2"),
+        ("pipelines", {"count": 8, "stages": 200}, "count 8 times stages 200 makes 1600 agents"),
+        ("data", {"factory": "a:b"}, "validateEvery needs spec.data.validation"),
+    ],
+)
+def test_what_the_api_server_refuses_is_refused(
+    part: str, fields: dict[str, Any], words: str, manifest: dict[str, Any], write: Any
+) -> None:
+    manifest["spec"]["redundancy"] = {"mode": "Replica"}
+    manifest["spec"][part] = fields
+    with pytest.raises(CommandError, match=words):
+        plan(write(manifest))
+
+
 def test_more_stages_than_layers_are_refused(manifest: dict[str, Any], write: Any) -> None:
     manifest["spec"]["pipelines"]["stages"] = 9
     with pytest.raises(CommandError, match=r"8 layers cannot be cut into 9 stages: set pipelines"):

@@ -135,9 +135,7 @@ def test_exposure_is_written_as_it_grows() -> None:
 
 
 @pytest.mark.parametrize(("beyond", "expected"), [(0, 0.5), (1, 7.0)])
-def test_an_interrupted_step_does_not_say_how_long_steps_take(
-    beyond: int, expected: float
-) -> None:
+def test_an_interrupted_step_does_not_say_how_long_steps_take(beyond: int, expected: float) -> None:
     """It contains the pause; the first step of a newcomer counts from the newcomer's start."""
     made = fleet()
     in_force = made.arbiter.state.in_force
