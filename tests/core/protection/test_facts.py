@@ -52,6 +52,12 @@ def test_the_scaled_step_is_near_the_planned_one() -> None:
     assert bare.degraded == pytest.approx(lengths[1] / lengths[0], abs=0.15)
 
 
+def test_the_costliest_stage_sets_the_pace() -> None:
+    costs = (*layers(3), *layers(1, forward_s=0.2, backward_s=0.3))
+    found = gather(spec(1, 2), costs, Seen(0.05), pipelines=1)
+    assert (found.forward_s, found.backward_s) == (0.2, 0.3)
+
+
 def test_who_shares_follows_the_policy() -> None:
     shadow, diffuse = (
         figures(Shape(2, 4, 8, policy=policy)).copied
