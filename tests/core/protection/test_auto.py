@@ -18,13 +18,15 @@ FREE = layers(4, parameter_bytes=0, output_bytes=0, activation_bytes=0)
 DEAR = layers(4, parameter_bytes=4 << 30)
 
 
-def fleet(pipelines: int = 2, *, costs: object = FREE, **known: object) -> Fleet:
+def fleet(
+    pipelines: int = 2, *, costs: object = FREE, memory_bytes: int = 0, **known: object
+) -> Fleet:
     """A job in mode Auto that has started."""
     job = spec(pipelines=pipelines, stages=2, steps=40, mode=RedundancyMode.AUTO, microbatches=8)
     made = Fleet(job, durable=facts.Durable(**known) if known else None)
     zones = ["z0", "z1"] * pipelines
     for i, zone in enumerate(zones):
-        made.add(f"a{i}", zone, costs=costs)
+        made.add(f"a{i}", zone, costs=costs, memory_bytes=memory_bytes)
     return begin(made, pipelines)
 
 
@@ -52,6 +54,15 @@ def test_dear_copies_are_not_taken() -> None:
     made = fleet(costs=DEAR)
     assert mode_of(made) is RedundancyMode.NONE
     assert made.arbiter.durable.mode is RedundancyMode.NONE
+
+
+def test_copies_that_the_devices_cannot_hold_are_not_taken() -> None:
+    made = fleet(costs=layers(4, parameter_bytes=1000), memory_bytes=20_000)
+    assert mode_of(made) is RedundancyMode.NONE
+    verdict = made.arbiter.status().verdict
+    assert verdict is not None
+    assert verdict.facts.memory_bytes == 20_000
+    assert "Replica cannot be used" in verdict.reason
 
 
 def test_costs_that_are_not_measured_do_not_stop_a_job() -> None:

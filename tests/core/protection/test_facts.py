@@ -52,6 +52,14 @@ def test_the_scaled_step_is_near_the_planned_one() -> None:
     assert bare.degraded == pytest.approx(lengths[1] / lengths[0], abs=0.15)
 
 
+def test_lost_work_grows_with_the_microbatches() -> None:
+    few, many = (figures(Shape(1, 4, m)).copied for m in (8, 24))
+    assert few
+    assert many
+    assert many.redone == pytest.approx(3 * few.redone)
+    assert few.redone > 0
+
+
 def test_the_costliest_stage_sets_the_pace() -> None:
     costs = (*layers(3), *layers(1, forward_s=0.2, backward_s=0.3))
     found = gather(spec(1, 2), costs, Seen(0.05), pipelines=1)
