@@ -56,7 +56,7 @@ def due(state: State, now: float) -> tuple[str, Set[AgentId]]:
     departures, fresh = state.membership.departures(), _fresh(state)
     going = _going(state, in_force)
     are_replaced = len(fresh) >= len(going)  # no seat is given up for nothing
-    last = inf if are_replaced else state.real_s + late_s(state.ledger.progress.step_s)
+    last = inf if are_replaced else state.real_s + late_s(state.ledger.usual_s)
     late = [a for a in going if a in departures and departures[a] <= last]
     if late:
         return f"{', '.join(late)} will go away", set(late)

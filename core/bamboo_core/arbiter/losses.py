@@ -206,7 +206,7 @@ def _mend_links(state: State, now: float) -> None:
     links = state.evidence.broken(
         state.membership.members,
         progress_at=state.ledger.progress_at,
-        patience_s=2 * state.ledger.progress.step_s,
+        patience_s=2 * state.ledger.usual_s,
         now=now,
     )
     if not links:
@@ -226,7 +226,7 @@ def _mend_stall(state: State, now: float) -> None:
     stalls, patience, phase = state.stalls, state.job.timing.patience, state.phase
     assert isinstance(phase, Running)
     assert state.in_force is not None
-    wait_s = max(patience.wait_s, 2 * state.ledger.progress.step_s)
+    wait_s = max(patience.wait_s, 2 * state.ledger.usual_s)
     members = state.membership.members
     if state.evidence.is_channel_broken(members):
         return

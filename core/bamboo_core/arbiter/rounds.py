@@ -178,7 +178,7 @@ def _going(state: State, questioned: Set[AgentId]) -> set[AgentId]:
     transition. Before a suspension every member that lives long enough helps.
     """
     assert state.desired is not None
-    membership, step_s = state.membership, state.ledger.progress.step_s
+    membership, step_s = state.membership, state.ledger.usual_s
     going = {a for a in membership.members if membership.is_departing(a)}
     seats = state.desired.pipelines * state.job.spec.pipelines.stages
     if len(membership.members & membership.usable()) >= seats:
@@ -253,7 +253,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     assert state.desired is not None
     durable, membership, desired = state.durable, state.membership, state.desired
     draining, leave_at = frozenset(_leavers(state)), membership.departures()
-    soon = state.real_s + changes.transition_s(state.ledger.progress.step_s)
+    soon = state.real_s + changes.transition_s(state.ledger.usual_s)
     ready = membership.reference()
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
     return PlanRequest(

@@ -158,6 +158,12 @@ class Ledger:
         self.progress = known
         return is_new
 
+    @property
+    def usual_s(self) -> float:
+        """Seconds of a step, for limits: an interrupted step contains a pause, and the first one of
+        a newcomer the start of its process. 0: unknown."""
+        return self.whole_s or self.progress.step_s
+
     def forget_commit(self) -> None:
         """The reported commit is lost: a restore has undone it, or only lost agents knew it."""
         self.progress = replace(self.progress, committed=-1, loss=None)

@@ -374,7 +374,7 @@ def due(
     is_overdue: bool = False,
     committed: int = -1,
 ) -> str:
-    """What is due at 100 s of a job whose steps take 2 s."""
+    """What is due at 100 s of a job whose steps take 2 s; the last one contains a pause."""
     now, leave_at = 100.0, departures or {}
     state = arbiter.initial_state(
         a.ArbiterJob("ns/job", "uid", spec(), "{}"),
@@ -386,7 +386,7 @@ def due(
         for name in {*members, *standby}
     }
     state.real_s = now
-    state.ledger = Ledger(9, TrainingProgress(committed, step_s=2.0))
+    state.ledger = Ledger(9, TrainingProgress(committed, step_s=50.0), whole_s=2.0)
     state.desired, state.phase = desired, Running()
     state.in_force = InForce(
         the_plan or plan(),

@@ -135,10 +135,7 @@ def test_an_agent_that_goes_on_is_not_stuck() -> None:
 def test_a_long_step_gives_waits_more_time() -> None:
     fleet = running(steps=40)
     fleet.until(lambda: committed(fleet, 0))
-    progress = fleet.arbiter.state.ledger
-    fleet.arbiter.state.ledger.progress = progress.progress.__class__(
-        progress.progress.committed, step_s=4.0
-    )
+    fleet.arbiter.state.ledger.whole_s = 4.0
     stuck(fleet, CYCLE)
     assert stalls(fleet) == []
 

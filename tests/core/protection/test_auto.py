@@ -156,6 +156,7 @@ def test_an_interrupted_step_does_not_say_how_long_steps_take(beyond: int, expec
     for step, seconds in ((target + 2, 0.5), (target + beyond, 7.0)):
         record = CommitRecord(step)
         made.receive(AgentId("a0"), Progress(record, made.arbiter.fence, step_s=seconds))
+    assert made.arbiter.state.ledger.usual_s == expected
     made.kill("a3")
     made.run()
     verdict = made.arbiter.status().verdict
