@@ -5,6 +5,7 @@ A block is free again when its object is no longer referenced. All copies are sy
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+
+log = logging.getLogger(__name__)
 
 
 class Block:
@@ -42,14 +45,19 @@ class HostBlocks:
         self._free: dict[int, list[torch.Tensor]] = {}  # by size
 
     def take(self, size: int, tally: Tally) -> Block | None:
-        """A block of exactly this size; None if there is no room."""
+        """A block of exactly this size; None if there is no room, or the system gives no memory."""
         if not 0 < size <= self.limit_bytes - self._used:
             return None
         free = self._free.setdefault(size, [])
         if not free:
             while self._allocated + size > self.limit_bytes:
                 self._release(next(filter(None, self._free.values())).pop())
-            free.append(self._allocate(size))
+            try:
+                free.append(self._allocate(size))
+            except RuntimeError as error:  # torch.cuda.CudaError is one, and so is torch's own
+                self.limit_bytes = self._allocated
+                log.warning("%d bytes of host memory is all there is: %s", self._allocated, error)
+                return None
         memory = free.pop()
         self._used += size
         tally.used_bytes += size

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from bamboo_agent.compute.host_blocks import HostBlocks
+from bamboo_agent.compute import host_blocks
+from bamboo_agent.compute.host_blocks import HostBlocks, Tally
 from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer
 
@@ -153,6 +154,27 @@ def test_blocks_are_used_again_and_make_room_for_other_sizes(linear, wide, monke
     assert (allocated, released) == ([256, 256, 512], [256, 256])
     assert memory.tally.used_bytes == 512
     del found
+
+
+def test_memory_that_the_system_refuses_stays_on_the_device(monkeypatch, caplog):
+    """Pinning has limits of its own, which only show when they are reached."""
+    asked, given = [], []
+
+    def cuda(function, *arguments):
+        asked.append(function)
+        if function == "cudaHostRegister" and len(asked) > 1:
+            raise torch.cuda.CudaError(2)
+
+    monkeypatch.setattr(host_blocks, "_cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "check_error", lambda code: None)
+    blocks, tally = HostBlocks(1000, torch.device("cuda")), Tally()
+    given = [blocks.take(200, tally) for _ in range(3)]
+    assert [block is not None for block in given] == [True, False, False]
+    assert asked == ["cudaHostRegister"] * 2
+    assert (tally.used_bytes, blocks.limit_bytes) == (200, 200)
+    assert "200 bytes of host memory is all there is" in caplog.text
+    given.clear()
+    assert blocks.take(200, tally) is not None
 
 
 def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):

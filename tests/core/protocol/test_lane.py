@@ -12,7 +12,7 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.program import parse
 from bamboo_core.protocol.effects import Drop, Effect
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import CommitRecord, Stop
+from bamboo_core.protocol.messages import CommitRecord, Continuation, Stop
 
 LANE = """R[2:4] m0 2:3
 R[2:4] m0 3:4
@@ -193,6 +193,26 @@ def test_the_end_of_the_step_frees_what_was_computed_ahead() -> None:
     assert not any(e.for_room for e in effects if isinstance(e, Drop))
     assert not executor.held.keys() - {Item.commit(0)}
     assert executor.running is None
+
+
+def test_a_new_plan_has_a_lane_of_its_own() -> None:
+    executor = started(WAITING, "R[2:4] m0 2:3")
+    executor.stop(Stop(SECOND))
+    executor.done()
+    order = replace(directive(WAITING, fence=SECOND, wanted=((0, 4),)), lane_limit=1)
+    assert runs(executor.install(order)) == ["F[0:2] m0"]
+    assert finish(executor) == []
+
+
+@pytest.mark.parametrize(("last", "expected"), [(2, ["R[0:2] m1 0:1 @1"]), (1, [])])
+def test_the_last_program_has_no_lane(last: int, expected: list[str]) -> None:
+    """Nothing follows it that a loss could interrupt but the epilogue."""
+    executor = Executor(ME, 6, versions=dict.fromkeys(range(4), 1))
+    executor.stop(Stop(FIRST))
+    executor.install(replace(directive(last=last), lane_limit=1))
+    waiting = parse("RECV (out[1]) <b\nF[1:2] m0")
+    rest = Continuation(FIRST, f"plan of {FIRST}", waiting, waiting, lane=parse("R[0:2] m1 0:1"))
+    assert runs(executor.proceed(rest)) == expected
 
 
 @pytest.mark.parametrize(("done", "needs"), [(1, "prefix[2:4] #1"), (2, "prefix[2:4] #2")])
