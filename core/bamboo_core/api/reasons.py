@@ -73,6 +73,8 @@ class Reason(StrEnum):
     """Every agent has a node."""
     WAITING_FOR_NODES = "WaitingForNodes"
     """Some agents have no node or no pod yet."""
+    WAITS_IN_LINE = "WaitsInLine"
+    """There is no room for the smallest grid, and another job is ahead, so the job has no pods."""
     NODES_TOO_SMALL = "NodesTooSmall"
     """No node is large enough for an agent."""
     NO_NODE_SUITS = "NoNodeSuits"
