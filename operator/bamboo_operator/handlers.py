@@ -39,11 +39,13 @@ def registry(
     nodes_changed: Callable[[], None],
     seen: Callable[[str], None],
     deleted: Callable[[Any], None],
+    created: Callable[[Any], None],
     is_ours: Callable[[Any], bool],
 ) -> kopf.OperatorRegistry:
     """Handlers that only report what may have changed.
 
     seen: called with an event's resource. deleted: called with a deleted pod in its last state.
+    created: called with every job that there is or that has changed.
     is_ours: whether an operator has made a pod; no other pod causes anything.
     """
     handlers = kopf.OperatorRegistry()
@@ -53,8 +55,10 @@ def registry(
         return _login(**kwargs)
 
     @kopf.on.event(api.GROUP, api.VERSION, api.PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
-    async def on_job(namespace: str | None, name: str | None, **_: Any) -> None:
+    async def on_job(namespace: str | None, name: str | None, event: Any, **_: Any) -> None:
         seen("bamboojobs")
+        if event["type"] != "DELETED":
+            created(event["object"])
         add((namespace or "", name or ""))
 
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]

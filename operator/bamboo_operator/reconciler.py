@@ -15,10 +15,11 @@ from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller import admission, disruptions, lifecycle
+from bamboo_core.controller.admission import Turn
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
-from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory
+from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
 from bamboo_operator import api, facts, manifests, observe, prices, totals
 from bamboo_operator import status as statuses
@@ -26,6 +27,7 @@ from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.line import Entry, Line
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.prices import Pool
@@ -70,6 +72,7 @@ class Ports:
     clock: Callable[[], float] = time.time
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
     prices: tuple[Pool, ...] = ()
+    line: Line | None = None  # None: jobs do not wait for each other
 
 
 class Reconciler:
@@ -87,23 +90,28 @@ class Reconciler:
         body = await self._kube.get(api.job(namespace, name))
         await self._forget_others(namespace, name, body)
         if body is None:
+            self._leave_line(namespace, name)
             await self._sweep(namespace, name)
             return None
         job = observe.job_view(body)
         if job.deleting:
+            self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
         spec = observe.job_spec(body, self._ports.pod_rules)
         problems = spec if isinstance(spec, list) else _changes(spec, body)
         if problems or isinstance(spec, list):
+            self._leave_line(namespace, name)
             reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED
             await self._refuse(job, body, known, problems, reason)
             return None
         return await self._lead(job, spec, body, known)
 
     async def note_fault(self, namespace: str, name: str, error: Exception) -> None:
-        """Show an error in the job's status; best effort."""
+        """Show an error in the job's status; best effort. Other jobs do not wait for this one."""
+        if self._ports.line is not None:
+            self._ports.line.refuse(namespace, name)
         try:
             body = await self._kube.get(api.job(namespace, name))
             if body is None:
@@ -136,7 +144,8 @@ class Reconciler:
             else ended(facts.read(body), statuses.read_progress(body))
         )
         now = self._ports.clock()
-        decided = step(spec, view, training, known.memory, job=job, now=now)
+        turn = await self._turn(job, spec, view, training, known)
+        decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
         self._ports.deleted_pods.counted(pods)
         again_s, kept = await self._write(job, spec, body, known, decided, now)
@@ -145,10 +154,40 @@ class Reconciler:
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
             await self._ports.budgets.keep(job, least)
+        if decided.memory.terminal is not None:
+            self._leave_line(job.namespace, job.name)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
             await self._ports.jobs.forget([job.uid])
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    async def _turn(
+        self, job: JobView, spec: JobSpec, view: ClusterView, training: TrainingView, known: _Known
+    ) -> Turn | None:
+        """What the jobs that compete with it leave to it."""
+        line, memory = self._ports.line, known.memory
+        if line is None:
+            return None
+        if spec.suspend or memory.terminal is not None:
+            line.leave(job.namespace, job.name)
+            return None
+        seats = spec.pipelines.count * spec.pipelines.stages
+        now = self._ports.clock()
+        line.note(
+            Entry(
+                job,
+                spec,
+                is_training=admission.is_training(view, training),
+                is_whole=sum(pod.is_alive and bool(pod.node) for pod in view.pods) >= seats,
+                closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
+                is_refused=bool(known.rejected),
+            )
+        )
+        return await line.turn(job)
+
+    def _leave_line(self, namespace: str, name: str) -> None:
+        if self._ports.line is not None:
+            self._ports.line.leave(namespace, name)
 
     async def _figures(
         self, job: JobView, spec: JobSpec, view: ClusterView, status: JobStatus, kept: Object

@@ -190,7 +190,8 @@ def test_with_namespaces_nothing_of_jobs_is_cluster_wide() -> None:
     wide = [
         rule for kind, rule in rules("--set", "namespaces={team-a,team-b}") if kind == "ClusterRole"
     ]
-    assert {r for rule in wide for r in rule["resources"]} == {"nodes", "tokenreviews", "leases"}
+    seen = {r for rule in wide for r in rule["resources"]}
+    assert seen == {"nodes", "tokenreviews", "leases", "priorityclasses"}
     objects = render("--set", "namespaces={team-a,team-b}")
     places = {role["metadata"]["namespace"] for role in of_kind(objects, "Role")}
     assert places == {"team-a", "team-b", "bamboo-system"}

@@ -219,7 +219,8 @@ class _Line:
         one first. Returns what there is for the claim."""
         losers: list[Claim] = []
         for last in reversed(behind):
-            if last.job.uid in self._started or not last.held or not competes(claim, last):
+            is_settled = last.job.uid in self._started or last.job.uid in self._turns
+            if is_settled or not last.held or not competes(claim, last):
                 continue
             losers.append(last)
             self._ledger.give_back(last, 1)
