@@ -93,6 +93,14 @@ class Line:
             self._take(body)
 
     def _take(self, body: Object) -> None:
+        """A job that cannot be read stays out until its reconcile, which tells why."""
+        try:
+            self._enter(body)
+        except Exception as error:
+            name = body["metadata"].get("name")
+            log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
+
+    def _enter(self, body: Object) -> None:
         job, spec = observe.job_view(body), observe.job_spec(body, self._rules)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return

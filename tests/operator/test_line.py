@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from tests.core.controller.builders import manifest, spec
 
 from bamboo_core.api.spec import WorkerSpec
@@ -178,7 +177,7 @@ async def test_a_new_operator_knows_all_jobs_before_it_decides(harness: Harness)
         await look(harness, name)
         bind(harness, pods(harness, name)[0], f"node-{'ab'[second]}")
     line = harness.make_line()
-    await line.load(())
+    await line.load(("ns",))
     harness.reconciler = Reconciler(replace(ports, line=line))
     await look(harness, "new")
     assert pods(harness, "new") == []
@@ -190,11 +189,12 @@ async def test_jobs_that_cannot_use_their_turn_do_not_hold_up_others(harness: Ha
     for second, name in enumerate(("refused", "ended", "broken", "asleep", "good")):
         put(harness, name, second=second, pipelines=TWO if name == "good" else FOUR)
     harness.kube.objects[api.job("ns", "asleep")]["spec"]["suspend"] = True
-    harness.kube.objects[api.job("ns", "broken")]["spec"]["model"] = {"factory": "no colon"}
+    harness.kube.objects[api.job("ns", "broken")]["spec"]["seed"] = 1
     harness.kube.objects[api.job("ns", "ended")]["status"] = {
         "conditions": [{"type": "Failed", "status": "True", "reason": "UserCodeFailed"}]
     }
-    await harness.line.load(())
+    harness.kube.objects[api.job("ns", "broken")]["status"] = {"pods": {"incarnation": "no"}}
+    await harness.line.load(("ns",))
     assert sorted(harness.line.keys) == [("ns", "good"), ("ns", "refused")]
     harness.kube.fail = failing("create", "/pods", ApiError(403, "Forbidden", "quota"))
     await look(harness, "refused")
@@ -231,19 +231,18 @@ async def test_jobs_that_cannot_be_listed_come_in_later(harness: Harness) -> Non
     assert harness.line.keys == []
 
 
-async def test_a_long_pass_is_not_made_again_at_once(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_long_pass_is_not_made_again_at_once(harness: Harness) -> None:
     """A job that is known gets its last turn; a new one waits for the next pass."""
     put(harness, "old", second=1, pipelines=FOUR)
     put(harness, "new", second=2)
     await look(harness, "old")
     loop = asyncio.get_running_loop()
-    harness.line._not_before = loop.time() + 0.05
+    harness.line._not_before = loop.time() + 1000
     harness.usage.put(placed("stranger"))
     before = harness.line._versions
     await look(harness, "old")
     assert harness.line._versions == before
+    harness.line._not_before = loop.time() + 0.01
     assert (await look(harness, "new"))["reason"] == "WaitsInLine"
     assert harness.line._versions != before
 
