@@ -31,6 +31,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.WAITING_FOR_AGENTS: "see the pods below; if all of them run, read `bamboo logs`",
     Reason.SUSPENDED_BY_USER: "set spec.suspend to false to continue",
     Reason.USER_REQUESTED: "set spec.suspend to false to continue",
+    Reason.QUEUED_BY_KUEUE: "see the job's Workload and its queue: `kubectl get workloads`",
     Reason.NOT_ACCEPTED: "see Accepted",
     Reason.LAYERS_UNPROTECTED: "wait for new agents; if none come, see CapacityAvailable",
     Reason.FEWER_AGENTS: "wait for new agents; if none come, see CapacityAvailable",

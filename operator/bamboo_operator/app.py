@@ -25,6 +25,7 @@ from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
 from bamboo_operator.health import HealthServer, Pulse
+from bamboo_operator.kueue import Kueue
 from bamboo_operator.lease import Elector
 from bamboo_operator.line import Line
 from bamboo_operator.metrics import JobFigures, Metrics
@@ -139,6 +140,7 @@ class App:
                 budgets=Budgets(kube) if config.disruption_budgets else None,
                 prices=config.prices,
                 line=line,
+                kueue=Kueue(kube, config.kueue) if config.kueue else None,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )
@@ -164,6 +166,7 @@ class App:
             deleted=deleted_pods.deleted,
             created=line.seen,
             is_ours=sealed.is_ours,
+            kueue=config.kueue,
         )
         informers = list(await handlers.start(registry, config.namespaces))
         self._catch_signals()

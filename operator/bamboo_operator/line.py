@@ -60,9 +60,11 @@ class Line:
         wake: Callable[[str, str], None],
         rules: PodRules = RESTRICTED,
         clock: Callable[[], float] = time.time,
+        pause: float = PAUSE,
     ) -> None:
         self._kube, self._nodes, self._usage = kube, nodes, usage
-        self._wake, self._rules, self._clock = wake, rules, clock
+        self._wake, self._rules, self._clock, self._pause = wake, rules, clock, pause
+        self._later: asyncio.TimerHandle | None = None
         self._priorities = Priorities(kube)
         self._entries: dict[JobKey, Entry] = {}
         self._version = 0
@@ -150,7 +152,10 @@ class Line:
         async with self._lock:
             clock = asyncio.get_running_loop().time
             known = self._decided.turns.get(job.uid)
-            if known is not None and (clock() < self._not_before or not await self._is_old()):
+            if known is not None and not await self._is_old():
+                return known
+            if known is not None and clock() < self._not_before:
+                self._come_back(job)
                 return known
             # A new job waits, and others come meanwhile; one pass serves them all.
             await asyncio.sleep(max(0.0, self._not_before - clock()))
@@ -158,9 +163,15 @@ class Line:
                 return Turn(Word.GROWS)
             began, before = clock(), self._decided.turns
             await self._pass()
-            self._not_before = clock() + PAUSE * (clock() - began)
+            self._not_before = clock() + self._pause * (clock() - began)
             self._tell(before, job)
             return self._decided.turns.get(job.uid, Turn(Word.GROWS))
+
+    def _come_back(self, job: JobView) -> None:
+        """Wake the job when the next pass may be made; it will wake the others."""
+        loop = asyncio.get_running_loop()
+        if self._later is None or self._later.when() <= loop.time():
+            self._later = loop.call_at(self._not_before, self._wake, job.namespace, job.name)
 
     def _is_free(self, job: JobView) -> bool:
         """Whether it has all its agents, or nobody waits to start."""

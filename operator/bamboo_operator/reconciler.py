@@ -18,6 +18,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import admission, disruptions, lifecycle
 from bamboo_core.controller.admission import Turn
 from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.quota import QUEUE_LABEL
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
@@ -27,6 +28,7 @@ from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.kueue import Kueue, Look, queue_of
 from bamboo_operator.line import Entry, Line
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
@@ -73,6 +75,7 @@ class Ports:
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
     prices: tuple[Pool, ...] = ()
     line: Line | None = None  # None: jobs do not wait for each other
+    kueue: Kueue | None = None  # None: jobs may not name a queue
 
 
 class Reconciler:
@@ -100,10 +103,11 @@ class Reconciler:
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
         spec = observe.job_spec(body, self._ports.pod_rules)
-        problems = spec if isinstance(spec, list) else _changes(spec, body)
+        changes = [] if isinstance(spec, list) else _changes(spec, body)
+        problems = spec if isinstance(spec, list) else [*changes, *self._queue(body)]
         if problems or isinstance(spec, list):
             self._leave_line(namespace, name)
-            reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED
+            reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
             await self._refuse(job, body, known, problems, reason)
             return None
         return await self._lead(job, spec, body, known)
@@ -133,6 +137,9 @@ class Reconciler:
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         pods = await self._pods(job)
+        look = await self._look(job, spec, body, known.memory)
+        if look is not None:
+            spec, job = look.spec, replace(job, queued=look.why)
         nodes = await self._ports.nodes.views(spec, job.uid)
         view = ClusterView(nodes, observe.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
@@ -154,12 +161,35 @@ class Reconciler:
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
             await self._ports.budgets.keep(job, least)
+        if look is not None and self._ports.kueue is not None:
+            has_pods = any(not pod.has_ended for pod in view.pods)
+            outcome = decided.memory.terminal
+            after_s = await self._ports.kueue.settle(job, look, has_pods=has_pods, outcome=outcome)
+            again_s += [] if after_s is None else [after_s]
         if decided.memory.terminal is not None:
             self._leave_line(job.namespace, job.name)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
             await self._ports.jobs.forget([job.uid])
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    def _queue(self, body: Object) -> list[Problem]:
+        """The job names a queue although nobody asks Kueue."""
+        if self._ports.kueue is not None or not queue_of(body):
+            return []
+        text = (
+            f"names queue {queue_of(body)!r}, but the operator does not use Kueue: set the chart's"
+            " value kueue.enabled to true, or remove the label"
+        )
+        return [Problem(f"metadata.labels[{QUEUE_LABEL}]", text)]
+
+    async def _look(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> Look | None:
+        """What Kueue says; None: the job names no queue. An ended job stays as it is."""
+        queue = queue_of(body)
+        if self._ports.kueue is None or not queue:
+            return None
+        look = await self._ports.kueue.look(job, spec, queue)
+        return look if memory.terminal is None else replace(look, spec=spec, why="")
 
     async def _turn(
         self, job: JobView, spec: JobSpec, view: ClusterView, training: TrainingView, known: _Known

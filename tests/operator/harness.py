@@ -78,7 +78,7 @@ class Harness:
         def wake(namespace: str, name: str) -> None:
             self.line_woken.append((namespace, name))
 
-        return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now)
+        return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now, pause=0.0)
 
     def _job_ports(self, plan: jobs.Planner) -> jobs.Ports:
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:

@@ -242,6 +242,8 @@ async def test_a_long_pass_is_not_made_again_at_once(harness: Harness) -> None:
     before = harness.line._versions
     await look(harness, "old")
     assert harness.line._versions == before
+    assert harness.line._later is not None  # it comes back by itself
+    harness.line._later.cancel()
     harness.line._not_before = loop.time() + 0.01
     assert (await look(harness, "new"))["reason"] == "WaitsInLine"
     assert harness.line._versions != before

@@ -196,7 +196,7 @@ class _Line:
         self._say(Word.KEEPS if ahead else Word.GROWS, claim, ahead)
 
     def _start(self, claim: Claim, ahead: Claim | None, behind: Sequence[Claim]) -> None:
-        there = self._ledger.there(claim)
+        there: Mapping[str, int] = self._ledger.there(claim)
         if ahead is None and not _fits(claim, there):
             there = self._displace(claim, behind, there)
         agents = zones.capacity(

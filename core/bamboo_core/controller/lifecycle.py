@@ -342,6 +342,8 @@ def _running(seen: _Seen) -> Condition:
     kind, training = Type.RUNNING, seen.training
     if seen.memory.terminal is not None:
         return Condition(kind, False, Reason.FINISHED, "the job has ended")
+    if seen.job.queued:
+        return Condition(kind, False, Reason.QUEUED_BY_KUEUE, seen.job.queued)
     if seen.spec.suspend:
         return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
     if _is_training(seen):
@@ -470,6 +472,8 @@ def _checkpointed(seen: _Seen) -> Condition:
 def _suspended(seen: _Seen) -> Condition:
     if seen.memory.terminal is not None:
         return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
+    if seen.job.queued and not seen.alive:
+        return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, seen.job.queued)
     if seen.spec.suspend and not seen.alive:
         text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
         return Condition(
