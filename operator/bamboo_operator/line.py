@@ -158,7 +158,8 @@ class Line:
                 self._come_back(job)
                 return known
             # A new job waits, and others come meanwhile; one pass serves them all.
-            await asyncio.sleep(max(0.0, self._not_before - clock()))
+            if (wait_s := self._not_before - clock()) > 0:
+                await asyncio.sleep(wait_s)
             if self._is_free(job):
                 return Turn(Word.GROWS)
             began, before = clock(), self._decided.turns
