@@ -190,7 +190,7 @@ class Line:
         self._seen = await self._nodes.list()
         self._versions = (self._version, self._usage.version)
         claims = await self._claims()
-        room = await self._nodes.room()
+        room = await self._nodes.room({entry.job.uid for entry in self._entries.values()})
         now = self._clock()
         self._decided = admission.decide(claims, room, self._decided.patience, now=now)
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from bamboo_core.api import records
@@ -45,6 +46,7 @@ class Nodes:
         self._nodes: list[Object] = []
         self._shared: dict[str, _Shared] = {}
         self._room: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
+        self._ours: frozenset[str] = frozenset()
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
@@ -91,8 +93,12 @@ class Nodes:
             views[shared.places[name]] = replace(view, agents=max(0, view.agents + count))
         return tuple(views)
 
-    async def room(self) -> dict[str, NodeRoom]:
-        """What the pods leave of all nodes, by name. Made again only where it has changed."""
+    async def room(self, ours: AbstractSet[str]) -> dict[str, NodeRoom]:
+        """What the pods leave of all nodes, by name. Made again only where it has changed.
+
+        ours: UIDs of the jobs in the line, whose pods may go."""
+        if ours != self._ours:
+            self._ours, self._room = frozenset(ours), {}
         known: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
         for node in await self.list():
             meta = node["metadata"]
@@ -100,7 +106,8 @@ class Nodes:
             source = (meta.get("resourceVersion", ""), self._usage.changed(name))
             old = self._room.get(name)
             if old is None or old[0] != source:
-                old = (source, observe.node_room(node, self._usage.on(name)))
+                all_pods, others = self._usage.on(name), self._usage.on(name, but=self._ours)
+                old = (source, observe.node_room(node, all_pods, others))
             known[name] = old
         self._room = known
         return {name: room for name, (_, room) in known.items()}

@@ -187,11 +187,11 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     )
 
 
-def node_room(node: Object, taken: Amounts) -> NodeRoom:
-    """What a node has, and what the pods on it leave. taken: what they take."""
+def node_room(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
+    """What the pods on a node leave. taken: what they take; by_others: those of other owners."""
     labels = node["metadata"].get("labels") or {}
     allocatable = (node.get("status") or {}).get("allocatable")
-    whole = fitting.free(allocatable, {})
+    whole = fitting.free(allocatable, by_others)
     return NodeRoom(labels.get(ZONE_LABEL, ""), fitting.free(allocatable, taken), whole)
 
 

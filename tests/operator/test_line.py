@@ -9,6 +9,7 @@ from typing import Any
 from tests.core.controller.builders import manifest, spec
 
 from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.controller.admission import PATIENCE_S
 from bamboo_operator import api
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.priorities import MAX_AGE_S, Priorities
@@ -247,6 +248,25 @@ async def test_a_long_pass_is_not_made_again_at_once(harness: Harness) -> None:
     harness.line._not_before = loop.time() + 0.01
     assert (await look(harness, "new"))["reason"] == "WaitsInLine"
     assert harness.line._versions != before
+
+
+async def test_a_job_that_pods_of_others_keep_out_stands_aside(harness: Harness) -> None:
+    """They may stay for ever. What other jobs take comes back some day."""
+    harness.usage.put(placed("stranger"))
+    put(harness, "big", second=1, pipelines={"count": 1, "stages": 3})
+    put(harness, "small", second=2)
+    assert "are too few for it even without other jobs" in (await look(harness, "big"))["message"]
+    assert (await look(harness, "small"))["reason"] == "WaitsInLine"
+    for _ in range(2):
+        harness.now += PATIENCE_S
+        harness.nodes.changed()
+        await look(harness, "big")
+    await look(harness, "small")
+    assert len(pods(harness, "small")) == 2
+    harness.usage.put(placed("stranger", owner="uid-ns-small"))
+    harness.nodes.changed()
+    await look(harness, "small")
+    assert "too few" not in (await look(harness, "big"))["message"]
 
 
 async def test_priorities_are_those_of_the_classes(harness: Harness) -> None:

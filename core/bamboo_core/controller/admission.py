@@ -40,7 +40,7 @@ class Word(StrEnum):
 
 @dataclass(frozen=True)
 class NodeRoom:
-    """A node: its zone, what its pods leave of it, and what it has when empty."""
+    """A node: its zone, what its pods leave of it, and what they would without those of jobs."""
 
     zone: str
     free: Amounts
@@ -98,7 +98,7 @@ class Turn:
     minimum: int = 0  # agents that the smallest grid needs
     first: JobView | None = None  # who waits ahead of it; None: nobody
     is_outranked: bool = False  # that job has a higher priority; else it is older
-    is_too_big: bool = False  # all nodes together would be too few, even if they were empty
+    is_too_big: bool = False  # the nodes would be too few even if all other jobs had ended
 
     @property
     def is_barred(self) -> bool:
@@ -111,7 +111,7 @@ class Patience:
     """Of a job that asks for nodes that do not exist. Instants in seconds since 1970."""
 
     since: float
-    agents: int  # that fitted on all nodes then, if they were empty
+    agents: int  # that would have fitted on all nodes then without the other jobs
     aside_until: float = 0.0  # others go first until then
 
 
@@ -327,7 +327,8 @@ class _Ledger:
         self._open.clear()
 
     def when_empty(self, claim: Claim) -> tuple[int, bool]:
-        """How many agents of the wanted grid all nodes could take, and whether that is enough."""
+        """How many agents of the wanted grid all nodes could take without other jobs, and whether
+        that is enough."""
         shape = claim.shape
         key = (id(shape), claim.stages, claim.least, claim.most, claim.adjacency)
         if key not in self._empty:

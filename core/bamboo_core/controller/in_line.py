@@ -21,8 +21,8 @@ def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
         text += " in zones where ring neighbours can be apart"
     if turn.is_too_big:
         text += (
-            "; all nodes together are too few for it even when empty, so after"
-            f" {PATIENCE_S / 60:.0f} min without more nodes the jobs behind it go first for"
+            "; the nodes are too few for it even without other jobs, so after"
+            f" {PATIENCE_S / 60:.0f} min without more of them the jobs behind it go first for"
             f" {ASIDE_S / 60:.0f} min"
         )
     return f"{text}; {ahead or 'this job'} is first in line"

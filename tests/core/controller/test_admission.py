@@ -416,9 +416,9 @@ def test_the_condition_of_the_first_and_of_one_that_may_not_grow() -> None:
 
     asks = message(Turn(Word.ASKS, 1, 2, is_too_big=True))
     assert asks.endswith(
-        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; all nodes together"
-        " are too few for it even when empty, so after 10 min without more nodes the jobs behind it"
-        " go first for 30 min; this job is first in line"
+        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; the nodes are too"
+        " few for it even without other jobs, so after 10 min without more of them the jobs behind"
+        " it go first for 30 min; this job is first in line"
     )
     keeps = message(Turn(Word.KEEPS, first=OTHER))
     assert "agents beyond the smallest grid wait, since job ns/other is first in line" in keeps
