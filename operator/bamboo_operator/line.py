@@ -30,7 +30,7 @@ from bamboo_operator.usage import Usage
 
 log = logging.getLogger(__name__)
 
-PAUSE = 10.0
+PAUSE = 4.0
 """A pass comes at most so many times its own length after the one before."""
 
 JobKey = tuple[str, str]

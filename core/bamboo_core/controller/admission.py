@@ -285,6 +285,7 @@ class _Ledger:
     def __init__(self, room: Mapping[str, NodeRoom]) -> None:
         self._room = room
         self._left: dict[str, Amounts] = {}
+        self._taken = Counter[str]()  # by zone: agents that room is kept for
         self._open: dict[int, dict[str, list[str]]] = {}  # by shape: zone -> nodes with room
         self._empty: dict[tuple[object, ...], tuple[int, bool]] = {}
 
@@ -309,10 +310,11 @@ class _Ledger:
             return
         offer, used = self._offer(claim), Counter(self.held(claim))
         while lack > 0 and offer:
-            zone = min(offer, key=lambda zone: (used[zone], zone))
+            zone = min(offer, key=lambda zone: (used[zone], self._taken[zone], zone))
             node, count = offer[zone].pop()
             self._change(node, claim.shape.asks, -1)
             used[zone] += 1
+            self._taken[zone] += 1
             lack -= 1
             if count > 1:
                 offer[zone].append((node, count - 1))
@@ -349,17 +351,18 @@ class _Ledger:
         found: dict[str, list[tuple[str, int]]] = {}
         for zone, nodes in self._zones(claim.shape).items():
             lack = 0 if zone in claim.closed else limit - held.get(zone, 0)
-            is_full = False
+            full: set[str] = set()
             for node in nodes:
                 if lack <= 0:
                     break
                 count = self._count(claim.shape.asks, node)
-                is_full = is_full or count <= 0
-                if count > 0:
-                    found.setdefault(zone, []).append((node, min(count, lack)))
-                    lack -= count
-            if is_full:  # others with this shape need not look at them again
-                nodes[:] = [n for n in nodes if self._count(claim.shape.asks, n) > 0]
+                if count <= 0:
+                    full.add(node)
+                    continue
+                found.setdefault(zone, []).append((node, min(count, lack)))
+                lack -= count
+            if full:  # others with this shape need not look at them again
+                nodes[:] = [node for node in nodes if node not in full]
         return found
 
     def _zones(self, shape: Shape) -> dict[str, list[str]]:
