@@ -19,6 +19,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.RECONCILE_ERROR: "read the operator's log; if a request is forbidden, install the chart"
     " again",
     Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",
+    Reason.WAITS_IN_LINE: "wait for the job ahead, add nodes, lower spec.pipelines.min, or create"
+    " the job again with a higher priority class in spec.worker.podTemplate",
     Reason.NODES_TOO_SMALL: "lower spec.worker.resources, or add a pool of larger nodes",
     Reason.NO_NODE_SUITS: "add nodes with the labels that spec.worker and spec.placement name, or"
     " tolerate the taints that the message names in spec.worker.podTemplate",
@@ -29,6 +31,7 @@ REMEDIES: Mapping[str, str] = {
     Reason.WAITING_FOR_AGENTS: "see the pods below; if all of them run, read `bamboo logs`",
     Reason.SUSPENDED_BY_USER: "set spec.suspend to false to continue",
     Reason.USER_REQUESTED: "set spec.suspend to false to continue",
+    Reason.QUEUED_BY_KUEUE: "see the job's Workload and its queue: `kubectl get workloads`",
     Reason.NOT_ACCEPTED: "see Accepted",
     Reason.LAYERS_UNPROTECTED: "wait for new agents; if none come, see CapacityAvailable",
     Reason.FEWER_AGENTS: "wait for new agents; if none come, see CapacityAvailable",

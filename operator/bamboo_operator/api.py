@@ -105,6 +105,10 @@ def nodes() -> str:
     return "/api/v1/nodes"
 
 
+def priority_classes() -> str:
+    return "/apis/scheduling.k8s.io/v1/priorityclasses"
+
+
 def secret(namespace: str, name: str = "") -> str:
     """One secret, or the collection."""
     return f"/api/v1/namespaces/{namespace}/secrets" + (f"/{name}" if name else "")

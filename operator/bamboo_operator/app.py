@@ -25,7 +25,9 @@ from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
 from bamboo_operator.health import HealthServer, Pulse
+from bamboo_operator.kueue import Kueue
 from bamboo_operator.lease import Elector
+from bamboo_operator.line import Line
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.recorder import Recorder
@@ -56,6 +58,7 @@ class App:
         self.metrics = Metrics(self._figures)
         self.port = 0
         self._reconciler: reconciler.Reconciler | None = None
+        self._line: Line | None = None
         self._queue: WorkQueue[JobKey] = WorkQueue()
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -120,6 +123,8 @@ class App:
         usage, deleted_pods = Usage(), DeletedPods()
         nodes = Nodes(kube, usage)
         await self._watch_usage(usage)
+        self._line = line = self._make_line(nodes, usage)
+        await line.load(config.namespaces)
         self._reconciler = reconciler.Reconciler(
             reconciler.Ports(
                 kube=kube,
@@ -134,6 +139,8 @@ class App:
                 pod_rules=config.pod_rules,
                 budgets=Budgets(kube) if config.disruption_budgets else None,
                 prices=config.prices,
+                line=line,
+                kueue=Kueue(kube, config.kueue) if config.kueue else None,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )
@@ -157,7 +164,9 @@ class App:
             nodes_changed=lambda: self._nodes_changed(nodes, led),
             seen=lambda resource: self.metrics.last_event.labels(resource).set_to_current_time(),
             deleted=deleted_pods.deleted,
+            created=line.seen,
             is_ours=sealed.is_ours,
+            kueue=config.kueue,
         )
         informers = list(await handlers.start(registry, config.namespaces))
         self._catch_signals()
@@ -235,10 +244,18 @@ class App:
             is_leading=lambda: elector.is_leading,
         )
 
+    def _make_line(self, nodes: Nodes, usage: Usage) -> Line:
+        def wake(namespace: str, name: str) -> None:
+            self._queue.add((namespace, name))
+
+        return Line(self._kube, nodes, usage, wake=wake, rules=self._config.pod_rules)
+
     async def _resync(self) -> None:
         """Queue all jobs from time to time, so that a lost event only costs seconds."""
         while True:
             self.metrics.queue_depth.set(len(self._queue))
+            for key in self._line.keys if self._line is not None else ():
+                self._queue.add(key)  # also of a job that is gone
             try:
                 for namespace in self._config.namespaces or ("",):
                     for body in await self._kube.list(api.jobs(namespace)):

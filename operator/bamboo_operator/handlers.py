@@ -17,6 +17,7 @@ from typing import Any
 import kopf
 
 from bamboo_operator import api
+from bamboo_operator.kueue import GROUP, PLURAL, job_of
 from bamboo_operator.observe import JOB_LABEL
 
 JobKey = tuple[str, str]
@@ -39,12 +40,16 @@ def registry(
     nodes_changed: Callable[[], None],
     seen: Callable[[str], None],
     deleted: Callable[[Any], None],
+    created: Callable[[Any], None],
     is_ours: Callable[[Any], bool],
+    kueue: str = "",
 ) -> kopf.OperatorRegistry:
     """Handlers that only report what may have changed.
 
     seen: called with an event's resource. deleted: called with a deleted pod in its last state.
-    is_ours: whether an operator has made a pod; no other pod causes anything.
+    created: called with every job that there is or that has changed.
+    is_ours: whether an operator has made a pod; no other pod causes anything. kueue: version of
+    Kueue's API, whose Workloads are watched; empty: they are not.
     """
     handlers = kopf.OperatorRegistry()
 
@@ -53,8 +58,10 @@ def registry(
         return _login(**kwargs)
 
     @kopf.on.event(api.GROUP, api.VERSION, api.PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
-    async def on_job(namespace: str | None, name: str | None, **_: Any) -> None:
+    async def on_job(namespace: str | None, name: str | None, event: Any, **_: Any) -> None:
         seen("bamboojobs")
+        if event["type"] != "DELETED":
+            created(event["object"])
         add((namespace or "", name or ""))
 
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]
@@ -70,6 +77,14 @@ def registry(
     async def on_node(**_: Any) -> None:
         seen("nodes")
         nodes_changed()
+
+    if kueue:
+
+        @kopf.on.event(GROUP, kueue, PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
+        async def on_workload(event: Any, **_: Any) -> None:
+            seen("workloads")
+            if (key := job_of(event["object"])) is not None:
+                add(key)
 
     return handlers
 

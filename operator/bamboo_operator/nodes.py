@@ -6,10 +6,12 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from bamboo_core.api import records
 from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.admission import NodeRoom
 from bamboo_core.controller.view import NodeView
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Needs
@@ -43,6 +45,8 @@ class Nodes:
         self._kube, self._usage, self._clock = kube, usage, clock
         self._nodes: list[Object] = []
         self._shared: dict[str, _Shared] = {}
+        self._room: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
+        self._ours: frozenset[str] = frozenset()
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
@@ -88,6 +92,25 @@ class Nodes:
             view = shared.known[name][1]
             views[shared.places[name]] = replace(view, agents=max(0, view.agents + count))
         return tuple(views)
+
+    async def room(self, ours: AbstractSet[str]) -> dict[str, NodeRoom]:
+        """What the pods leave of all nodes, by name. Made again only where it has changed.
+
+        ours: UIDs of the jobs in the line, whose pods may go."""
+        if ours != self._ours:
+            self._ours, self._room = frozenset(ours), {}
+        known: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
+        for node in await self.list():
+            meta = node["metadata"]
+            name = meta["name"]
+            source = (meta.get("resourceVersion", ""), self._usage.changed(name))
+            old = self._room.get(name)
+            if old is None or old[0] != source:
+                all_pods, others = self._usage.on(name), self._usage.on(name, but=self._ours)
+                old = (source, observe.node_room(node, all_pods, others))
+            known[name] = old
+        self._room = known
+        return {name: room for name, (_, room) in known.items()}
 
     def _update(self, shared: _Shared) -> None:
         """Make the views of nodes again that have changed, or whose pods have."""

@@ -17,6 +17,7 @@ from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import node_notices, shortage
+from bamboo_core.controller.admission import NodeRoom
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name
@@ -184,6 +185,14 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         suits=suits,
         lacks=lacks or (shortage.insufficient(scarce) if agents <= 0 else ""),
     )
+
+
+def node_room(node: Object, taken: Amounts, by_others: Amounts) -> NodeRoom:
+    """What the pods on a node leave. taken: what they take; by_others: those of other owners."""
+    labels = node["metadata"].get("labels") or {}
+    allocatable = (node.get("status") or {}).get("allocatable")
+    whole = fitting.free(allocatable, by_others)
+    return NodeRoom(labels.get(ZONE_LABEL, ""), fitting.free(allocatable, taken), whole)
 
 
 def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:

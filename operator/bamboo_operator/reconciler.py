@@ -15,10 +15,12 @@ from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller import admission, disruptions, lifecycle
+from bamboo_core.controller.admission import Turn
 from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.quota import QUEUE_LABEL
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
-from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory
+from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
 from bamboo_operator import api, facts, manifests, observe, prices, totals
 from bamboo_operator import status as statuses
@@ -26,6 +28,8 @@ from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.kueue import Kueue, Look, queue_of
+from bamboo_operator.line import Entry, Line
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.prices import Pool
@@ -70,6 +74,8 @@ class Ports:
     clock: Callable[[], float] = time.time
     deleted_pods: DeletedPods = field(default_factory=DeletedPods)
     prices: tuple[Pool, ...] = ()
+    line: Line | None = None  # None: jobs do not wait for each other
+    kueue: Kueue | None = None  # None: jobs may not name a queue
 
 
 class Reconciler:
@@ -87,23 +93,29 @@ class Reconciler:
         body = await self._kube.get(api.job(namespace, name))
         await self._forget_others(namespace, name, body)
         if body is None:
+            self._leave_line(namespace, name)
             await self._sweep(namespace, name)
             return None
         job = observe.job_view(body)
         if job.deleting:
+            self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
         spec = observe.job_spec(body, self._ports.pod_rules)
-        problems = spec if isinstance(spec, list) else _changes(spec, body)
+        changes = [] if isinstance(spec, list) else _changes(spec, body)
+        problems = spec if isinstance(spec, list) else [*changes, *self._queue(body)]
         if problems or isinstance(spec, list):
-            reason = Reason.SPEC_INVALID if isinstance(spec, list) else Reason.SPEC_CHANGED
+            self._leave_line(namespace, name)
+            reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
             await self._refuse(job, body, known, problems, reason)
             return None
         return await self._lead(job, spec, body, known)
 
     async def note_fault(self, namespace: str, name: str, error: Exception) -> None:
-        """Show an error in the job's status; best effort."""
+        """Show an error in the job's status; best effort. Other jobs do not wait for this one."""
+        if self._ports.line is not None:
+            self._ports.line.refuse(namespace, name)
         try:
             body = await self._kube.get(api.job(namespace, name))
             if body is None:
@@ -125,6 +137,9 @@ class Reconciler:
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         pods = await self._pods(job)
+        look = await self._look(job, spec, body, known.memory)
+        if look is not None:
+            spec, job = look.spec, replace(job, queued=look.why)
         nodes = await self._ports.nodes.views(spec, job.uid)
         view = ClusterView(nodes, observe.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)
@@ -136,7 +151,8 @@ class Reconciler:
             else ended(facts.read(body), statuses.read_progress(body))
         )
         now = self._ports.clock()
-        decided = step(spec, view, training, known.memory, job=job, now=now)
+        turn = await self._turn(job, spec, view, training, known)
+        decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
         self._ports.deleted_pods.counted(pods)
         again_s, kept = await self._write(job, spec, body, known, decided, now)
@@ -145,10 +161,63 @@ class Reconciler:
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
             await self._ports.budgets.keep(job, least)
+        if look is not None and self._ports.kueue is not None:
+            has_pods = any(not pod.has_ended for pod in view.pods)
+            outcome = decided.memory.terminal
+            after_s = await self._ports.kueue.settle(job, look, has_pods=has_pods, outcome=outcome)
+            again_s += [] if after_s is None else [after_s]
+        if decided.memory.terminal is not None:
+            self._leave_line(job.namespace, job.name)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
             await self._ports.jobs.forget([job.uid])
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    def _queue(self, body: Object) -> list[Problem]:
+        """The job names a queue although nobody asks Kueue."""
+        if self._ports.kueue is not None or not queue_of(body):
+            return []
+        text = (
+            f"names queue {queue_of(body)!r}, but the operator does not use Kueue: set the chart's"
+            " value kueue.enabled to true, or remove the label"
+        )
+        return [Problem(f"metadata.labels[{QUEUE_LABEL}]", text)]
+
+    async def _look(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> Look | None:
+        """What Kueue says; None: the job names no queue. An ended job stays as it is."""
+        queue = queue_of(body)
+        if self._ports.kueue is None or not queue:
+            return None
+        look = await self._ports.kueue.look(job, spec, queue)
+        return look if memory.terminal is None else replace(look, spec=spec, why="")
+
+    async def _turn(
+        self, job: JobView, spec: JobSpec, view: ClusterView, training: TrainingView, known: _Known
+    ) -> Turn | None:
+        """What the jobs that compete with it leave to it."""
+        line, memory = self._ports.line, known.memory
+        if line is None:
+            return None
+        if spec.suspend or memory.terminal is not None:
+            line.leave(job.namespace, job.name)
+            return None
+        seats = spec.pipelines.count * spec.pipelines.stages
+        now = self._ports.clock()
+        line.note(
+            Entry(
+                job,
+                spec,
+                is_training=admission.is_training(view, training),
+                is_whole=sum(pod.is_alive and bool(pod.node) for pod in view.pods) >= seats,
+                closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
+                is_refused=bool(known.rejected),
+            )
+        )
+        return await line.turn(job)
+
+    def _leave_line(self, namespace: str, name: str) -> None:
+        if self._ports.line is not None:
+            self._ports.line.leave(namespace, name)
 
     async def _figures(
         self, job: JobView, spec: JobSpec, view: ClusterView, status: JobStatus, kept: Object

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -99,10 +100,12 @@ class Usage:
         """The version of the node's last change; 0: there was none."""
         return self._changed.get(node, 0)
 
-    def on(self, node: str) -> dict[str, Fraction]:
-        """What all pods on the node take of it."""
+    def on(self, node: str, *, but: AbstractSet[str] = frozenset()) -> dict[str, Fraction]:
+        """What all pods on the node take of it. but: owners whose pods do not count."""
         total: dict[str, Fraction] = {}
         for placed in self._on.get(node, {}).values():
+            if placed.owner in but:
+                continue
             for name, amount in placed.asks.items():
                 total[name] = total.get(name, Fraction(0)) + amount
         return total

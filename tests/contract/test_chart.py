@@ -92,6 +92,7 @@ WRONG = {
     "podTemplate.trusted=maybe": "/podTemplate/trusted",
     "podTemplate.secrets={A*b}": "/podTemplate/secrets/0",
     "disruptionBudgets=some": "/disruptionBudgets",
+    "kueue.apiVersion=v2": "/kueue/apiVersion",
     "networkPolicy.enabled=on": "/networkPolicy/enabled",
     "networkPolicy.metricsFrom[0].x=y": "/networkPolicy/metricsFrom/0': additional properties 'x'",
     "extraEnv={A}": "/extraEnv/0",
@@ -190,10 +191,29 @@ def test_with_namespaces_nothing_of_jobs_is_cluster_wide() -> None:
     wide = [
         rule for kind, rule in rules("--set", "namespaces={team-a,team-b}") if kind == "ClusterRole"
     ]
-    assert {r for rule in wide for r in rule["resources"]} == {"nodes", "tokenreviews", "leases"}
+    seen = {r for rule in wide for r in rule["resources"]}
+    assert seen == {"nodes", "tokenreviews", "leases", "priorityclasses"}
     objects = render("--set", "namespaces={team-a,team-b}")
     places = {role["metadata"]["namespace"] for role in of_kind(objects, "Role")}
     assert places == {"team-a", "team-b", "bamboo-system"}
+
+
+def test_rights_on_workloads_come_with_kueue() -> None:
+    def of_kueue(*arguments: str) -> set[tuple[str, str]]:
+        return {
+            (resource, verb)
+            for _, rule in rules(*arguments)
+            if "kueue.x-k8s.io" in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+    assert of_kueue() == set()
+    assert of_kueue("--set", "kueue.enabled=true") == {
+        ("resourceflavors", "get"),
+        ("workloads/status", "update"),
+        *(("workloads", verb) for verb in ("get", "list", "watch", "create", "delete")),
+    }
 
 
 def test_two_operators_spread_out_and_survive_a_drain() -> None:

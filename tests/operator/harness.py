@@ -19,6 +19,7 @@ from bamboo_core.planning import planner
 from bamboo_operator import api, auth, facts, jobs, tls
 from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import DeletedPods
+from bamboo_operator.line import Line
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.reconciler import Ports, Reconciler
 from bamboo_operator.servicer import AgentService, make_server
@@ -51,6 +52,8 @@ class Harness:
         self.usage = Usage()
         self.nodes = Nodes(self.kube, self.usage, clock=lambda: self.now)
         self.deleted_pods = DeletedPods()
+        self.line_woken: list[tuple[str, str]] = []
+        self.line = self.make_line()
         self.reconciler = Reconciler(
             Ports(
                 kube=self.kube,
@@ -63,10 +66,19 @@ class Harness:
                 seals=SEALS,
                 again=lambda job, s: self.again.append(s),
                 clock=lambda: self.now,
+                line=self.line,
             )
         )
         for zone in "abc":
             self.kube.put(f"{api.nodes()}/node-{zone}", node_object(f"node-{zone}", zone))
+
+    def make_line(self) -> Line:
+        """One that knows no job yet, as a new operator has it."""
+
+        def wake(namespace: str, name: str) -> None:
+            self.line_woken.append((namespace, name))
+
+        return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now, pause=0.0)
 
     def _job_ports(self, plan: jobs.Planner) -> jobs.Ports:
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:

@@ -72,11 +72,12 @@ class MemoryApi:
 
     async def replace(self, path: str, body: Object) -> Object:
         self._begin("replace", path)
-        stored = self.objects.get(path)
+        where = path.removesuffix("/status")
+        stored = self.objects.get(where)
         if stored is None:
             raise ApiError(404, "NotFound", path)
         self._check_version(stored, body)
-        return self.put(path, body)
+        return self.put(where, body if where == path else stored | {"status": body["status"]})
 
     async def apply(self, path: str, body: Object, *, manager: str) -> Object:
         self._begin("apply", path)

@@ -192,6 +192,7 @@ async def test_only_our_pods_wake_a_job() -> None:
         nodes_changed=lambda: None,
         seen=lambda resource: None,
         deleted=deleted.append,
+        created=lambda body: None,
         is_ours=SEALS.is_ours,
     )
     on_pod = next(h.fn for h in registry._watching.get_all_handlers() if h.fn.__name__ == "on_pod")

@@ -64,6 +64,14 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
   resources: [poddisruptionbudgets]
   verbs: [create, patch, delete]
 {{- end }}
+{{- if .Values.kueue.enabled }}
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [update]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [create, patch]

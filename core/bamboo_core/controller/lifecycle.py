@@ -16,7 +16,8 @@ from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.api.totals import Times, TimeState, Totals
-from bamboo_core.controller import on_demand, pod_zones, shortage
+from bamboo_core.controller import in_line, on_demand, pod_zones, shortage
+from bamboo_core.controller.admission import Turn, Word
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.view import (
     ClusterView,
@@ -109,6 +110,8 @@ class _Seen:
     view: ClusterView
     training: TrainingView
     memory: Memory
+    job: JobView
+    turn: Turn | None
 
     @property
     def alive(self) -> list[PodView]:
@@ -137,9 +140,10 @@ def describe(
     *,
     job: JobView,
     now: float,
+    turn: Turn | None = None,
 ) -> JobStatus:
-    """The status of an accepted job."""
-    seen = _Seen(spec, view, training, memory)
+    """The status of an accepted job. turn: what its competitors leave to it; None: it has none."""
+    seen = _Seen(spec, view, training, memory, job, turn)
     makers = (_accepted, _capacity, _zone_spread, _running, _degraded, _recovering, _stalled,
               _checkpointed, _suspended, _complete, _failed)  # fmt: skip
     conditions = dated((make(seen) for make in makers), memory.conditions, now)
@@ -257,6 +261,10 @@ def _accepted(seen: _Seen) -> Condition:
 def _capacity(seen: _Seen) -> Condition:
     if seen.is_resting:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
+    turn = seen.turn
+    if turn is not None and turn.is_barred:
+        text = f"waits without pods: {in_line.explain(seen.spec, turn, seen.job)}"
+        return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
     avoided = _avoided(seen.view)
@@ -284,6 +292,8 @@ def _capacity(seen: _Seen) -> Condition:
     if (at := on_demand.begins_at(seen.spec, seen.memory.short_since)) is not None:
         most = on_demand.most(seen.spec)
         text += f"; at most {most} agents may use on-demand nodes from {_instant(at)} on"
+    if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
+        text += f"; {in_line.explain(seen.spec, turn, seen.job)}"
     text += avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 
@@ -332,6 +342,8 @@ def _running(seen: _Seen) -> Condition:
     kind, training = Type.RUNNING, seen.training
     if seen.memory.terminal is not None:
         return Condition(kind, False, Reason.FINISHED, "the job has ended")
+    if seen.job.queued:
+        return Condition(kind, False, Reason.QUEUED_BY_KUEUE, seen.job.queued)
     if seen.spec.suspend:
         return Condition(kind, False, Reason.SUSPENDED_BY_USER, "spec.suspend is true")
     if _is_training(seen):
@@ -460,6 +472,8 @@ def _checkpointed(seen: _Seen) -> Condition:
 def _suspended(seen: _Seen) -> Condition:
     if seen.memory.terminal is not None:
         return Condition(Type.SUSPENDED, False, Reason.FINISHED, "the job has ended")
+    if seen.job.queued and not seen.alive:
+        return Condition(Type.SUSPENDED, True, Reason.QUEUED_BY_KUEUE, seen.job.queued)
     if seen.spec.suspend and not seen.alive:
         text = seen.training.message if seen.training.outcome is Outcome.SUSPENDED else ""
         return Condition(

@@ -10,7 +10,7 @@ autoscaler show where it has nodes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -29,17 +29,24 @@ def room(spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False) -
     label may be anywhere. It is not used if neighbours must be apart. on_demand: for agents that
     need no spot node although the job prefers them.
     """
+    found = dict.fromkeys(spec.placement.named_zones, 0)
+    for node, is_usable in sites(spec, nodes, on_demand=on_demand):
+        found[node.zone] = found.get(node.zone, 0) + (node.agents if is_usable else 0)
+    return found
+
+
+def sites(
+    spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False
+) -> Iterator[tuple[NodeView, bool]]:
+    """The nodes where an agent could run if they were empty, and whether one can be placed there
+    now if there is room."""
     spot_only = spec.placement.on_demand is not None and not on_demand
     allowed = spec.placement.named_zones
-    found = dict.fromkeys(allowed, 0)
     for node in nodes:
         if not node.suits or (not node.zone and keeps_apart(spec)):
             continue
         if not allowed or node.zone in allowed:
-            is_usable = node.is_usable and (node.spot or not spot_only)
-            usable = node.agents if is_usable else 0
-            found[node.zone] = found.get(node.zone, 0) + usable
-    return found
+            yield node, node.is_usable and (node.spot or not spot_only)
 
 
 def avoiding(

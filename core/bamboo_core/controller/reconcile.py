@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import dry_zones, endings, lifecycle, on_demand, pod_zones
+from bamboo_core.controller.admission import Turn, Word
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import (
     ClusterView,
@@ -87,8 +88,10 @@ def step(
     *,
     job: JobView,
     now: float,
+    turn: Turn | None = None,
 ) -> Step:
-    """Decide about the job's pods. ``now``: seconds since 1970."""
+    """Decide about the job's pods. ``now``: seconds since 1970. turn: what the jobs that compete
+    with it leave to it; None: it has no competitors."""
     view = replace(view.located(), nodes=_with_notices(view, training))
     memory = endings.settle(spec, view, training, memory, now=now)
     until = memory.failures.avoided_until()
@@ -96,27 +99,36 @@ def step(
     memory = endings.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.nodes)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
-    memory = _keep_shortage(spec, view, training, memory, now)
+    memory = _keep_shortage(spec, view, training, memory, now, turn)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
     elif spec.suspend:
         actions += _at_rest(view, training)
+    elif turn is not None and turn.is_barred:
+        actions += _withdrawn(view)
     else:
-        creations, memory = _fill(spec, view, training, memory, job=job, now=now)
+        actions += [] if turn is None else _held_back(spec, view, training, turn)
+        creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
         actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
     actions += [] if memory.terminal else _tidy(view, memory)
-    status = lifecycle.describe(spec, view, training, memory, job=job, now=now)
+    status = lifecycle.describe(spec, view, training, memory, job=job, now=now, turn=turn)
     memory = replace(memory, conditions=status.conditions, times=status.times)
     wake_at = min(_wake_times(spec, view, training, memory, job=job, now=now), default=None)
     return Step(_once(actions), memory, wake_at, status)
 
 
 def _keep_shortage(
-    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, now: float
+    spec: JobSpec,
+    view: ClusterView,
+    training: TrainingView,
+    memory: Memory,
+    now: float,
+    turn: Turn | None,
 ) -> Memory:
-    is_resting = spec.suspend or memory.terminal is not None
+    is_barred = turn is not None and turn.is_barred
+    is_resting = spec.suspend or is_barred or memory.terminal is not None
     staying = _staying(view, training)
     since = on_demand.settle(spec, staying, memory.short_since, is_resting=is_resting, now=now)
     return replace(memory, short_since=since)
@@ -177,6 +189,33 @@ def _at_rest(view: ClusterView, training: TrainingView) -> Iterable[Action]:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the job is suspended")
 
 
+def _withdrawn(view: ClusterView) -> Iterable[Action]:
+    """The job has not started, and a job ahead of it needs the room."""
+    for pod in view.pods:
+        if pod.is_alive:
+            reason = "a job ahead of this one in the line needs the room"
+            yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+
+
+def _held_back(
+    spec: JobSpec, view: ClusterView, training: TrainingView, turn: Turn
+) -> Iterable[Action]:
+    """Pods without a node, of a job that has its minimum, while a job ahead of it waits: the
+    scheduler would give them the room that the other waits for."""
+    if turn.word is not Word.KEEPS:
+        return
+    staying = _staying(view, training)
+    waiting = sorted((pod for pod in staying if not pod.node), key=lambda pod: pod.slot)
+    beyond = len(staying) - _least(spec)
+    for pod in reversed(waiting[max(0, len(waiting) - beyond) :] if beyond > 0 else []):
+        reason = "a job ahead of this one in the line waits for its minimum"
+        yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
+
+
+def _least(spec: JobSpec) -> int:
+    return spec.pipelines.min * spec.pipelines.stages
+
+
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
     for pod in view.pods:
         if pod.is_alive and pod.agent in training.dismissed:
@@ -211,6 +250,7 @@ def _fill(
     *,
     job: JobView,
     now: float,
+    turn: Turn | None,
 ) -> tuple[list[Action], Memory]:
     """New agents for empty seats. Each round has its own number, so names never recur.
 
@@ -221,7 +261,8 @@ def _fill(
     taken = {pod.slot for pod in staying}
     seats = _seats(spec)
     most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
-    count = max(0, min(most, len(seats) - len(staying)))
+    wanted = _least(spec) if turn is not None and turn.word is Word.KEEPS else len(seats)
+    count = max(0, min(most, wanted - len(staying)))
     holes = [slot for slot in seats if slot not in taken][:count]
     if not holes or now < memory.not_before or job.deleting:
         return [], memory

@@ -155,6 +155,7 @@ class JobView:
     generation: int
     created_at: float
     deleting: bool = False
+    queued: str = ""  # why Kueue keeps it suspended although the spec does not; empty: it does not
 
 
 @dataclass(frozen=True)

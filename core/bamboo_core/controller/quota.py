@@ -1,0 +1,114 @@
+"""What a job does by the word of Kueue, a queueing system that shares out quota.
+
+The operator makes a Workload object for the job: one set of pods, as many as the wanted grid has
+seats, of which the smallest grid is enough. Kueue admits it with some number of pods, and the job
+may have so many agents. Kueue evicts it, and the job writes a checkpoint, leaves, and gives the
+quota back. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from bamboo_core.api.spec import JobSpec
+
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+"""On a BambooJob: the LocalQueue in its namespace that it waits in."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What the job's Workload says."""
+
+    queue: str
+    most: int  # agents that it asks for
+    least: int  # agents that it can do with
+    agents: int = 0  # that it is admitted with
+    is_admitted: bool = False
+    has_quota: bool = False
+    is_evicted: bool = False
+    is_active: bool = True  # False: an administrator has stopped it
+    is_finished: bool = False
+    message: str = ""  # why it is evicted, or why it waits
+    selector: tuple[tuple[str, str], ...] = ()  # labels of the nodes that the quota is for
+    tolerations: tuple[Any, ...] = ()  # of the taints of these nodes
+
+
+class Deed(StrEnum):
+    """What is done about the Workload."""
+
+    NONE = "None"
+    CREATE = "Create"
+    DELETE = "Delete"
+    RELEASE = "Release"  # give the quota back after an eviction
+    FINISH = "Finish"
+
+
+def seats(spec: JobSpec) -> tuple[int, int]:
+    """Agents that the job asks for, and agents that it can do with."""
+    grid = spec.pipelines
+    return grid.count * grid.stages, grid.min * grid.stages
+
+
+def order(spec: JobSpec, grant: Grant | None) -> tuple[JobSpec, str]:
+    """The spec that holds now, and why it is suspended though the user's is not; empty: it is not.
+
+    Admitted with fewer agents than wanted, the job has fewer pipelines.
+    """
+    if spec.suspend:
+        return spec, ""
+    if why := _obstacle(spec, grant):
+        return replace(spec, suspend=True), why
+    assert grant is not None
+    count = min(spec.pipelines.count, grant.agents // spec.pipelines.stages)
+    worker = replace(spec.worker, pod_template=_on_flavor(spec.worker.pod_template, grant))
+    return replace(spec, pipelines=replace(spec.pipelines, count=count), worker=worker), ""
+
+
+def _obstacle(spec: JobSpec, grant: Grant | None) -> str:
+    if grant is None:
+        return "its Workload for Kueue is being made"
+    said = f": {grant.message}" if grant.message else ""
+    if grant.is_finished:
+        return "its Workload is finished; delete the Workload to queue the job again"
+    if not grant.is_active:
+        return "spec.active of its Workload is false: somebody has stopped it in Kueue"
+    if grant.is_evicted:
+        return f"Kueue has evicted it{said}"
+    if not grant.is_admitted:
+        return f"it waits in queue {grant.queue} until Kueue admits it{said}"
+    _, least = seats(spec)
+    if grant.agents < least:
+        return f"Kueue has admitted it with {grant.agents} agents, and {least} are the fewest"
+    return ""
+
+
+def _on_flavor(template: dict[str, Any], grant: Grant) -> dict[str, Any]:
+    """The pod template on the nodes that the quota is for."""
+    if not grant.selector and not grant.tolerations:
+        return template
+    body = dict(template.get("spec") or {})
+    body["nodeSelector"] = {**(body.get("nodeSelector") or {}), **dict(grant.selector)}
+    body["tolerations"] = [*(body.get("tolerations") or []), *grant.tolerations]
+    return template | {"spec": body}
+
+
+def deed(
+    spec: JobSpec, grant: Grant | None, queue: str, *, has_pods: bool, has_ended: bool
+) -> Deed:
+    """spec: the user's. Quota is given back only once no pod is left, since pods use it."""
+    if has_ended:
+        is_over = grant is None or grant.is_finished or has_pods
+        return Deed.NONE if is_over else Deed.FINISH
+    if grant is None:
+        return Deed.NONE if spec.suspend else Deed.CREATE
+    if has_pods or grant.is_finished:
+        return Deed.NONE
+    if spec.suspend and grant.is_active:
+        return Deed.DELETE
+    if grant.is_evicted or not grant.is_active:
+        return Deed.RELEASE if grant.has_quota else Deed.NONE
+    is_old = (grant.queue, grant.most, grant.least) != (queue, *seats(spec))
+    return Deed.DELETE if is_old and not grant.has_quota else Deed.NONE

@@ -1,0 +1,236 @@
+"""Kueue's objects: the Workload of a job, and the flavors that it is admitted with."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import quota
+from bamboo_core.controller.quota import QUEUE_LABEL, Deed, Grant
+from bamboo_core.controller.reconcile import CreatePod
+from bamboo_core.controller.view import JobView, Slot
+from bamboo_operator import manifests
+from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.manifests import instant
+from bamboo_operator.priorities import Priorities
+
+GROUP = "kueue.x-k8s.io"
+PLURAL = "workloads"
+AGAIN_S = 5.0
+"""Pause until a Workload is looked at again after something was done about it."""
+FLAVOR_AGE_S = 60.0
+
+_POD_SET = "agents"
+_REQUEUED = ("Preempted", "NodeFailures")  # evictions after which the Workload queues again at once
+_POD_KEYS = (
+    "nodeSelector", "tolerations", "overhead", "resources", "runtimeClassName", "priorityClassName",
+)  # fmt: skip
+_CONTAINER_KEYS = ("name", "image", "resources", "restartPolicy")
+
+
+@dataclass(frozen=True)
+class Look:
+    """A job in a queue."""
+
+    queue: str
+    asked: JobSpec  # the user's
+    spec: JobSpec  # that holds now
+    why: str  # it is suspended though the user's spec is not; empty: it is not
+    grant: Grant | None
+    body: Object | None  # the Workload
+
+
+def queue_of(body: Object) -> str:
+    """The LocalQueue that a BambooJob names; empty: none."""
+    return str((body["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+
+
+class Kueue:
+    """Reads and writes Workloads. version: of Kueue's API."""
+
+    def __init__(self, kube: Api, version: str, clock: Callable[[], float] = time.time) -> None:
+        self._kube, self._version, self._clock = kube, version, clock
+        self._priorities = Priorities(kube)
+        self._flavors: dict[str, tuple[float, Object]] = {}
+
+    async def look(self, job: JobView, spec: JobSpec, queue: str) -> Look:
+        """What Kueue says about the job."""
+        body = await self._kube.get(f"{self._path(job.namespace)}/{workload_name(job)}")
+        if body is not None and not _is_of(body, job):
+            body = None
+        grant = None if body is None else await self._grant(body)
+        holds, why = quota.order(spec, grant)
+        return Look(queue, spec, holds, why, grant, body)
+
+    async def settle(
+        self, job: JobView, look: Look, *, has_pods: bool, outcome: Outcome | None
+    ) -> float | None:
+        """Do what is due about the Workload. Returns when to look again, in seconds; None: not."""
+        has_ended = outcome is not None
+        due = quota.deed(look.asked, look.grant, look.queue, has_pods=has_pods, has_ended=has_ended)
+        path = f"{self._path(job.namespace)}/{workload_name(job)}"
+        match due:
+            case Deed.CREATE:
+                await self._create(job, look)
+            case Deed.DELETE:
+                assert look.body is not None
+                await self._kube.delete(path, uid=look.body["metadata"]["uid"])
+            case Deed.RELEASE | Deed.FINISH:
+                assert look.body is not None
+                now, old = instant(self._clock()), look.body.get("status") or {}
+                is_over = due is Deed.FINISH
+                status = _finished(old, now, outcome) if is_over else _released(old, now)
+                await self._kube.replace(f"{path}/status", look.body | {"status": status})
+            case _:
+                return None
+        return AGAIN_S
+
+    async def _create(self, job: JobView, look: Look) -> None:
+        await self._priorities.refresh()
+        value = self._priorities.of(look.asked)
+        body = workload(job, look.asked, look.queue, priority=value, version=self._version)
+        try:
+            await self._kube.create(self._path(job.namespace), body)
+        except ApiError as error:
+            if not error.is_conflict:  # else it is there already
+                raise
+
+    async def _grant(self, body: Object) -> Grant:
+        spec, status = body["spec"], body.get("status") or {}
+        pods = (spec.get("podSets") or [{}])[0]
+        most = int(pods.get("count", 0))
+        found = {c["type"]: c for c in status.get("conditions") or []}
+
+        def holds(kind: str) -> bool:
+            return found.get(kind, {}).get("status") == "True"
+
+        given = ((status.get("admission") or {}).get("podSetAssignments") or [{}])[0]
+        is_evicted = holds("Evicted")
+        said = found.get("Evicted" if is_evicted else "QuotaReserved", {}).get("message", "")
+        is_admitted = holds("Admitted") and not is_evicted
+        selector: dict[str, str] = {}
+        tolerations: list[Any] = []
+        for name in sorted(set((given.get("flavors") or {}).values())) if is_admitted else ():
+            flavor = (await self._flavor(name)).get("spec") or {}
+            selector |= flavor.get("nodeLabels") or {}
+            tolerations += flavor.get("tolerations") or []
+        return Grant(
+            queue=str(spec.get("queueName") or ""),
+            most=most,
+            least=int(pods.get("minCount") or most),
+            agents=int(given.get("count") or most) if is_admitted else 0,
+            is_admitted=is_admitted,
+            has_quota=holds("QuotaReserved"),
+            is_evicted=is_evicted,
+            is_active=spec.get("active") is not False,
+            is_finished=holds("Finished"),
+            message=str(said or ""),
+            selector=tuple(sorted(selector.items())),
+            tolerations=tuple(tolerations),
+        )
+
+    async def _flavor(self, name: str) -> Object:
+        """Without a flavor of that name, it asks for nothing."""
+        known, now = self._flavors.get(name), self._clock()
+        if known is None or now - known[0] > FLAVOR_AGE_S:
+            path = f"/apis/{GROUP}/{self._version}/resourceflavors/{name}"
+            known = self._flavors[name] = (now, await self._kube.get(path) or {})
+        return known[1]
+
+    def _path(self, namespace: str) -> str:
+        return f"/apis/{GROUP}/{self._version}/namespaces/{namespace}/{PLURAL}"
+
+
+def workload_name(job: JobView) -> str:
+    """Of the job's Workload: another job of that name has another one."""
+    mark = hashlib.sha256(job.uid.encode()).hexdigest()[:8]
+    return f"bamboojob-{job.name[:40].rstrip('.-')}-{mark}"
+
+
+def workload(job: JobView, spec: JobSpec, queue: str, *, priority: int, version: str) -> Object:
+    """The object by which Kueue counts the job's pods."""
+    most, least = quota.seats(spec)
+    pods: Object = {"name": _POD_SET, "count": most, "template": {"spec": _pod(job, spec)}}
+    if least < most:
+        pods["minCount"] = least
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": "Workload",
+        "metadata": {
+            "name": workload_name(job),
+            "namespace": job.namespace,
+            "labels": {"kueue.x-k8s.io/job-uid": job.uid},
+            "ownerReferences": [manifests.owner(job)],
+        },
+        "spec": {"queueName": queue, "priority": priority, "podSets": [pods]},
+    }
+
+
+def _pod(job: JobView, spec: JobSpec) -> Object:
+    """What counts of an agent's pod: its requests, and which nodes it may use."""
+    action = CreatePod("agent", Slot(0, 0), 0, zone="")
+    whole: Object = manifests.pod(spec, job, action, operator_address="")["spec"]
+    found: Object = {key: whole[key] for key in _POD_KEYS if key in whole}
+    for kind in ("containers", "initContainers"):
+        if kind in whole:
+            found[kind] = [{k: c[k] for k in _CONTAINER_KEYS if k in c} for c in whole[kind]]
+    if "nodeAffinity" in (whole.get("affinity") or {}):
+        found["affinity"] = {"nodeAffinity": whole["affinity"]["nodeAffinity"]}
+    return found | {"restartPolicy": "Never"}
+
+
+def job_of(body: Object) -> tuple[str, str] | None:
+    """Namespace and name of the BambooJob that controls a Workload; None: none does."""
+    meta = body.get("metadata") or {}
+    for owner in meta.get("ownerReferences") or []:
+        if owner.get("kind") == "BambooJob" and owner.get("controller"):
+            return str(meta.get("namespace") or ""), str(owner.get("name"))
+    return None
+
+
+def _is_of(body: Object, job: JobView) -> bool:
+    owners = body["metadata"].get("ownerReferences") or []
+    return any(owner.get("uid") == job.uid and owner.get("controller") for owner in owners)
+
+
+def _released(status: Object, now: str) -> Object:
+    """After an eviction, when the pods are gone: no quota, and queued again if Kueue took it for
+    others. In other cases Kueue itself queues it when it may."""
+    evicted = next((c for c in status.get("conditions") or [] if c["type"] == "Evicted"), {})
+    reason = str(evicted.get("reason") or "Suspended")
+    text = str(evicted.get("message") or "the agents have left")
+    changed = {k: v for k, v in status.items() if k != "admission"}
+    for kind, is_true, why in (
+        ("QuotaReserved", False, "Pending"),
+        ("Admitted", False, "NoReservation"),
+        ("Requeued", reason in _REQUEUED, reason),
+    ):
+        changed = _with(changed, kind, is_true=is_true, reason=why, message=text, now=now)
+    return changed
+
+
+def _finished(status: Object, now: str, outcome: Outcome | None) -> Object:
+    reason = "Succeeded" if outcome is Outcome.COMPLETE else "Failed"
+    return _with(
+        status, "Finished", is_true=True, reason=reason, message="the job has ended", now=now
+    )
+
+
+def _with(
+    status: Object, kind: str, *, is_true: bool, reason: str, message: str, now: str
+) -> Object:
+    others = [c for c in status.get("conditions") or [] if c["type"] != kind]
+    word = "True" if is_true else "False"
+    added = {
+        "type": kind,
+        "status": word,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": now,
+    }
+    return status | {"conditions": [*others, added]}

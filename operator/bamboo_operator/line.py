@@ -1,0 +1,263 @@
+"""The jobs that want room, and whose turn it is: feeds :mod:`bamboo_core.controller.admission`.
+
+Every reconcile notes its job here. A pass over all of them is made again when a job, a node or a
+pod on a node has changed, but a long pass not at once. Without jobs that wait to start, none is
+made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bamboo_core.api import records
+from bamboo_core.api.pod_rules import RESTRICTED, PodRules
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller import admission, pod_zones
+from bamboo_core.controller.admission import Claim, Decision, Shape, Turn, Word
+from bamboo_core.controller.view import JobView, NodeView
+from bamboo_core.placement import fitting
+from bamboo_operator import api, observe
+from bamboo_operator import status as statuses
+from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.nodes import Nodes
+from bamboo_operator.priorities import Priorities
+from bamboo_operator.usage import Usage
+
+log = logging.getLogger(__name__)
+
+PAUSE = 4.0
+"""A pass comes at most so many times its own length after the one before."""
+
+JobKey = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job that wants room, as its last reconcile saw it."""
+
+    job: JobView
+    spec: JobSpec
+    is_training: bool  # live agents hold the state of the training
+    is_whole: bool = False  # every seat has an agent on a node
+    closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
+    is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
+
+
+class Line:
+    """All jobs that want room. The operator's parts that it asks: API, nodes, usage."""
+
+    def __init__(
+        self,
+        kube: Api,
+        nodes: Nodes,
+        usage: Usage,
+        *,
+        wake: Callable[[str, str], None],
+        rules: PodRules = RESTRICTED,
+        clock: Callable[[], float] = time.time,
+        pause: float = PAUSE,
+    ) -> None:
+        self._kube, self._nodes, self._usage = kube, nodes, usage
+        self._wake, self._rules, self._clock, self._pause = wake, rules, clock, pause
+        self._later: asyncio.TimerHandle | None = None
+        self._priorities = Priorities(kube)
+        self._entries: dict[JobKey, Entry] = {}
+        self._version = 0
+        self._lock = asyncio.Lock()
+        self._decided = Decision({})
+        self._versions: tuple[int, int] = (-1, -1)  # of the last pass
+        self._seen: list[Object] = []  # the nodes of the last pass
+        self._not_before = 0.0  # in the event loop's time
+        self._shapes: dict[str, tuple[Sequence[NodeView], Shape]] = {}
+
+    # ------------------------------------------------------------ who is in the line
+
+    async def load(self, namespaces: Sequence[str]) -> None:
+        """Take all jobs that there are, so that the first reconcile sees its competitors."""
+        for namespace in namespaces or ("",):
+            try:
+                bodies = await self._kube.list(api.jobs(namespace))
+            except ApiError as error:  # each job comes in with its first reconcile
+                log.warning("the jobs are not known yet", extra={"error": str(error)})
+                continue
+            for body in bodies:
+                self._take(body)
+
+    def seen(self, body: Object) -> None:
+        """A job has been created: known before its first reconcile, it is part of the next pass."""
+        meta = body["metadata"]
+        if not body.get("status") and (meta["namespace"], meta["name"]) not in self._entries:
+            self._take(body)
+
+    def _take(self, body: Object) -> None:
+        """A job that cannot be read stays out until its reconcile, which tells why."""
+        try:
+            self._enter(body)
+        except Exception as error:
+            name = body["metadata"].get("name")
+            log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
+
+    def _enter(self, body: Object) -> None:
+        job, spec = observe.job_view(body), observe.job_spec(body, self._rules)
+        if isinstance(spec, list) or spec.suspend or job.deleting:
+            return
+        memory = statuses.read_memory(body)
+        if memory.terminal is not None:
+            return
+        is_training = memory.trained and self._usage.owned(job.uid).total() > 0
+        self.note(Entry(job, spec, is_training))
+
+    def note(self, entry: Entry) -> None:
+        """The job wants room. What is known about its refusals stays."""
+        key = (entry.job.namespace, entry.job.name)
+        if self._entries.get(key) != entry:
+            self._entries[key] = entry
+            self._version += 1
+
+    def refuse(self, namespace: str, name: str) -> None:
+        """The job cannot use its turn until it is noted again; others need not wait for it."""
+        known = self._entries.get((namespace, name))
+        if known is not None:
+            self.note(replace(known, is_refused=True))
+
+    def leave(self, namespace: str, name: str) -> None:
+        """The job wants no room, or is gone."""
+        if self._entries.pop((namespace, name), None) is not None:
+            self._version += 1
+            self._wake_first()
+
+    @property
+    def keys(self) -> list[JobKey]:
+        """Namespaces and names of all jobs in the line."""
+        return list(self._entries)
+
+    def _wake_first(self) -> None:
+        """Someone's reconcile has to make the next pass, which wakes the others."""
+        for (namespace, name), entry in self._entries.items():
+            turn = self._decided.turns.get(entry.job.uid)
+            if turn is not None and turn.word is Word.ASKS:
+                self._wake(namespace, name)
+
+    # ------------------------------------------------------------ whose turn it is
+
+    async def turn(self, job: JobView) -> Turn:
+        """That of a job in the line."""
+        if self._is_free(job):
+            return Turn(Word.GROWS)
+        async with self._lock:
+            clock = asyncio.get_running_loop().time
+            known = self._decided.turns.get(job.uid)
+            if known is not None and not await self._is_old():
+                return known
+            if known is not None and clock() < self._not_before:
+                self._come_back(job)
+                return known
+            # A new job waits, and others come meanwhile; one pass serves them all.
+            if (wait_s := self._not_before - clock()) > 0:
+                await asyncio.sleep(wait_s)
+            if self._is_free(job):
+                return Turn(Word.GROWS)
+            began, before = clock(), self._decided.turns
+            await self._pass()
+            self._not_before = clock() + self._pause * (clock() - began)
+            self._tell(before, job)
+            return self._decided.turns.get(job.uid, Turn(Word.GROWS))
+
+    def _come_back(self, job: JobView) -> None:
+        """Wake the job when the next pass may be made; it will wake the others."""
+        loop = asyncio.get_running_loop()
+        if self._later is None or self._later.when() <= loop.time():
+            self._later = loop.call_at(self._not_before, self._wake, job.namespace, job.name)
+
+    def _is_free(self, job: JobView) -> bool:
+        """Whether it has all its agents, or nobody waits to start."""
+        own = self._entries.get((job.namespace, job.name))
+        is_whole = own is not None and own.is_whole
+        return is_whole or all(x.is_whole or x.is_training for x in self._entries.values())
+
+    async def _is_old(self) -> bool:
+        """Whether something has changed since the last pass."""
+        nodes = await self._nodes.list()
+        versions = (self._version, self._usage.version)
+        return versions != self._versions or nodes is not self._seen
+
+    async def _pass(self) -> None:
+        self._seen = await self._nodes.list()
+        self._versions = (self._version, self._usage.version)
+        claims = await self._claims()
+        room = await self._nodes.room({entry.job.uid for entry in self._entries.values()})
+        now = self._clock()
+        self._decided = admission.decide(claims, room, self._decided.patience, now=now)
+
+    def _tell(self, before: Mapping[str, Turn], caller: JobView) -> None:
+        """Wake jobs that may do something else now."""
+        for (namespace, name), entry in self._entries.items():
+            uid = entry.job.uid
+            turn, old = self._decided.turns.get(uid), before.get(uid)
+            if turn is None or old is None or uid == caller.uid:
+                continue
+            if turn.word is not old.word:
+                self._wake(namespace, name)
+
+    async def _claims(self) -> list[Claim]:
+        await self._priorities.refresh()
+        found, shapes = [], dict[str, tuple[Sequence[NodeView], Shape]]()
+        for entry in list(self._entries.values()):
+            if entry.is_whole:
+                continue
+            key = _shape_key(entry.spec)
+            shapes[key] = await self._shape(entry.spec, self._shapes.get(key))
+            found.append(
+                admission.claim(
+                    entry.job,
+                    entry.spec,
+                    shapes[key][1],
+                    priority=self._priorities.of(entry.spec),
+                    held=self._usage.owned(entry.job.uid),
+                    is_training=entry.is_training,
+                    closed=entry.closed,
+                    is_refused=entry.is_refused,
+                )
+            )
+        self._shapes = shapes
+        return found
+
+    async def _shape(
+        self, spec: JobSpec, known: tuple[Sequence[NodeView], Shape] | None
+    ) -> tuple[Sequence[NodeView], Shape]:
+        """One object for equal jobs as long as the nodes look the same."""
+        views = await self._nodes.views(spec)
+        if known is not None and known[0] is views:
+            return known
+        return views, _shape(spec, views)
+
+
+def _shape_key(spec: JobSpec) -> str:
+    worker, placement = spec.worker, records.encode(spec.placement)
+    parts = [worker.resources, worker.pod_template, placement, pod_zones.keeps_apart(spec)]
+    return json.dumps(parts, sort_keys=True)
+
+
+def _shape(spec: JobSpec, views: Sequence[NodeView]) -> Shape:
+    sites = list(pod_zones.sites(spec, views))
+    needs = fitting.needs(spec.worker, spec.placement)
+    return Shape(
+        needs.asks,
+        tuple(node.name for node, is_usable in sites if is_usable),
+        frozenset(node.name for node, _ in sites),
+        frozenset(_wishes(spec)),
+    )
+
+
+def _wishes(spec: JobSpec) -> list[str]:
+    """Zones and labels of the nodes that it waits for while there are none."""
+    own = (spec.worker.pod_template.get("spec") or {}).get("nodeSelector") or {}
+    return [
+        json.dumps([zone, {**own, **spec.placement.selector(zone)}], sort_keys=True)
+        for zone in spec.placement.named_zones or ("",)
+    ]

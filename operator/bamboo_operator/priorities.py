@@ -1,0 +1,45 @@
+"""Values of priority classes, which order the jobs that compete."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from bamboo_core.api.spec import JobSpec
+from bamboo_operator import api
+from bamboo_operator.api import Api, ApiError
+
+log = logging.getLogger(__name__)
+
+MAX_AGE_S = 60.0
+
+
+class Priorities:
+    """The cluster's priority classes, listed again when they are old."""
+
+    def __init__(self, kube: Api, clock: Callable[[], float] = time.monotonic) -> None:
+        self._kube, self._clock = kube, clock
+        self._values: dict[str, int] = {}
+        self._default = 0
+        self._listed_at: float | None = None
+
+    async def refresh(self) -> None:
+        """If they cannot be listed, the last ones hold; at first, all jobs have priority 0."""
+        now = self._clock()
+        if self._listed_at is not None and now - self._listed_at <= MAX_AGE_S:
+            return
+        self._listed_at = now
+        try:
+            classes = await self._kube.list(api.priority_classes())
+        except ApiError as error:
+            log.warning("the priority classes are not known", extra={"error": str(error)})
+            return
+        self._values = {x["metadata"]["name"]: int(x.get("value", 0)) for x in classes}
+        defaults = [int(x.get("value", 0)) for x in classes if x.get("globalDefault")]
+        self._default = min(defaults, default=0)  # of several, Kubernetes takes the lowest
+
+    def of(self, spec: JobSpec) -> int:
+        """That of the job's pods. An unknown class counts as none: its pods are refused anyway."""
+        name = (spec.worker.pod_template.get("spec") or {}).get("priorityClassName")
+        return self._values.get(name, self._default) if name else self._default

@@ -1,0 +1,432 @@
+"""Jobs that compete: who may make pods, that all get their turn, and what they are told.
+
+The invariant: of competing jobs that have not started, at most one holds pods without having its
+minimum, which is bound to nodes or has room of its own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
+from bamboo_core.controller.admission import (
+    ASIDE_S,
+    PATIENCE_S,
+    Claim,
+    Decision,
+    NodeRoom,
+    Shape,
+    Turn,
+    Word,
+    decide,
+    is_training,
+)
+from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
+from bamboo_core.controller.view import ClusterView, JobView, Memory, PodPhase, TrainingView
+from bamboo_core.model.ids import AgentId
+
+from .builders import JOB, nodes, pod, spec
+
+GPU = "nvidia.com/gpu"
+
+
+def node_room(zone: str, free: int, whole: int | None = None) -> NodeRoom:
+    return NodeRoom(zone, {GPU: Fraction(free)}, {GPU: Fraction(free if whole is None else whole)})
+
+
+def shape(*names: str, gpus: int = 1, wish: str = "") -> Shape:
+    return Shape({GPU: Fraction(gpus)}, names, frozenset(names), frozenset({wish}))
+
+
+def a_claim(
+    name: str,
+    shape_: Shape,
+    *,
+    grid: tuple[int, int, int] = (1, 1, 2),
+    priority: int = 0,
+    age: float = 0.0,
+    namespace: str = "ns",
+    held: dict[str, int] | None = None,
+    training: bool = False,
+    adjacency: Adjacency = Adjacency.CLUSTER,
+    closed: frozenset[str] = frozenset(),
+    refused: bool = False,
+) -> Claim:
+    """grid: pipelines at least, pipelines wanted, stages."""
+    job = JobView(namespace, name, f"uid-{name}", 1, -age)
+    least, most, stages = grid
+    return Claim(
+        job, priority, stages, least, most, adjacency, shape_, held or {}, training, closed, refused
+    )
+
+
+def words(decision: Decision) -> dict[str, Word]:
+    return {uid.removeprefix("uid-"): turn.word for uid, turn in decision.turns.items()}
+
+
+A = shape("n")
+
+
+def test_two_jobs_for_one_room_the_older_one_starts_and_the_other_has_no_pods() -> None:
+    claims = [a_claim("young", A), a_claim("old", A, age=9)]
+    found = decide(claims, {"n": node_room("a", 3)}, now=0)
+    assert words(found) == {"old": Word.STARTS, "young": Word.ASKS}
+    claims.append(a_claim("third", A, age=5))
+    found = decide(claims, {"n": node_room("a", 3)}, now=0)
+    assert words(found) == {"old": Word.STARTS, "third": Word.ASKS, "young": Word.WAITS}
+    turn = found.turns["uid-young"]
+    assert (turn.room, turn.minimum, turn.first, turn.is_outranked) == (0, 2, claims[2].job, False)
+
+
+def test_priority_goes_before_age() -> None:
+    claims = [a_claim("low", A, age=9), a_claim("high", A, priority=5), a_claim("mid", A, age=1)]
+    found = decide(claims, {"n": node_room("a", 0)}, now=0)
+    assert words(found) == {"high": Word.ASKS, "low": Word.WAITS, "mid": Word.WAITS}
+    assert found.turns["uid-low"].is_outranked
+
+
+def test_half_started_jobs_the_one_behind_gives_its_pods_back() -> None:
+    claims = [a_claim("one", A, age=9, held={"n": 1}), a_claim("two", A, held={"n": 1})]
+    found = decide(claims, {"n": node_room("a", 0, 2)}, now=0)
+    assert words(found) == {"one": Word.STARTS, "two": Word.WAITS}
+    assert found.turns["uid-two"].first == claims[0].job
+
+
+def test_pods_are_given_back_only_if_that_helps() -> None:
+    """The one behind has room of its own; the first needs more than it could give."""
+    first = a_claim("first", A, grid=(2, 2, 4), age=9)
+    small = a_claim("small", A, held={"n": 1})
+    found = decide([first, small], {"n": node_room("a", 0, 9)}, now=0)
+    assert words(found) == {"first": Word.ASKS, "small": Word.WAITS}
+    other = a_claim("small", shape("n", "m"), held={"m": 1})
+    room = {"n": node_room("a", 0, 9), "m": node_room("a", 1, 2)}
+    assert words(decide([first, other], room, now=0)) == {"first": Word.ASKS, "small": Word.STARTS}
+
+
+def test_a_job_that_has_its_minimum_is_never_sent_away() -> None:
+    low = a_claim("low", A, held={"n": 2})
+    high = a_claim("high", A, priority=9)
+    assert words(decide([low, high], {"n": node_room("a", 0, 2)}, now=0)) == {
+        "high": Word.ASKS,
+        "low": Word.KEEPS,
+    }
+    hurt = a_claim("low", A, held={"n": 1}, training=True)
+    room = {"n": node_room("a", 1, 2)}  # it gets back what it needs to go on
+    assert words(decide([hurt, high], room, now=0)) == {"high": Word.ASKS, "low": Word.KEEPS}
+
+
+def test_the_first_in_line_keeps_room_that_it_could_use() -> None:
+    big = a_claim("big", A, grid=(1, 1, 4), age=9)
+    small = a_claim("small", A)
+    assert words(decide([big, small], {"n": node_room("a", 3, 8)}, now=0)) == {
+        "big": Word.ASKS,
+        "small": Word.WAITS,
+    }
+
+
+def test_a_small_job_starts_beside_it_in_room_that_it_cannot_use() -> None:
+    """A zone fills half of a ring at most, and large agents do not fit on small nodes."""
+    big = a_claim("big", A, grid=(1, 1, 4), age=9, adjacency=Adjacency.ALTERNATE)
+    small = a_claim("small", A)
+    room = {"n": node_room("a", 4, 8)}
+    assert words(decide([big, small], room, now=0)) == {"big": Word.ASKS, "small": Word.STARTS}
+    large = a_claim("large", shape("n", gpus=8), age=9)
+    assert words(decide([large, small], room, now=0))["small"] == Word.STARTS
+
+
+def test_jobs_that_share_no_node_do_not_wait_for_each_other() -> None:
+    one, two = a_claim("one", shape("n")), a_claim("two", shape("m"))
+    room = {"n": node_room("a", 0, 4), "m": node_room("b", 0, 4)}
+    assert set(words(decide([one, two], room, now=0)).values()) == {Word.ASKS}
+    p, q = a_claim("one", shape(wish="p")), a_claim("two", shape(wish="q"))
+    assert set(words(decide([p, q], {}, now=0)).values()) == {Word.ASKS}
+    both = [p, a_claim("two", shape(wish="p"))]
+    assert words(decide(both, {}, now=0)) == {"one": Word.ASKS, "two": Word.WAITS}
+
+
+def test_a_started_job_of_higher_order_gets_its_whole_grid_first() -> None:
+    started = a_claim("started", A, grid=(1, 3, 2), age=9, held={"n": 2})
+    new = a_claim("new", A)
+    assert words(decide([started, new], {"n": node_room("a", 4)}, now=0)) == {
+        "started": Word.GROWS,
+        "new": Word.ASKS,
+    }
+    assert words(decide([started, new], {"n": node_room("a", 6)}, now=0))["new"] == Word.STARTS
+
+
+def test_a_zone_where_the_scheduler_refuses_pods_has_no_room() -> None:
+    claims = [a_claim("one", A, closed=frozenset("a"))]
+    assert words(decide(claims, {"n": node_room("a", 8)}, now=0)) == {"one": Word.ASKS}
+
+
+def test_a_job_whose_pods_are_refused_goes_last() -> None:
+    claims = [a_claim("refused", A, age=9, refused=True), a_claim("other", A)]
+    found = words(decide(claims, {"n": node_room("a", 2)}, now=0))
+    assert found == {"other": Word.STARTS, "refused": Word.ASKS}
+
+
+def test_a_job_too_big_for_all_nodes_stands_aside_after_a_while_and_comes_back() -> None:
+    big, small = a_claim("big", A, grid=(1, 1, 9), age=9), a_claim("small", A)
+    room = {"n": node_room("a", 2)}
+    found = decide([big, small], room, now=0.0)
+    assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
+    assert found.turns["uid-big"].is_too_big
+    found = decide([big, small], room, found.patience, now=PATIENCE_S)
+    found = decide([big, small], room, found.patience, now=PATIENCE_S)
+    assert words(found) == {"big": Word.ASKS, "small": Word.STARTS}
+    more = {"n": node_room("a", 3)}  # one node has come: it asks again
+    grown = decide([big, small], more, found.patience, now=PATIENCE_S + 1)
+    grown = decide([big, small], more, grown.patience, now=PATIENCE_S + 1)
+    assert words(grown) == {"big": Word.ASKS, "small": Word.WAITS}
+    late = PATIENCE_S + ASIDE_S
+    found = decide([big, small], room, found.patience, now=late)
+    assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
+    found = decide([big, small], room, found.patience, now=late + 1)
+    assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
+    enough = {"n": node_room("a", 0, 9)}
+    assert decide([big, small], enough, found.patience, now=late + 2).patience == {}
+
+
+# ------------------------------------------------------------ any cluster, any order of events
+
+
+@dataclass
+class World:
+    """Nodes of one GPU in two zones, a scheduler that binds pods in any order, jobs that come, end
+    and lose nodes."""
+
+    random: random.Random
+    free: dict[str, bool] = field(default_factory=dict)  # node -> whether it is free
+    jobs: dict[str, Claim] = field(default_factory=dict)
+    pods: Counter[str] = field(default_factory=Counter)  # job -> pods without a node
+    now: float = 0.0
+    turns: Decision = field(default_factory=lambda: Decision({}))
+
+    def room(self) -> dict[str, NodeRoom]:
+        return {n: node_room(n[0], int(is_free), 1) for n, is_free in self.free.items()}
+
+    def decide(self) -> None:
+        names = tuple(sorted(self.free))
+        same = shape(*names)
+        self.jobs = {uid: replace(c, shape=same) for uid, c in self.jobs.items()}
+        self.turns = decide(self.jobs.values(), self.room(), self.turns.patience, now=self.now)
+        for uid, turn in self.turns.turns.items():
+            claim = self.jobs[uid]
+            if turn.word is Word.WAITS:
+                self.leave(claim)
+                self.jobs[uid] = replace(claim, held={})
+            elif turn.word is not Word.KEEPS:
+                self.pods[uid] = claim.seats - claim.pods
+            else:
+                self.pods[uid] = max(0, claim.minimum - claim.pods)
+
+    def leave(self, claim: Claim) -> None:
+        self.pods[claim.job.uid] = 0
+        for node in claim.held:
+            self.free[node] = True
+
+    def bind(self) -> None:
+        waiting = [uid for uid, n in self.pods.items() for _ in range(n)]
+        self.random.shuffle(waiting)
+        for uid in waiting[: self.random.randint(0, len(waiting))]:
+            there = sorted(node for node, is_free in self.free.items() if is_free)
+            if not there:
+                return
+            node = self.random.choice(there)
+            self.free[node] = False
+            self.pods[uid] -= 1
+            self.jobs[uid] = replace(self.jobs[uid], held={**self.jobs[uid].held, node: 1})
+
+    def lose(self) -> None:
+        """A node goes away, with its pod."""
+        node = self.random.choice(sorted(self.free))
+        del self.free[node]
+        for uid, claim in self.jobs.items():
+            held = {n: k for n, k in claim.held.items() if n != node}
+            self.jobs[uid] = replace(claim, held=held)
+
+    def end(self, uid: str) -> None:
+        self.leave(self.jobs.pop(uid))
+        del self.pods[uid]
+
+    def check(self) -> None:
+        """The invariant, and that those with room of their own can all have it at once."""
+        open_ = [c for c in self.jobs.values() if c.pods < c.minimum]
+        holding = [c for c in open_ if c.pods or self.pods[c.job.uid]]
+        sure = [c for c in holding if self.turns.turns[c.job.uid].word is Word.STARTS]
+        assert len(holding) - len(sure) <= 1
+        assert sum(c.minimum - c.pods for c in sure) <= sum(self.free.values())
+
+
+def _grow(world: World, rng: random.Random, number: int) -> None:
+    world.now += 1
+    match rng.choice(("job", "job", "node", "node", "loss", "end", "bind")):
+        case "job":
+            least = rng.randint(1, 2)
+            claim = a_claim(
+                f"j{number}", A, grid=(least, rng.randint(least, 3), rng.randint(1, 3)),
+                priority=rng.randint(0, 2), age=-number,
+            )  # fmt: skip
+            world.jobs[claim.job.uid], world.pods[claim.job.uid] = claim, 0
+        case "node":
+            world.free[f"{rng.choice('ab')}{number}"] = True
+        case "loss" if world.free:
+            world.lose()
+        case "end" if done := [u for u, c in world.jobs.items() if c.pods >= c.minimum]:
+            world.end(rng.choice(sorted(done)))
+        case _:
+            pass
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32))
+def test_at_most_one_job_holds_pods_without_its_minimum_and_all_start(seed: int) -> None:
+    rng = random.Random(seed)
+    world = World(rng)
+    for number in range(40):
+        _grow(world, rng, number)
+        world.decide()
+        world.check()
+        world.bind()
+        if rng.random() < 0.1:  # another operator: nothing is remembered
+            world.turns = Decision({})
+    world.free |= {f"a-last{n}": True for n in range(6)}  # enough for every job alone
+    for _ in range(60 * max(1, len(world.jobs))):  # jobs that have started end some day
+        if not world.jobs:
+            break
+        world.now += 60
+        world.decide()
+        world.check()
+        world.bind()
+        for uid in [u for u, c in world.jobs.items() if c.pods >= c.minimum]:
+            if rng.random() < 0.5:
+                world.end(uid)
+    assert not world.jobs
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 2), st.integers(1, 4), st.integers(0, 3)), max_size=5),
+    st.dictionaries(st.sampled_from(["a1", "a2", "b1", "b2", "c1"]), st.integers(0, 4)),
+)
+def test_the_order_of_the_claims_does_not_matter_and_more_room_never_hurts_the_first(
+    grids: list[tuple[int, int, int]], free: dict[str, int]
+) -> None:
+    names = shape(*sorted(free))
+    claims = [
+        a_claim(
+            f"j{i}",
+            names,
+            grid=(least, least, stages),
+            priority=priority,
+            age=-i,
+            adjacency=Adjacency.ALTERNATE,
+        )
+        for i, (least, stages, priority) in enumerate(grids)
+    ]
+    room = {name: node_room(name[0], count, 4) for name, count in free.items()}
+    found = decide(claims, room, now=0)
+    assert found == decide(reversed(claims), room, now=0)
+    assert list(found.turns.values()).count(Word.ASKS) <= 1
+    if claims:
+        first = min(claims, key=lambda c: (-c.priority, c.job.created_at))
+        assert found.turns[first.job.uid].word in (Word.STARTS, Word.ASKS)
+        more = {name: node_room(name[0], count + 4) for name, count in free.items()}
+        if found.turns[first.job.uid].word is Word.STARTS:
+            assert decide(claims, more, now=0).turns[first.job.uid].word is Word.STARTS
+
+
+# ------------------------------------------------------------ what a job does with its turn
+
+SPEC = spec(count=2, stages=2, worker=WorkerSpec("i", {"limits": {GPU: 2}}))
+OTHER = JobView("ns", "other", "uid-2", 1, 0.0)
+WAITS = Turn(Word.WAITS, 1, 2, OTHER, is_outranked=True)
+
+
+def run(turn: Turn | None, *pods_: object, spec_: JobSpec = SPEC) -> Step:
+    view = ClusterView(nodes(a=8, b=8), pods_)  # type: ignore[arg-type]
+    return step(spec_, view, TrainingView(), Memory(), job=JOB, now=1000.0, turn=turn)
+
+
+def test_without_its_turn_a_job_has_no_pods() -> None:
+    assert run(WAITS).actions == ()
+    pending = pod(0, 0, zone="a", node="", phase=PodPhase.PENDING)
+    (gone,) = run(WAITS, pending).actions
+    assert isinstance(gone, DeletePod)
+    assert (gone.force, gone.reason) == (
+        False,
+        "a job ahead of this one in the line needs the room",
+    )
+    assert len(run(Turn(Word.STARTS)).actions) == len(run(Turn(Word.ASKS)).actions) == 4
+
+
+def test_a_job_that_keeps_its_minimum_gets_no_more() -> None:
+    keeps = Turn(Word.KEEPS, first=OTHER)
+    bound = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
+    assert run(keeps, *bound).actions == ()
+    waiting = [pod(1, s, zone="a", node="", phase=PodPhase.PENDING) for s in (0, 1)]
+    gone = run(keeps, *bound, *waiting).actions
+    assert [a.name for a in gone if isinstance(a, DeletePod)] == ["job-p1-s1-i0", "job-p1-s0-i0"]
+    (made,) = run(keeps, bound[0]).actions  # its minimum comes back
+    assert isinstance(made, CreatePod)
+
+
+@pytest.mark.parametrize(
+    ("turn", "text"),
+    [
+        (
+            WAITS,
+            f"waits without pods: 2 {GPU} are free, the smallest grid (1 x 2) needs 4;"
+            " job ns/other of higher priority is first in line",
+        ),
+        (
+            replace(WAITS, first=replace(OTHER, namespace="secret"), is_outranked=False),
+            f"waits without pods: 2 {GPU} are free, the smallest grid (1 x 2) needs 4;"
+            " a job of another namespace is first in line",
+        ),
+        (
+            replace(WAITS, room=2),
+            f"waits without pods: 4 {GPU} are free, the smallest grid (1 x 2) needs 4 in zones"
+            " where ring neighbours can be apart; job ns/other of higher priority is first in line",
+        ),
+    ],
+)
+def test_the_condition_says_who_is_first_without_names_of_other_namespaces(
+    turn: Turn, text: str
+) -> None:
+    (found,) = [c for c in run(turn).status.conditions if c.type == "CapacityAvailable"]
+    assert (found.status, found.reason, found.message) == (False, Reason.WAITS_IN_LINE, text)
+
+
+def test_the_condition_of_the_first_and_of_one_that_may_not_grow() -> None:
+    cpu = spec(stages=2)
+    waiting = pod(0, 0, zone="a", node="", phase=PodPhase.PENDING)
+
+    def message(turn: Turn) -> str:
+        status = run(turn, waiting, spec_=cpu).status
+        return next(c.message for c in status.conditions if c.type == "CapacityAvailable")
+
+    asks = message(Turn(Word.ASKS, 1, 2, is_too_big=True))
+    assert asks.endswith(
+        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; the nodes are too"
+        " few for it even without other jobs, so after 10 min without more of them the jobs behind"
+        " it go first for 30 min; this job is first in line"
+    )
+    keeps = message(Turn(Word.KEEPS, first=OTHER))
+    assert "agents beyond the smallest grid wait, since job ns/other is first in line" in keeps
+
+
+def test_agents_that_hold_the_training_state_have_started() -> None:
+    view = ClusterView((), (pod(0, 0),))
+    agent = AgentId("job-p0-s0-i0")
+    assert is_training(view, TrainingView(planned=True, members=frozenset({agent})))
+    assert not is_training(view, TrainingView(planned=False, members=frozenset({agent})))
+    assert not is_training(view, TrainingView(planned=True, members=frozenset()))
