@@ -68,7 +68,8 @@ def pod(**spec: Any) -> dict[str, Any]:
     }
     meta = {
         "name": "job-p0-s0-i0", "namespace": "ns", "labels": {"bamboo.dev/job": "job"},
-        "annotations": {}, "ownerReferences": [{"name": "job", "uid": "uid-job", "controller": True}],
+        "annotations": {},
+        "ownerReferences": [{"name": "job", "uid": "uid-job", "controller": True}],
     }  # fmt: skip
     return {"metadata": meta, "spec": body | spec}
 
