@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from prometheus_client import CollectorRegistry, start_http_server
 
@@ -100,7 +101,7 @@ class MetricsServer:
         self, registry: CollectorRegistry, *, host: str, port: int, idle_s: float = _IDLE_S
     ) -> None:
         self._server, self._thread = start_http_server(port, addr=host, registry=registry)
-        handler = self._server.RequestHandlerClass
+        handler: Any = self._server.RequestHandlerClass
         self._server.handle_error = _ignore  # type: ignore[method-assign]
         # The library's own handler waits for ever for the rest of a request.
         self._server.RequestHandlerClass = type("Handler", (handler,), {"timeout": idle_s})
@@ -115,7 +116,7 @@ class MetricsServer:
         self._thread.join()
 
 
-def _ignore(request: object, client: object) -> None:
+def _ignore(request: Any, client_address: Any) -> None:
     """A client that goes away in the middle. By default each one writes a traceback to the log."""
 
 

@@ -256,7 +256,8 @@ def _changed(rng: random.Random, spec: Object) -> Object:
     places = _places(spec)
     if not places:
         return spec
-    *way, last = rng.choice(places)
+    *way, end = rng.choice(places)
+    last: Any = end
     owner: Any = spec
     for key in way:
         owner = owner[key]
