@@ -342,11 +342,7 @@ class World:
         return 0.5
 
     def picture(self) -> dict[str, Any]:
-        """All objects, without UIDs, times, versions and incarnations.
-
-        Pods are without their zones: those made after a restart get zones one by one, beside what
-        is there, and not for a whole grid. The conditions say whether neighbours are apart.
-        """
+        """All objects, without UIDs, times, versions and incarnations."""
         found: dict[str, Any] = {}
         for path, body in sorted(self.kube.objects.items()):
             if path in self.foreign or path.startswith(api.nodes()):
@@ -358,8 +354,6 @@ class World:
             (meta.get("labels") or {}).pop("bamboo.dev/incarnation", None)
             if meta.get("annotations", {}).pop(seals.ANNOTATION, None) is None and "/pods/" in path:
                 meta["annotations"]["seal"] = "is missing"
-            if "/pods/" in path:
-                _forget_zone(shown["spec"])
             if path == PATH:
                 shown["status"] = _status(shown.get("status") or {})
             found[_timeless(path)] = _timeless(shown)
@@ -367,19 +361,9 @@ class World:
         return found
 
 
-def _forget_zone(spec: Object) -> None:
-    spec.get("nodeSelector", {}).pop(ZONE_LABEL, None)
-    spec.pop("nodeName", None)
-    for variable in spec["containers"][0]["env"]:
-        if variable["name"] == "BAMBOO_ZONE":
-            variable["value"] = "ZONE"
-
-
 def _status(status: Object) -> Object:
     """Without what counts attempts and times. Its settled pods have been compared as failures."""
     kept = {k: v for k, v in status.items() if k not in ("arbiter", "pods", "times", "planEpoch")}
-    agents = [{k: v for k, v in zone.items() if k != "zone"} for zone in kept.get("agents") or []]
-    kept["agents"] = {key: sum(x[key] for x in agents) for key in (agents[0] if agents else ())}
     return kept | {"outcome": (status.get("arbiter") or {}).get("outcome")}
 
 
@@ -390,7 +374,7 @@ def _timeless(value: Any) -> Any:
         return [_timeless(v) for v in value]
     if isinstance(value, str):
         value = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", value)
-        return re.sub(r"-i\d+\b", "-iN", re.sub(r"\bnode-[abc]\b", "node-X", value))
+        return re.sub(r"-i\d+\b", "-iN", value)
     return value
 
 

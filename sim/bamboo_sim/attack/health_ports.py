@@ -37,7 +37,7 @@ class _Written:
 
 async def start(inside: Inside) -> dict[str, int]:
     """The three servers, as operator and supervisor start them."""
-    sys.stderr = _Written(inside.told)  # type: ignore[assignment]
+    sys.stderr = _Written(inside.told)
     pulse = operators.Pulse()
     inside.kept.append(asyncio.create_task(pulse.beat(lambda lag_s: None)))
     health = operators.HealthServer(pulse, host="127.0.0.1", port=0)
