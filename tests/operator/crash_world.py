@@ -147,11 +147,12 @@ class World:
         self.outcome: Outcome | None = None
         self._uids = 0
         self.kube.creating, self.kube.deleting = self._creating, self._deleting
+        self.foreign: dict[str, Object] = {}
+        self.operator = Operator(self)
         for zone in "abc":
             self.add_node(f"node-{zone}", zone, room=4, **{"bamboo.dev/spot": "true"})
         self.kube.put(SECRET, {"data": {"tls.crt": "certificate"}})
         self.foreign = self._foreign()
-        self.operator = Operator(self)
 
     def _foreign(self) -> dict[str, Object]:
         """Objects that the operator must not touch. The pods have its labels, but no seal."""
@@ -174,10 +175,12 @@ class World:
         node["status"]["allocatable"]["nvidia.com/gpu"] = str(room)
         self.kube.put(f"{api.nodes()}/{name}", node)
         self.room[name] = room
+        self.operator.nodes.changed()
 
     def remove_node(self, name: str) -> None:
-        """Its pods stay until somebody deletes them."""
+        """Its pods stay until somebody deletes them. The operator's watch tells of it."""
         del self.kube.objects[f"{api.nodes()}/{name}"]
+        self.operator.nodes.changed()
 
     def apply(self, **spec: Any) -> None:
         """As kubectl does, with these fields of spec."""
@@ -411,6 +414,7 @@ class Operator:
         self.seals = seals.Seals(b"")
         self._reconciler: Reconciler | None = None
         self._usage = Usage()
+        self.nodes = Nodes(world.kube, self._usage, clock=lambda: world.now)
         self._seen: set[str] = set()
         self.jobs = _Jobs(world, self._job_ports())
 
@@ -439,7 +443,7 @@ class Operator:
             Ports(
                 kube=world.kube,
                 jobs=self.jobs,
-                nodes=Nodes(world.kube, self._usage, clock=lambda: world.now),
+                nodes=self.nodes,
                 trust=Trust(world.kube, "bundle", "op:1", clock=lambda: world.now),
                 on_forced=lambda: None,
                 operator_address="op:1",

@@ -50,8 +50,11 @@ async def loss_of_a_pod(world: World) -> None:
 
 async def loss_of_a_node(world: World) -> None:
     await start(world)
+    before = set(world.pods())
     world.remove_node("node-a")
     await world.settle()
+    assert len(world.running()) == len(before) == 4
+    assert set(world.pods()) != before
 
 
 async def growth_and_shrinking(world: World) -> None:

@@ -34,9 +34,9 @@ def test_the_ports_for_health_and_metrics(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_manifests(seed: int) -> None:
-    found = manifests.run(150, seed)
+    found = manifests.run(100, seed)
     assert found["breaches"] == {}, found["told"]
-    assert sum(found["cases"].values()) == 150
+    assert sum(found["cases"].values()) == 100
     assert set(found["cases"]) == {"accepted", "refused"}
     assert found["pods"] > 0
 
