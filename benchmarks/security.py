@@ -1,9 +1,11 @@
-"""Attacks the ports of operator and agent with made-up messages, and counts what goes wrong.
+"""Attacks the operator and agents with made-up messages and manifests; counts what goes wrong.
 
-    python benchmarks/security.py [--cases 10000] [--seed 1] [--port data|operator|all]
+    python benchmarks/security.py [--cases 10000] [--seed 1] [--port NAME|all]
 
-Each port gets at least ``cases`` messages. A breach is a process that ends, does not answer an
-honest agent, or grows by more than 400 MB, and a job of another that changes in any way.
+Ports: an agent's data port, the operator's port for agents, an agent's liveness port, the ports for
+health and metrics of both; ``manifests`` are BambooJobs. Each gets at least ``cases`` of them. A
+breach is a process that ends, does not answer an honest client, logs an exception or grows by more
+than 400 MB, a job of another that changes in any way, and a pod with more than it may have.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ import sys
 from typing import Any
 
 from bamboo_sim import arguments, results_file
-from bamboo_sim.attack import data_port, operator_port
+from bamboo_sim.attack import data_port, health_ports, liveness_port, manifests, operator_port
 
-PORTS = {"data": data_port.run, "operator": operator_port.run}
+PORTS = {
+    "data": data_port.run,
+    "operator": operator_port.run,
+    "liveness": liveness_port.run,
+    "health": health_ports.run,
+    "manifests": manifests.run,
+}
 
 
 def main() -> int:
@@ -32,8 +40,16 @@ def main() -> int:
     figures = {
         "cases": sum(sum(x["cases"].values()) for x in found.values()),
         "breaches": sum(sum(x["breaches"].values()) for x in found.values()),
-        **{f"cases_{name}": sum(x["cases"].values()) for name, x in found.items()},
     }
+    for name, x in found.items():
+        figures[f"{name}_cases"] = sum(x["cases"].values())
+        figures[f"{name}_breaches"] = sum(x["breaches"].values())
+        figures[f"{name}_crashes"] = x["breaches"].get("crash", 0)
+        figures[f"{name}_hangs"] = x["breaches"].get("hang", 0)
+    if "manifests" in found:
+        figures["manifests_accepted"] = found["manifests"]["cases"].get("accepted", 0)
+        figures["manifests_pods"] = found["manifests"]["pods"]
+        figures["manifests_slowest_cpu_s"] = found["manifests"]["slowest_cpu_s"]
     print(json.dumps(found, indent=1))
     if given.port == "all":
         path = results_file.write("security", samples=found, figures=figures)

@@ -12,8 +12,6 @@ import uuid
 from collections.abc import Coroutine
 from typing import Any
 
-from prometheus_client import start_http_server
-
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.controller.view import JobView
@@ -24,7 +22,7 @@ from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
-from bamboo_operator.health import HealthServer, Pulse
+from bamboo_operator.health import HealthServer, MetricsServer, Pulse
 from bamboo_operator.kueue import Kueue
 from bamboo_operator.lease import Elector
 from bamboo_operator.line import Line
@@ -67,8 +65,8 @@ class App:
         config = self._config
         health = HealthServer(self.pulse, host=config.http_host, port=config.health_port)
         health.start()
-        scraped, thread = start_http_server(
-            config.metrics_port, addr=config.http_host, registry=self.metrics.registry
+        scraped = MetricsServer(
+            self.metrics.registry, host=config.http_host, port=config.metrics_port
         )
         elector = Elector(
             self._kube,
@@ -85,9 +83,7 @@ class App:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             health.close()
-            scraped.shutdown()
-            scraped.server_close()
-            thread.join()
+            scraped.close()
 
     async def _run(self, elector: Elector) -> int:
         releases = Releases(

@@ -1,6 +1,6 @@
-"""Health over HTTP, and the event loop's lag.
+"""Health and metrics over HTTP, and the event loop's lag.
 
-Served from a thread, so that probes report a blocked loop.
+Served from threads, so that probes report a blocked loop.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
 
 MAX_LAG_S = 10.0
 """After the loop was blocked for so long, the process should be restarted."""
@@ -18,6 +21,8 @@ MAX_SILENCE_S = 60.0
 """A leader lists all jobs at least so often."""
 
 _PERIOD_S = 0.5
+_IDLE_S = 5.0
+"""An idle connection holds a thread no longer."""
 
 
 class Pulse:
@@ -73,6 +78,7 @@ class HealthServer:
     def __init__(self, pulse: Pulse, *, host: str, port: int) -> None:
         self._server = ThreadingHTTPServer((host, port), _handler(pulse))
         self._server.daemon_threads = True
+        self._server.handle_error = _ignore  # type: ignore[method-assign]
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
@@ -88,9 +94,35 @@ class HealthServer:
         self._thread.join()
 
 
+class MetricsServer:
+    """GET /metrics. OSError if the port is in use."""
+
+    def __init__(
+        self, registry: CollectorRegistry, *, host: str, port: int, idle_s: float = _IDLE_S
+    ) -> None:
+        self._server, self._thread = start_http_server(port, addr=host, registry=registry)
+        handler: Any = self._server.RequestHandlerClass
+        self._server.handle_error = _ignore  # type: ignore[method-assign]
+        # The library's own handler waits for ever for the rest of a request.
+        self._server.RequestHandlerClass = type("Handler", (handler,), {"timeout": idle_s})
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+def _ignore(request: Any, client_address: Any) -> None:
+    """A client that goes away in the middle. By default each one writes a traceback to the log."""
+
+
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 5.0  # an idle connection holds a thread no longer
+        timeout = _IDLE_S
 
         def do_GET(self) -> None:
             if self.path == "/livez":

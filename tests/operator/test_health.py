@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import socket
 from dataclasses import replace
 
 from prometheus_client import generate_latest
@@ -16,7 +17,7 @@ from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
-from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, Pulse
+from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, MetricsServer, Pulse
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.prices import Rate
 
@@ -44,6 +45,21 @@ def test_probes() -> None:
         code, body = ask(server, "/livez")
         assert (code, body["problems"]) == (503, ["the event loop has been blocked for 11 s"])
         assert ask(server, "/secrets")[0] == 404
+    finally:
+        server.close()
+
+
+def test_a_silent_connection_to_the_metrics_port_ends() -> None:
+    """Else whoever reaches the port could take all threads and files of the operator."""
+    server = MetricsServer(Metrics(list).registry, host="127.0.0.1", port=0, idle_s=0.2)
+    try:
+        with socket.create_connection(("127.0.0.1", server.port), 30) as silent:
+            silent.sendall(b"GET /metrics HTTP/1.1\r\n")
+            assert silent.recv(1) == b""
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
+        connection.request("GET", "/metrics")
+        assert connection.getresponse().status == 200
+        connection.close()
     finally:
         server.close()
 

@@ -119,6 +119,9 @@ def _security(given: Any, listed: frozenset[str], path: str) -> Iterator[Problem
     for key, wanted in (("runAsNonRoot", True), ("allowPrivilegeEscalation", False)):
         if context.get(key, wanted) not in (wanted, None):
             yield _refused(f"{path}.{key}", f"must be {str(wanted).lower()}")
+    drop = _object(context.get("capabilities")).get("drop", ["ALL"])
+    if not isinstance(drop, list) or "ALL" not in drop:
+        yield _refused(f"{path}.capabilities.drop", "must contain ALL")
     if _object(context.get("capabilities")).get("add"):
         yield _refused(f"{path}.capabilities.add", "would open the node to the job")
     if context.get("procMount") not in (None, "Default"):

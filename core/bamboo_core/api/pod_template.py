@@ -20,6 +20,8 @@ AGENT_CONTAINER = "agent"
 _OWNED = ("restartPolicy", "nodeName", "terminationGracePeriodSeconds", "hostname", "subdomain")
 _LISTS = ("containers", "initContainers", "volumes", "tolerations", "imagePullSecrets")
 _CONTAINER_LISTS = ("env", "envFrom", "ports", "volumeMounts")
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_RULES = ("matchExpressions", "matchFields")
 _SHOWN = 80
 
 
@@ -45,7 +47,17 @@ def env_problems(
     env: Iterable[dict[str, Any]], *, path: str, rules: PodRules = RESTRICTED
 ) -> list[Problem]:
     """The problems of ``worker.env``, whose items are objects."""
-    return [] if rules.trusted else pod_rules.env_problems(env, path=path, rules=rules)
+    found = _variable_problems(env, path)
+    if found or rules.trusted:
+        return found
+    return pod_rules.env_problems(env, path=path, rules=rules)
+
+
+def without_nulls(value: Any) -> Any:
+    """A copy without the fields that are null."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
@@ -55,10 +67,33 @@ def _spec_problems(spec: dict[str, Any], path: str) -> list[Problem]:
         if key in spec
     ]
     found += _no_strings(spec, ("nodeSelector",), path)
-    found += _no_objects(spec, ("securityContext", "affinity"), path)
+    found += _no_objects(spec, ("securityContext",), path)
+    found += _affinity_problems(spec, path)
     for key in _LISTS:
         found += _no_lists(spec, (key,), path) or _list_problems(spec, key, path)
     return found
+
+
+def _affinity_problems(spec: dict[str, Any], path: str) -> list[Problem]:
+    """Of those parts to which the operator adds rules."""
+    if found := _no_objects(spec, ("affinity",), path):
+        return found
+    affinity, path = spec.get("affinity", {}), f"{path}.affinity"
+    if found := _no_objects(affinity, ("nodeAffinity", "podAntiAffinity"), path):
+        return found
+    on_nodes, on_pods = affinity.get("nodeAffinity", {}), affinity.get("podAntiAffinity", {})
+    found = _no_lists(on_pods, (_REQUIRED,), f"{path}.podAntiAffinity")
+    found += _no_objects(on_nodes, (_REQUIRED,), path := f"{path}.nodeAffinity")
+    if found:
+        return found
+    required, path = on_nodes.get(_REQUIRED, {}), f"{path}.{_REQUIRED}"
+    if found := _no_lists(required, ("nodeSelectorTerms",), path):
+        return found
+    return [
+        problem
+        for index, term in enumerate(required.get("nodeSelectorTerms", []))
+        for problem in _no_lists(term, _RULES, f"{path}.nodeSelectorTerms[{index}]")
+    ]
 
 
 def _list_problems(spec: dict[str, Any], key: str, path: str) -> list[Problem]:
@@ -84,8 +119,15 @@ def _container_problems(container: dict[str, Any], path: str) -> list[Problem]:
     found += _no_lists(container, _CONTAINER_LISTS, path)
     if found:
         return found
-    for index, variable in enumerate(container.get("env", [])):
-        where = f"{path}.env[{index}]"
+    context = container.get("securityContext", {})
+    found = _no_objects(context, ("capabilities",), f"{path}.securityContext")
+    return found + _variable_problems(container.get("env", []), f"{path}.env")
+
+
+def _variable_problems(env: Iterable[dict[str, Any]], path: str) -> list[Problem]:
+    found: list[Problem] = []
+    for index, variable in enumerate(env):
+        where = f"{path}[{index}]"
         found += _name_problems(variable, where)
         if str(variable.get("name")).startswith("BAMBOO_"):
             text = f"{variable['name']!r} is reserved; choose one without BAMBOO_"

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 _QUANTITY = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]+)|([numkKMGTPEi]*))")
 _LARGEST_EXPONENT = 99
+_LONGEST = 80
 
 _SUFFIXES = {
     "": Fraction(1),
@@ -24,6 +25,8 @@ def parse(text: str | int | float) -> Fraction:
     Exponents are limited to 99, far above the limit of Kubernetes: 1e999999999 would take hours.
     """
     words = str(text)
+    if len(words) > _LONGEST:
+        raise ValueError(f"{words[:_LONGEST]!r}... is not a quantity")
     found = _QUANTITY.fullmatch(words)
     if found is None or (found[3] or "") not in _SUFFIXES:
         raise ValueError(f"{words!r} is not a quantity")

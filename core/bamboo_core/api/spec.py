@@ -14,7 +14,7 @@ from typing import Any
 
 from bamboo_core.api import pod_template as podtemplate
 from bamboo_core.api import quantities, records
-from bamboo_core.api.limits import LIMITS
+from bamboo_core.api.limits import LIMITS, MOST_AGENTS
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.model import numerics as canonical
@@ -234,7 +234,8 @@ class CheckpointSpec:
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """The agent's pod."""
+    """The agent's pod. In ``pod_template`` null is as if the field were not there, as the API
+    server sees it: null must not undo a default."""
 
     image: str
     resources: dict[str, Json] = field(default_factory=dict)
@@ -242,6 +243,9 @@ class WorkerSpec:
     grace_period_s: int = 15
     pod_template: dict[str, Json] = field(default_factory=dict)
     notices: tuple[NoticeSource, ...] = (NoticeSource.AUTO,)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pod_template", podtemplate.without_nulls(self.pod_template))
 
     @property
     def asks(self) -> dict[str, Json]:
@@ -349,6 +353,7 @@ def batch_shape(spec: JobSpec) -> canonical.BatchShape:
 
 def _problems(spec: JobSpec, rules: PodRules) -> list[Problem]:
     return [
+        *_grid_problems(spec.pipelines),
         *_batch_problems(spec),
         *_memory_problems(spec.redundancy),
         *_resource_problems(spec),
@@ -360,6 +365,13 @@ def _problems(spec: JobSpec, rules: PodRules) -> list[Problem]:
             spec.worker.pod_template, path="spec.worker.podTemplate", rules=rules
         ),
     ]
+
+
+def _grid_problems(grid: PipelinesSpec) -> list[Problem]:
+    agents = grid.count * grid.stages
+    text = f"count {grid.count} times stages {grid.stages} makes {agents} agents"
+    text += f"; at most {MOST_AGENTS} are supported: lower one of them"
+    return [Problem("spec.pipelines", text)] if agents > MOST_AGENTS else []
 
 
 def _resource_problems(spec: JobSpec) -> list[Problem]:

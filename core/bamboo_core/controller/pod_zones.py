@@ -1,6 +1,7 @@
 """Zones for new pods: applies :mod:`bamboo_core.placement.zones` to what the operator sees.
 
-A job's first pods get zones for a whole grid; later ones fill holes between neighbours that stay.
+A job's first pods get zones for a whole grid; later ones complete that grid if those that stay have
+their zones in it, and else fill holes between them.
 More nodes may come, since an autoscaler buys what pods wait for. So pods are created even without
 room. If no number of nodes in the known zones could satisfy the zone rule, and the spec names no
 zones, a few pods are created that may run in any zone except their neighbours': they make an
@@ -116,10 +117,12 @@ def choose(
     """
     there, pods = room(spec, nodes, on_demand=on_demand), list(pods)
     sited = {pod.slot: pod.zone for pod in pods}
-    if not sited:
-        grid = _whole_grid(spec, there, holes, dry)
-        if grid or spec.placement.named_zones:
-            return grid
+    grid = _whole_grid(spec, there, dry)
+    if not grid and not sited and spec.placement.named_zones:
+        return {}
+    if grid and all(grid.get(slot) == zone for slot, zone in sited.items()):
+        # Perhaps the operator has ended before it made all pods. One by one they might not all fit.
+        return {hole: grid[hole] for hole in holes}
     left = _most_anywhere(spec, there) - sum(not (pod.zone or pod.node) for pod in pods)
     chosen: dict[Slot, str] = {}
     for hole in holes:
@@ -201,14 +204,15 @@ def _grid(spec: JobSpec) -> dict[str, int]:
 
 
 def _whole_grid(
-    spec: JobSpec, there: Mapping[str, int], holes: Sequence[Slot], dry: Mapping[str, bool]
+    spec: JobSpec, there: Mapping[str, int], dry: Mapping[str, bool]
 ) -> dict[Slot, str]:
     """Zones with room; else zones that are not dry, where nodes may come; else any."""
     is_open = {zone: agents for zone, agents in there.items() if not dry.get(zone)}
     for known in (is_open, _grown(spec, is_open), _grown(spec, there)):
         found = rules.zones_for_slots(known, **_grid(spec), adjacency=spec.placement.adjacency)
         if not isinstance(found, rules.Infeasible):
-            return {slot: found[slot.pipeline][slot.stage] for slot in holes}
+            rows = enumerate(found)
+            return {Slot(d, s): zone for d, row in rows for s, zone in enumerate(row)}
     return {}
 
 

@@ -148,7 +148,8 @@ def _meets(term: Mapping[str, Any], place: Place) -> bool:
 
 
 def _holds(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
-    found, values = labels.get(str(rule.get("key"))), rule.get("values") or []
+    found, given = labels.get(str(rule.get("key"))), rule.get("values")
+    values = given if isinstance(given, list) else []
     match rule.get("operator"):
         case "In":
             return found in values

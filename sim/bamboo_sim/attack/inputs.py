@@ -170,3 +170,71 @@ def _value(rng: random.Random, field: Any, real: Callable[[str], Any]) -> Any:
         case _:
             low, high = 0, (1 << 64) - 1
     return rng.choice([number for number in _NUMBERS if low <= number <= high])
+
+
+# ---------------------------------------------------------------- HTTP, and lines of the liveness
+
+_METHODS = ("GET", "POST", "HEAD", "PUT", "get", "", "G\x00T", "CONNECT", "x" * 5000)
+_PATHS = ("/livez", "/metrics", "/", "", "//", "/../../etc/passwd", "/%00", "*", "/metrics?name[]=")
+_VERSIONS = (
+    "HTTP/1.1",
+    "HTTP/1.0",
+    "HTTP/0.9",
+    "HTTP/9.9",
+    "HTTP/1.",
+    "HTTP/-1.1",
+    "",
+    "HTTP/1.1 x",
+)
+_HEADERS = (
+    "Host: x", "no colon", ": no name", "Content-Length: -1", "Content-Length: 99999999999",
+    "Transfer-Encoding: chunked", "Expect: 100-continue", "Connection: keep-alive",
+    "Accept-Encoding: gzip", "Accept: application/openmetrics-text", "X: " + "y" * 70_000,
+    " folded", "Upgrade: h2c", "Accept: " + "a;q=0.1," * 2000,
+)  # fmt: skip
+
+
+def request(rng: random.Random) -> bytes:
+    """What a stranger says to a port that speaks HTTP."""
+
+    def made() -> bytes:
+        line = " ".join(rng.choice(words) for words in (_METHODS, _PATHS, _VERSIONS))
+        count = rng.choice((0, 1, 3, 3, 120))
+        head = "".join(f"{rng.choice(_HEADERS)}\r\n" for _ in range(count))
+        return f"{line}\r\n{head}\r\n".encode()
+
+    good = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+    return rng.choice(
+        (
+            made,
+            made,
+            lambda: made() * rng.randrange(1, 20),
+            lambda: mutated(rng, good),
+            lambda: good[: rng.randrange(len(good))],
+            lambda: noise(rng),
+            lambda: noise(rng, 200_000),
+        )
+    )()
+
+
+def greeting(rng: random.Random, name: str) -> bytes:
+    """What a stranger says to a liveness port. name: of an agent that may connect."""
+    words = ("hello", "proof", name, "other", "\u00e9" * 9, "0" * 32, "0" * 64, "", "x" * 900)
+
+    def line() -> bytes:
+        return " ".join(rng.choice(words) for _ in range(rng.randrange(5))).encode() + b"\n"
+
+    hello = f"hello {name} {'0' * 32}\n".encode()
+    return rng.choice(
+        (
+            line,
+            lambda: line() * rng.randrange(1, 300),
+            lambda: hello + line(),
+            lambda: hello + f"proof {rng.randbytes(32).hex()}\n".encode(),
+            lambda: hello * rng.randrange(1, 50),
+            lambda: mutated(rng, hello),
+            lambda: hello[: rng.randrange(len(hello))],
+            lambda: noise(rng),
+            lambda: hello + noise(rng) + b"\n",
+        )
+    )()

@@ -34,7 +34,7 @@ from bamboo_operator.seals import ANNOTATION, Seals
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_sim.attack import inputs
-from bamboo_sim.attack.tally import Tally
+from bamboo_sim.attack.tally import Defects, Tally
 from bamboo_wire import decode, encode
 from bamboo_wire.options import AGENT_OPTIONS
 
@@ -141,18 +141,6 @@ def _spec(name: str) -> JobSpec:
     return found
 
 
-class _Restarts(logging.Handler):
-    """Defects of arbiters, which the production code survives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.causes: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1] is not None:
-            self.causes.append(f"{record.getMessage()}: {record.exc_info[1]!r}"[:300])
-
-
 class _Served:
     """The victim's process."""
 
@@ -196,8 +184,8 @@ def serve(pipe: Connection) -> None:
 
 
 async def _serve(pipe: Connection) -> None:
-    restarts = _Restarts()
-    logging.getLogger().addHandler(restarts)
+    defects = Defects()
+    logging.getLogger().addHandler(defects)
     served, stub = _Served(), _Stub()
     authority = tls.make_authority()
     service = AgentService(served.jobs, lambda text: auth.authenticate(stub, _SECRET, text))  # type: ignore[arg-type]
@@ -210,7 +198,7 @@ async def _serve(pipe: Connection) -> None:
     asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(pipe.recv()))
     while not ticks.done():
         await asked.get()
-        pipe.send(served.state() | {"defects": restarts.causes, "streams": service.streams})
+        pipe.send(served.state() | {"defects": defects.causes, "streams": service.streams})
 
 
 class Attack:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -21,3 +22,16 @@ class Tally:
         self.breaches[kind] += 1
         if len(self.told) < MOST_TOLD:
             self.told.append(f"{kind}: {what[:500]}")
+
+
+class Defects(logging.Handler):
+    """Exceptions that the production code survives and logs, such as those of arbiters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.causes: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the exception."""
+        if record.exc_info and record.exc_info[1] is not None:
+            self.causes.append(f"{record.getMessage()}: {record.exc_info[1]!r}"[:300])

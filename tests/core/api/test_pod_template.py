@@ -14,6 +14,8 @@ from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
 from bamboo_operator import manifests
 
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
 
 @pytest.mark.parametrize(
     ("template", "field"),
@@ -49,6 +51,36 @@ from bamboo_operator import manifests
         (
             {"spec": {"containers": [{"name": "agent", "volumeMounts": {}}]}},
             "t.spec.containers[0].volumeMounts",
+        ),
+        ({"spec": {"affinity": {"nodeAffinity": "x"}}}, "t.spec.affinity.nodeAffinity"),
+        ({"spec": {"affinity": {"podAntiAffinity": 5}}}, "t.spec.affinity.podAntiAffinity"),
+        (
+            {"spec": {"affinity": {"podAntiAffinity": {REQUIRED: 5}}}},
+            f"t.spec.affinity.podAntiAffinity.{REQUIRED}",
+        ),
+        (
+            {"spec": {"affinity": {"nodeAffinity": {REQUIRED: [1]}}}},
+            f"t.spec.affinity.nodeAffinity.{REQUIRED}",
+        ),
+        (
+            {"spec": {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [1]}}}}},
+            f"t.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms",
+        ),
+        (
+            {
+                "spec": {
+                    "affinity": {
+                        "nodeAffinity": {
+                            REQUIRED: {"nodeSelectorTerms": [{}, {"matchFields": {"a": 1}}]}
+                        }
+                    }
+                }
+            },
+            f"t.spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[1].matchFields",
+        ),
+        (
+            {"spec": {"containers": [{"name": "x", "securityContext": {"capabilities": "x"}}]}},
+            "t.spec.containers[0].securityContext.capabilities",
         ),
         (
             {"spec": {"initContainers": [{"name": "x", "env": [{"name": "BAMBOO_JOB"}]}]}},
@@ -123,6 +155,8 @@ _UNSAFE: list[tuple[dict[str, Any], str]] = [
         on_security(capabilities={"add": ["SYS_ADMIN"]}),
         f"{_C}.securityContext.capabilities.add",
     ),
+    (on_security(capabilities={"drop": []}), f"{_C}.securityContext.capabilities.drop"),
+    (on_security(capabilities={"drop": ["NET_RAW"]}), f"{_C}.securityContext.capabilities.drop"),
     (
         on_security(appArmorProfile={"type": "Unconfined"}),
         f"{_C}.securityContext.appArmorProfile.type",
@@ -180,6 +214,63 @@ def test_a_secret_in_the_environment_of_the_worker_is_refused() -> None:
     assert not isinstance(found("bamboo-job-s3"), list)
     assert not isinstance(found("db", PodRules(secrets=("db",))), list)
     assert not isinstance(found("db", PodRules(trusted=True)), list)
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"),
+    [
+        ({"value": "b"}, "name: is required; set it"),
+        ({"name": ["b"]}, "name: is ['b']; it must be a string"),
+        ({"name": "BAMBOO_JOB"}, "name: 'BAMBOO_JOB' is reserved; choose one without BAMBOO_"),
+    ],
+)
+def test_variables_of_the_worker_have_names(variable: dict[str, Any], words: str) -> None:
+    for rules in (RESTRICTED, PodRules(trusted=True)):
+        worker = {"image": "i", "env": [{"name": "A"}, variable]}
+        found = from_manifest(manifest(worker=worker), rules=rules)
+        assert isinstance(found, list)
+        assert f"spec.worker.env[1].{words}" in "; ".join(map(str, found))
+
+
+@pytest.mark.parametrize(
+    ("template", "place", "wanted"),
+    [
+        (on_spec(automountServiceAccountToken=None), ["automountServiceAccountToken"], False),
+        (on_pod(runAsNonRoot=None), ["securityContext", "runAsNonRoot"], True),
+        (
+            on_pod(seccompProfile=None),
+            ["securityContext", "seccompProfile"],
+            {"type": "RuntimeDefault"},
+        ),
+        (
+            on_spec(containers=[{"name": "agent", "securityContext": None}]),
+            ["containers", 0, "securityContext", "allowPrivilegeEscalation"],
+            False,
+        ),
+        (
+            on_security(allowPrivilegeEscalation=None),
+            ["containers", 1, "securityContext", "allowPrivilegeEscalation"],
+            False,
+        ),
+        (
+            on_security(capabilities={"drop": None}),
+            ["containers", 1, "securityContext", "capabilities"],
+            {"drop": ["ALL"]},
+        ),
+        (on_spec(serviceAccountName=None), ["serviceAccountName"], "default"),
+    ],
+)
+def test_null_is_as_if_the_field_were_not_there(
+    template: dict[str, Any], place: list[Any], wanted: Any
+) -> None:
+    """It must not undo a default that keeps the job's rights small. The API server passes it on."""
+    found = from_manifest(manifest(worker={"image": "i", "podTemplate": template}))
+    assert not isinstance(found, list), found
+    action = CreatePod("job-p0-s0-i0", Slot(0, 0), 0, "a")
+    value = manifests.pod(found, JOB, action, operator_address="op:1")["spec"]
+    for key in place:
+        value = value[key]
+    assert value == wanted
 
 
 def test_what_is_offered_to_jobs_may_be_used() -> None:

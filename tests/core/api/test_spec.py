@@ -171,6 +171,12 @@ def test_a_missing_field_is_named() -> None:
             "not a Python identifier",
         ),
         (
+            {"pipelines": {"count": 32, "stages": 33}},
+            "spec.pipelines",
+            "32 times stages 33 makes 1056 agents; at most 1024 are supported: lower one of them",
+        ),
+        ({"redundancy": {"hostMemory": "1/0"}}, "spec.redundancy.hostMemory", "is '1/0'; it must"),
+        (
             {"pipelines": {"count": 64, "stages": 1}},
             "spec.training.globalBatchSize",
             "32 micro-batches in the global batch are fewer than 64 pipelines; raise it",

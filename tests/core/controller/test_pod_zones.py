@@ -38,6 +38,16 @@ def test_a_fresh_grid_follows_the_zone_rule(room: dict[str, int], count: int, st
         assert set(chosen) == set(seats(count, stages))
 
 
+@pytest.mark.parametrize("begun", [1, 2, 3])
+def test_a_grid_that_was_begun_is_completed(begun: int) -> None:
+    """One by one, the last pod would find its neighbours in all zones with room."""
+    wanted, there = spec(stages=4), nodes(a=1, b=3, c=0, d=3)
+    whole = pod_zones.choose(wanted, there, [], seats(1, 4))
+    made = [pod(*slot, zone=whole[slot], node="") for slot in seats(1, 4)[:begun]]
+    rest = pod_zones.choose(wanted, there, made, seats(1, 4)[begun:])
+    assert rest == {slot: whole[slot] for slot in seats(1, 4)[begun:]}
+
+
 def test_only_named_zones_are_used_even_if_they_have_no_nodes_yet() -> None:
     wanted = spec(zones=("x", "y"))
     chosen = pod_zones.choose(wanted, nodes(a=9, b=9), [], seats(1, 2))

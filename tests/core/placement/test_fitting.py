@@ -123,6 +123,7 @@ def test_labels_of_the_pool_in_its_zones_only() -> None:
         (rule("a", "Gt", "x"), False),
         (rule("b", "Gt", "4"), False),
         (rule("a", "Like", "5"), False),
+        (rule("b", "In") | {"values": "x"}, False),
     ],
 )
 def test_rules_of_the_node_affinity(rule_: dict[str, Any], is_met: bool) -> None:

@@ -1,0 +1,82 @@
+"""The attack on the ports for health and metrics of the operator and of an agent.
+
+Probes and a scrape must get through in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import sys
+from typing import Any
+
+from bamboo_agent.supervisor import health as agents
+from bamboo_operator import health as operators
+from bamboo_operator.metrics import Metrics
+from bamboo_sim.attack import inputs
+from bamboo_sim.attack.strangers import PATIENCE_S, Attack, Inside, Victim
+
+PROBES = {"agent": ("/healthz", "/metrics"), "health": ("/livez",), "metrics": ("/metrics",)}
+
+
+class _Written:
+    """In place of the standard error stream: what a server writes there about a stranger."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self._told = told
+        told["written"] = 0
+
+    def write(self, text: str) -> int:
+        """Count it."""
+        self._told["written"] += len(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Nothing is kept."""
+
+
+async def start(inside: Inside) -> dict[str, int]:
+    """The three servers, as operator and supervisor start them."""
+    sys.stderr = _Written(inside.told)
+    pulse = operators.Pulse()
+    inside.kept.append(asyncio.create_task(pulse.beat(lambda lag_s: None)))
+    health = operators.HealthServer(pulse, host="127.0.0.1", port=0)
+    health.start()
+    scraped = operators.MetricsServer(Metrics(list).registry, host="127.0.0.1", port=0)
+    served = agents.HealthServer(agents.Metrics(job="ns/job", agent="a"), is_ready=lambda: True)
+    return {
+        "agent": await served.start("127.0.0.1", 0),
+        "health": health.port,
+        "metrics": scraped.port,
+    }
+
+
+def run(cases: int, seed: int) -> dict[str, Any]:
+    """The figures of one attack."""
+    victim = Victim(start)
+    written = 0
+
+    def look(state: dict[str, Any]) -> None:
+        nonlocal written
+        written = state["written"]
+        for name, paths in PROBES.items():
+            for path in paths:
+                probe(victim.ports[name], path)
+
+    attack = Attack(victim, seed, say=inputs.request, look=look)
+    attack.run(cases)
+    return attack.figures() | {"written_bytes": written}
+
+
+def probe(port: int, path: str) -> None:
+    """As the kubelet and Prometheus do. ValueError, OSError: it is not answered."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        if answer.status != 200 or not answer.read():
+            raise ValueError(f"{path} is answered with {answer.status}")
+    except http.client.HTTPException as error:
+        raise ValueError(repr(error)) from error
+    finally:
+        connection.close()
