@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import generate_latest
 
+from bamboo_core.api.progress import Ahead, Hosted, Way
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_operator import prices, totals
 from bamboo_operator.metrics import Metrics
@@ -23,6 +24,9 @@ FULL = Totals(
     corruptions=1,
     stalls={"WaitCycle": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
+    sent={Way("Sums", "a", "b"): 1 << 40, Way("Copies", "b", "b"): 3},
+    ahead=Ahead(1, 2, 3, 4, 0.5),
+    hosted=Hosted(5, 6, 7, 0.25),
 )
 
 
@@ -31,6 +35,13 @@ def test_totals_can_be_read_again() -> None:
     assert totals.read(status) == FULL
     assert totals.read({}) == Totals()
     assert totals.write(Totals()) is None
+
+
+def test_an_agents_word_fits_into_the_status() -> None:
+    """The API server refuses larger integers, and with them the whole status."""
+    written = totals.write(Totals(sent={Way("Sums", "a", "b"): 1 << 64}, ahead=Ahead(1 << 64)))
+    assert written is not None
+    assert written["sent"][0]["bytes"] == written["ahead"]["slices"] == (1 << 63) - 1
 
 
 def test_times_can_be_read_again() -> None:
@@ -63,6 +74,9 @@ async def test_another_operator_goes_on_from_the_status(harness: Harness) -> Non
     assert f'bamboo_stalls_total{{cause="WaitCycle",{LABELS}}} 2.0' in text
     assert f'bamboo_job_pauses_total{{cause="Loss",{LABELS}}} 2.0' in text
     assert f"bamboo_job_busy_seconds_total{{{LABELS}}} 1.25" in text
+    assert f"bamboo_job_slices_ahead_total{{{LABELS}}} 1.0" in text
+    assert f"bamboo_job_replica_copied_bytes_total{{{LABELS}}} 7.0" in text
+    assert 'lane="Copies",to_zone="b",training_job="job"} 3.0' in text
     assert 'state="Waiting",training_job="job"} 50.0' in text
     assert other.status["totals"] == totals.write(FULL)
 
