@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 
@@ -106,6 +108,8 @@ def exported(harness: Harness) -> str:
     return generate_latest(metrics.registry).decode()
 
 
+GKE = "cloud.google.com/gke-nodepool"
+ZONED = {"zone": "a", "topology.kubernetes.io/zone": "z"}
 SPOT = Pool({"pool": "spot"}, 1.0, 3.0)
 ALL = Pool({"zone": "a"}, 2.0, 2.0)
 
@@ -115,9 +119,9 @@ ALL = Pool({"zone": "a"}, 2.0, 2.0)
     [
         ((), {"n1"}, None),
         ((SPOT,), (), prices.Rate()),
-        ((SPOT,), ("n1", "n1", "n2"), prices.Rate(1.0, 3.0, 1)),
-        ((SPOT, ALL), ("n1", "n2"), prices.Rate(3.0, 5.0, 0)),
-        ((ALL, SPOT), ("n1", "n2"), prices.Rate(4.0, 4.0, 0)),
+        ((SPOT,), ("n1", "n1", "n2"), prices.Rate(1.0, 3.0, 1, {"z": 1.0, "spot-a": 1.0})),
+        ((SPOT, ALL), ("n1", "n2"), prices.Rate(3.0, 5.0, 0, {"z": 2.0, "spot-a": 1.0})),
+        ((ALL, SPOT), ("n1", "n2"), prices.Rate(4.0, 4.0, 0, {"z": 2.0, "spot-a": 2.0})),
         ((SPOT,), ("gone",), prices.Rate()),
     ],
 )
@@ -125,11 +129,37 @@ def test_a_job_pays_for_the_nodes_that_it_uses(
     pools: tuple[Pool, ...], used: tuple[str, ...], expected: prices.Rate | None
 ) -> None:
     nodes = [
-        {"metadata": {"name": "n1", "labels": {"pool": "spot", "zone": "a"}}},
-        {"metadata": {"name": "n2", "labels": {"zone": "a"}}},
+        {"metadata": {"name": "n1", "labels": {"pool": "spot", **ZONED, GKE: "spot-a"}}},
+        {"metadata": {"name": "n2", "labels": ZONED}},
         {"metadata": {"name": "n3"}},
     ]
     assert prices.rate(pools, nodes, used) == expected
+
+
+def test_a_job_remembers_the_prices_of_the_pools_that_it_has_used() -> None:
+    first = prices.write(prices.Rate(3.0, 5.0, 1, {"spot-a": 1.0, "z": 2.0}), {})
+    assert first == {
+        "dollarsPerHour": 3.0,
+        "onDemandDollarsPerHour": 5.0,
+        "unpricedNodes": 1,
+        "pools": {"spot-a": 1.0, "z": 2.0},
+    }
+    ended = prices.write(prices.Rate(pools={"z": 2.5}), first)
+    assert ended is not None
+    assert (ended["dollarsPerHour"], ended["pools"]) == (0.0, {"spot-a": 1.0, "z": 2.5})
+    assert prices.write(None, first) is None
+    many = prices.write(prices.Rate(pools={f"p{n}": 1.0 for n in range(99)}), first)
+    assert many is not None
+    assert len(many["pools"]) == 64  # as the custom resource allows
+
+
+async def test_the_status_says_what_the_job_costs(harness: Harness) -> None:
+    reconciler = harness.reconciler
+    reconciler._ports = replace(reconciler._ports, prices=(Pool({}, 1.5, 4.0),))
+    harness.apply()
+    await harness.reconcile()
+    assert harness.status["cost"]["dollarsPerHour"] == 0.0  # no pod has a node yet
+    assert f"bamboo_job_cost_dollars_per_hour{{{LABELS}}} 0.0" in exported(harness)
 
 
 def test_prices_of_the_chart() -> None:
