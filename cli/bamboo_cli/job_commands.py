@@ -179,8 +179,9 @@ def report(
     """Report what a job did and cost: fleet, losses, pauses, progress, throughput, money.
 
     It shows what the status, the pods and the events tell, by default of the last hour, and with
-    --prometheus the whole run. Prices may also stand in the job's annotation bamboo.dev/prices,
-    as in "spot-a=1.47,others=3".
+    --prometheus the whole run. Prices are those of the operator, which the chart's value `prices`
+    sets. The job's annotation bamboo.dev/prices goes before them, as in "spot-a=1.47,others=3",
+    and --price before both.
 
     \b
     Example:

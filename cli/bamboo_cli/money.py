@@ -48,10 +48,15 @@ def read_prices(given: Iterable[str], source: str = "--price") -> dict[str, floa
 
 
 def prices_of(manifest: Manifest, given: Iterable[str]) -> dict[str, float]:
-    """The job's annotation, with what the user gives in its place."""
+    """What the operator says of the job's pools, with the job's annotation and then what the user
+    gives in its place. A price for all others replaces all that the operator says.
+    """
+    cost = (manifest.get("status") or {}).get("cost") or {}
+    known = {name: float(usd) for name, usd in (cost.get("pools") or {}).items()}
     noted = (manifest["metadata"].get("annotations") or {}).get(PRICES_ANNOTATION, "")
     there = read_prices(filter(None, noted.split(",")), f"annotation {PRICES_ANNOTATION}:")
-    return {**there, **read_prices(given)}
+    stated = {**there, **read_prices(given)}
+    return stated if OTHERS in stated else {**known, **stated}
 
 
 def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
@@ -81,7 +86,10 @@ def total(found: Iterable[Cost]) -> float | None:
 def money_text(run: Run, prices: Mapping[str, float]) -> str:
     """One sentence."""
     if not prices:
-        return "No prices given: --price POOL=USD gives the price of an hour of a node."
+        return (
+            "No prices given: --price POOL=USD gives the price of an hour of a node, and the"
+            " chart's prices give those of all jobs."
+        )
     found = costs(run, prices)
     sum_usd = total(found)
     if sum_usd is None:

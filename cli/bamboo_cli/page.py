@@ -11,12 +11,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bamboo_cli.charts import Chart, charts, zone_colours
+from bamboo_cli.charts import PAUSED, Chart, charts, zone_colours
 from bamboo_cli.explain import duration
 from bamboo_cli.money import costs, money_text
 from bamboo_cli.record import Run, clock
+from bamboo_cli.svg import LOST, NOTICED
 
 _MOST_ROWS = 10
+_LONG_S = 600.0
 
 
 def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) -> str:
@@ -31,6 +33,8 @@ def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) ->
         facts=facts(run),
         charts=drawn,
         colours=zone_colours(run),
+        marks={"lost": LOST, "noticed": NOTICED, "paused": PAUSED},
+        most_rows=_MOST_ROWS,
         costs=costs(run, prices),
         money=money_text(run, prices),
         verdicts=verdicts,
@@ -41,10 +45,15 @@ def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) ->
 def head(run: Run) -> str:
     """What, and when."""
     job, span = run.job, run.span
+    grid = f"{_number(job.pipelines, 'pipeline')} x {_number(job.stages, 'stage')}"
     return (
-        f"{job.pipelines} pipelines x {job.stages} stages, {job.phase}. Shown:"
+        f"{grid}, {job.phase}. Shown:"
         f" {clock(span.begin)} to {clock(span.end)} ({duration(span.seconds)})."
     )
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 def facts(run: Run) -> list[tuple[str, str]]:
@@ -57,10 +66,14 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("validation loss", f"{job.validation_loss:.4f}" if job.validation_loss else ""),
         ("samples/s, pauses included", f"{rates[0][1]:.1f}" if rates and run.batch else ""),
         ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
-        ("pauses", f"{len(run.pauses)}, {paused_s:.1f} s in all"),
+        ("pauses", f"{len(run.pauses)}, {_pause_text(paused_s)} in all" if run.pauses else "0"),
         ("restores", str(job.attempt)),
     ]
     return [(name, value) for name, value in shown if value]
+
+
+def _pause_text(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < _LONG_S else duration(seconds)
 
 
 def text_report(run: Run, prices: Mapping[str, float]) -> RenderableType:

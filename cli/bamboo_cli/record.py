@@ -17,15 +17,8 @@ from bamboo_cli.job import Job, Manifest, read_job
 from bamboo_cli.recoveries import JobEvent, read_events
 from bamboo_cli.report import RunRecord
 from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.api.node_pools import pool_of
 from bamboo_core.controller.view import parse_pod_name
-
-POOL_LABELS = (
-    "cloud.google.com/gke-nodepool",
-    "eks.amazonaws.com/nodegroup",
-    "karpenter.sh/nodepool",
-    "kubernetes.azure.com/agentpool",
-)
-"""Labels of nodes that name their pool."""
 
 _SOON_S = 60.0
 _NO_ZONE = "zone not known"
@@ -217,10 +210,7 @@ def _places(
 ) -> dict[str, tuple[str, str]]:
     """Agent -> zone and pool. Of a pod that is gone, the event says on which node it was."""
     labels = {n["metadata"]["name"]: n["metadata"].get("labels") or {} for n in nodes}
-    pools = {
-        node: next((found[key] for key in POOL_LABELS if key in found), "")
-        for node, found in labels.items()
-    }
+    pools = {node: pool_of(found) for node, found in labels.items()}
     zones = agent_zones(pods, nodes)
     found = {
         name: (zones.get(name, ""), pools.get(pod["spec"].get("nodeName", ""), ""))

@@ -59,6 +59,11 @@ def line(points: Sequence[tuple[float, float]], stroke: str, width: float) -> st
     )
 
 
+def area(points: Sequence[tuple[float, float]], fill: str, opacity: float = 1) -> str:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polygon points="{path}" fill="{fill}" fill-opacity="{opacity:g}"/>'
+
+
 def dot(x: float, y: float) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{LINE}"/>'
 

@@ -44,6 +44,7 @@ class JobRow:
     ready: str  # agents connected / wanted
     zones: Mapping[str, int]  # zone -> agents that run
     pauses: Pauses
+    usd_per_h: float | None = None  # of the nodes that it uses
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
         str(status.get("agentsSummary", "-")),
         {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
         pauses(read_events(events)),
+        (status.get("cost") or {}).get("dollarsPerHour"),
     )
 
 
@@ -131,9 +133,10 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
     if not rows:
         return Text("There are no BambooJobs here; `bamboo top -A` shows those of all namespaces.")
     table = Table(box=box.SIMPLE, pad_edge=False)
+    has_prices = any(row.usd_per_h is not None for row in rows)
     for heading in (
         "job", "phase", "step", "steps/s", "samples/s", "loss", "agents", "zones", "pauses",
-        "last preemption",
+        "last preemption", *(["USD/h"] if has_prices else []),
     ):  # fmt: skip
         table.add_column(heading, overflow="fold")
     for row in rows:
@@ -149,6 +152,7 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
             _zones(row.zones),
             _pauses(row.pauses),
             _ago(row.pauses.last_loss_at, now),
+            *([_figure(row.usd_per_h, ".2f")] if has_prices else []),
         )
     return table
 

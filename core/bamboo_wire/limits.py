@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from bamboo_core.api.progress import MOST_ZONES
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.errors import WireError
 
@@ -39,6 +40,7 @@ BYTES: Final[dict[str, int]] = {
 
 _COUNTS: Final[dict[str, dict[str, int]]] = {
     "ready": {"costs": MOST_LAYERS},
+    "progress": {"sent": MOST_ZONES + 1},
     "report": {"versions": MOST_LAYERS, "items": 1 << 18, "commits": 1 << 10},
     "disputed": {"disputes": 1 << 12},
 }

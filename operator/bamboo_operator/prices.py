@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from bamboo_core.api.node_pools import pool_of
+from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_operator.api import Object
 
+_MOST_NAMES = 64
 _FIELDS = {"labels", "dollarsPerHour", "onDemandDollarsPerHour"}
 
 
@@ -32,6 +35,9 @@ class Rate:
     dollars_per_hour: float = 0.0
     on_demand_dollars_per_hour: float = 0.0
     unpriced: int = 0  # nodes of no pool
+    pools: Mapping[str, float] = field(default_factory=dict)
+    """What an hour of a node costs, by the names that clouds give pools, and by zones: of
+    different prices in a zone, the highest."""
 
 
 def parse(text: str) -> tuple[Pool, ...]:
@@ -74,7 +80,7 @@ def rate(pools: Iterable[Pool], nodes: Iterable[Object], used: Iterable[str]) ->
     if not pools:
         return None
     dollars = on_demand = 0.0
-    unpriced = 0
+    unpriced, found = 0, dict[str, float]()
     for node in nodes:
         meta = node["metadata"]
         if meta["name"] not in names:
@@ -86,4 +92,25 @@ def rate(pools: Iterable[Pool], nodes: Iterable[Object], used: Iterable[str]) ->
         else:
             dollars += pool.dollars_per_hour
             on_demand += pool.on_demand_dollars_per_hour
-    return Rate(dollars, on_demand, unpriced)
+            for name in filter(None, (pool_of(labels), labels.get(ZONE_LABEL, ""))):
+                found[name] = max(found.get(name, 0.0), pool.dollars_per_hour)
+    return Rate(dollars, on_demand, unpriced, found)
+
+
+def write(rate: Rate | None, old: Object) -> Object | None:
+    """``status.cost``, of which ``old`` is the present value. Pools that are used no more stay.
+
+    Names of pools and zones are labels, so they are short.
+    """
+    if rate is None:
+        return None
+    known = {k: v for k, v in (old.get("pools") or {}).items() if k not in rate.pools}
+    room = max(0, _MOST_NAMES - len(rate.pools))
+    kept = dict(sorted(known.items())[:room])
+    cost: Object = {
+        "dollarsPerHour": round(rate.dollars_per_hour, 4),
+        "onDemandDollarsPerHour": round(rate.on_demand_dollars_per_hour, 4),
+        "unpricedNodes": rate.unpriced,
+        "pools": dict(sorted({**kept, **rate.pools}.items())[:_MOST_NAMES]),
+    }
+    return cost

@@ -32,7 +32,7 @@ from bamboo_operator.kueue import Kueue, Look, queue_of
 from bamboo_operator.line import Entry, Line
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
-from bamboo_operator.prices import Pool
+from bamboo_operator.prices import Pool, Rate
 from bamboo_operator.seals import Seals
 from bamboo_operator.trust import Trust
 
@@ -155,8 +155,9 @@ class Reconciler:
         decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
         self._ports.deleted_pods.counted(pods)
-        again_s, kept = await self._write(job, spec, body, known, decided, now)
-        self.figures[job.uid] = await self._figures(job, spec, view, decided.status, kept)
+        rate = await self._rate(view)
+        again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
+        self.figures[job.uid] = _figures(job, spec, decided.status, kept, rate)
         await self._act(job, spec, known, decided.actions)
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
@@ -219,24 +220,11 @@ class Reconciler:
         if self._ports.line is not None:
             self._ports.line.leave(namespace, name)
 
-    async def _figures(
-        self, job: JobView, spec: JobSpec, view: ClusterView, status: JobStatus, kept: Object
-    ) -> JobFigures:
-        """What metrics show: counters as in the status that is written."""
-        written = statuses.read_progress({"status": kept})
-        progress = replace(status.progress, skipped=written.progress.skipped)
+    async def _rate(self, view: ClusterView) -> Rate | None:
+        """What the job's nodes cost now."""
         nodes = await self._ports.nodes.list() if self._ports.prices else []
         used = (pod.node for pod in view.pods if pod.node and not pod.has_ended)
-        checkpoint = kept.get("lastCheckpoint") or {}
-        return JobFigures(
-            job,
-            replace(
-                status, progress=progress, totals=written.totals, times=totals.read_times(kept)
-            ),
-            spec.training.global_batch_size,
-            checkpoint_at=observe.timestamp(checkpoint.get("time")),
-            rate=prices.rate(self._ports.prices, nodes, used),
-        )
+        return prices.rate(self._ports.prices, nodes, used)
 
     async def _pods(self, job: JobView) -> list[Object]:
         labels = f"{observe.JOB_LABEL}={job.name}"
@@ -287,7 +275,14 @@ class Reconciler:
     # ------------------------------------------------------------ status
 
     async def _write(
-        self, job: JobView, spec: JobSpec, body: Object, known: _Known, decided: Step, now: float
+        self,
+        job: JobView,
+        spec: JobSpec,
+        body: Object,
+        known: _Known,
+        decided: Step,
+        rate: Rate | None,
+        now: float,
     ) -> tuple[list[float], Object]:
         """Write the status if it has changed, but progress alone not too often.
 
@@ -298,6 +293,8 @@ class Reconciler:
             status = lifecycle.rejected(status, known.rejected, now=now)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
+        if (cost := prices.write(rate, old.get("cost") or {})) is not None:
+            new["cost"] = cost
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
             return [], new
         pause_s = max(PROGRESS_S, len(self.figures) / WRITES_PER_S)
@@ -387,6 +384,22 @@ class Reconciler:
         await self._kube.delete(
             api.pod(job.namespace, action.name), uid=action.uid, grace_s=grace_s
         )
+
+
+def _figures(
+    job: JobView, spec: JobSpec, status: JobStatus, kept: Object, rate: Rate | None
+) -> JobFigures:
+    """What metrics show: counters as in the status that is written."""
+    written = statuses.read_progress({"status": kept})
+    progress = replace(status.progress, skipped=written.progress.skipped)
+    checkpoint = kept.get("lastCheckpoint") or {}
+    return JobFigures(
+        job,
+        replace(status, progress=progress, totals=written.totals, times=totals.read_times(kept)),
+        spec.training.global_batch_size,
+        checkpoint_at=observe.timestamp(checkpoint.get("time")),
+        rate=rate,
+    )
 
 
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:

@@ -48,19 +48,57 @@ def run(training: dict[str, Any]) -> Run:
     )
 
 
+def filled(polygon: ET.Element) -> float:
+    """Its area."""
+    corners = [tuple(map(float, p.split(","))) for p in polygon.attrib["points"].split()]
+    pairs = zip(corners, corners[1:] + corners[:1], strict=True)
+    return abs(sum(x * v - u * y for (x, y), (u, v) in pairs)) / 2
+
+
 def test_the_fleet_is_stacked_by_zone(run: Run) -> None:
     fleet = ET.fromstring(charts(run)[0].svg)
-    heights: dict[str, list[tuple[float, float]]] = {}
-    for shape in fleet.iter(f"{SVG}rect"):
-        heights.setdefault(shape.attrib["fill"], []).append(
-            (float(shape.attrib["width"]), float(shape.attrib["height"]))
-        )
-    first, second = heights.values()
-    one = first[0][1]
-    assert sum(width for width, _ in first) == pytest.approx(900 - 64 - 16, abs=0.3)
-    assert sum(width for width, _ in second) == pytest.approx(0.75 * (900 - 64 - 16), abs=0.3)
-    assert {height for _, height in first + second} == {one}
+    first, second = fleet.iter(f"{SVG}polygon")  # each in one piece: blocks would show seams
+    one = (210 - 26 - 18) / 2
+    assert filled(first) == pytest.approx(one * (900 - 64 - 16))
+    assert filled(second) == pytest.approx(one * 0.75 * (900 - 64 - 16))
+    assert first.attrib["fill"] != second.attrib["fill"]
     assert len(list(fleet.iter(f"{SVG}path"))) == 1  # the loss
+
+
+def labels(svg: str) -> list[tuple[str, float, str]]:
+    """Text, place and anchor of each."""
+    found = ET.fromstring(svg).iter(f"{SVG}text")
+    return [(x.text or "", float(x.attrib["x"]), x.attrib["text-anchor"]) for x in found]
+
+
+def test_the_last_label_stays_inside_and_agents_are_whole(run: Run) -> None:
+    drawn = {chart.title: labels(chart.svg) for chart in charts(run)}
+    for title, last in (("Training loss", "step 20"), ("Agents by zone", "40 s")):
+        assert (last, 898.0, "end") in drawn[title]
+    assert [said for said, _, anchor in drawn["Agents by zone"][:3]] == ["0", "1", "2"]
+
+
+def test_the_legend_has_the_marks_and_colours_of_the_charts(run: Run) -> None:
+    html = page(run, {})
+    assert "&#x25BC;</b> left after a notice" in html  # as it is drawn: on its tip
+    colour = re.search(r'background:(#\w+)"></span>training paused', html)
+    assert colour is not None
+    assert charts(run)[1].svg.count(colour[1]) == 1  # one pause
+    calm = page(replace(run, gone=[], pauses=[]), {})
+    assert "training paused" not in calm
+    assert "lost without notice" not in calm
+    assert "<b>0</b>pauses" in calm
+
+
+def test_long_tables_are_folded(run: Run) -> None:
+    assert "<details open><summary>1 agent</summary>" in page(run, {})
+    assert "<details><summary>11 agents</summary>" in page(replace(run, gone=run.gone * 11), {})
+
+
+def test_a_job_that_has_not_run_has_no_empty_tables(run: Run) -> None:
+    html = page(replace(run, lives=[], gone=[], pauses=[], progress=[], loss=[]), {})
+    assert "Nothing has run yet" in html
+    assert "<table" not in html
 
 
 def test_only_what_is_known_is_drawn(run: Run) -> None:

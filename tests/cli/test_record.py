@@ -179,6 +179,11 @@ def test_the_annotation_gives_prices_and_the_option_goes_first(manifest: dict[st
     assert prices_of(manifest, ["a=1"]) == {"a": 1.0}
     manifest["metadata"]["annotations"] = {"bamboo.dev/prices": "a=2, b=3"}
     assert prices_of(manifest, ["a=1"]) == {"a": 1.0, "b": 3.0}
+    manifest["status"]["cost"] = {"pools": {"a": 9.0, "c": 5.0}}
+    assert prices_of(manifest, ["b=4"]) == {"a": 2.0, "b": 4.0, "c": 5.0}
+    assert prices_of(manifest, ["others=4"]) == {"a": 2.0, "b": 3.0, "others": 4.0}
+    manifest["metadata"]["annotations"] = {}
+    assert prices_of(manifest, []) == {"a": 9.0, "c": 5.0}
     manifest["metadata"]["annotations"] = {"bamboo.dev/prices": "a"}
     with pytest.raises(CommandError, match=r"annotation bamboo.dev/prices: 'a' is not POOL=USD"):
         prices_of(manifest, [])

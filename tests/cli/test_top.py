@@ -53,6 +53,14 @@ def test_a_job_with_its_figures(training: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
+def test_what_a_job_costs_where_the_operator_knows_prices(training: dict[str, Any]) -> None:
+    assert "USD/h" not in shown(jobs_view([job_row(training, [])], 0.0, has_namespaces=False))
+    training["status"]["cost"] = {"dollarsPerHour": 9.2}
+    said = shown(jobs_view([job_row(training, [])], 0.0, has_namespaces=False))
+    assert "USD/h" in said
+    assert "9.20" in said
+
+
 def test_a_new_job_has_no_figures(manifest: dict[str, Any]) -> None:
     del manifest["status"]
     line = shown(jobs_view([job_row(manifest, [])], 0.0, has_namespaces=False)).splitlines()[3]

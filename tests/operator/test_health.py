@@ -11,7 +11,7 @@ from dataclasses import replace
 from prometheus_client import generate_latest
 from tests.core.controller.builders import JOB
 
-from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress
+from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
@@ -101,13 +101,7 @@ def test_series_of_a_job_end_with_it() -> None:
         ),
         pipelines=2,
         zones=(ZoneCount("a", 2, 2, 1, 2),),
-        progress=TrainingProgress(
-            9,
-            loss=1.5,
-            skipped=3,
-            ahead=Ahead(7, 2, 4096, 8192, 0.5),
-            hosted=Hosted(1024, 256, 2048, 0.25),
-        ),
+        progress=TrainingProgress(9, loss=1.5, skipped=3),
         totals=Totals(
             steps=12,
             repeated_steps=2,
@@ -117,6 +111,9 @@ def test_series_of_a_job_end_with_it() -> None:
             corruptions=1,
             stalls={"WaitCycle": 2},
             pauses={"Loss": Pauses(3, {"Stop": 0.25})},
+            sent={Way("Sums", "a", "b"): 100},
+            ahead=Ahead(7, 2, 4096, 8192, 0.5),
+            hosted=Hosted(1024, 256, 2048, 0.25),
         ),
         times=Times(TimeState.TRAINING, 90.0, {"Waiting": 4.0}),
         losses=Losses(3, 1),
@@ -157,7 +154,8 @@ def test_series_of_a_job_end_with_it() -> None:
         f"bamboo_job_repeated_steps_total{{{job}}} 2.0",
         f"bamboo_job_tasks_redone_total{{{job}}} 5.0",
         f"bamboo_job_busy_seconds_total{{{job}}} 1.5",
-        f"bamboo_job_sent_bytes_total{{{job}}} 100.0",
+        'bamboo_job_sent_bytes_total{from_zone="a",job_namespace="ns",lane="Sums",to_zone="b",'
+        'training_job="job"} 100.0',
         f"bamboo_job_corruptions_total{{{job}}} 1.0",
         f'bamboo_job_pauses_total{{cause="Loss",{job}}} 3.0',
         f'bamboo_job_pauses_total{{cause="Stall",{job}}} 0.0',

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from prometheus_client import generate_latest
 
+from bamboo_core.api.progress import Ahead, Hosted, Way
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_operator import prices, totals
 from bamboo_operator.metrics import Metrics
@@ -23,6 +26,9 @@ FULL = Totals(
     corruptions=1,
     stalls={"WaitCycle": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
+    sent={Way("Sums", "a", "b"): 1 << 40, Way("Copies", "b", "b"): 3},
+    ahead=Ahead(1, 2, 3, 4, 0.5),
+    hosted=Hosted(5, 6, 7, 0.25),
 )
 
 
@@ -31,6 +37,13 @@ def test_totals_can_be_read_again() -> None:
     assert totals.read(status) == FULL
     assert totals.read({}) == Totals()
     assert totals.write(Totals()) is None
+
+
+def test_an_agents_word_fits_into_the_status() -> None:
+    """The API server refuses larger integers, and with them the whole status."""
+    written = totals.write(Totals(sent={Way("Sums", "a", "b"): 1 << 64}, ahead=Ahead(1 << 64)))
+    assert written is not None
+    assert written["sent"][0]["bytes"] == written["ahead"]["slices"] == (1 << 63) - 1
 
 
 def test_times_can_be_read_again() -> None:
@@ -63,6 +76,9 @@ async def test_another_operator_goes_on_from_the_status(harness: Harness) -> Non
     assert f'bamboo_stalls_total{{cause="WaitCycle",{LABELS}}} 2.0' in text
     assert f'bamboo_job_pauses_total{{cause="Loss",{LABELS}}} 2.0' in text
     assert f"bamboo_job_busy_seconds_total{{{LABELS}}} 1.25" in text
+    assert f"bamboo_job_slices_ahead_total{{{LABELS}}} 1.0" in text
+    assert f"bamboo_job_replica_copied_bytes_total{{{LABELS}}} 7.0" in text
+    assert 'lane="Copies",to_zone="b",training_job="job"} 3.0' in text
     assert 'state="Waiting",training_job="job"} 50.0' in text
     assert other.status["totals"] == totals.write(FULL)
 
@@ -92,6 +108,8 @@ def exported(harness: Harness) -> str:
     return generate_latest(metrics.registry).decode()
 
 
+GKE = "cloud.google.com/gke-nodepool"
+ZONED = {"zone": "a", "topology.kubernetes.io/zone": "z"}
 SPOT = Pool({"pool": "spot"}, 1.0, 3.0)
 ALL = Pool({"zone": "a"}, 2.0, 2.0)
 
@@ -101,9 +119,9 @@ ALL = Pool({"zone": "a"}, 2.0, 2.0)
     [
         ((), {"n1"}, None),
         ((SPOT,), (), prices.Rate()),
-        ((SPOT,), ("n1", "n1", "n2"), prices.Rate(1.0, 3.0, 1)),
-        ((SPOT, ALL), ("n1", "n2"), prices.Rate(3.0, 5.0, 0)),
-        ((ALL, SPOT), ("n1", "n2"), prices.Rate(4.0, 4.0, 0)),
+        ((SPOT,), ("n1", "n1", "n2"), prices.Rate(1.0, 3.0, 1, {"z": 1.0, "spot-a": 1.0})),
+        ((SPOT, ALL), ("n1", "n2"), prices.Rate(3.0, 5.0, 0, {"z": 2.0, "spot-a": 1.0})),
+        ((ALL, SPOT), ("n1", "n2"), prices.Rate(4.0, 4.0, 0, {"z": 2.0, "spot-a": 2.0})),
         ((SPOT,), ("gone",), prices.Rate()),
     ],
 )
@@ -111,11 +129,37 @@ def test_a_job_pays_for_the_nodes_that_it_uses(
     pools: tuple[Pool, ...], used: tuple[str, ...], expected: prices.Rate | None
 ) -> None:
     nodes = [
-        {"metadata": {"name": "n1", "labels": {"pool": "spot", "zone": "a"}}},
-        {"metadata": {"name": "n2", "labels": {"zone": "a"}}},
+        {"metadata": {"name": "n1", "labels": {"pool": "spot", **ZONED, GKE: "spot-a"}}},
+        {"metadata": {"name": "n2", "labels": ZONED}},
         {"metadata": {"name": "n3"}},
     ]
     assert prices.rate(pools, nodes, used) == expected
+
+
+def test_a_job_remembers_the_prices_of_the_pools_that_it_has_used() -> None:
+    first = prices.write(prices.Rate(3.0, 5.0, 1, {"spot-a": 1.0, "z": 2.0}), {})
+    assert first == {
+        "dollarsPerHour": 3.0,
+        "onDemandDollarsPerHour": 5.0,
+        "unpricedNodes": 1,
+        "pools": {"spot-a": 1.0, "z": 2.0},
+    }
+    ended = prices.write(prices.Rate(pools={"z": 2.5}), first)
+    assert ended is not None
+    assert (ended["dollarsPerHour"], ended["pools"]) == (0.0, {"spot-a": 1.0, "z": 2.5})
+    assert prices.write(None, first) is None
+    many = prices.write(prices.Rate(pools={f"p{n}": 1.0 for n in range(99)}), first)
+    assert many is not None
+    assert len(many["pools"]) == 64  # as the custom resource allows
+
+
+async def test_the_status_says_what_the_job_costs(harness: Harness) -> None:
+    reconciler = harness.reconciler
+    reconciler._ports = replace(reconciler._ports, prices=(Pool({}, 1.5, 4.0),))
+    harness.apply()
+    await harness.reconcile()
+    assert harness.status["cost"]["dollarsPerHour"] == 0.0  # no pod has a node yet
+    assert f"bamboo_job_cost_dollars_per_hour{{{LABELS}}} 0.0" in exported(harness)
 
 
 def test_prices_of_the_chart() -> None:

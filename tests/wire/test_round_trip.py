@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.api.progress import Ahead, Hosted
+from bamboo_core.api.progress import Ahead, Hosted, Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -169,7 +169,7 @@ ONE = Fence(1, 2, 3)
 SAVED = m.Manifest(1, 2, "path", "digest")
 UNSURE = m.Question(4, m.Dispute(2, 4, 1, (m.Claim(AgentId("a-0"), 5, 7, 6),)))
 DONE = m.CommitRecord(1, 2.0, 3.0, True, 4.0, 5, 6, 7)
-OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key")
+OTHER = m.Peer(AgentId("b-0"), "10.0.0.2:1", "10.0.0.2:2", b"key", "zone")
 LINE = (Instruction(Op.F, 0, 1, 2, 3),)
 SUSPECTED = m.Suspicion(AgentId("b-0"), m.Cause.LIVENESS_SILENT, ONE)
 STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
@@ -181,7 +181,10 @@ FULL: tuple[Any, ...] = (
     m.AgentReport(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
-    m.Progress(DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5)),
+    m.Progress(
+        DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5),
+        (Sent("zone", 1, 2, 3),),
+    ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),
     m.Failure("Reason", "message", True, 2),

@@ -34,6 +34,7 @@ class Metrics:
         self.refused = self._gauge(
             "refused_connections", "connections of other agents or strangers that proved nothing"
         )
+        self.step_s = self._gauge("step_seconds", "duration of the last committed step")
         self.compute = self._counter("compute_seconds", "computing time in committed steps")
         self.sent = self._counter("sent_bytes", "bytes sent to other agents in committed steps")
         self.redone = self._counter("tasks_redone", "tasks computed again after a loss")
@@ -48,6 +49,7 @@ class Metrics:
     def sent_to_operator(self, message: AgentMessage) -> None:
         """Count a message that the agent sends."""
         if isinstance(message, Progress):
+            self.step_s.set(message.step_s)
             self.compute.inc(max(0.0, message.busy_s))
             self.sent.inc(message.sent_bytes)
             self.redone.inc(message.redone_tasks)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from bamboo_agent.compute.sums import Buffer
+from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord, Peer
@@ -91,6 +92,10 @@ class Transport(Protocol):
 
     def fileno(self) -> int:
         """Readable while :meth:`poll` has events."""
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
+        """What has been sent until now, by zone. Any thread may ask."""
 
     @property
     def is_idle(self) -> bool:

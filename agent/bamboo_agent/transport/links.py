@@ -17,6 +17,7 @@ from bamboo_agent.transport.handshake import Greeting, RefusedError
 from bamboo_agent.transport.process_group.control import Control, decode, encode
 from bamboo_agent.transport.process_group.sender import Held, Sender
 from bamboo_agent.transport.stream import Stream
+from bamboo_agent.transport.traffic import Traffic
 from bamboo_agent.transport.wire import (
     BYE,
     CONTROL,
@@ -84,10 +85,12 @@ class Outgoing:
     ``group``: carries large tensors, once there is one; None: nothing but this link does.
     """
 
-    def __init__(self, stream: Stream, job: str, greeting: Greeting, key: bytes) -> None:
-        """job: UID of the job that both ends must belong to. key: the peer's."""
+    def __init__(
+        self, stream: Stream, job: str, greeting: Greeting, key: bytes, traffic: Traffic, zone: str
+    ) -> None:
+        """job: UID of the job that both ends must belong to. key, zone: the peer's."""
         self.stream, self.greeting = stream, greeting
-        self._job = job
+        self._job, self._traffic, self._zone = job, traffic, zone
         self.is_open = False
         self.group: Sender | None = None
         self.queues: tuple[deque[Frame], deque[Frame]] = (deque(), deque())
@@ -226,7 +229,9 @@ class Outgoing:
 
     def _begin(self, lane: Lane) -> _Current:
         frame = self.queues[lane].popleft()
-        self._out[lane] += frame.num_bytes
+        count = frame.num_bytes
+        self._out[lane] += count
+        self._traffic.add(self._zone, frame.item.kind, count)
         group = self.group
         in_group = group is not None and group.takes(frame)
         floor = group.piece_floor if in_group and group is not None else 0

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from bamboo_agent.ipc.mailbox import Mailbox
 from bamboo_agent.transport.base import Arrived, Broken, Frame
+from bamboo_agent.transport.traffic import Traffic
+from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
 
@@ -31,6 +33,8 @@ class MemoryTransport:
         self._hub, self._agent, self._box = hub, agent, box
         self._fence = Fence()
         self._broken: set[AgentId] = set()
+        self._zones: dict[AgentId, str] = {}
+        self._traffic = Traffic()
 
     def adopt(self, fence: Fence) -> None:
         """Broken peers may be tried again."""
@@ -38,7 +42,8 @@ class MemoryTransport:
         self._broken.clear()
 
     def introduce(self, *, fence: Fence, key: bytes, peers: Mapping[AgentId, Peer]) -> None:
-        """Everybody in the process is known."""
+        """Everybody in the process is known; only their zones are not."""
+        self._zones.update({agent: peer.zone for agent, peer in peers.items()})
 
     def send(self, peer: AgentId, frame: Frame) -> None:
         """Copy the frame into the peer's queue."""
@@ -49,6 +54,7 @@ class MemoryTransport:
                 self._broken.add(peer)
                 self._box.put(Broken(peer, self._fence, "no such agent in this process"))
             return
+        self._traffic.add(self._zones.get(peer, ""), frame.item.kind, frame.num_bytes)
         tensors = tuple(None if t is None else t.clone() for t in frame.tensors)
         box.put(Arrived(self._agent, replace(frame, tensors=tensors, owner=None)))
 
@@ -59,6 +65,11 @@ class MemoryTransport:
     def fileno(self) -> int:
         """Readable while something has come."""
         return self._box.fileno()
+
+    @property
+    def sent(self) -> tuple[Sent, ...]:
+        """What has been sent until now, by zone."""
+        return self._traffic.sent()
 
     @property
     def is_idle(self) -> bool:

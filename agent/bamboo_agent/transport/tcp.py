@@ -33,7 +33,9 @@ from bamboo_agent.transport.process_group.receiver import Receiver
 from bamboo_agent.transport.process_group.sender import Sender
 from bamboo_agent.transport.receive_memory import ReceiveMemory
 from bamboo_agent.transport.stream import Identity, Plain
+from bamboo_agent.transport.traffic import Traffic
 from bamboo_agent.transport.wire import WireError
+from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Peer
 
@@ -137,6 +139,11 @@ class TcpTransport:
         return self._events.fileno()
 
     @property
+    def sent(self) -> tuple[Sent, ...]:
+        """What has begun to leave until now, by zone, whatever carries it."""
+        return self._loop.traffic.sent()
+
+    @property
     def is_idle(self) -> bool:
         """Whether all frames handed over have left for the kernel, or will never."""
         return self._sent == self._loop.handled and self._loop.is_idle
@@ -178,6 +185,7 @@ class _Loop:
         self._refusals = Refusals(log)
         self._incoming: set[Incoming] = set()
         self._over_at: float | None = None
+        self.traffic = Traffic()
         self.handled = 0
 
     def run(self) -> None:
@@ -281,7 +289,7 @@ class _Loop:
             return None
         greeting = Greeting(self._agent, peer, self._key_fence, new_nonce())
         stream = self._identity.dial(sock) if self._identity else Plain(sock)
-        link = Outgoing(stream, self._job, greeting, known.key)
+        link = Outgoing(stream, self._job, greeting, known.key, self.traffic, known.zone)
         if self._groups is not None:
             tell = Tell(self._poster(link), link.say)
             link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell)

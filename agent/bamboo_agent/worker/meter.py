@@ -6,7 +6,7 @@ import time
 
 from bamboo_agent.compute.held import HeldLayers
 from bamboo_agent.compute.host_blocks import Tally
-from bamboo_core.api.progress import Ahead
+from bamboo_core.api.progress import Ahead, Sent
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.program import COMPUTE, Instruction, Op
 from bamboo_core.protocol.messages import CommitRecord, Progress
@@ -19,7 +19,7 @@ class Meter:
     """
 
     def __init__(self, ahead: Tally, held: HeldLayers) -> None:
-        self.sent_bytes = 0
+        self._sent_bytes = 0  # at the last end of a step
         self.dropped = 0  # forwards computed ahead, for want of room
         self._slices, self._host, self._held = 0, ahead, held
         self._busy_s = 0.0
@@ -39,20 +39,21 @@ class Meter:
         self._redone += task in self._done
         self._done.add(task)
 
-    def end_step(self, commit: CommitRecord, fence: Fence) -> Progress:
-        """The figures of the step that ends. The next one begins."""
-        now = time.perf_counter()
+    def end_step(self, commit: CommitRecord, fence: Fence, sent: tuple[Sent, ...]) -> Progress:
+        """The figures of the step that ends. The next one begins. sent: since the start."""
+        now, sent_bytes = time.perf_counter(), sum(sum(s.by_lane().values()) for s in sent)
         progress = Progress(
             commit,
             fence,
             step_s=now - self._ended_at,
             busy_s=self._busy_s,
-            sent_bytes=self.sent_bytes,
+            sent_bytes=sent_bytes - self._sent_bytes,
             redone_tasks=self._redone,
             ahead=self._ahead(),
             hosted=self._held.figures,
+            sent=sent,
         )
-        self.sent_bytes, self._busy_s, self._redone, self._ended_at = 0, 0.0, 0, now
+        self._sent_bytes, self._busy_s, self._redone, self._ended_at = sent_bytes, 0.0, 0, now
         self._done.clear()
         return progress
 

@@ -247,7 +247,8 @@ class Worker:
             elif isinstance(effect, Retract):
                 self.backend.retract(is_new=effect.is_new)
             elif isinstance(effect, StepEnded):
-                self._send(self._meter.end_step(effect.commit, self.executor.fence))
+                fence, sent = self.executor.fence, self._transport.sent
+                self._send(self._meter.end_step(effect.commit, fence, sent))
             else:
                 self._send_to_operator(effect)
 
@@ -266,7 +267,6 @@ class Worker:
                 serialized.owner,
             )
         frame.lend()
-        self._meter.sent_bytes += frame.num_bytes
         self._transport.send(effect.peer, frame)
 
     def _send_to_operator(self, effect: SendOperator) -> None:

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from math import inf
+from typing import NamedTuple, TypeVar
+
+MOST_ZONES = 8
+"""Zones with a name of their own in what is counted by zone."""
+OTHERS = "others"
+"""All zones beyond these."""
+
+_Number = TypeVar("_Number", int, float)
+
+
+def increase(before: _Number, after: _Number) -> _Number:
+    """How much a sum has grown. Never negative, and finite, whatever an agent says."""
+    return after - before if before < after < inf else type(before)(0)
 
 
 @dataclass(frozen=True)
@@ -18,11 +33,11 @@ class Ahead:
     def grown(self, before: Ahead, after: Ahead) -> Ahead:
         """The job's figures, when those of one worker have grown."""
         return Ahead(
-            self.slices + after.slices - before.slices,
-            self.dropped + after.dropped - before.dropped,
+            self.slices + increase(before.slices, after.slices),
+            self.dropped + increase(before.dropped, after.dropped),
             max(self.host_bytes, after.host_bytes),
-            self.copied_bytes + after.copied_bytes - before.copied_bytes,
-            self.copied_s + after.copied_s - before.copied_s,
+            self.copied_bytes + increase(before.copied_bytes, after.copied_bytes),
+            self.copied_s + increase(before.copied_s, after.copied_s),
         )
 
 
@@ -40,9 +55,43 @@ class Hosted:
         return Hosted(
             max(self.host_bytes, after.host_bytes),
             max(self.left_bytes, after.left_bytes),
-            self.copied_bytes + after.copied_bytes - before.copied_bytes,
-            self.copied_s + after.copied_s - before.copied_s,
+            self.copied_bytes + increase(before.copied_bytes, after.copied_bytes),
+            self.copied_s + increase(before.copied_s, after.copied_s),
         )
+
+
+class Lane(StrEnum):
+    """What bytes between agents are for."""
+
+    BOUNDARY = "Boundary"
+    """Activations and gradients between stages."""
+    SUMS = "Sums"
+    """Sums of gradients, on their way to the pipelines and to replicas."""
+    COPIES = "Copies"
+    """Weights and optimizer state for other agents, and what a leaver hands over."""
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Bytes of tensors that a worker has sent to the agents of a zone, since its start."""
+
+    zone: str  # of the receivers; empty: not known
+    boundary_bytes: int = 0
+    sum_bytes: int = 0
+    copy_bytes: int = 0
+
+    def by_lane(self) -> dict[Lane, int]:
+        """The bytes of each lane."""
+        values = (self.boundary_bytes, self.sum_bytes, self.copy_bytes)
+        return dict(zip(Lane, values, strict=True))
+
+
+class Way(NamedTuple):
+    """What bytes are for, and from which zone to which they go."""
+
+    lane: str
+    from_zone: str
+    to_zone: str
 
 
 @dataclass(frozen=True)
@@ -54,8 +103,6 @@ class TrainingProgress:
     validation_loss: float | None = None  # newest one
     step_s: float = 0.0  # duration of the last step in seconds; 0: unknown
     skipped: int = 0  # steps of this attempt that changed no layer
-    ahead: Ahead = Ahead()
-    hosted: Hosted = Hosted()
 
     def samples_per_s(self, batch: int) -> float:
         """Speed with ``batch`` samples in a step; 0: unknown."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from bamboo_core.api.progress import Ahead, Hosted, Way
+
 
 class PauseCause(StrEnum):
     """Why training is stopped. Of several causes, the last one of this list.
@@ -80,7 +82,7 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Totals:
-    """Counters. None of them ever becomes smaller."""
+    """Counters and peaks. None of them ever becomes smaller."""
 
     steps: int = 0  # committed, repeated ones included
     repeated_steps: int = 0  # committed steps that a restore has undone
@@ -90,6 +92,9 @@ class Totals:
     corruptions: int = 0  # disputes about a forward
     stalls: Counts = field(default_factory=dict)  # by cause
     pauses: Mapping[str, Pauses] = field(default_factory=dict)  # by cause
+    sent: Mapping[Way, int] = field(default_factory=dict)  # bytes between agents
+    ahead: Ahead = Ahead()  # noqa: RUF009 - frozen
+    hosted: Hosted = Hosted()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
-from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress
+from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import ArbiterJob, ArbiterPhase, DesiredState, Dismiss, Record, Send
 from bamboo_core.arbiter.membership import Membership
@@ -133,8 +133,6 @@ class Ledger:
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     progress_at: float = -inf
     whole_s: float = 0.0  # duration of the last step that no change interrupted; 0: unknown
-    ahead: dict[AgentId, Ahead] = field(default_factory=dict)
-    hosted: dict[AgentId, Hosted] = field(default_factory=dict)
 
     def learn(self, agent: AgentId, report: Progress, now: float) -> bool:
         """True: a new commit (that of step ``steps``, the epilogue, does not count)."""
@@ -143,14 +141,6 @@ class Ledger:
             known = replace(known, validation_loss=commit.validation_loss)
         if report.step_s:
             known = replace(known, step_s=report.step_s)
-        before = self.ahead.get(agent, Ahead())
-        if report.ahead != before:
-            known = replace(known, ahead=known.ahead.grown(before, report.ahead))
-            self.ahead[agent] = report.ahead
-        kept = self.hosted.get(agent, Hosted())
-        if report.hosted != kept:
-            known = replace(known, hosted=known.hosted.grown(kept, report.hosted))
-            self.hosted[agent] = report.hosted
         is_new = known.committed < commit.step < self.steps
         if is_new:
             known = replace(known, committed=commit.step, loss=commit.loss, skipped=commit.skipped)

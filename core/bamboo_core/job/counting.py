@@ -9,8 +9,10 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 from bamboo_core.api.events import EventFact, EventReason
+from bamboo_core.api.progress import increase
 from bamboo_core.api.totals import PauseCause, PausePhase, Totals, with_pause
 from bamboo_core.arbiter.events import ArbiterPhase, Record
+from bamboo_core.job.growth import Growth
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Progress
 
@@ -37,6 +39,7 @@ class Counting:
 
     def __init__(self, totals: Totals, committed: int) -> None:
         self.totals = totals
+        self.growth = Growth()
         self._committed = self._known = committed
         self._counted: dict[AgentId, tuple[int, int]] = {}  # newest attempt and step
         self._phase = ArbiterPhase.WAITING
@@ -107,7 +110,10 @@ class Counting:
         """What an agent has done in a step. It may say so again in its next session."""
         where = progress.fence.attempt, progress.commit.step
         known = self._counted.get(agent)
-        if (known is not None and where <= known) or (known is None and where[1] <= self._known):
+        if known is not None and where <= known:
+            return
+        self.totals = self.growth.add(self.totals, agent, progress)
+        if known is None and where[1] <= self._known:
             return
         self._counted[agent] = where
         while len(self._counted) > _MOST_AGENTS:
@@ -116,6 +122,6 @@ class Counting:
         self.totals = replace(
             totals,
             redone_tasks=totals.redone_tasks + progress.redone_tasks,
-            busy_s=totals.busy_s + max(0.0, progress.busy_s),
+            busy_s=totals.busy_s + increase(0.0, progress.busy_s),
             sent_bytes=totals.sent_bytes + progress.sent_bytes,
         )

@@ -144,6 +144,7 @@ class Leadership:
             case Connected(hello):
                 hello = replace(hello, zone=hello.zone or self._zones.get(hello.agent, ""))
                 self._tally.connected(hello)
+                self._counting.growth.connected(hello)
                 self._put(replace(event, hello=hello), is_listening=is_listening)
                 self._tell_end(hello.agent, now)
             case _:
@@ -189,6 +190,7 @@ class Leadership:
         """Only a suspended job may change its spec; then its arbiter begins again."""
         self._tally.observe(seen.cluster)
         self._zones = {pod.agent: pod.zone for pod in seen.cluster.pods}
+        self._counting.growth.place(self._zones)
         is_same = cluster.same_for_arbiter(seen.spec, self._spec)
         if not is_same and not seen.has_sessions:
             self._spec = seen.spec

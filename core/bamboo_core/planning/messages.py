@@ -108,4 +108,4 @@ def _peers(
 
 
 def _peer(agent: AgentId, found: Participant) -> Peer:
-    return Peer(agent, found.data_address, found.liveness_address, found.key)
+    return Peer(agent, found.data_address, found.liveness_address, found.key, found.zone)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from bamboo_core.api.progress import Ahead, Hosted
+from bamboo_core.api.progress import Ahead, Hosted, Sent
 from bamboo_core.model.claims import Claim as Claim
 from bamboo_core.model.claims import Dispute as Dispute
 from bamboo_core.model.claims import Question as Question
@@ -123,6 +123,7 @@ class Progress:
     redone_tasks: int = 0
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen; since the worker's start
     hosted: Hosted = Hosted()  # noqa: RUF009 - as ahead
+    sent: tuple[Sent, ...] = ()  # by zone, as ahead
 
 
 class Cause(StrEnum):
@@ -284,6 +285,7 @@ class Peer:
     data_address: str
     liveness_address: str
     key: bytes  # a connection must prove that it knows it
+    zone: str = ""  # empty: not known
 
 
 @dataclass(frozen=True)

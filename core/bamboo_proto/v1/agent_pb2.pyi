@@ -172,8 +172,20 @@ class Hosted(_message.Message):
     copied_s: float
     def __init__(self, host_bytes: _Optional[int] = ..., left_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
 
+class Sent(_message.Message):
+    __slots__ = ("zone", "boundary_bytes", "sum_bytes", "copy_bytes")
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    BOUNDARY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SUM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COPY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    zone: str
+    boundary_bytes: int
+    sum_bytes: int
+    copy_bytes: int
+    def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ...) -> None: ...
+
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence", "ahead", "hosted")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence", "ahead", "hosted", "sent")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +194,7 @@ class Progress(_message.Message):
     FENCE_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     HOSTED_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
     commit: CommitRecord
     step_s: float
     busy_s: float
@@ -190,7 +203,8 @@ class Progress(_message.Message):
     fence: Fence
     ahead: Ahead
     hosted: Hosted
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ...) -> None: ...
+    sent: _containers.RepeatedCompositeFieldContainer[Sent]
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")
@@ -421,16 +435,18 @@ class Stop(_message.Message):
     def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., want_manifests: _Optional[bool] = ..., void: _Optional[_Union[Fence, _Mapping]] = ...) -> None: ...
 
 class Peer(_message.Message):
-    __slots__ = ("agent", "data_address", "liveness_address", "key")
+    __slots__ = ("agent", "data_address", "liveness_address", "key", "zone")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     DATA_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     LIVENESS_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
     agent: str
     data_address: str
     liveness_address: str
     key: bytes
-    def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ...) -> None: ...
+    zone: str
+    def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
     __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question")

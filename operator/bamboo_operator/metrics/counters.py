@@ -20,6 +20,7 @@ def collect(figures: list[JobFigures], now: float) -> Iterator[Metric]:
     yield _failed(figures)
     yield _stalls(figures)
     yield from _pauses(figures)
+    yield _sent(figures)
     yield _times(figures, now)
 
 
@@ -71,6 +72,18 @@ def _pauses(figures: list[JobFigures]) -> Iterator[Metric]:
     yield from (count, seconds)
 
 
+def _sent(figures: list[JobFigures]) -> Metric:
+    text = (
+        "Bytes of tensors that agents have sent to each other, by lane (Boundary, Sums or Copies)"
+        " and by the zones of both ends"
+    )
+    family = _family("bamboo_job_sent_bytes", text, "lane", "from_zone", "to_zone")
+    for f in figures:
+        for way, count in f.status.totals.sent.items():
+            family.add_metric([*f.labels, *way], count)
+    return family
+
+
 def _times(figures: list[JobFigures], now: float) -> Metric:
     text = (
         "Time by state. Pauses that are shorter than a reconcile count as Training;"
@@ -112,11 +125,6 @@ _ROWS: list[Row] = [
         lambda f: f.status.totals.busy_s,
     ),
     (
-        "bamboo_job_sent_bytes",
-        "Bytes that agents have sent to each other in committed steps",
-        lambda f: f.status.totals.sent_bytes,
-    ),
-    (
         "bamboo_job_corruptions",
         "Times that two agents got different bits from the same forward",
         lambda f: f.status.totals.corruptions,
@@ -129,31 +137,31 @@ _ROWS: list[Row] = [
     (
         "bamboo_job_slices_ahead",
         "Layers of a micro-batch's forward that agents computed ahead, in mode Eager",
-        lambda f: f.status.progress.ahead.slices,
+        lambda f: f.status.totals.ahead.slices,
     ),
     (
         "bamboo_job_ahead_dropped",
         "Forwards computed ahead that were dropped because spec.redundancy.hostMemory was full",
-        lambda f: f.status.progress.ahead.dropped,
+        lambda f: f.status.totals.ahead.dropped,
     ),
     (
         "bamboo_job_host_copied_bytes",
         "Bytes copied to host memory and back for what is computed ahead",
-        lambda f: f.status.progress.ahead.copied_bytes,
+        lambda f: f.status.totals.ahead.copied_bytes,
     ),
     (
         "bamboo_job_host_copy_seconds",
         "Time that these copies took",
-        lambda f: f.status.progress.ahead.copied_s,
+        lambda f: f.status.totals.ahead.copied_s,
     ),
     (
         "bamboo_job_replica_copied_bytes",
         "Bytes of replicas copied to host memory and back",
-        lambda f: f.status.progress.hosted.copied_bytes,
+        lambda f: f.status.totals.hosted.copied_bytes,
     ),
     (
         "bamboo_job_replica_copy_seconds",
         "Time that these copies took",
-        lambda f: f.status.progress.hosted.copied_s,
+        lambda f: f.status.totals.hosted.copied_s,
     ),
 ]

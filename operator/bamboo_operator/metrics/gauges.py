@@ -112,18 +112,18 @@ _ROWS: list[Row] = [
     (
         "bamboo_job_host_memory_bytes",
         "Most that one agent has had in host memory of what it computed ahead",
-        lambda f: f.status.progress.ahead.host_bytes,
+        lambda f: f.status.totals.ahead.host_bytes,
     ),
     (
         "bamboo_job_replica_host_bytes",
         "Most of its replicas that one agent has had in host memory",
-        lambda f: f.status.progress.hosted.host_bytes,
+        lambda f: f.status.totals.hosted.host_bytes,
     ),
     (
         "bamboo_job_replica_left_bytes",
         "Most of its replicas that one agent has left on its device although this is short,"
         " because spec.redundancy.hostMemory was full",
-        lambda f: f.status.progress.hosted.left_bytes,
+        lambda f: f.status.totals.hosted.left_bytes,
     ),
     (
         "bamboo_job_step_seconds",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bamboo_core.api.progress import Ahead, Hosted, TrainingProgress
+from bamboo_core.api.progress import Ahead, Hosted, Lane, TrainingProgress, Way
 from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Failures
@@ -60,17 +60,18 @@ class Story:
             zones=(ZoneCount("zone-a", 4, 4, 4, 4), ZoneCount("zone-b", 4, 4, 4, 4)),
             epoch=1,
             steps=1000,
-            progress=TrainingProgress(
-                done,
-                loss=5.0 / done,
-                step_s=0.25,
-                ahead=Ahead(4 * done, 0, 1 << 20, done << 20, 0.01 * done),
-                hosted=Hosted(1 << 21, 0, done << 20, 0.01 * done),
-            ),
+            progress=TrainingProgress(done, loss=5.0 / done, step_s=0.25),
             samples_per_s=256.0,
             checkpoint_step=done,
             copies=((2, "0-5"),),
-            totals=Totals(steps=done, busy_s=1.5 * done, sent_bytes=done << 22),
+            totals=Totals(
+                steps=done,
+                busy_s=1.5 * done,
+                sent_bytes=done << 22,
+                sent=_sent(done << 20),
+                ahead=Ahead(4 * done, 0, 1 << 20, done << 20, 0.01 * done),
+                hosted=Hosted(1 << 21, 0, done << 20, 0.01 * done),
+            ),
             times=Times(TimeState.TRAINING, self._began, {"Starting": 3.0}),
         )
         return _figures(CALM, status, checkpoint_at=now - 60.0)
@@ -84,6 +85,7 @@ class Story:
             redone_tasks=3 * n,
             busy_s=20.0,
             sent_bytes=1 << 24,
+            sent=_sent(1 << 22),
             corruptions=n // 2,
             stalls={"WaitCycle": n // 3},
             pauses={"Loss": Pauses(n, {"Stop": 6.0 * n, "Plan": 6.0 * n, "Resume": 12.0 * n})},
@@ -109,6 +111,11 @@ class Story:
             times=Times(TimeState.WAITING_FOR_CAPACITY, self._began, {"Training": 3.0}),
         )
         return _figures(STORM, status, checkpoint_at=self._clock() - 2 * _HOUR_S)
+
+
+def _sent(count: int) -> dict[Way, int]:
+    """As much in each lane inside zone-a as from there to zone-b."""
+    return {Way(lane, "zone-a", to): count for lane in Lane for to in ("zone-a", "zone-b")}
 
 
 def _conditions(*true: ConditionType) -> tuple[Condition, ...]:

@@ -60,6 +60,7 @@ async def test_metrics(served: Served) -> None:
     body = (await served.get("/metrics")).body
     who = 'agent="a-0",job_namespace="ns",training_job="job"'
     assert f"bamboo_agent_step{{{who}}} 12.0" in body
+    assert f"bamboo_agent_step_seconds{{{who}}} 1.0" in body
     assert f"bamboo_agent_compute_seconds_total{{{who}}} 0.75" in body
     assert f"bamboo_agent_sent_bytes_total{{{who}}} 1000.0" in body
     assert f"bamboo_agent_tasks_redone_total{{{who}}} 2.0" in body

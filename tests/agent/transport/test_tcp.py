@@ -9,6 +9,7 @@ import selectors
 import socket
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from bamboo_agent.transport.base import Arrived, Broken, Frame
 from bamboo_agent.transport.handshake import Greeting, encode_line, proof
 from bamboo_agent.transport.stream import make_identity
 from bamboo_agent.transport.wire import SEGMENT
+from bamboo_core.api.progress import Sent
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import Peer
@@ -109,6 +111,20 @@ def test_a_frame_is_received_into_memory_that_an_earlier_one_has_left(ends):
     assert places[4:] == [places[3]] * 2
     for index, tensor in enumerate(kept):
         assert torch.equal(tensor, torch.full_like(tensor, float(index)))
+
+
+def test_what_is_sent_is_counted_by_zone_and_lane(ends):
+    a, b = ends
+    introduce(a, b)
+    a.join(replace(b.peer, zone="zone-b"), fence=Fence(0, 1, 2))
+    b.join(a.peer, fence=Fence(0, 1, 2))
+    assert a.transport.sent == ()
+    for kind, size in ((Kind.OUT, 4), (Kind.LEAF, 8), (Kind.OUT, 1)):
+        a.transport.send(B, frame(kind, size=size, fence=Fence(0, 1, 2)))
+    a.transport.send(B, frame())  # of a fence that is over
+    b.wait(3)
+    assert a.transport.sent == (Sent("zone-b", boundary_bytes=20, sum_bytes=32),)
+    assert b.transport.sent == ()
 
 
 def test_small_frames_go_to_the_kernel_together_and_end_once_it_has_them(ends, monkeypatch):

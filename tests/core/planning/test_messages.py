@@ -14,9 +14,9 @@ from bamboo_core.planning import messages
 from bamboo_core.protocol.messages import Peer
 
 
-def test_a_peer_is_named_with_its_addresses_and_key() -> None:
+def test_a_peer_is_named_with_its_addresses_key_and_zone() -> None:
     request = request_of(spec())
-    peer = Peer(A1, "a1:1", "a1:2", b"a1")
+    peer = Peer(A1, "a1:1", "a1:2", b"a1", "z1")
     directive = decide(request).directives[A0]
     assert directive.peers == (peer,)
     assert directive.key == b"a0"

@@ -34,6 +34,8 @@ def test_a_pair_begins_on_tcp_and_switches_at_the_next_step(ends):
     for found in b.frames(7):
         check(found)
     assert a.maker.sent_pieces == 5
+    (sent,) = a.transport.sent  # whatever carries it
+    assert sent.boundary_bytes == sum(found.num_bytes for found in b.frames(7))
     assert [found.item.index for found in b.frames(7)] == [900, 1, 0, 1, 2, 3, 4]
 
 

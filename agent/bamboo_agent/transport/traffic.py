@@ -1,0 +1,51 @@
+"""What an agent has sent to others, by zone and by what it is for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from bamboo_core.api.progress import MOST_ZONES, OTHERS, Lane, Sent
+from bamboo_core.model.items import Kind
+
+_SUMS: Final = (Kind.PART, Kind.LEAF, Kind.FOLDED, Kind.CHUNK, Kind.RED)
+_COPIES: Final = (Kind.VER, Kind.ACT)
+LANES: Final[Mapping[Kind, Lane]] = {
+    kind: Lane.SUMS if kind in _SUMS else Lane.COPIES if kind in _COPIES else Lane.BOUNDARY
+    for kind in Kind
+}
+"""What items are for."""
+
+
+class Traffic:
+    """Bytes of tensors since the start. One thread adds them, and any may ask for the sums.
+
+    There is no lock: the sums are read from a copy of the table, which Python makes in one piece.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: dict[tuple[str, Lane], int] = {}
+        self._zones: set[str] = set()
+
+    def add(self, zone: str, kind: Kind, count: int) -> None:
+        """Count a frame with an item of this kind to an agent in this zone; empty: not known."""
+        if not count:
+            return
+        key = zone, LANES[kind]
+        if key not in self._bytes:
+            key = self._named(zone), LANES[kind]
+        self._bytes[key] = self._bytes.get(key, 0) + count
+
+    def _named(self, zone: str) -> str:
+        if zone not in self._zones and len(self._zones) == MOST_ZONES:
+            return OTHERS
+        self._zones.add(zone)
+        return zone
+
+    def sent(self) -> tuple[Sent, ...]:
+        """The sums, at most MOST_ZONES + 1."""
+        found = self._bytes.copy()
+        return tuple(
+            Sent(zone, *(found.get((zone, lane), 0) for lane in Lane))
+            for zone in sorted({zone for zone, _ in found})
+        )
