@@ -7,14 +7,11 @@ from typing import Any
 
 import pytest
 
-from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
-from bamboo_devcluster.errors import DevclusterError
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
-from bamboo_devcluster.kubelet.tools import find_tools
 from bamboo_devcluster.spec import spread_nodes
-from bamboo_devcluster.testing import wait_for
+from bamboo_devcluster.testing import need_kubelets, wait_for
 
 Object = dict[str, Any]
 
@@ -92,18 +89,9 @@ def is_ready(pod: Object | None) -> bool:
 
 @pytest.fixture(scope="session")
 def kubelet_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """A cluster of three kubelet nodes in three zones; skips where it cannot be had.
-
-    It builds no program: `bamboo-devcluster binaries --kubelet` does.
-    """
+    """A cluster of three kubelet nodes in three zones; skips where it cannot be had."""
     directory = tmp_path_factory.mktemp("kubelets")
-    try:
-        find_tools(directory)
-    except DevclusterError as error:
-        pytest.skip(str(error))
-    if missing := binaries.missing(binaries.KUBELET):
-        names = ", ".join(missing)
-        pytest.skip(f"{names} missing; `bamboo-devcluster binaries --kubelet` gets them")
+    need_kubelets(directory)
     shout = {
         "image": "example.org/shout:v1",
         "command": ["python", "-c", "import os,sys; print(os.environ['WORD'], *sys.argv[1:])"],
