@@ -45,7 +45,7 @@ class Kubelets:
         programs = binaries.ensure(report, binaries.KUBELET)
         mounts = images.environment()
         written = layout.root / _ARCHIVE
-        images.write_archive(written, [*images.STANDARD, *own], mounts)
+        images.write_archive(written, [*images.standard(), *own], mounts)
         network = Network.claim(tools, layout.root)
         return cls(tools, programs, network, layout, [written, *archives], mounts)
 

@@ -57,6 +57,7 @@ def set_up_files(order: Order) -> None:
     text = run([order["ctr"][0], "oci", "spec"], order)
     specification = json.loads(text)
     specification["mounts"] += order["mounts"]
+    specification["process"].pop("rlimits", None)  # the kubelet's, not 1024 open files
     with open(f"{RUN}/spec.json", "w") as file:
         json.dump(specification, file)
 

@@ -9,6 +9,8 @@ import hashlib
 import io
 import json
 import os
+import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bamboo_devcluster.errors import SpecError
+from bamboo_devcluster.errors import DevclusterError, SpecError
 from bamboo_devcluster.pod_start import default_path_env
 from bamboo_devcluster.spec import ImageMap, machine_architecture
 
@@ -35,16 +37,26 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Program:
-    """An image: the program of this machine that it runs."""
+    """An image: the program of this machine that it runs. Without a layer it links to it."""
 
     name: str
     command: Sequence[str] = ()
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
+    layer: bytes | None = None
 
 
-STANDARD = (Program(MACHINE_IMAGE), Program(PAUSE_IMAGE, ("sleep", "infinity")))
+def standard() -> list[Program]:
+    """The images of every cluster: that of the machine, and the one that holds a pod's namespaces.
+
+    containerd gives the second no folders of the machine, so that it holds copies.
+    """
+    program = shutil.which("sleep")
+    if program is None:
+        raise DevclusterError("Nodes of the kind kubelet need `sleep` on the PATH.")
+    pause = Program(PAUSE_IMAGE, (program, "infinity"), layer=_copies_layer(program))
+    return [Program(MACHINE_IMAGE), pause]
 
 
 def environment() -> list[str]:
@@ -82,7 +94,7 @@ def write_archive(target: Path, programs: Sequence[Program], paths: Sequence[str
 
     manifests = []
     for program in programs:
-        entry = add(shared, _LAYER)
+        entry = add(shared if program.layer is None else program.layer, _LAYER)
         config = add(_json(_config(program, entry["digest"], paths)), f"{_CONFIG}+json")
         content = {"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": [entry]}
         names = {"io.containerd.image.name": full_name(program.name)}
@@ -123,6 +135,17 @@ def full_name(name: str) -> str:
     return name if ":" in last or "@" in last else f"{name}:latest"
 
 
+def _copies_layer(program: str) -> bytes:
+    """The program and its shared libraries, at their paths."""
+    listed = subprocess.run(["ldd", program], capture_output=True, text=True, check=False)
+    words = [word for line in listed.stdout.splitlines() for word in line.split()]
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:
+        for path in sorted({program, *(word for word in words if word.startswith("/"))}):
+            archive.add(path)
+    return buffer.getvalue()
+
+
 def _links_layer(paths: Sequence[str]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
@@ -153,7 +176,9 @@ def _config(program: Program, layer_digest: str, paths: Sequence[str]) -> Object
         "os": "linux",
         "rootfs": {"type": "layers", "diff_ids": [layer_digest]},
         "config": {
-            "Entrypoint": [_below(word, paths) for word in program.command],
+            "Entrypoint": [
+                word if program.layer else _below(word, paths) for word in program.command
+            ],
             "Cmd": list(program.args),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "WorkingDir": program.working_dir,
