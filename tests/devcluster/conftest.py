@@ -116,12 +116,6 @@ def devcluster(request: pytest.FixtureRequest) -> Cluster:
 
 
 @pytest.fixture
-def is_process(request: pytest.FixtureRequest) -> bool:
-    """Whether the nodes of this test are processes."""
-    return bool(request.node.callspec.params["devcluster"] == "process")
-
-
-@pytest.fixture
 def bench(devcluster: Cluster, devcluster_api: KubeApi, devcluster_namespace: str) -> Workbench:
     return Workbench(devcluster, devcluster_api, devcluster_namespace)
 

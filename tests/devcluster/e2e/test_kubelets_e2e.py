@@ -32,10 +32,8 @@ s.sendto(sys.argv[2].encode(), (sys.argv[1], 9000))
 """
 
 
-@pytest.fixture
-def only_kubelets(is_process: bool) -> None:
-    if is_process:
-        pytest.skip("process nodes share one network")
+ON_KUBELETS = pytest.mark.parametrize("devcluster", ["kubelet"], indirect=True)
+ON_PROCESSES = pytest.mark.parametrize("devcluster", ["process"], indirect=True)
 
 
 def kubectl(bench, *words: str) -> str:
@@ -48,7 +46,8 @@ def kubectl(bench, *words: str) -> str:
     return done.stdout
 
 
-async def test_a_cut_drops_one_direction(only_kubelets, bench) -> None:
+@ON_KUBELETS
+async def test_a_cut_drops_one_direction(bench) -> None:
     address = {}
     for n in (1, 2):
         await bench.run_pod(ECHO, name=f"pod-{n}", nodeName=f"node-{n}")
@@ -73,15 +72,15 @@ async def test_a_cut_drops_one_direction(only_kubelets, bench) -> None:
         bench.cluster.cut_node("node-1", "node-1")
 
 
-async def test_process_nodes_cannot_be_cut(is_process, bench) -> None:
-    if not is_process:
-        pytest.skip("about process nodes")
+@ON_PROCESSES
+async def test_process_nodes_cannot_be_cut(bench) -> None:
     for act in (bench.cluster.cut_node, bench.cluster.heal_node):
         with pytest.raises(NodeError, match="start the cluster with `--node-kind kubelet`"):
             act("node-1", "node-2")
 
 
-async def test_a_service_reaches_a_pod_on_another_node(only_kubelets, bench) -> None:
+@ON_KUBELETS
+async def test_a_service_reaches_a_pod_on_another_node(bench) -> None:
     serve = "import http.server as h\nprint('up')\n"
     serve += "h.HTTPServer(('', 8080), h.SimpleHTTPRequestHandler).serve_forever()"
     await bench.run_pod(serve, name="server", nodeName="node-1", labels={"app": "web"})
@@ -154,7 +153,8 @@ def test_nothing_is_left_of_a_cluster_that_ends_or_is_killed(tmp_path) -> None:
     assert not directory.exists()
 
 
-async def test_the_node_of_an_agent_is_a_real_one(only_kubelets, bench) -> None:
+@ON_KUBELETS
+async def test_the_node_of_an_agent_is_a_real_one(bench) -> None:
     node = await wait_for(bench.api, "/api/v1/nodes/node-1", bool)
     info = node["status"]["nodeInfo"]
     assert info["containerRuntimeVersion"].startswith("containerd://")
