@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from bamboo_devcluster import binaries
-from bamboo_devcluster.cluster import Cluster, Options
+from bamboo_devcluster.cluster import NODE_KINDS, Cluster, Options
 from bamboo_devcluster.directory import is_running, stop_cluster
 from bamboo_devcluster.errors import DevclusterError, SpecError
 from bamboo_devcluster.spec import NodeSpec, Taint, spread_nodes
@@ -84,7 +84,7 @@ def _report(text: str) -> None:
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Run a real Kubernetes control plane whose nodes run pods as local processes."""
+    """Run a real Kubernetes control plane whose nodes run pods as local processes, or kubelets."""
 
 
 @main.command()
@@ -93,6 +93,20 @@ def main() -> None:
 @click.option("--zones", default="zone-a,zone-b,zone-c", show_default=True)
 @_with_machine
 @click.option("--images", type=click.Path(path_type=Path), help="Image map file (YAML).")
+@click.option(
+    "--node-kind",
+    type=click.Choice(NODE_KINDS),
+    default=NODE_KINDS[0],
+    show_default=True,
+    help="kubelet: real kubelets with containerd; needs root.",
+)
+@click.option(
+    "--image-archive",
+    "image_archives",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Archive of images that kubelet nodes have (docker save); may be repeated.",
+)
 @click.option(
     "--port",
     default=0,
@@ -103,8 +117,8 @@ def main() -> None:
     "--foreground", is_flag=True, help="Stay in the foreground; Ctrl-C stops the cluster."
 )
 def up(
-    directory: Path, nodes: int, zones: str, images: Path | None, port: int, foreground: bool,
-    **machine: Any,
+    directory: Path, nodes: int, zones: str, images: Path | None, node_kind: str,
+    image_archives: tuple[Path, ...], port: int, foreground: bool, **machine: Any,
 ) -> None:  # fmt: skip
     """Start a cluster; do nothing if it is already running."""
     if foreground:
@@ -118,7 +132,13 @@ def up(
         cluster = Cluster.up(
             directory,
             nodes=spread_nodes(nodes, zones.split(","), **_machine(machine)),
-            options=Options(images=images, api_port=port, outlives_caller=not foreground),
+            options=Options(
+                images=images,
+                api_port=port,
+                outlives_caller=not foreground,
+                node_kind=node_kind,
+                image_archives=image_archives,
+            ),
             report=_report,
         )
     wanted = {signal.SIGINT, signal.SIGTERM} if foreground else set()
@@ -155,9 +175,10 @@ def kubeconfig(directory: Path) -> None:
 
 
 @main.command("binaries")
-def get_binaries() -> None:
+@click.option("--kubelet", is_flag=True, help="Also those of kubelet nodes.")
+def get_binaries(kubelet: bool) -> None:
     """Download or build all programs; print their folder."""
-    paths = binaries.ensure(_report)
+    paths = binaries.ensure(_report, (*binaries.PROGRAMS, *(binaries.KUBELET if kubelet else ())))
     for folder in sorted({str(path.parent) for path in paths.values()}):
         click.echo(folder)
 
@@ -207,6 +228,19 @@ _add_node_command("kill", "Make a machine vanish: SIGKILL, no more heartbeats.",
 _add_node_command("remove", "Kill a machine and delete its node object.", Cluster.remove_node)
 _add_node_command("freeze", "Stop a machine's processes and heartbeats.", Cluster.freeze_node)
 _add_node_command("thaw", "Resume a frozen machine.", Cluster.thaw_node)
+
+
+def _add_link_command(name: str, help_text: str, act: Callable[[Cluster, str, str], None]) -> None:
+    @node.command(name, help=help_text)
+    @_with_directory
+    @click.argument("name")
+    @click.argument("other")
+    def command(directory: Path, name: str, other: str) -> None:
+        act(Cluster.attach(directory), name, other)
+
+
+_add_link_command("cut", "Drop all packets from NAME to OTHER, one way.", Cluster.cut_node)
+_add_link_command("heal", "Undo `cut NAME OTHER`.", Cluster.heal_node)
 
 
 @main.group()

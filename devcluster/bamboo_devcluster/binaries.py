@@ -19,6 +19,8 @@ ETCD_VERSION = "3.6.8"
 HELM_VERSION = "4.3.1"
 CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 PROGRAMS = (*CONTROL_PLANE, "kubectl", "helm")
+# For nodes of the kind kubelet only; obtained when the first such cluster starts.
+KUBELET = ("kubelet", "kube-proxy")
 
 BinDir = dict[str, Path]
 
@@ -46,6 +48,12 @@ def ensure(report: Callable[[str], None], names: Sequence[str] = PROGRAMS) -> Bi
     return found
 
 
+def missing(names: Sequence[str]) -> list[str]:
+    """Return the programs that would have to be downloaded or built."""
+    found = _find(names)
+    return [name for name in names if name not in found]
+
+
 def _find(names: Sequence[str]) -> BinDir:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     folders = [*([Path(assets)] if assets else []), cache_directory()]
@@ -61,24 +69,34 @@ def _get_missing(names: Sequence[str], report: Callable[[str], None]) -> None:
     unreachable: set[str] = set()
     for name in names:
         target = cache_directory() / name
-        source = download.find_source(
-            name, kubernetes=KUBERNETES_VERSION, etcd=ETCD_VERSION, helm=HELM_VERSION
-        )
-        host = source.url.split("/")[2]
-        try:
-            if host not in unreachable:
-                download.fetch(source, target, report)
-                continue
-        except download.UnavailableError as error:
-            unreachable.add(host)
-            report(f"{name}: cannot be downloaded ({error}); building it instead")
-        except OSError as error:
-            raise _write_failure(error) from error
+        if _downloaded(name, target, unreachable, report):
+            continue
         recipe = gobuild.find_recipe(name, kubernetes=KUBERNETES_VERSION, helm=HELM_VERSION)
         try:
             gobuild.build(name, recipe, target, report)
         except OSError as error:
             raise _write_failure(error) from error
+
+
+def _downloaded(
+    name: str, target: Path, unreachable: set[str], report: Callable[[str], None]
+) -> bool:
+    """Download a program; False if its site cannot be reached, which is then in `unreachable`."""
+    source = download.find_source(
+        name, kubernetes=KUBERNETES_VERSION, etcd=ETCD_VERSION, helm=HELM_VERSION
+    )
+    host = source.url.split("/")[2]
+    if host in unreachable:
+        return False
+    try:
+        download.fetch(source, target, report)
+    except download.UnavailableError as error:
+        unreachable.add(host)
+        report(f"{name}: cannot be downloaded ({error}); building it instead")
+        return False
+    except OSError as error:
+        raise _write_failure(error) from error
+    return True
 
 
 @contextmanager

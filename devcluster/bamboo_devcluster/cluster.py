@@ -35,7 +35,8 @@ from bamboo_devcluster.directory import (
 from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError, SpecError
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
-_REQUEST_TIMEOUT_S = 60.0
+NODE_KINDS = ("process", "kubelet")
+_REQUEST_TIMEOUT_S = 150.0
 _GIVE_UP_S = 10.0
 
 
@@ -51,6 +52,8 @@ class Options:
     api_port: int = 0
     crash_loop_backoff_s: float = 10.0
     outlives_caller: bool = False
+    node_kind: str = "process"  # or kubelet: needs root and containerd
+    image_archives: Sequence[Path] = ()  # kubelet nodes: docker or OCI archives that they have
 
 
 class Cluster:
@@ -182,6 +185,14 @@ class Cluster:
             raise SpecError("lead", f"{lead_s:g} is not a number of seconds; give 0 or more")
         self._do("notice", name=name, lead_s=lead_s)
 
+    def cut_node(self, name: str, other: str) -> None:
+        """Drop every packet from one node to another; the other direction stays."""
+        self._do("cut", name=name, other=other)
+
+    def heal_node(self, name: str, other: str) -> None:
+        """Undo `cut_node`."""
+        self._do("heal", name=name, other=other)
+
     def kill_pod(self, namespace: str, name: str) -> None:
         """SIGKILL the processes of a pod."""
         self._do("kill_pod", namespace=namespace, name=name)
@@ -238,8 +249,23 @@ def _make_config(
         "images": parsed,
         "api_port": options.api_port,
         "crash_loop_backoff_s": options.crash_loop_backoff_s,
+        "node_kind": options.node_kind,
+        "image_archives": _archives(options),
         "dies_with": 0 if options.outlives_caller else os.getpid(),
     }
+
+
+def _archives(options: Options) -> list[str]:
+    if options.node_kind not in NODE_KINDS:
+        kinds = " or ".join(NODE_KINDS)
+        raise SpecError("node_kind", f"{options.node_kind!r} is no kind of node; give {kinds}")
+    paths = [Path(path).absolute() for path in options.image_archives]
+    if paths and options.node_kind != "kubelet":
+        raise SpecError("image_archives", "process nodes have no images; give an image map")
+    for path in paths:
+        if not path.is_file():
+            raise SpecError("image_archives", f"{path} is not a file; write it with `docker save`")
+    return [str(path) for path in paths]
 
 
 def read_images(path: Path) -> object:

@@ -17,6 +17,7 @@ from bamboo_devcluster import launch, pki
 from bamboo_devcluster.directory import Layout
 from bamboo_devcluster.errors import ComponentError, disk_full_message
 
+LOOPBACK = "127.0.0.1"
 NODE_MONITOR_GRACE_S = 8
 EVICTION_TOLERATION_S = 5
 _RESTART_DELAY_S = 0.5
@@ -29,37 +30,43 @@ _PORT_IN_USE = re.compile(r":(\d+): bind: address already in use")
 
 @dataclass(frozen=True)
 class Ports:
-    """Loopback ports of one cluster."""
+    """The API server's address, and the ports of one cluster. etcd's are loopback ports."""
 
     api: int
     etcd_client: int
     etcd_peer: int
+    host: str = LOOPBACK
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return f"https://{self.host}:{self.api}"
 
 
-def pick_ports(api: int = 0) -> Ports:
-    """Choose free loopback ports; the API server's may be given."""
+def pick_ports(api: int = 0, host: str = LOOPBACK) -> Ports:
+    """Choose free ports; the API server's may be given."""
     sockets = [socket.socket() for _ in range(3)]
     try:
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
+        for sock, address in zip(sockets, (host, LOOPBACK, LOOPBACK), strict=True):
+            sock.bind((address, 0))
         free = [sock.getsockname()[1] for sock in sockets]
     finally:
         for sock in sockets:
             sock.close()
-    return Ports(api=api or free[0], etcd_client=free[1], etcd_peer=free[2])
+    return Ports(api=api or free[0], etcd_client=free[1], etcd_peer=free[2], host=host)
 
 
 class PortInUseError(ComponentError):
     """Another process took a port after we chose it, or the given port is in use."""
 
 
-def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> None:
+def write_credentials(layout: Layout, authority: pki.Authority, ports: Ports) -> None:
     """Write all certificates and kubeconfigs of the control plane and the administrator."""
     authority.issue(
         "apiserver",
         common_name="kube-apiserver",
         names=["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"],
-        addresses=["127.0.0.1", "10.0.0.1"],
+        addresses=sorted({LOOPBACK, "10.0.0.1", ports.host}),
     )
     authority.issue(
         "kubelet-client", common_name="apiserver-kubelet-client", organization="system:masters"
@@ -73,7 +80,7 @@ def write_credentials(layout: Layout, authority: pki.Authority, server: str) -> 
     for name, (common_name, organization) in clients.items():
         pair = authority.issue(name, common_name=common_name, organization=organization)
         path = layout.kubeconfig if name == "admin" else layout.client_config(name)
-        pki.write_kubeconfig(path, server=server, authority=authority.cert, pair=pair)
+        pki.write_kubeconfig(path, server=ports.server, authority=authority.cert, pair=pair)
 
 
 def command_lines(
@@ -95,11 +102,10 @@ def command_lines(
         ],
         "kube-apiserver": [
             f"--etcd-servers={etcd_url}",
-            "--bind-address=127.0.0.1",
-            "--advertise-address=127.0.0.1",
+            f"--bind-address={ports.host}",
+            f"--advertise-address={ports.host}",
             f"--secure-port={ports.api}",
-            # The API refuses loopback addresses as endpoints, so ours cannot be registered.
-            "--endpoint-reconciler-type=none",
+            f"--endpoint-reconciler-type={_reconciler(ports)}",
             f"--tls-cert-file={keys / 'apiserver.crt'}",
             f"--tls-private-key-file={keys / 'apiserver.key'}",
             f"--client-ca-file={keys / 'ca.crt'}",
@@ -128,6 +134,11 @@ def command_lines(
         "kube-scheduler": _client_flags(layout, "kube-scheduler"),
     }
     return {name: [str(binaries[name]), *args] for name, args in flags.items()}
+
+
+def _reconciler(ports: Ports) -> str:
+    # The API refuses loopback addresses as endpoints, so they cannot be registered.
+    return "none" if ports.host == LOOPBACK else "lease"
 
 
 def _client_flags(layout: Layout, name: str) -> list[str]:
@@ -160,7 +171,7 @@ class Component:
 
     async def start(self) -> None:
         """Start the program; its output is appended to its log."""
-        order = launch.Order(argv=self._argv, env=_component_env(), cwd=str(self._cwd))
+        order = launch.Order(argv=self._argv, env=component_env(), cwd=str(self._cwd))
         output = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
             self._process = await launch.start(order, output)
@@ -203,24 +214,26 @@ class Component:
 
     def failure(self, code: int) -> ComponentError:
         """Return the error for the program's exit, with the last line of its log."""
-        tail = _tail(self.log)
-        if "address already in use" in tail:
-            port = _PORT_IN_USE.search(tail)
+        end = log_tail(self.log)
+        if "address already in use" in end:
+            port = _PORT_IN_USE.search(end)
             which = f"Port {port[1]}" if port else "A port"
             return PortInUseError(f"{which} that {self.name} needs is in use; choose another port.")
-        if "no space left on device" in tail:
+        if "no space left on device" in end:
             return ComponentError(disk_full_message(self._cwd))
-        lines = [line for line in tail.splitlines() if line.strip()]
+        lines = [line for line in end.splitlines() if line.strip()]
         last = lines[-1][:300] if lines else "nothing was logged"
         return ComponentError(f"{self.name} exited with code {code}: {last} (see {self.log})")
 
 
-def _component_env() -> dict[str, str]:
+def component_env() -> dict[str, str]:
+    """Return the environment of a program of the cluster."""
     # The components must not use the proxy settings of the user's shell.
     return {"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/")}
 
 
-def _tail(path: Path) -> str:
+def log_tail(path: Path) -> str:
+    """Return the end of a log; nothing if it cannot be read."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

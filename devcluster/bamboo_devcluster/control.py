@@ -32,6 +32,8 @@ class ControlServer:
             "freeze": lambda a: nodes.freeze(a["name"]),
             "thaw": lambda a: nodes.thaw(a["name"]),
             "remove": lambda a: nodes.remove(a["name"]),
+            "cut": lambda a: nodes.cut(a["name"], a["other"]),
+            "heal": lambda a: nodes.heal(a["name"], a["other"]),
             "notice": lambda a: nodes.notice(a["name"], float(a["lead_s"])),
             "kill_pod": lambda a: nodes.kill_pod(a["namespace"], a["name"]),
         }

@@ -26,7 +26,9 @@ from bamboo_devcluster.directory import Layout, lock_directory, remove_files, si
 from bamboo_devcluster.errors import DevclusterError, disk_full_message, is_disk_full
 from bamboo_devcluster.events import EventRecorder
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
+from bamboo_devcluster.kubelet.cluster import Kubelets
 from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.node_kind import NodeKind
 from bamboo_devcluster.pod_start import NodePorts, default_path_env
 from bamboo_devcluster.process_nodes import ProcessNodes
 from bamboo_devcluster.spec import ImageMap, NodeSpec
@@ -44,6 +46,8 @@ class Config:
     images: ImageMap = field(default_factory=ImageMap)
     api_port: int = 0
     backoff: Backoff = field(default_factory=Backoff)
+    node_kind: str = "process"
+    image_archives: tuple[Path, ...] = ()
     dies_with: int = 0  # PID of the process with which the cluster ends; 0: none
 
     @classmethod
@@ -55,6 +59,8 @@ class Config:
             images=ImageMap.parse(data["images"]),
             api_port=data["api_port"],
             backoff=Backoff(base_s=data["crash_loop_backoff_s"]),
+            node_kind=data["node_kind"],
+            image_archives=tuple(Path(path) for path in data["image_archives"]),
             dies_with=data["dies_with"],
         )
 
@@ -65,6 +71,8 @@ class Daemon:
     def __init__(self, layout: Layout, config: Config, report: Callable[[str], None]) -> None:
         self._layout, self._config, self._report = layout, config, report
         self._components: list[Component] = []
+        self._kubelets: Kubelets | None = None
+        self._host = components.LOOPBACK
         self._stop = asyncio.Event()
         self.owner_died = False
 
@@ -80,6 +88,12 @@ class Daemon:
             stack.push_async_callback(self._stop_components)
             addresses = AddressBlock()
             stack.callback(addresses.close)
+            if self._config.node_kind == "kubelet":
+                self._kubelets = Kubelets.prepare(
+                    self._layout, self._config.images, self._config.image_archives, self._report
+                )
+                self._host = self._kubelets.network.address
+                stack.callback(self._kubelets.network.close)
             authority = pki.Authority(self._layout.pki)
             ports = await self._start_control_plane(paths, authority)
             state = await self._start_nodes(stack, authority, addresses, ports)
@@ -113,8 +127,8 @@ class Daemon:
 
     async def _start_control_plane(self, paths: dict[str, Path], authority: pki.Authority) -> Ports:
         for attempt in range(_PORT_ATTEMPTS):
-            ports = components.pick_ports(self._config.api_port)
-            components.write_credentials(self._layout, authority, f"https://127.0.0.1:{ports.api}")
+            ports = components.pick_ports(self._config.api_port, self._host)
+            components.write_credentials(self._layout, authority, ports)
             try:
                 await self._start_components(paths, ports)
             except PortInUseError:
@@ -180,7 +194,7 @@ class Daemon:
             ) from None
 
     def _client(self, ports: Ports) -> KubeApi:
-        return KubeApi.from_directory(self._layout.root, f"https://127.0.0.1:{ports.api}")
+        return KubeApi.from_directory(self._layout.root, ports.server)
 
     async def _start_nodes(
         self,
@@ -190,11 +204,10 @@ class Daemon:
         ports: Ports,
     ) -> dict[str, Any]:
         api = await stack.enter_async_context(self._client(ports))
-        events = EventRecorder(api)
-        recorder = asyncio.create_task(events.run())
-        stack.callback(recorder.cancel)
-        node_ports = await self._node_ports(api, events, ports)
-        nodes = ProcessNodes(api, node_ports, addresses, KubeletServers(authority))
+        if self._kubelets is not None:
+            nodes: NodeKind = self._kubelets.nodes(api, authority, ports.server)
+        else:
+            nodes = await self._process_nodes(stack, api, authority, addresses, ports)
         stack.push_async_callback(nodes.close)
         control = ControlServer(nodes, self._stop.set)
         stack.push_async_callback(control.close)
@@ -203,10 +216,24 @@ class Daemon:
         await self._until_exists(api, "/api/v1/namespaces/default/serviceaccounts/default")
         return {
             "pid": os.getpid(),
-            "server": f"https://127.0.0.1:{ports.api}",
+            "server": ports.server,
             "control": address,
-            "isolation": node_ports.isolation.value,
+            "node_kind": self._config.node_kind,
         }
+
+    async def _process_nodes(
+        self,
+        stack: AsyncExitStack,
+        api: KubeApi,
+        authority: pki.Authority,
+        addresses: AddressBlock,
+        ports: Ports,
+    ) -> ProcessNodes:
+        events = EventRecorder(api)
+        recorder = asyncio.create_task(events.run())
+        stack.callback(recorder.cancel)
+        node_ports = await self._node_ports(api, events, ports)
+        return ProcessNodes(api, node_ports, addresses, KubeletServers(authority))
 
     async def _node_ports(self, api: KubeApi, events: EventRecorder, ports: Ports) -> NodePorts:
         async def awake() -> None:

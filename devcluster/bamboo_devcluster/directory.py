@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TextIO
 
 from bamboo_devcluster.errors import DirectoryError, disk_full_message, is_disk_full
+from bamboo_devcluster.kubelet.leftovers import remove_leftovers
 
 _STOP_TIMEOUT_S = 30.0
 _UNLOCK_TIMEOUT_S = 3.0
@@ -128,6 +129,7 @@ def prepare_directory(root: Path, report: Callable[[str], None]) -> Path:
         root.mkdir(parents=True, exist_ok=True)
         if (root / "config.json").exists():
             report(f"The cluster in {root} ended without `down`; removing its files.")
+            remove_leftovers(root)
             remove_files(root)
         for folder in (root / "logs", root / "nodes"):
             folder.mkdir(exist_ok=True)
@@ -163,6 +165,7 @@ def stop_cluster(root: Path) -> bool:
     was_running = is_running(root)
     if was_running:
         _stop_daemon(root)
+    remove_leftovers(root)
     try:
         remove_files(root)
         (root / "lock").unlink(missing_ok=True)

@@ -31,12 +31,14 @@ def find_recipe(program: str, *, kubernetes: str, helm: str) -> Recipe:
     if program == "helm":
         version = f"-X helm.sh/helm/v4/internal/version.version=v{helm}"
         return Recipe("helm", "helm.sh/helm/v4/cmd/helm", f"-s -w {version}")
+    # Its own module: nobody who has only process nodes should need its dependencies.
+    module = "kubelet" if program in ("kubelet", "kube-proxy") else "kubernetes"
     major, minor, _ = kubernetes.split(".")
     version = "k8s.io/component-base/version"
     # Without these the server reports v0.0.0, and clients complain.
     stamps = f"-X {version}.gitVersion=v{kubernetes} -X {version}.gitMajor={major}"
     stamps += f" -X {version}.gitMinor={minor}"
-    return Recipe("kubernetes", f"k8s.io/kubernetes/cmd/{program}", f"-s -w {stamps}")
+    return Recipe(module, f"k8s.io/kubernetes/cmd/{program}", f"-s -w {stamps}")
 
 
 def build(program: str, recipe: Recipe, target: Path, report: Callable[[str], None]) -> None:

@@ -47,6 +47,7 @@ class Order:
     mounts: Sequence[Mount] = ()
     scratch: str = ""
     isolation: Isolation = Isolation.NONE
+    is_machine: bool = False  # with a network and a host name of its own
 
 
 class StartError(Exception):
@@ -103,6 +104,7 @@ async def start(order: Order, output: int) -> Process:
     data: dict[str, Any] = {
         "mode": "plain" if order.isolation is Isolation.NONE else "jail",
         "user_namespace": order.isolation is Isolation.USER_NAMESPACE,
+        "machine": order.is_machine,
         "mounts": [vars(mount) for mount in order.mounts],
         "scratch": order.scratch,
     }

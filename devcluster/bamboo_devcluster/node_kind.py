@@ -1,4 +1,4 @@
-"""The interface of a kind of node. Today there is one kind: processes.
+"""The interface of a kind of node. There are two: processes, and kubelets with containerd.
 
 The daemon uses a kind only through this protocol. The end-to-end tests are written against it, so
 that they apply to every kind.
@@ -35,6 +35,12 @@ class NodeKind(Protocol):
 
     async def kill_pod(self, namespace: str, name: str) -> None:
         """SIGKILL all processes of a pod; its node reports what happened."""
+
+    async def cut(self, name: str, other: str) -> None:
+        """No packet from `name` reaches `other` any more; the other direction stays."""
+
+    async def heal(self, name: str, other: str) -> None:
+        """Undo a cut."""
 
     def states(self) -> dict[str, str]:
         """Machine name -> running, frozen or dead."""

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bamboo_devcluster import clock
 from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.errors import NodeError
-from bamboo_devcluster.kubeapi import STRATEGIC_PATCH, ApiError, KubeApi, UnreachableError
+from bamboo_devcluster.kubeapi import ApiError, KubeApi, UnreachableError
 from bamboo_devcluster.kubelet_server import KubeletServers
+from bamboo_devcluster.notice import Notices
 from bamboo_devcluster.pod_start import NodePorts
 from bamboo_devcluster.pod_worker import PodWorker
 from bamboo_devcluster.process_node import ProcessNode
@@ -21,7 +21,10 @@ from bamboo_devcluster.spec import NodeSpec
 
 Object = dict[str, Any]
 
-NOTICE_TAINT = "devcluster/spot-notice"
+_ONE_NETWORK = (
+    "process nodes share the machine's network, so that nothing can be cut; start the cluster with"
+    " `--node-kind kubelet`"
+)
 
 
 class ProcessNodes:
@@ -34,7 +37,7 @@ class ProcessNodes:
         self._addresses, self._servers = addresses, servers
         self._nodes: dict[str, ProcessNode] = {}
         self._pods: dict[str, Object] = {}
-        self._notices: dict[str, asyncio.Task[None]] = {}
+        self._notices = Notices(api)
         self._watch = asyncio.create_task(self._watch_pods())
 
     async def add(self, spec: NodeSpec) -> None:
@@ -76,7 +79,7 @@ class ProcessNodes:
     async def remove(self, name: str) -> None:
         node = self._nodes.get(name)
         if node is None:
-            raise NodeError(_no_such(name, self._nodes))
+            raise NodeError(no_such(name, self._nodes))
         if node.state != "dead":
             await self.kill(name)
         del self._nodes[name]
@@ -90,23 +93,20 @@ class ProcessNodes:
         node = self._get(name)
         if node.state != "running":
             raise NodeError(f"node {name} is {node.state} and cannot get a notice")
-        taint = {
-            "key": NOTICE_TAINT,
-            "value": "true",
-            "effect": "NoSchedule",
-            "timeAdded": clock.to_time(clock.now()),
-        }
-        body: Object = {"spec": {"taints": [taint]}}
-        await self._api.patch(f"/api/v1/nodes/{name}", body, STRATEGIC_PATCH)
-        for worker in list(node.workers.values()):
-            await self._delete_pod(worker.pod, lead_s)
-        self._notices[name] = asyncio.create_task(self._kill_later(node, lead_s))
+        pods = [worker.pod for worker in node.workers.values()]
+        await self._notices.give(name, pods, lead_s, lambda: self._kill_again(node))
 
     async def kill_pod(self, namespace: str, name: str) -> None:
         worker = self._find_worker(namespace, name)
         if worker is None:
             raise NodeError(f"no pod {namespace}/{name} runs on a living node of this cluster")
         worker.kill()
+
+    async def cut(self, name: str, other: str) -> None:
+        raise NodeError(_ONE_NETWORK)
+
+    async def heal(self, name: str, other: str) -> None:
+        raise NodeError(_ONE_NETWORK)
 
     def states(self) -> dict[str, str]:
         return {name: node.state for name, node in sorted(self._nodes.items())}
@@ -117,8 +117,7 @@ class ProcessNodes:
 
     async def close(self) -> None:
         self._watch.cancel()
-        for task in self._notices.values():
-            task.cancel()
+        self._notices.cancel()
         await asyncio.gather(*(node.vanish() for node in self._nodes.values()))
         await self._servers.close_all()
 
@@ -126,7 +125,7 @@ class ProcessNodes:
         node = self._nodes.get(name)
         if node is None or node.state == "dead":
             living = {n: node for n, node in self._nodes.items() if node.state != "dead"}
-            raise NodeError(_no_such(name, living))
+            raise NodeError(no_such(name, living))
         return node
 
     def _find_worker(self, namespace: str, name: str) -> PodWorker | None:
@@ -159,21 +158,7 @@ class ProcessNodes:
         if node and node.uid:
             node.see(kind, pod)
 
-    async def _delete_pod(self, pod: Object, lead_s: float) -> None:
-        metadata = pod["metadata"]
-        wanted_s = pod["spec"].get("terminationGracePeriodSeconds")
-        options: Object = {
-            "gracePeriodSeconds": int(min(30 if wanted_s is None else wanted_s, lead_s))
-        }
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-        try:
-            await self._api.delete(path, {**options, "preconditions": {"uid": metadata["uid"]}})
-        except ApiError as error:
-            if error.code not in (404, 409):
-                raise NodeError(f"pod {metadata['name']} was not deleted: {error}") from error
-
-    async def _kill_later(self, node: ProcessNode, lead_s: float) -> None:
-        await asyncio.sleep(lead_s)
+    async def _kill_again(self, node: ProcessNode) -> None:
         # A newer machine may have the same name.
         if self._nodes.get(node.spec.name) is node and node.state != "dead":
             await self.kill(node.spec.name)
@@ -183,6 +168,7 @@ def _in_folder(ports: NodePorts, name: str, ip: str) -> NodePorts:
     return replace(ports, directory=ports.directory / name, host_ip=ip)
 
 
-def _no_such(name: str, known: Mapping[str, object]) -> str:
+def no_such(name: str, known: Mapping[str, object]) -> str:
+    """The message for a node that does not exist or is dead."""
     names = ", ".join(sorted(known)) or "none"
     return f"no node {name} is alive in this cluster; there are: {names}"

@@ -6,7 +6,8 @@ order's `mode` is one of
 plain   become the program: own session, killed by the kernel when the parent dies.
 jail    start the program as process 1 of a new PID namespace in a new mount namespace with the
         ordered bind mounts, as a sibling of this shim (CLONE_PARENT). When process 1 or the parent
-        dies, the kernel kills everything inside.
+        dies, the kernel kills everything inside. With `machine`, it also has its own network, host
+        name and IPC.
 enter   run the program inside the namespaces of a running jail (exec probes and hooks).
 
 The shim writes {"pid": N} to the file descriptor `status_fd`, and {"error": ...} if the program
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 PR_SET_PDEATHSIG = 1
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_PARENT = 0x20000, 0x10000000, 0x20000000, 0x8000
+CLONE_NEWUTS, CLONE_NEWIPC, CLONE_NEWNET = 0x4000000, 0x8000000, 0x40000000
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
 MNT_DETACH = 2
@@ -186,6 +188,8 @@ def enter_new_namespaces(order: Order) -> None:
     """Unshare. Without privileges, use a user namespace that maps the user to itself."""
     uid, gid = os.getuid(), os.getgid()
     flags = CLONE_NEWNS | CLONE_NEWPID
+    if order.get("machine"):
+        flags |= CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET
     if order["user_namespace"]:
         flags |= CLONE_NEWUSER
     check(libc.unshare(flags), "unshare")

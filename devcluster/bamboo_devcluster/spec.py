@@ -138,11 +138,11 @@ class ImageMap:
     _FIELDS = frozenset({"image", "command", "args", "env", "workingDir"})
 
     def __init__(self, images: Sequence[Image] = ()) -> None:
-        self._images = tuple(images)
+        self.entries = tuple(images)
 
     def find(self, name: str) -> Image | None:
         """Return the first entry whose pattern matches the image reference."""
-        return next((image for image in self._images if image.matches(name)), None)
+        return next((image for image in self.entries if image.matches(name)), None)
 
     @classmethod
     def load(cls, path: Path) -> "ImageMap":

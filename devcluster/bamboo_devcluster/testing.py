@@ -8,6 +8,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ import pytest_asyncio
 
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.errors import DevclusterError
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
+from bamboo_devcluster.kubelet.tools import find_tools
 from bamboo_devcluster.spec import spread_nodes
 
 ZONES = ("zone-a", "zone-b", "zone-c")
@@ -59,6 +62,20 @@ async def devcluster_namespace(devcluster_api: KubeApi) -> AsyncIterator[str]:
     # Do not wait for the grace periods of leftover pods.
     now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
     await devcluster_api.request("DELETE", f"/api/v1/namespaces/{name}/pods", now)
+
+
+def need_kubelets(directory: Path) -> None:
+    """Skip the test, with the reason, where kubelet nodes cannot be had. Builds no program.
+
+    directory: of the cluster.
+    """
+    try:
+        find_tools(directory)
+    except DevclusterError as error:
+        pytest.skip(str(error))
+    if missing := binaries.missing(binaries.KUBELET):
+        names = " and ".join(missing)
+        pytest.skip(f"without {names}; `bamboo-devcluster binaries --kubelet` gets them")
 
 
 async def wait_for(

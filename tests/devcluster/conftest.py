@@ -1,14 +1,17 @@
 """Fixtures of the development cluster, and a small client for the tests."""
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_devcluster.testing import wait_for
+from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
+from bamboo_devcluster.spec import spread_nodes
+from bamboo_devcluster.testing import need_kubelets, wait_for
 
 Object = dict[str, Any]
 
@@ -76,12 +79,40 @@ class Workbench:
 
 
 def python(script: str, name: str = "main") -> Object:
-    return {"name": name, "image": "none", "command": ["python", "-u", "-c", script]}
+    return {"name": name, "image": MACHINE_IMAGE, "command": ["python", "-u", "-c", script]}
 
 
 def is_ready(pod: Object | None) -> bool:
     conditions = (pod or {}).get("status", {}).get("conditions") or []
     return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+@pytest.fixture(scope="session")
+def kubelet_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster of three kubelet nodes in three zones; skips where it cannot be had."""
+    directory = tmp_path_factory.mktemp("kubelets")
+    need_kubelets(directory)
+    shout = {
+        "image": "example.org/shout:v1",
+        "command": ["python", "-c", "import os,sys; print(os.environ['WORD'], *sys.argv[1:])"],
+        "args": ["quietly"],
+        "env": {"WORD": "hello"},
+    }
+    with Cluster.up(
+        directory,
+        nodes=spread_nodes(3, ("zone-a", "zone-b", "zone-c"), gpus=4),
+        images={"images": [shout]},
+        options=Options(node_kind="kubelet"),
+    ) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session", params=["process", "kubelet"])
+def devcluster(request: pytest.FixtureRequest) -> Cluster:
+    """The session's cluster of either kind."""
+    name = "devcluster" if request.param == "process" else "kubelet_cluster"
+    found: Cluster = request.getfixturevalue(name)
+    return found
 
 
 @pytest.fixture

@@ -216,13 +216,14 @@ def test_a_full_disk_is_reported(site, monkeypatch) -> None:
 
 def test_every_program_has_a_recipe_whose_version_matches_its_module() -> None:
     tools = Path(gobuild.__file__).with_name("tools")
-    for name in binaries.PROGRAMS:
+    for name in (*binaries.PROGRAMS, *binaries.KUBELET):
         recipe = gobuild.find_recipe(
             name, kubernetes=binaries.KUBERNETES_VERSION, helm=binaries.HELM_VERSION
         )
         assert (tools / recipe.module / "go.sum").exists()
     wanted = {
         "kubernetes": f"k8s.io/kubernetes v{binaries.KUBERNETES_VERSION}",
+        "kubelet": f"k8s.io/kubernetes v{binaries.KUBERNETES_VERSION}",
         "etcd": f"go.etcd.io/etcd/server/v3 v{binaries.ETCD_VERSION}",
         "helm": f"helm.sh/helm/v4 v{binaries.HELM_VERSION}",
     }

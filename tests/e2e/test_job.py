@@ -14,6 +14,11 @@ pytestmark = pytest.mark.timeout(180)
 
 
 def test_from_apply_to_delete(user: User) -> None:
+    from_apply_to_delete(user)
+
+
+def from_apply_to_delete(user: User) -> None:
+    """The case, on a cluster with nodes of any kind."""
     assert "bamboojob.bamboo.dev/tiny created" in user.apply(tiny_job("tiny"))
     assert "unchanged" in user.apply(tiny_job("tiny"))
     user.kubectl("wait", "--for=condition=Complete", "bj/tiny", "--timeout=90s", timeout_s=100)

@@ -15,6 +15,7 @@ import pytest
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.errors import DirectoryError
 from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
 from bamboo_devcluster.testing import wait_for
 
 SLEEPER = {
@@ -24,7 +25,7 @@ SLEEPER = {
         "containers": [
             {
                 "name": "main",
-                "image": "none",
+                "image": MACHINE_IMAGE,
                 "command": ["sh", "-c", "setsid sleep 600 & exec sleep 600"],
             }
         ],

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from bamboo_devcluster.errors import NodeError
+from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
 from bamboo_devcluster.spec import NodeSpec, Taint
 from bamboo_devcluster.testing import wait_for
 
@@ -90,7 +91,7 @@ async def test_pods_of_a_killed_node_are_replaced_elsewhere(bench, own_node, tmp
         },
     }
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [prefer]}}
-    main = {"name": "main", "image": "none", "command": ["python", "-c", SLEEP]}
+    main = {"name": "main", "image": MACHINE_IMAGE, "command": ["python", "-c", SLEEP]}
     template = {
         "metadata": {"labels": labels},
         "spec": {"containers": [main], "affinity": affinity},

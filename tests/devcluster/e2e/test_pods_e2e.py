@@ -10,6 +10,7 @@ import pytest
 
 from bamboo_devcluster import binaries
 from bamboo_devcluster.kubeapi import ApiError
+from bamboo_devcluster.kubelet.images import MACHINE_IMAGE
 from bamboo_devcluster.testing import wait_for
 
 SLEEP = "import time\nprint('up')\nwhile True: time.sleep(1)"
@@ -25,7 +26,7 @@ async def test_a_deployment_becomes_available_across_zones(bench) -> None:
         "labelSelector": {"matchLabels": labels},
     }
     container = {
-        "name": "main", "image": "none", "command": ["python", "-c", OBEY + SLEEP],
+        "name": "main", "image": MACHINE_IMAGE, "command": ["python", "-c", OBEY + SLEEP],
         "resources": {"limits": {"nvidia.com/gpu": "1"}},
     }  # fmt: skip
     template = {
@@ -51,7 +52,11 @@ async def test_a_job_completes(bench) -> None:
         "spec": {
             "restartPolicy": "Never",
             "containers": [
-                {"name": "main", "image": "none", "command": ["python", "-c", "print('done')"]}
+                {
+                    "name": "main",
+                    "image": MACHINE_IMAGE,
+                    "command": ["python", "-c", "print('done')"],
+                }
             ],
         }
     }
@@ -92,9 +97,14 @@ async def test_logs_follow_tail_and_time(bench) -> None:
 
 
 async def test_logs_of_the_previous_run(bench) -> None:
-    script = "import os,sys,time\nf='mark'\nfirst=not os.path.exists(f)\nopen(f,'w').close()\n"
+    script = (
+        "import os,sys,time\nf='/kept/mark'\nfirst=not os.path.exists(f)\nopen(f,'w').close()\n"
+    )
     script += "print('first' if first else 'second')\nsys.exit(3) if first else time.sleep(600)"
-    await bench.run_pod(script, restartPolicy="OnFailure")
+    await bench.run_pod(
+        script, restartPolicy="OnFailure", volumes=[{"name": "v", "emptyDir": {}}],
+        container={"volumeMounts": [{"name": "v", "mountPath": "/kept"}]},
+    )  # fmt: skip
     pod = await bench.wait_pod(
         lambda p: (p["status"].get("containerStatuses") or [{}])[0].get("restartCount") == 1
     )
@@ -261,7 +271,7 @@ async def test_an_image_is_mapped_to_a_local_program(bench) -> None:
 
 
 async def test_an_unknown_image_without_command_is_an_image_error(bench) -> None:
-    container = {"command": None}
+    container = {"command": None, "image": "127.0.0.1:1/nobody:1"}
     await bench.run_pod("", container=container)
 
     def reason(pod):
@@ -312,11 +322,11 @@ async def test_termination_messages(bench) -> None:
 async def test_init_containers_and_sidecars_run_first(bench) -> None:
     from_init = {"name": "v", "mountPath": "/shared"}
     init = {
-        "name": "init", "image": "none", "volumeMounts": [from_init],
+        "name": "init", "image": MACHINE_IMAGE, "volumeMounts": [from_init],
         "command": ["python", "-c", "open('/shared/a','w').write('from init')"],
     }  # fmt: skip
     side = {
-        "name": "side", "image": "none", "restartPolicy": "Always",
+        "name": "side", "image": MACHINE_IMAGE, "restartPolicy": "Always",
         "command": ["python", "-c", OBEY + SLEEP],
     }  # fmt: skip
     text = await bench.output(
@@ -329,7 +339,11 @@ async def test_init_containers_and_sidecars_run_first(bench) -> None:
 
 
 async def test_a_failed_init_container_fails_the_pod(bench) -> None:
-    init = {"name": "init", "image": "none", "command": ["python", "-c", "raise SystemExit(4)"]}
+    init = {
+        "name": "init",
+        "image": MACHINE_IMAGE,
+        "command": ["python", "-c", "raise SystemExit(4)"],
+    }
     await bench.run_pod("print('never')", initContainers=[init])
     pod = await bench.wait_phase("Failed")
     assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 4

@@ -1,0 +1,65 @@
+"""What kubelet nodes need before their control plane: tools, programs, network, images."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bamboo_devcluster import binaries, pki
+from bamboo_devcluster.directory import Layout
+from bamboo_devcluster.kubeapi import KubeApi
+from bamboo_devcluster.kubelet import images
+from bamboo_devcluster.kubelet.machine import Site
+from bamboo_devcluster.kubelet.network import Network
+from bamboo_devcluster.kubelet.nodes import KubeletNodes
+from bamboo_devcluster.kubelet.tools import Tools, find_tools
+from bamboo_devcluster.spec import ImageMap
+
+_ARCHIVE = "images.tar"
+
+
+@dataclass(frozen=True)
+class Kubelets:
+    """All that the nodes of one cluster share, except its certificates."""
+
+    tools: Tools
+    binaries: binaries.BinDir
+    network: Network
+    layout: Layout
+    archives: Sequence[Path]
+    mounts: Sequence[str]
+
+    @classmethod
+    def prepare(
+        cls,
+        layout: Layout,
+        image_map: ImageMap,
+        archives: Sequence[Path],
+        report: Callable[[str], None],
+    ) -> "Kubelets":
+        """Find the tools and programs, write the images, claim a network.
+
+        Raises DevclusterError if something is missing, SpecError for an unusable image map.
+        """
+        tools = find_tools(layout.root)
+        own = images.programs_of(image_map)
+        programs = binaries.ensure(report, binaries.KUBELET)
+        mounts = images.environment()
+        written = layout.root / _ARCHIVE
+        images.write_archive(written, [*images.standard(), *own], mounts)
+        network = Network.claim(tools, layout.root)
+        return cls(tools, programs, network, layout, [written, *archives], mounts)
+
+    def nodes(self, api: KubeApi, authority: pki.Authority, server: str) -> KubeletNodes:
+        """The node kind, once the control plane runs."""
+        site = Site(
+            tools=self.tools,
+            binaries=self.binaries,
+            network=self.network,
+            authority=authority,
+            server=server,
+            directory=self.layout.nodes,
+            logs=self.layout.logs,
+            archives=self.archives,
+            mounts=self.mounts,
+        )
+        return KubeletNodes(api, site)
