@@ -12,10 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -27,13 +24,11 @@ from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_sim import results_file
-from bamboo_sim.watching import boards, picture, queries, rehearsal, rules, server
-from bamboo_sim.watching.server import Series, Server
+from bamboo_sim.watching import boards, picture, queries, rehearsal, rules
+from bamboo_sim.watching.scraped import SCRAPE_S, Targets, ask, watched
+from bamboo_sim.watching.server import Server
 
 IMAGES = results_file.ROOT / "docs" / "images"
-PORT = 8080
-SCRAPE_S = 1.0
-RATE_S = 15  # counters are written every 5 s
 ALERT_S = 300.0
 ZONE = "topology.kubernetes.io/zone"
 PRICES = [
@@ -41,55 +36,6 @@ PRICES = [
     for zone, spot in (("a", 1.10), ("b", 1.15), ("c", 1.25))
 ]
 NOTE = "prices are made up: $1.10 to $1.25 a node-hour by zone, $3.67 on demand"
-
-
-@dataclass
-class Targets:
-    """The addresses that Prometheus scrapes, in files that it reads again."""
-
-    local: LocalCluster
-    folder: Path
-    known: dict[str, list[str]] = field(default_factory=dict)
-
-    @property
-    def files(self) -> dict[str, list[str]]:
-        """Name of each group -> its file."""
-        return {name: [str(self.folder / f"{name}.json")] for name in ("operator", "agents")}
-
-    def look(self) -> None:
-        """Write the addresses of all pods that have one."""
-        text = self.local.programs.kubectl(
-            "get", "pods", "--all-namespaces", "--selector", "app.kubernetes.io/part-of=bamboo",
-            "--output", "json",
-        )  # fmt: skip
-        found: dict[str, list[str]] = {name: [] for name in self.files}
-        for pod in json.loads(text)["items"]:
-            address = pod["status"].get("podIP")
-            if address and pod["status"]["phase"] == "Running":
-                is_operator = pod["metadata"]["namespace"] == SYSTEM_NAMESPACE
-                found["operator" if is_operator else "agents"].append(f"{address}:{PORT}")
-        for name, addresses in found.items():
-            if addresses != self.known.get(name):
-                file = self.folder / f"{name}.json"
-                new = file.with_suffix(".new")
-                new.write_text(json.dumps([{"targets": sorted(addresses)}]), encoding="utf-8")
-                new.replace(file)
-        self.known = found
-
-
-@contextmanager
-def watched(local: LocalCluster, folder: Path) -> Iterator[tuple[Server, Targets]]:
-    """A Prometheus that scrapes the cluster with the chart's rules as they are."""
-    folder.mkdir()
-    file = folder / "rules.yaml"
-    file.write_text(rules.text(), encoding="utf-8")
-    targets = Targets(local, folder)
-    targets.look()
-    port = rehearsal.free_port()
-    with server.running(
-        folder, targets.files, port=port, rules=file, interval_s=SCRAPE_S
-    ) as prometheus:
-        yield prometheus, targets
 
 
 def train(
@@ -111,19 +57,6 @@ def train(
     if job.ended != "Complete" or chaos.left:
         raise RuntimeError(f"the job ended as {job.ended} with {len(chaos.left)} faults left")
     return job, fired
-
-
-def ask(
-    prometheus: Server, job: Job, span: queries.Span
-) -> tuple[dict[str, dict[str, list[list[Series]]]], dict[str, list[Series]]]:
-    """Answers of the panels by board, and of all queries."""
-    chosen = rehearsal.variables(job.namespace, job.name, RATE_S)
-    shown = {
-        name: queries.ask_board(prometheus, board, chosen, span)
-        for name, board in boards.every().items()
-    }
-    answers = {k: v for name, each in shown.items() for k, v in rehearsal.flat(name, each).items()}
-    return shown, answers | queries.ask_rules(prometheus, span)
 
 
 def draw(shown: Mapping[str, Any], span: queries.Span) -> None:
@@ -150,7 +83,7 @@ def main() -> None:
             start = time.time()
             job, fired = train(local, console, prometheus, targets)
             span = queries.Span(start, time.time(), SCRAPE_S)
-            shown, answers = ask(prometheus, job, span)
+            shown, answers = ask(prometheus, job.namespace, job.name, span)
             local.programs.kubectl(
                 "scale", "deployment", "--all", "--replicas=0", "--namespace", SYSTEM_NAMESPACE
             )

@@ -407,7 +407,7 @@ def chart_page() -> str:
         NOTE.replace("the code", "values.yaml"),
         "It installs the operator, its rights, and the resource definition of BambooJobs. Helm",
         "neither upgrades nor deletes the definition; to upgrade it:",
-        "`kubectl apply --server-side -f crds/`.",
+        "`kubectl apply --server-side --force-conflicts -f crds/`.",
         "",
         "## Files for one kind of cluster",
         "",

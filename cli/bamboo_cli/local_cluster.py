@@ -12,7 +12,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -175,16 +175,16 @@ def make_programs(cluster: Cluster, home: Path) -> Programs:
     return Programs(paths["kubectl"], paths["helm"], cluster.kubeconfig, home / "helm")
 
 
-def install(programs: Programs, chart: Path, **values: str) -> None:
+def install(programs: Programs, chart: Path, files: Sequence[Path] = ()) -> None:
     """Install the chart.
 
-    values: chart values by path, with __ instead of dots.
+    files: further values; those of the development cluster come first.
     """
-    settings = [f"--set-string={name.replace('__', '.')}={text}" for name, text in values.items()]
+    values = [chart / "devcluster-values.yaml", *files]
     programs.helm(
         "install", "bamboo", str(chart),
         "--namespace", SYSTEM_NAMESPACE, "--create-namespace", "--wait", "--timeout", "90s",
-        "--values", str(chart / "devcluster-values.yaml"), *settings,
+        *(f"--values={file}" for file in values),
     )  # fmt: skip
 
 

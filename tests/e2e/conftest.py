@@ -1,11 +1,15 @@
-"""One development cluster with Bamboo installed from its chart, for all end-to-end tests."""
+"""One development cluster with Bamboo installed from its chart, for all end-to-end tests.
+
+The values are those for GKE, with what the development cluster needs on top.
+"""
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +19,16 @@ from bamboo_cli import local_cluster
 from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.spec import NodeSpec
 from bamboo_sim.protocol.fleet.logs import divergences, non_empty_logs
 
 from .jobs import STEPS, User, tiny_job
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+CHART = CHECKOUT / "charts/bamboo"
+SPOT = {"cloud.google.com/gke-spot": "true"}
+"""The label of GKE's spot nodes."""
+PRICES = [{"labels": SPOT, "dollarsPerHour": 1.25, "onDemandDollarsPerHour": 4}]
 
 
 @dataclass
@@ -27,6 +36,12 @@ class RecordedCluster(local_cluster.LocalCluster):
     """A local cluster whose agents record their events below ``records``."""
 
     records: Path = Path()
+    values: tuple[Path, ...] = ()  # files with values of the chart
+    services: Path = Path()  # a file with the addresses of the pods behind all Services
+
+    def install(self) -> None:
+        """Install the chart."""
+        local_cluster.install(self.programs, CHART, self.values)
 
     @contextmanager
     def user(self) -> Iterator[User]:
@@ -41,19 +56,52 @@ class RecordedCluster(local_cluster.LocalCluster):
                 assert divergences(folder) == []
 
 
+def machines() -> list[NodeSpec]:
+    """Nine GPU nodes in three zones, one node for the operator."""
+    system, *gpu = local_cluster.gpu_nodes(9, 3)
+    return [system, *(replace(spec, labels=SPOT) for spec in gpu)]
+
+
+RESOLVER = """
+import socket
+usual = socket.getaddrinfo
+def getaddrinfo(host, *more, **options):
+    hosts = open(SERVICES).read().split() if str(host).endswith(".svc") else [host]
+    return [each for host in hosts for each in usual(host, *more, **options)]
+socket.getaddrinfo = getaddrinfo
+"""
+
+
+def images(services: Path) -> Mapping[str, Any]:
+    """The commands of the images. Python in the operator's image finds Services in a file, since
+    the development cluster has no DNS."""
+    folder = services.with_suffix(".path")
+    folder.mkdir()
+    text = RESOLVER.replace("SERVICES", repr(str(services)))
+    (folder / "sitecustomize.py").write_text(text)
+    found = dict(local_cluster.image_map())
+    operator, *others = found["images"]
+    return {"images": [operator | {"env": {"PYTHONPATH": str(folder)}}, *others]}
+
+
 @pytest.fixture(scope="session")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedCluster]:
-    """Nine GPU nodes in three zones, one node for the operator; the chart is installed."""
+    """The cluster; the chart is installed."""
     binaries.ensure(print)
     home = tmp_path_factory.mktemp("e2e")
-    nodes = local_cluster.gpu_nodes(9, 3)
-    with Cluster.up(home / "cluster", nodes=nodes, images=local_cluster.image_map()) as cluster:
+    services = home / "services"
+    with Cluster.up(home / "cluster", nodes=machines(), images=images(services)) as cluster:
         programs = local_cluster.make_programs(cluster, home)
-        records = home / "records"
-        local_cluster.install(
-            programs, CHECKOUT / "charts/bamboo", agents__eventLogDirectory=str(records)
+        records, ours = home / "records", home / "values.yaml"
+        ours.write_text(
+            json.dumps({"prices": PRICES, "agents": {"eventLogDirectory": str(records)}})
         )
-        yield RecordedCluster(cluster, programs, home / "checkpoints", records=records)
+        found = RecordedCluster(
+            cluster, programs, home / "checkpoints",
+            records=records, values=(CHART / "values/gke-spot.yaml", ours), services=services,
+        )  # fmt: skip
+        found.install()
+        yield found
 
 
 @pytest.fixture

@@ -2,21 +2,102 @@
 
 from __future__ import annotations
 
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
 import pytest
+import yaml
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE
+from bamboo_sim.protocol.fleet.logs import non_empty_logs, step_ends
 
-from .conftest import CHECKOUT, RecordedCluster
-from .jobs import User, tiny_job
+from .conftest import CHART, RecordedCluster
+from .jobs import Object, User, eventually, tiny_job
 
-CHART = str(CHECKOUT / "charts/bamboo")
+pytestmark = pytest.mark.timeout(300)
+
+OTHER = "other-system"
+KINDS = (
+    "clusterroles,clusterrolebindings,roles,rolebindings,serviceaccounts,deployments,daemonsets,"
+    "services,configmaps,secrets,poddisruptionbudgets,networkpolicies"
+)
+"""What the chart makes."""
+
+
+def upgrade(local: RecordedCluster, *settings: str) -> None:
+    """`helm upgrade` with further values in JSON; returns when the new pods are ready."""
+    local.programs.helm(
+        "upgrade", "bamboo", str(CHART), "--namespace", SYSTEM_NAMESPACE, "--reuse-values",
+        *(f"--set-json={setting}" for setting in settings), "--wait", "--timeout", "90s",
+    )  # fmt: skip
+
+
+def of_release(local: RecordedCluster, release: str) -> list[str]:
+    """The objects of a release, in all namespaces."""
+    text = local.programs.kubectl(
+        "get", KINDS, "--all-namespaces", "--output", "name",
+        "--selector", f"app.kubernetes.io/instance={release}",
+    )  # fmt: skip
+    return text.split()
+
+
+def lease(local: RecordedCluster) -> Object:
+    """Who leads, and the term."""
+    text = local.programs.kubectl(
+        "get", "lease", "bamboo-operator", "--namespace", SYSTEM_NAMESPACE, "--output", "json"
+    )
+    spec: Object = json.loads(text)["spec"]
+    return spec
+
+
+def uids(user: User, job: str) -> set[str]:
+    """The job's pods."""
+    return {pod["metadata"]["uid"] for pod in user.pods(job)}
+
+
+class Trainer:
+    """A job that trains while something happens to its operator."""
+
+    def __init__(self, user: User, name: str) -> None:
+        self.user, self.name = user, name
+        user.apply(tiny_job(name, training={"steps": 20_000}))
+        user.until(name, lambda job: job.step > 0, timeout_s=90)
+        self.pods, self.epoch = uids(user, name), user.job(name).plan_epoch
+
+    def ends(self) -> list[float]:
+        """When an agent ended its steps, in seconds of time.monotonic()."""
+        return step_ends(non_empty_logs(self.user.record(self.user.job(self.name)))[0])
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """The longest time between two steps, less a step, is below a second: a new leader stops
+        training once, for its first plan."""
+        began = time.monotonic()
+        yield
+        meanwhile = time.monotonic()
+        eventually(lambda: self.ends()[-1] > meanwhile, timeout_s=30)
+        gaps = [b - a for a, b in pairwise(self.ends()) if b > began]
+        assert max(gaps) - statistics.median(gaps) < 1.0, gaps
+
+    def check_taken_up(self) -> None:
+        """Another operator leads the agents: the pods that were there from the start."""
+        epoch, self.epoch = self.epoch, self.epoch + 1
+        job = self.user.until(
+            self.name, lambda job: job.plan_epoch > epoch and job.has("Running"), timeout_s=90
+        )
+        assert (job.lost, job.attempt) == (0, 0), self.user.news(job)
+        assert uids(self.user, self.name) == self.pods
 
 
 def test_a_second_release_for_the_same_namespaces_is_refused(local: RecordedCluster) -> None:
     with pytest.raises(CommandError) as refusal:
         local.programs.helm(
-            "install", "other", CHART, "--namespace", "default", "--dry-run=server",
+            "install", "other", str(CHART), "--namespace", "default", "--dry-run=server",
             "--set", "userRoles.create=false",
         )  # fmt: skip
     text = str(refusal.value)
@@ -24,14 +105,68 @@ def test_a_second_release_for_the_same_namespaces_is_refused(local: RecordedClus
     assert "give them different namespaces by the value `namespaces`" in text
 
 
-def test_an_upgrade_touches_no_agent(local: RecordedCluster, user: User) -> None:
-    user.apply(tiny_job("steady", training={"steps": 60}))
-    user.until("steady", lambda job: job.step > 0)
-    before = {pod["metadata"]["uid"] for pod in user.pods("steady")}
-    local.programs.helm(
-        "upgrade", "bamboo", CHART, "--namespace", SYSTEM_NAMESPACE, "--reuse-values",
-        "--set", "workers=9", "--wait", "--timeout", "90s",
+def test_the_resource_definition_is_upgraded_as_the_notes_say(local: RecordedCluster) -> None:
+    """Without --force-conflicts it would not be, since helm has made it."""
+    definition = yaml.safe_load((CHART / "crds/bamboojobs.yaml").read_text())
+    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["description"] = "Another one."
+    local.programs.kubectl(
+        "apply", "--server-side", "--force-conflicts", "--dry-run=server", "--filename", "-",
+        stdin=yaml.safe_dump(definition),
     )  # fmt: skip
-    job = user.until_ended("steady")
-    assert (job.ended, job.lost) == ("Complete", 0), user.news(job)
-    assert {pod["metadata"]["uid"] for pod in user.pods("steady")} == before
+
+
+def test_upgrades_and_a_new_installation_touch_no_agent(local: RecordedCluster, user: User) -> None:
+    """Two replicas hand over, the release is uninstalled and comes back."""
+    trainer = Trainer(user, "steady")
+    before = lease(local)
+    with trainer.undisturbed():
+        upgrade(local, "replicas=2")
+        upgrade(local, "workers=9")  # both pods are replaced, one after the other
+        eventually(
+            lambda: lease(local)["leaseTransitions"] > before["leaseTransitions"],
+            timeout_s=60, explain=lambda: str(lease(local)),
+        )  # fmt: skip
+        trainer.check_taken_up()
+    with trainer.undisturbed():
+        local.programs.helm("uninstall", "bamboo", "--namespace", SYSTEM_NAMESPACE, "--wait")
+        assert of_release(local, "bamboo") == []
+        assert user.job("steady").ended is None
+        assert len(user.get("poddisruptionbudgets")) == 1  # it belongs to the job
+        local.install()
+        trainer.check_taken_up()
+    user.kubectl("delete", "bamboojob", "steady")
+    eventually(lambda: not user.get("poddisruptionbudgets"), timeout_s=30)
+
+
+@pytest.fixture
+def other(local: RecordedCluster, user: User) -> Iterator[str]:
+    """A second release, for the user's namespace, while the first one serves another. As the
+    development cluster has no Services, the test pod finds the operator by ``local.services``."""
+    upgrade(local, 'namespaces=["default"]')
+    programs = local.programs
+    programs.helm(
+        "install", "other", str(CHART), "--namespace", OTHER, "--create-namespace",
+        "--values", str(CHART / "values/gke-spot.yaml"), "--wait", "--timeout", "90s",
+        "--set", f"namespaces={{{user.namespace}}},userRoles.create=false",
+        "--set", "resources.requests.cpu=50m,resources.requests.memory=64Mi",
+        "--set", "notices.daemonSet.enabled=true,notices.daemonSet.nodeSelector.none=there",
+    )  # fmt: skip
+    yield "other"
+    if OTHER in programs.helm("list", "--all-namespaces"):
+        programs.helm("uninstall", "other", "--namespace", OTHER)
+    upgrade(local, "namespaces=[]")
+
+
+def test_helm_test_and_uninstall_of_a_release_without_jobs(
+    local: RecordedCluster, other: str
+) -> None:
+    text = local.programs.kubectl(
+        "get", "pods", "--namespace", OTHER, "--output", "jsonpath={.items[*].status.podIP}"
+    )
+    local.services.write_text(text)
+    done = local.programs.helm("test", other, "--namespace", OTHER, "--timeout", "60s")
+    assert "Phase:          Succeeded" in done, done
+    assert of_release(local, other)
+    local.programs.helm("uninstall", other, "--namespace", OTHER, "--wait")
+    assert of_release(local, other) == []

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bamboo_cli import local_cluster
 from bamboo_cli.job import Job, Seat, seats
 from bamboo_cli.local_cluster import LocalCluster
 from bamboo_cli.recoveries import read_events, recovery
@@ -16,6 +15,7 @@ from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
 from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines
 
+from .conftest import machines
 from .jobs import STEPS, Object, User, eventually, tiny_job
 from .operators import Operator
 
@@ -53,7 +53,7 @@ def dead_nodes(local: LocalCluster) -> Iterator[list[str]]:
     """Nodes that the test kills; they are replaced after the test."""
     dead: list[str] = []
     yield dead
-    for spec in local_cluster.gpu_nodes(9, 3):
+    for spec in machines():
         if spec.name in dead:
             local.cluster.add_node(spec)
 

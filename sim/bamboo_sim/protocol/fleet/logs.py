@@ -48,3 +48,13 @@ def directives(path: Path) -> list[Directive]:
         decode.operator_message(decode.parse_bytes(pb.OperatorMessage, text)) for text in packed
     ]
     return [message for message in found if isinstance(message, Directive)]
+
+
+def step_ends(path: Path) -> list[float]:
+    """When a worker ended each of its steps, in seconds of time.monotonic(), from its log."""
+    lines = (json.loads(line) for line in whole_lines(path)[1:])
+    return [
+        line["at"]
+        for line in lines
+        if any(effect.startswith("ended ") for effect in line["effects"])
+    ]
