@@ -373,7 +373,9 @@ def channel_figures(results: dict[Channel, Results]) -> dict[str, float]:
 def compare_channels(wanted: Wanted, seed: int) -> Path:
     """Measure with --channels, and write the result."""
     results = take_turns(wanted, seed)
-    samples = {str(channel): results_file.columns(found.kills) for channel, found in results.items()}
+    samples = {
+        str(channel): results_file.columns(found.kills) for channel, found in results.items()
+    }
     return results_file.write(
         "channel_pause", samples=samples, figures=channel_figures(results), note=CHANNELS_NOTE
     )

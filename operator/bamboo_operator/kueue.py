@@ -201,7 +201,8 @@ def _is_of(body: Object, job: JobView) -> bool:
 def _released(status: Object, now: str) -> Object:
     """After an eviction, when the pods are gone: no quota, and queued again if Kueue took it for
     others. In other cases Kueue itself queues it when it may."""
-    evicted = next((c for c in status.get("conditions") or [] if c["type"] == "Evicted"), {})
+    conditions: list[Object] = status.get("conditions") or []
+    evicted: Object = next((c for c in conditions if c["type"] == "Evicted"), {})
     reason = str(evicted.get("reason") or "Suspended")
     text = str(evicted.get("message") or "the agents have left")
     changed = {k: v for k, v in status.items() if k != "admission"}

@@ -38,7 +38,7 @@ class Facts:
     pipelines: int  # D
     stages: int  # P
     microbatches: int  # M of one pipeline in a step
-    step_s: float  # of an undisturbed step without redundancy
+    step_s: float  # undisturbed: estimated without redundancy, or measured in the mode in force
     forward_s: float
     backward_s: float
     idle_s: float  # free bubble time of an agent in a step

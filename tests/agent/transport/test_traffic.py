@@ -24,7 +24,7 @@ A, B = AgentId("a"), AgentId("b")
 
 @pytest.mark.parametrize("kind", Kind)
 def test_boundary_tensors_are_what_does_not_wait_behind_bulk(kind: Kind) -> None:
-    frame = Frame(Item(kind, 0), Fence())
+    frame = Frame(Item(kind=kind, step=0), Fence())
     assert (LANES[kind] is Purpose.BOUNDARY) is (frame.lane is Lane.BOUNDARY)
 
 
