@@ -107,7 +107,7 @@ class Kueue:
         found = {c["type"]: c for c in status.get("conditions") or []}
 
         def holds(kind: str) -> bool:
-            return found.get(kind, {}).get("status") == "True"
+            return bool(found.get(kind, {}).get("status") == "True")
 
         given = ((status.get("admission") or {}).get("podSetAssignments") or [{}])[0]
         is_evicted = holds("Evicted")
@@ -201,8 +201,9 @@ def _is_of(body: Object, job: JobView) -> bool:
 def _released(status: Object, now: str) -> Object:
     """After an eviction, when the pods are gone: no quota, and queued again if Kueue took it for
     others. In other cases Kueue itself queues it when it may."""
-    conditions: list[Object] = status.get("conditions") or []
-    evicted: Object = next((c for c in conditions if c["type"] == "Evicted"), {})
+    evicted: Object = next(
+        (c for c in status.get("conditions") or [] if c["type"] == "Evicted"), {}
+    )
     reason = str(evicted.get("reason") or "Suspended")
     text = str(evicted.get("message") or "the agents have left")
     changed = {k: v for k, v in status.items() if k != "admission"}
