@@ -37,6 +37,7 @@ POOL = "cloud.google.com/gke-nodepool"
 GPU = Taint("nvidia.com/gpu", "NoSchedule", "present")  # GKE taints all nodes with GPUs
 RESEARCH = Taint("team", "NoSchedule", "research")
 ALERT = "BambooJobWaitsForCapacity"
+ALL_BUT_ONE = (Slot(0, 1), Slot(1, 0), Slot(1, 1))  # the one that stays keeps the state
 PLACEMENT = {"pools": [{"zones": list(ZONES), "nodeSelector": SPOT}]}
 ENOUGH_S = 90.0
 
@@ -116,15 +117,11 @@ class Storm:
             timeout_s=ENOUGH_S,
         )
 
-    def reclaim(self, lead_s: float, *zones: str) -> None:
-        """The cloud takes a node of the second pipeline in each of these zones after a notice."""
-        for slot, seat in self.seats().items():
-            if slot.pipeline == 1 and self.zone(seat) in zones:
-                self.local.cluster.notice_node(seat.node, lead_s)
-
-    def zone(self, seat: Seat) -> str:
-        """Where the seat's node is."""
-        return next(spec.zone for spec in MACHINES if spec.name == seat.node)
+    def reclaim(self, lead_s: float, *slots: Slot) -> None:
+        """The cloud takes the nodes of these seats after a notice."""
+        found = self.seats()
+        for slot in slots:
+            self.local.cluster.notice_node(found[slot].node, lead_s)
 
     def remove_dead(self) -> None:
         """As a cloud does with the objects of nodes that are gone."""
@@ -171,7 +168,8 @@ def storm(
         other.apply(guest_pod("guest-2", A))
         other.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
         job = tiny_job(found.name, **spec)
-        merge(job["spec"], {"pipelines": {"min": 2}, "placement": PLACEMENT})
+        more = {"pipelines": {"min": 2}, "checkpoint": {"everySteps": 20}, "placement": PLACEMENT}
+        merge(job["spec"], more)
         user.apply(job)
         found.await_agents()
         yield found
@@ -185,7 +183,7 @@ def runbook() -> list[str]:
 
 def test_a_storm(storm: Storm, tmp_path: Path, calm: Job) -> None:
     started = time.time()
-    storm.reclaim(5.0, A, B)  # no other node takes their agents
+    storm.reclaim(5.0, *ALL_BUT_ONE)  # no other node takes their agents
     check_shortage(storm, tmp_path)
 
     storm.remove_dead()
@@ -193,19 +191,18 @@ def test_a_storm(storm: Storm, tmp_path: Path, calm: Job) -> None:
     storm.other.kubectl("delete", "pod", "--all", "--wait=false")
     assert storm.await_agents().ended is None
     eventually(lambda: not storm.firing(), timeout_s=ENOUGH_S)
-    storm.reclaim(10.0, A)  # now one does
+    storm.reclaim(10.0, ALL_BUT_ONE[-1])  # now one may
 
     job = storm.user.until_ended(storm.name)
     assert (job.ended, job.step, job.attempt) == ("Complete", STEPS, 0), storm.user.news(job)
     assert job.lost >= 3, storm.user.news(job)
-    assert job.lost_noticed >= 2, storm.user.news(job)
     assert final_hashes(job) == final_hashes(calm)
     check_boards(storm, queries.Span(started, time.time(), scraped.SCRAPE_S))
 
 
 def check_shortage(storm: Storm, folder: Path) -> None:
     """The job waits for room and says why; the alert fires, and the runbook's commands help."""
-    pod = rf"{storm.name}-p1-s\d-i\d"
+    pod = rf"{storm.name}-p\d-s\d-i\d( and \d more)?"
     reasons = (
         rf"{pod} in zone {A}: insufficient nvidia\.com/gpu \(\d nodes\)",
         rf"{pod} in zone {B}: taint team=research:NoSchedule \(2 nodes\)",
@@ -222,7 +219,7 @@ def check_shortage(storm: Storm, folder: Path) -> None:
     eventually(storm.firing, timeout_s=ENOUGH_S, explain=lambda: str(storm.prometheus.alerts()))
     said = "\n".join(storm.shell(x.replace("my-model", storm.name), folder) for x in runbook())
     assert says_why(said), said
-    for fact in ("What to do: ", "tolerate the taint", "What the loss of a zone would do", "guest"):
+    for fact in ("What to do: ", "tolerate the taint", "guest-1"):
         assert fact in said, said
 
 
@@ -232,8 +229,9 @@ def check_boards(storm: Storm, span: queries.Span) -> None:
     assert [query for query, series in answers.items() if not series] == []
     lost = answers["job: Agents lost, query 1"]
     most = {s.labels["noticed"]: max(v for _, v in s.points) for s in lost}
-    assert most["true"] >= 3
+    assert sum(most.values()) >= 3
+    assert most["true"] >= 1
     (missing,) = answers["fleet: Agents missing, query 1"]
-    assert {0.0, 2.0} <= {value for _, value in missing.points}
+    assert {0.0, 3.0} <= {value for _, value in missing.points}
     fired = storm.prometheus.query_range('ALERTS{alertstate="firing"}', *span)
     assert {series.labels["alertname"] for series in fired} == {ALERT}
