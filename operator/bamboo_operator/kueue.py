@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bamboo_core.admission import quota
+from bamboo_core.admission.quota import QUEUE_LABEL, Deed, Grant
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import quota
-from bamboo_core.controller.quota import QUEUE_LABEL, Deed, Grant
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import JobView, Slot
 from bamboo_operator import manifests

@@ -1,4 +1,4 @@
-"""The jobs that want room, and whose turn it is: feeds :mod:`bamboo_core.controller.admission`.
+"""The jobs that want room, and whose turn it is: feeds :mod:`bamboo_core.admission.line`.
 
 Every reconcile notes its job here. A pass over all of them is made again when a job, a node or a
 pod on a node has changed, but a long pass not at once. Without jobs that wait to start, none is
@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bamboo_core.admission import line as admission
+from bamboo_core.admission.line import Claim, Decision, Shape
 from bamboo_core.api import records
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import admission, pod_zones
-from bamboo_core.controller.admission import Claim, Decision, Shape, Turn, Word
+from bamboo_core.controller import pod_zones
+from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import JobView, NodeView
 from bamboo_core.placement import fitting
 from bamboo_operator import api, observe

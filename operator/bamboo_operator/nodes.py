@@ -9,9 +9,9 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from bamboo_core.admission.line import NodeRoom
 from bamboo_core.api import records
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.admission import NodeRoom
 from bamboo_core.controller.view import NodeView
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Needs

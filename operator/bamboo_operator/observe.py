@@ -11,13 +11,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from bamboo_core.admission.line import NodeRoom
 from bamboo_core.api import pod_template
 from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import node_notices, shortage
-from bamboo_core.controller.admission import NodeRoom
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, parse_pod_name

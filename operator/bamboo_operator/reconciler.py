@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
+from bamboo_core.admission import line as admission
+from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller import admission, disruptions, lifecycle
-from bamboo_core.controller.admission import Turn
+from bamboo_core.controller import disruptions, lifecycle
 from bamboo_core.controller.lifecycle import JobStatus
-from bamboo_core.controller.quota import QUEUE_LABEL
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
+from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
 from bamboo_operator import api, facts, manifests, observe, prices, totals

@@ -9,7 +9,7 @@ from typing import Any
 from tests.core.controller.builders import manifest, spec
 
 from bamboo_core.api.spec import WorkerSpec
-from bamboo_core.controller.admission import PATIENCE_S
+from bamboo_core.controller.turn import PATIENCE_S
 from bamboo_operator import api
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.priorities import MAX_AGE_S, Priorities

@@ -3,5 +3,5 @@
 Not here: training.
 
 Public: ``view``, ``reconcile``, ``lifecycle``, ``failures``, ``pod_zones``, ``shortage``,
-``node_notices``, ``disruptions``.
+``node_notices``, ``disruptions``, ``turn``.
 """

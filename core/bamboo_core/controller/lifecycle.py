@@ -16,9 +16,10 @@ from bamboo_core.api.reasons import JobPhase, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.api.totals import Times, TimeState, Totals
-from bamboo_core.controller import in_line, on_demand, pod_zones, shortage
-from bamboo_core.controller.admission import Turn, Word
+from bamboo_core.controller import on_demand, pod_zones, shortage
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.failures import Failures
+from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
     Condition,
@@ -263,7 +264,7 @@ def _capacity(seen: _Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, "no agents are wanted")
     turn = seen.turn
     if turn is not None and turn.is_barred:
-        text = f"waits without pods: {in_line.explain(seen.spec, turn, seen.job)}"
+        text = f"waits without pods: {turns.explain(seen.spec, turn, seen.job)}"
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
@@ -293,7 +294,7 @@ def _capacity(seen: _Seen) -> Condition:
         most = on_demand.most(seen.spec)
         text += f"; at most {most} agents may use on-demand nodes from {_instant(at)} on"
     if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
-        text += f"; {in_line.explain(seen.spec, turn, seen.job)}"
+        text += f"; {turns.explain(seen.spec, turn, seen.job)}"
     text += avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 

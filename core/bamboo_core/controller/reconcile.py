@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import dry_zones, endings, lifecycle, on_demand, pod_zones
-from bamboo_core.controller.admission import Turn, Word
 from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
     ClusterView,
     JobView,

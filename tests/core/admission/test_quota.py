@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.core.controller.builders import JOB, nodes, pod, spec
 
+from bamboo_core.admission import quota
+from bamboo_core.admission.quota import Deed, Grant
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import PipelinesSpec
-from bamboo_core.controller import quota
-from bamboo_core.controller.quota import Deed, Grant
 from bamboo_core.controller.reconcile import step
 from bamboo_core.controller.view import ClusterView, Memory, TrainingView
-
-from .builders import JOB, nodes, pod, spec
 
 SPEC = replace(spec(), pipelines=PipelinesSpec(count=3, stages=2, min=1))
 WAITS = Grant("q", 6, 2, message="no quota is left")

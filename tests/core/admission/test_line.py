@@ -14,26 +14,22 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.controller.builders import JOB, nodes, pod, spec
 
-from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
-from bamboo_core.controller.admission import (
-    ASIDE_S,
-    PATIENCE_S,
+from bamboo_core.admission.line import (
     Claim,
     Decision,
     NodeRoom,
     Shape,
-    Turn,
-    Word,
     decide,
     is_training,
 )
+from bamboo_core.api.reasons import Reason
+from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
 from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
+from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Turn, Word
 from bamboo_core.controller.view import ClusterView, JobView, Memory, PodPhase, TrainingView
 from bamboo_core.model.ids import AgentId
-
-from .builders import JOB, nodes, pod, spec
 
 GPU = "nvidia.com/gpu"
 

@@ -1,12 +1,48 @@
-"""Why a job waits in the line, in words. Jobs of other namespaces are not named: their names are
-not for everybody who may see this job."""
+"""What a job may do about pods while others want the same room, and why, in words.
+
+Jobs of other namespaces are not named: their names are not for everybody who may see this job.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 from bamboo_core.api import quantities
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.admission import ASIDE_S, PATIENCE_S, Turn, Word
 from bamboo_core.controller.view import JobView
+
+PATIENCE_S = 600.0
+"""So long the first in line asks for nodes that do not exist; then the others go first."""
+ASIDE_S = 1800.0
+"""For so long, or until there are more nodes."""
+
+
+class Word(StrEnum):
+    """What a job may do now."""
+
+    GROWS = "Grows"  # it has started, and may have all its agents
+    KEEPS = "Keeps"  # it has started; a job ahead of it waits, so it may only have its minimum
+    STARTS = "Starts"  # there is room for its minimum
+    ASKS = "Asks"  # there is no such room, but it is the first in line
+    WAITS = "Waits"  # it may have no pods
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a job may do, and why."""
+
+    word: Word
+    room: int = 0  # agents that there is room for, of the wanted grid
+    minimum: int = 0  # agents that the smallest grid needs
+    first: JobView | None = None  # who waits ahead of it; None: nobody
+    is_outranked: bool = False  # that job has a higher priority; else it is older
+    is_too_big: bool = False  # the nodes would be too few even if all other jobs had ended
+
+    @property
+    def is_barred(self) -> bool:
+        """The job may have no pods."""
+        return self.word is Word.WAITS
 
 
 def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
