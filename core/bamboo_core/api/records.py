@@ -184,11 +184,18 @@ def _decode_number(kind: type[int] | type[float], value: Any, path: str, reading
     is_number = isinstance(value, int | float if kind is float else int)
     if not is_number or isinstance(value, bool):
         return reading.wrong(path, value, wanted + _quotes(kind, value))
-    if kind is float and not math.isfinite(value):
+    if kind is float and not _is_finite(value):
         return reading.wrong(path, value, wanted if limits else "a finite number")
     if limits is not None and not limits.low <= value <= limits.high:
         return reading.wrong(path, value, wanted)
     return kind(value)
+
+
+def _is_finite(value: int | float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that is too large for a float
+        return False
 
 
 def _quoted(kind: type[StrEnum], value: Any) -> str:

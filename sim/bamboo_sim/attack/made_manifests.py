@@ -215,7 +215,7 @@ def text(rng: random.Random, name: str, namespace: str) -> str:
     """A job with that name, as JSON."""
     spec: Any = _least() if rng.random() < 0.3 else _full()
     if rng.random() < 0.02:
-        spec = rng.choice(_ODD)
+        spec = copy.deepcopy(rng.choice(_ODD))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3, 6))):
         if isinstance(spec, dict):
             spec = _trapped(rng, spec) if rng.random() < 0.4 else _changed(rng, spec)
@@ -267,7 +267,7 @@ def _changed(rng: random.Random, spec: Object) -> Object:
         case 1:
             owner[last] = rng.choice(([owner[last]], {"a": owner[last]}))
         case 2 if isinstance(owner, dict):
-            owner[rng.choice(_KEYS)] = rng.choice(_ODD)
+            owner[rng.choice(_KEYS)] = copy.deepcopy(rng.choice(_ODD))
         case 2 | 3 if isinstance(owner, list):
             owner += [copy.deepcopy(owner[last])] * rng.choice((1, 1, 200))
         case 4 if isinstance(owner[last], str):

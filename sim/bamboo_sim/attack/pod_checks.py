@@ -23,7 +23,7 @@ _NO_VALUE: tuple[Any, ...] = (None, False, "", [], {})
 
 def faults(pod: Object, *, job: str, namespace: str) -> list[str]:
     """What is wrong with a pod that the operator wants to make for that job."""
-    return [*_identity(pod, job, namespace), *_pod(pod["spec"]), *_secrets(pod["spec"])]
+    return [*_identity(pod, job, namespace), *_pod(pod["spec"]), *_secrets(_sources(pod["spec"]))]
 
 
 def _identity(pod: Object, job: str, namespace: str) -> Iterator[str]:
@@ -119,8 +119,17 @@ def _container(container: Object) -> Iterator[str]:
                 yield f"the node asks {way['host']!r}"
 
 
+def _sources(spec: Object) -> list[Any]:
+    """From where Kubernetes mounts or reads something. Elsewhere the API server refuses it."""
+    found = [*(spec.get("volumes") or [])]
+    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
+        found += [variable.get("valueFrom") for variable in container.get("env") or []]
+        found += container.get("envFrom") or []
+    return found
+
+
 def _secrets(value: Any, key: str = "") -> Iterator[str]:
-    """Names of Secrets anywhere inside, beside those for pulling images."""
+    """Names of Secrets anywhere inside."""
     if isinstance(value, dict):
         name = {"secret": value.get("secretName", value.get("name")),
                 "secretRef": value.get("name"), "secretKeyRef": value.get("name"),

@@ -248,8 +248,9 @@ def test_a_batch_that_does_not_divide() -> None:
     )
 
 
-def test_a_clip_norm_that_is_not_a_number() -> None:
-    training = manifest()["spec"]["training"] | {"clipNorm": float("inf")}
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), -float("inf"), 10**400, -(10**400)])
+def test_a_clip_norm_that_is_not_a_number(value: float) -> None:
+    training = manifest()["spec"]["training"] | {"clipNorm": value}
     assert problems(training=training)[0].field == "spec.training.clipNorm"
 
 

@@ -82,6 +82,7 @@ def pod(**spec: Any) -> dict[str, Any]:
         ({"securityContext": {"runAsNonRoot": None}}, "runAsNonRoot"),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "hostPath"),
         ({"volumes": [{"name": "v", "secret": {"secretName": "db"}}]}, "Secret 'db'"),
+        ({"initContainers": [{"name": "i", "envFrom": [{"secretRef": {"name": "db"}}]}]}, "'db'"),
         ({"tolerations": [{"operator": "Exists"}]}, "toleration"),
         ({"containers": [{"name": "agent", "env": []}]}, "capabilities"),
     ],
