@@ -279,10 +279,11 @@ async def staged(
         async with control_plane.running(Path(folder) / "plane") as plane:
             stage = Stage(plane, pods, given)
             runs = asyncio.create_task(stage.kubelets.run())
+            ends: set[asyncio.Future[Any]] = {runs}
             try:
                 await stage.begin()
                 working = asyncio.ensure_future(work(stage))
-                ends = {working, runs, asyncio.create_task(stage.operator.until_end())}
+                ends |= {working, asyncio.create_task(stage.operator.until_end())}
                 await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
                 for other in ends - {working}:
                     if other.done() and not working.done():
@@ -290,7 +291,9 @@ async def staged(
                         other.result()
                 return working.result()
             finally:
-                runs.cancel()
+                for task in ends:
+                    task.cancel()
+                await asyncio.gather(*ends, return_exceptions=True)
                 stage.close(given.keep_log)
 
 

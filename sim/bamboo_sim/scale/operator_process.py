@@ -79,21 +79,21 @@ class OperatorProcess:
         self._is_killed = False
 
     async def until_ready(self, timeout_s: float = 120.0) -> float:
-        """Wait for its readiness probe. Returns the seconds since this call."""
+        """Wait until it leads and serves agents: while it waits for the Lease of another process,
+        its probe says ready, too. Returns the seconds since this call."""
         began = time.monotonic()
         while time.monotonic() - began < timeout_s:
             assert self._process is not None
             if self._process.poll() is not None:
                 raise NotReadyError(f"the operator has ended; see {self.log}")
-            if await asyncio.to_thread(self._is_ready):
+            if await self._is_leading():
                 return time.monotonic() - began
             await asyncio.sleep(_POLL_S)
         raise NotReadyError(f"the operator is not ready after {timeout_s:g} s; see {self.log}")
 
-    def _is_ready(self) -> bool:
+    async def _is_leading(self) -> bool:
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._health}/readyz", timeout=5):
-                return True
+            return (await self.metrics()).get("bamboo_operator_leader") == 1
         except (urllib.error.URLError, OSError):
             return False
 
