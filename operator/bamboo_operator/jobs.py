@@ -57,7 +57,7 @@ _RETRY_S = RETRY_S
 
 
 def timing(members: int) -> Timing:
-    """For a leader to whom so many agents come back."""
+    """For a new leader of jobs with so many members."""
     return Timing(return_s=max(RETURN_S, members / RETURNS_PER_S))
 
 
