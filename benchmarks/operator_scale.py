@@ -1,342 +1,407 @@
-"""What 1,000 jobs of 8 agents on 1,000 nodes cost the operator, in processor time and bytes.
+"""What the operator does with many jobs on a real API server, and what that costs it.
 
-    python benchmarks/operator_scale.py [--jobs 1000] [--passes 5]
+    python benchmarks/operator_scale.py [--jobs 1250] [--pods-per-job 8] [--agents 512]
 
-The production reconciler, actors and arbiters run in this process. The API server is a dictionary
-of JSON texts. Encoding and parsing on the operator's side count; the server's own work does not.
-HTTP, TLS, gRPC and the fields that a real server adds (managedFields) are missing. A pass
-reconciles every job once, as each resync does (every 15 s).
+The operator is a process of its own, with the chart's rights, and speaks HTTP to a real
+kube-apiserver with etcd. Scheduler, kubelets and agents are played: see bamboo_sim.scale. All share
+this machine.
+
+    create     jobs are applied as fast as the API server takes them: the last pod is made
+    steady     all agents train: processor seconds and resident memory of the operator, from /proc
+    restart    SIGKILL: until it is ready, and until all agents are welcome; no pod is touched
+    directive  another fleet, one large job: one agent is lost; from the instant at which others
+               tell the operator, until each agent has its directive
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import math
+import re
 import resource
 import statistics
+import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-from bamboo_core.api.spec import JobSpec, from_manifest
-from bamboo_core.controller.reconcile import step
-from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
-from bamboo_core.model.ids import AgentId
-from bamboo_core.placement import fitting
-from bamboo_core.protocol.messages import Heartbeat, Hello
-from bamboo_operator import api, facts, jobs, observe
-from bamboo_operator.nodes import Nodes
-from bamboo_operator.reconciler import Ports, Reconciler
-from bamboo_operator.seals import Seals
-from bamboo_operator.trust import Trust
-from bamboo_operator.usage import Usage
-from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_devcluster.kubeapi import Object
+from bamboo_operator import api as paths
+from bamboo_operator.manifests import CA_CONFIG_MAP, CA_KEY
 from bamboo_sim import arguments, results_file
-from bamboo_wire import decode, encode
+from bamboo_sim.scale import control_plane, kubelets
+from bamboo_sim.scale.agents import Operator
+from bamboo_sim.scale.control_plane import ControlPlane
+from bamboo_sim.scale.fleet import Processes
+from bamboo_sim.scale.operator_process import OperatorProcess, usage
 
-PIPELINES, STAGES, ZONES, NODES, GPUS = 2, 4, "abc", 1000, 8
-NAMESPACE, RESYNC_S, TICKS_A_SECOND, HEARTBEATS_A_SECOND = "ns", 15.0, 4, 5
-Object = dict[str, Any]
-
-
-class JsonApi:
-    """Objects as JSON texts. own_s: processor time of the server's own work."""
-
-    def __init__(self) -> None:
-        self.folders: dict[tuple[str, str], dict[str, bytes]] = {}
-        self.requests: Counter[str] = Counter()
-        self.bytes = {"received": 0, "sent": 0}
-        self.own_s = 0.0
-        self._version = 0
-
-    @contextmanager
-    def _served(self, verb: str) -> Any:
-        start = time.process_time()
-        self.requests[verb] += 1
-        yield
-        self.own_s += time.process_time() - start
-
-    def put(self, path: str, body: Object) -> bytes:
-        """Store the object, also under its job's label."""
-        self._version += 1
-        folder, _, name = path.rpartition("/")
-        meta = body["metadata"]
-        meta.setdefault("uid", f"uid-{name}")
-        meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
-        meta["resourceVersion"] = str(self._version)
-        text = json.dumps(body).encode()
-        self.folders.setdefault((folder, ""), {})[name] = text
-        job = (meta.get("labels") or {}).get(observe.JOB_LABEL)
-        if job is not None:
-            labels = f"{observe.JOB_LABEL}={job}"
-            self.folders.setdefault((folder, labels), {})[name] = text
-        return text
-
-    def text(self, path: str) -> bytes | None:
-        """What is stored."""
-        folder, _, name = path.rpartition("/")
-        return self.folders.get((folder, ""), {}).get(name)
-
-    def _answer(self, text: bytes) -> Any:
-        self.bytes["received"] += len(text)
-        return json.loads(text.decode())
-
-    def _asked(self, body: Object) -> bytes:
-        text = json.dumps(body).encode()
-        self.bytes["sent"] += len(text)
-        return text
-
-    async def get(self, path: str) -> Object | None:
-        """See Api."""
-        with self._served("get"):
-            text = self.text(path)
-        return None if text is None else self._answer(text)
-
-    async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
-        """See Api."""
-        with self._served("list"):
-            items = b",".join(self.folders.get((path, labels), {}).values())
-        found: list[Object] = self._answer(b'{"items":[' + items + b"]}")["items"]
-        return found
-
-    async def create(self, path: str, body: Object) -> Object:
-        """See Api."""
-        asked = self._asked(body)
-        with self._served("create"):
-            text = self.put(f"{path}/{body['metadata']['name']}", json.loads(asked))
-        found: Object = self._answer(text)
-        return found
-
-    async def replace(self, path: str, body: Object) -> Object:
-        """See Api."""
-        raise NotImplementedError("the operator replaces its lease only")
-
-    async def apply(self, path: str, body: Object, *, manager: str) -> Object:
-        """See Api."""
-        asked = self._asked(body)
-        with self._served("apply"):
-            new = json.loads(asked)
-            if path.endswith("/status"):
-                path = path.removesuffix("/status")
-                new = self._with_status(path, new["status"])
-            text = self.put(path, new)
-        found: Object = self._answer(text)
-        return found
-
-    def _with_status(self, path: str, status: Object) -> Object:
-        """Each of the two writers replaces its own fields."""
-        stored: Object = json.loads(self.text(path) or b"{}")
-        old = stored.get("status") or {}
-        kept = {k: v for k, v in old.items() if (k == "arbiter") != ("arbiter" in status)}
-        return stored | {"status": kept | status}
-
-    async def delete(self, path: str, *, uid: str = "", grace_s: int | None = None) -> bool:
-        """See Api."""
-        raise NotImplementedError("nothing is deleted here")
+STAGES = 4
+LARGE_STAGES = 8
+JOBS_OF_A_NAMESPACE = 50
+MICROBATCHES = 8  # of a pipeline
+STEP_S = 10.0
+_SAMPLE_S = 5.0
+_POLL_S = 1.0
+_LIMIT_S = 600.0
 
 
-def manifest(name: str) -> Object:
+def manifest(namespace: str, name: str, *, pipelines: int, stages: int) -> Object:
+    """A job of one agent per device."""
+    training = {
+        "steps": 1_000_000,
+        "globalBatchSize": 4 * pipelines * MICROBATCHES,
+        "microBatchSize": 4,
+        "optimizer": {"factory": "torch.optim:AdamW", "args": {"lr": 0.0003}},
+    }
     return {
-        "apiVersion": "bamboo.dev/v1alpha1",
+        "apiVersion": paths.API_VERSION,
         "kind": "BambooJob",
-        "metadata": {"name": name, "namespace": NAMESPACE, "generation": 1},
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {
             "model": {"factory": "my_package.models:build", "args": {"width": 1024}},
             "data": {"factory": "my_package.data:train"},
-            "training": {
-                "steps": 10000,
-                "globalBatchSize": 512,
-                "microBatchSize": 4,
-                "optimizer": {"factory": "torch.optim:AdamW", "args": {"lr": 0.0003}},
-            },
-            "pipelines": {"count": PIPELINES, "stages": STAGES},
+            "training": training,
+            "pipelines": {"count": pipelines, "stages": stages},
             "redundancy": {"mode": "Replica"},
-            "checkpoint": {"uri": f"file:///checkpoints/{name}", "everySteps": 500},
             "worker": {"image": "agent:1", "resources": {"limits": {"nvidia.com/gpu": 1}}},
         },
     }
 
 
-def node(index: int) -> Object:
-    zone = ZONES[index % len(ZONES)]
-    labels = {"topology.kubernetes.io/zone": zone, "cloud.google.com/gke-spot": "true"}
+def quantile(values: list[float], share: float) -> float:
+    """Of sorted values, the smallest one that so many are not above."""
+    return values[max(0, math.ceil(share * len(values)) - 1)]
+
+
+async def until(done: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Ask again and again. TimeoutError says what has not happened."""
+    try:
+        async with asyncio.timeout(_LIMIT_S):
+            while not await done():  # noqa: ASYNC110 - other processes are asked
+                await asyncio.sleep(_POLL_S)
+    except TimeoutError:
+        raise TimeoutError(f"not within {_LIMIT_S:g} s: {what}") from None
+
+
+class Stage:
+    """A control plane, an operator and its fake world."""
+
+    def __init__(self, plane: ControlPlane, pods: int, given: argparse.Namespace) -> None:
+        self.plane, self.pods = plane, pods
+        self.operator = OperatorProcess(plane, profile=given.profile)
+        self.nodes = math.ceil(1.2 * pods / control_plane.GPUS_OF_A_NODE) + 6
+        self.kubelets = kubelets.Kubelets(plane.api, self.nodes)
+        self.agents = Processes(given.processes, given.step_s)
+        self.met: set[str] = set()  # pods that have an agent, by UID
+
+    def say(self, text: str) -> None:
+        """Progress for whoever watches."""
+        print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
+
+    async def begin(self) -> None:
+        """Nodes and a ready operator."""
+        await control_plane.add_nodes(self.plane.api, self.nodes)
+        self.say(f"{self.nodes} nodes")
+        self.operator.start()
+        self.say(f"operator ready after {await self.operator.until_ready():.1f} s")
+
+    def close(self, keep_log: str | None) -> None:
+        """End the processes. keep_log: where the operator's log goes."""
+        self.operator.stop()
+        self.agents.close()
+        if keep_log:
+            Path(keep_log).write_bytes(self.operator.log.read_bytes())
+
+    async def create(self, jobs: list[Object]) -> dict[str, Any]:
+        """Apply all jobs; wait until all pods are made, then until all of them run."""
+        namespaces = sorted({job["metadata"]["namespace"] for job in jobs})
+        await control_plane.each(
+            control_plane.add_namespace(self.plane.api, name) for name in namespaces
+        )
+        before, began = usage(self.operator.pid), time.monotonic()
+        await control_plane.each(
+            self.plane.api.post(paths.jobs(job["metadata"]["namespace"]), job) for job in jobs
+        )
+        applied_s = time.monotonic() - began
+
+        async def made() -> bool:
+            return len(self.kubelets.seen) >= self.pods
+
+        await until(made, f"{self.pods} pods; there are {len(self.kubelets.seen)}")
+        made_s = time.monotonic() - began
+        cpu_s = usage(self.operator.pid).cpu_s - before.cpu_s
+        self.say(f"{self.pods} pods made after {made_s:.1f} s")
+        await self.kubelets.until(self.pods, _LIMIT_S)
+        run_s = time.monotonic() - began
+        self.say(f"{self.pods} pods run after {run_s:.1f} s")
+        return {
+            "jobs": len(jobs),
+            "pods": self.pods,
+            "jobs_applied_s": round(applied_s, 1),
+            "pods_made_s": round(made_s, 1),
+            "pods_run_s": round(run_s, 1),
+            "cpu_s": round(cpu_s, 1),
+        }
+
+    async def connect(self, namespace: str) -> dict[str, Any]:
+        """All agents connect; wait until every job trains."""
+        path = f"/api/v1/namespaces/{namespace}/configmaps/{CA_CONFIG_MAP}"
+        bundle = (await self.plane.api.get(path))["data"][CA_KEY].encode()
+        began, operator = time.monotonic(), Operator(self.operator.port, bundle)
+
+        async def directed() -> bool:
+            new = [p for uid, p in self.kubelets.running.items() if uid not in self.met]
+            self.met |= {pod.uid for pod in new}
+            if new:
+                await self.agents.add(new, operator)
+            state = await self.agents.state()
+            told = f"{state['connected']} connected, {state['directed']} have directives"
+            self.say(f"{told} {state['error'][:200]}")
+            return bool(state["running_jobs"] >= self.jobs)
+
+        await until(directed, f"{self.pods} agents with directives")
+        return {"all_directed_s": round(time.monotonic() - began, 1)}
+
+    async def steady(self, seconds: float) -> dict[str, Any]:
+        """What the operator uses while all train."""
+        state, began = await self.agents.state(), time.monotonic()
+        first = last = usage(self.operator.pid)
+        others = {n: usage(p).cpu_s for n, p in self._others().items()}
+        requests = _requests(await self.operator.metrics())
+        shares, at = [], began
+        while time.monotonic() - began < seconds:
+            await asyncio.sleep(_SAMPLE_S)
+            now, found = time.monotonic(), usage(self.operator.pid)
+            shares.append(round((found.cpu_s - last.cpu_s) / (now - at), 3))
+            at, last = now, found
+        after, wall_s = await self.agents.state(), at - began
+        asked = _requests(await self.operator.metrics())
+        found = {
+            "agents": after["connected"],
+            "seconds": round(wall_s, 1),
+            "cpu_share": round((last.cpu_s - first.cpu_s) / wall_s, 3),
+            "cpu_shares": shares,
+            "rss_bytes": last.rss_bytes,
+            "peak_rss_bytes": last.peak_bytes,
+            "heartbeat_s": after["heartbeat_s"],
+            "heartbeats_per_s": round((after["beats"] - state["beats"]) / wall_s, 1),
+            "commits_per_s": round((after["committed"] - state["committed"]) / wall_s, 1),
+            "sessions_lost": after["sessions"] - state["sessions"],
+            "requests_per_s": {
+                k: round((n - requests.get(k, 0)) / wall_s, 1)
+                for k, n in asked.items()
+                if n > requests.get(k, 0)
+            },
+            "other_cpu_shares": {
+                n: round((usage(p).cpu_s - others[n]) / wall_s, 3)
+                for n, p in self._others().items()
+            },
+        }
+        self.say(f"steady: {found}")
+        return found
+
+    def _others(self) -> dict[str, int]:
+        agents = {f"agents_{i}": pid for i, pid in enumerate(self.agents.pids)}
+        return {**self.plane.pids, **agents}
+
+    async def restart(self) -> dict[str, Any]:
+        """SIGKILL, a new process, and what became of pods and agents."""
+        before = await self._versions()
+        self.operator.kill()
+        began = time.monotonic()
+        self.operator.start()
+        ready_s = await self.operator.until_ready()
+        self.say(f"ready again after {ready_s:.1f} s")
+
+        async def back() -> bool:
+            state = await self.agents.state()
+            self.say(f"connected {state['connected']}, running jobs {state['running_jobs']}")
+            at = state["welcomed_at"]
+            return len(at) >= self.pods and at[0] > began and state["running_jobs"] >= self.jobs
+
+        await until(back, "all agents back")
+        state, trains_s = await self.agents.state(), time.monotonic() - began
+        after = await self._versions()
+        welcomed = state["welcomed_at"]
+        found = {
+            "ready_s": round(ready_s, 2),
+            "first_session_s": round(welcomed[0] - began, 2),
+            "all_sessions_s": round(welcomed[-1] - began, 2),
+            "all_train_s": round(trains_s, 2),
+            "pods_before": len(before),
+            "pods_changed": sum(after.get(uid) != version for uid, version in before.items()),
+            "pods_created": len(after.keys() - before.keys()),
+            "peak_rss_bytes": usage(self.operator.pid).peak_bytes,
+        }
+        self.say(f"restart: {found}")
+        return found
+
+    @property
+    def jobs(self) -> int:
+        """Number of jobs with running pods."""
+        return len(kubelets.of_jobs(self.kubelets.running.values()))
+
+    async def _versions(self) -> dict[str, str]:
+        found = await self.plane.api.get("/api/v1/pods")
+        metas = (pod["metadata"] for pod in found["items"])
+        return {meta["uid"]: meta["resourceVersion"] for meta in metas}
+
+    async def lose(self, job: str, index: int) -> list[float]:
+        """Seconds from the loss until each of the others has its directive, sorted."""
+        at = await self.agents.lose(job, index)
+
+        async def directed() -> bool:
+            state = await self.agents.state()
+            return bool(state["directed_at"][0] > at)
+
+        await until(directed, "directives after a loss")
+        return [x - at for x in (await self.agents.state())["directed_at"]]
+
+
+def _requests(metrics: dict[str, float]) -> dict[str, float]:
+    """Number of the operator's requests by verb and resource."""
+    found: dict[str, float] = {}
+    for name, value in metrics.items():
+        if name.startswith("bamboo_operator_kube_api_requests_total"):
+            words = re.findall(r'(resource|verb)="([^"]*)"', name)
+            key = " ".join(value for _, value in sorted(words, reverse=True))
+            found[key] = found.get(key, 0.0) + value
+    return found
+
+
+async def staged(
+    pods: int, given: argparse.Namespace, work: Callable[[Stage], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
+    """Do the work on a new stage."""
+    with tempfile.TemporaryDirectory(prefix="bamboo-scale-") as folder:
+        async with control_plane.running(Path(folder) / "plane") as plane:
+            stage = Stage(plane, pods, given)
+            runs = asyncio.create_task(stage.kubelets.run())
+            ends: set[asyncio.Future[Any]] = {runs}
+            try:
+                await stage.begin()
+                working = asyncio.ensure_future(work(stage))
+                ends |= {working, asyncio.create_task(stage.operator.until_end())}
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                for other in ends - {working}:
+                    if other.done() and not working.done():
+                        working.cancel()
+                        other.result()
+                return working.result()
+            finally:
+                for task in ends:
+                    task.cancel()
+                await asyncio.gather(*ends, return_exceptions=True)
+                stage.close(given.keep_log)
+
+
+async def fleet_of_jobs(stage: Stage, given: argparse.Namespace) -> dict[str, Any]:
+    """Parts create, steady and restart."""
+    pipelines = given.pods_per_job // STAGES
+    jobs = [
+        manifest(f"team-{n // JOBS_OF_A_NAMESPACE}", f"job-{n}", pipelines=pipelines, stages=STAGES)
+        for n in range(given.jobs)
+    ]
+    found: dict[str, Any] = {"create": await stage.create(jobs)}
+    found["connect"] = await stage.connect("team-0")
+    await asyncio.sleep(given.settle_s)
+    found["steady"] = await stage.steady(given.steady_s)
+    if given.profile is None:
+        found["restart"] = await stage.restart()
+    return found
+
+
+async def large_job(stage: Stage, given: argparse.Namespace) -> dict[str, Any]:
+    """Part directive."""
+    pipelines = given.agents // LARGE_STAGES
+    job = manifest("team-0", "large", pipelines=pipelines, stages=LARGE_STAGES)
+    await stage.create([job])
+    await stage.connect("team-0")
+    await asyncio.sleep(2 * given.step_s)
+    times = []
+    for loss in range(given.losses):
+        times.append(await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2))
+        stage.say(f"p50 {quantile(times[-1], 0.5):.3f}, p99 {quantile(times[-1], 0.99):.3f}")
+        await asyncio.sleep(2 * given.step_s)
     return {
-        "metadata": {"name": f"node-{index}", "labels": labels},
-        "spec": {},
-        "status": {
-            "allocatable": {"nvidia.com/gpu": str(GPUS), "cpu": "96", "pods": "110"},
-            "conditions": [{"type": "Ready", "status": "True"}],
-            "nodeInfo": {"bootID": f"boot-{index}"},
-        },
+        "p50_s": [round(quantile(x, 0.5), 3) for x in times],
+        "p99_s": [round(quantile(x, 0.99), 3) for x in times],
+        "agents": [len(x) for x in times],
     }
 
 
-class Scale:
-    """An operator without its edges. cpu_s of a pass excludes the API server's own work."""
-
-    def __init__(self, count: int) -> None:
-        self.kube, self.names = JsonApi(), [f"job-{n}" for n in range(count)]
-        for name in self.names:
-            self.kube.put(api.job(NAMESPACE, name), manifest(name))
-        for index in range(NODES):
-            self.kube.put(f"{api.nodes()}/node-{index}", node(index))
-        self.jobs = jobs.Jobs(term=1, ports=self._job_ports())
-        self.reconciler = Reconciler(
-            Ports(
-                kube=self.kube,
-                jobs=self.jobs,
-                nodes=Nodes(self.kube, Usage()),
-                trust=Trust(self.kube, "bundle", "op:1"),
-                on_forced=lambda: None,
-                operator_address="op:1",
-                seals=Seals(b"key"),
-                again=lambda job, after_s: None,
-            )
-        )
-
-    def _job_ports(self) -> jobs.Ports:
-        async def dismiss(job: JobView, agent: AgentId, reason: str) -> None:
-            raise NotImplementedError("nobody is dismissed here")
-
-        return jobs.Ports(
-            persist=lambda job, durable, line: facts.write(self.kube, job, durable, line),
-            dismiss=dismiss,
-            record=lambda job, record: None,
-            wake=lambda job: None,
-            wake_later=lambda job: None,
-            is_leading=lambda: True,
-        )
-
-    async def reconcile_all(self) -> Object:
-        """Reconcile every job once; what it cost."""
-        kube = self.kube
-        before = (kube.requests.copy(), dict(kube.bytes), kube.own_s, time.process_time())
-        for name in self.names:
-            await self.reconciler.reconcile(NAMESPACE, name)
-        while tasks := [task for actor in self.jobs.all() for task in actor._tasks]:
-            await asyncio.gather(*tasks)
-        cpu_s = time.process_time() - before[3] - (kube.own_s - before[2])
-        moved = {f"{k}_bytes": n - before[1][k] for k, n in kube.bytes.items()}
-        return {"cpu_s": round(cpu_s, 3), **moved, "requests": dict(kube.requests - before[0])}
-
-    def run_pods(self) -> int:
-        """Play scheduler and kubelets: run every pod on a node of its zone. The number of pods."""
-        folder = api.pods(NAMESPACE)
-        names = list(self.kube.folders[folder, ""])
-        used: Counter[str] = Counter()
-        for name in names:
-            body = json.loads(self.kube.text(f"{folder}/{name}") or b"")
-            zone = body["spec"]["nodeSelector"]["topology.kubernetes.io/zone"]
-            there = [n for n in range(NODES) if ZONES[n % len(ZONES)] == zone]
-            index = there[used[zone] // GPUS % len(there)]  # full nodes take more: none is counted
-            used[zone] += 1
-            running = {"name": "agent", "ready": True, "state": {"running": {}}}
-            body["spec"]["nodeName"] = f"node-{index}"
-            body["status"] = {"phase": "Running", "containerStatuses": [running]}
-            self.kube.put(f"{folder}/{name}", body)
-        return len(names)
+def _parse() -> argparse.Namespace:
+    assert __doc__ is not None
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--jobs", type=arguments.at_least(0), default=1250)
+    parser.add_argument("--pods-per-job", type=arguments.at_least(STAGES), default=8)
+    parser.add_argument("--agents", type=arguments.at_least(0), default=512)
+    parser.add_argument("--losses", type=arguments.at_least(1), default=3)
+    parser.add_argument("--processes", type=arguments.at_least(1), default=2)
+    parser.add_argument("--steady-s", type=arguments.amount, default=60.0)
+    parser.add_argument("--settle-s", type=arguments.amount, default=30.0)
+    parser.add_argument("--step-s", type=arguments.amount, default=STEP_S)
+    parser.add_argument("--profile", type=Path, help="cProfile's file of the operator")
+    parser.add_argument("--keep-log", help="where the operator's log goes")
+    parser.add_argument("--no-record", action="store_true", help="write no result")
+    return parser.parse_args()
 
 
-def cpu_s(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def core_alone(scale: Scale) -> float:
-    """Seconds for the core's `step` of every job, without building the views."""
-    spec = from_manifest(manifest("job-0"))
-    assert isinstance(spec, JobSpec)
-    texts = scale.kube.folders[api.nodes(), ""].values()
-    needs = fitting.needs(spec.worker, spec.placement)
-    nodes = tuple(observe.node_view(json.loads(text), needs, {}) for text in texts)
-    job = JobView(NAMESPACE, "job-0", "uid-job-0", 1, 0.0)
-    key = (api.pods(NAMESPACE), f"{observe.JOB_LABEL}=job-0")
-    pods = observe.pod_views([json.loads(t) for t in scale.kube.folders[key].values()], job)
-    view = ClusterView(nodes, pods)
-    assert len(pods) == PIPELINES * STAGES
-
-    def all_jobs() -> None:
-        for _ in scale.names:
-            step(spec, view, TrainingView(), Memory(), job=job, now=1e9)
-
-    return cpu_s(all_jobs)
-
-
-def heartbeats(scale: Scale, count: int = 20000) -> float:
-    """Seconds for one heartbeat: parse, translate, hand to the arbiter."""
-    agent = AgentId("job-0-p0-s0-i0")
-    actor = scale.jobs.all()[0]
-    hello = Hello(agent, "uid", "node-0", "a", "", "127.0.0.1:1", "127.0.0.1:2")
-    session = actor.connect(hello)
-    text = encode.agent_message(Heartbeat(7, 3, 12345)).SerializeToString()
-
-    def beat() -> None:
-        for _ in range(count):
-            message = decode.agent_message(pb.AgentMessage.FromString(text))
-            actor.receive(session, message)
-
-    return cpu_s(beat) / count
-
-
-def ticks(scale: Scale, count: int = 12) -> float:
-    """Seconds for one tick of every actor."""
-
-    def all_actors() -> None:
-        for _ in range(count):
-            for actor in scale.jobs.all():
-                actor.tick()
-
-    return cpu_s(all_actors) / count
-
-
-async def measure(count: int, passes: int) -> tuple[Object, Object]:
-    """Samples and figures."""
-    scale = Scale(count)
-    create = await scale.reconcile_all()
-    pods = scale.run_pods()
-    settle = await scale.reconcile_all()
-    steady = [await scale.reconcile_all() for _ in range(passes)]
-    tick_s, beat_s, core_s = ticks(scale), heartbeats(scale), core_alone(scale)
-    await scale.jobs.close()
-    pass_s = statistics.median(sample["cpu_s"] for sample in steady)
-    stored = sum(
-        len(t) for (_, label), f in scale.kube.folders.items() if not label for t in f.values()
-    )
-    figures = {
-        "jobs": count,
-        "pods": pods,
-        "create_pass_cpu_s": create["cpu_s"],
-        "steady_pass_cpu_s": pass_s,
-        "steady_pass_received_bytes": steady[-1]["received_bytes"],
-        "steady_pass_writes": sum(s["requests"].get("apply", 0) for s in steady),
-        "core_step_all_jobs_cpu_s": round(core_s, 3),
-        "tick_all_jobs_cpu_s": round(tick_s, 4),
-        "resync_and_ticks_share_of_a_core": round(pass_s / RESYNC_S + tick_s * TICKS_A_SECOND, 3),
-        "heartbeat_cpu_us": round(beat_s * 1e6, 1),
-        "heartbeats_share_of_a_core": round(beat_s * HEARTBEATS_A_SECOND * pods, 2),
-        "process_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "stored_objects_bytes": stored,
-    }
-    return {"create": create, "settle": settle, "steady": steady}, figures
+def figures(samples: dict[str, Any]) -> dict[str, Any]:
+    """What is quoted."""
+    found: dict[str, Any] = {}
+    if "create" in samples:
+        create, steady, restart = samples["create"], samples["steady"], samples["restart"]
+        touched = restart["pods_changed"] + restart["pods_created"]
+        found |= {
+            "create_jobs": create["jobs"],
+            "create_pods": create["pods"],
+            "create_s": create["pods_made_s"],
+            "create_cpu_s": create["cpu_s"],
+            "steady_pods": steady["agents"],
+            "steady_cpu_share": steady["cpu_share"],
+            "steady_peak_rss_bytes": steady["peak_rss_bytes"],
+            "steady_heartbeat_s": steady["heartbeat_s"],
+            "steady_sessions_lost": steady["sessions_lost"],
+            "restart_pods": restart["pods_before"],
+            "restart_ready_s": restart["ready_s"],
+            "restart_first_session_s": restart["first_session_s"],
+            "restart_all_sessions_s": restart["all_sessions_s"],
+            "restart_pods_touched": touched,
+        }
+    if "directive" in samples:
+        directive = samples["directive"]
+        found |= {
+            "directive_agents": min(directive["agents"]),
+            "directive_p50_s": statistics.median(directive["p50_s"]),
+            "directive_p99_s": statistics.median(directive["p99_s"]),
+        }
+    return found
 
 
 def main() -> None:
     """Measure, write the file, print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=arguments.at_least(1), default=1000)
-    parser.add_argument("--passes", type=arguments.at_least(1), default=5)
-    given = parser.parse_args()
-    samples, figures = asyncio.run(measure(given.jobs, given.passes))
-    note = (
-        "API server in memory; without HTTP, TLS, gRPC and managedFields. process_rss_bytes is the"
-        " peak of this process, the API server's texts (stored_objects_bytes, pods twice) included."
-    )
-    path = results_file.write("operator_scale", samples=samples, figures=figures, note=note)
-    print(*(f"{name}: {value}" for name, value in figures.items()), f"-> {path}", sep="\n")
+    given = _parse()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    samples: dict[str, Any] = {}
+    if given.jobs:
+        pods = given.jobs * (given.pods_per_job // STAGES) * STAGES
+        samples = asyncio.run(staged(pods, given, lambda stage: fleet_of_jobs(stage, given)))
+    if given.agents:
+        large = staged(given.agents, given, lambda stage: large_job(stage, given))
+        samples["directive"] = asyncio.run(large)
+    found = figures(samples)
+    print(*(f"{name}: {value}" for name, value in found.items()), sep="\n")
+    if not given.no_record:
+        note = (
+            "Scheduler, kubelets and agents are played, on the same machine; etcd does not wait"
+            " for its disk. At most 100 agents of a process connect at once."
+        )
+        path = results_file.write("operator_scale", samples=samples, figures=found, note=note)
+        print(f"-> {path}")
 
 
 if __name__ == "__main__":

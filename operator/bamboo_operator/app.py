@@ -6,14 +6,16 @@ If any part ends by itself, the process ends, and Kubernetes restarts it.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import math
 import signal
 import uuid
 from collections.abc import Coroutine
 from typing import Any
 
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import Record
+from bamboo_core.arbiter.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
@@ -40,7 +42,9 @@ log = logging.getLogger(__name__)
 
 LEASE = "bamboo-operator"
 RECONNECT_S = 1.0
-_PROGRESS_PER_S = 50.0
+_PROGRESS_PER_S = 20.0
+_RESYNCED_PER_S = 20.0
+"""Reconciles without a cause, of all jobs together."""
 _DRAIN_S = 5.0
 _FLUSH_S = 2.0
 _LISTED_S = 10.0
@@ -111,7 +115,8 @@ class App:
     async def _lead(self, elector: Elector, term: int) -> int:
         config, kube = self._config, self._kube
         recorder = Recorder(kube, identity=config.identity)
-        led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder))
+        timing = jobs.timing(await self._members())
+        led = jobs.Jobs(term=term, ports=self._job_ports(elector, recorder, timing))
         certificates = Certificates(kube, config.namespace)
         await certificates.load()
         trust = Trust(kube, certificates.bundle, config.advertise)
@@ -143,7 +148,7 @@ class App:
         workers = Workers(self._queue, self._reconciler, self.metrics)
         service = servicer.AgentService(
             led,
-            lambda token: auth.authenticate(kube, sealed, token),
+            lambda token: auth.authenticate(kube, sealed, token, nodes.find),
             on_refused=lambda code: self.metrics.refused.labels(code).inc(),
         )
         self.metrics.streams.set_function(lambda: service.streams)
@@ -198,7 +203,20 @@ class App:
         await recorder.flush(_FLUSH_S)
         return 1 if failed else 0
 
-    def _job_ports(self, elector: Elector, recorder: Recorder) -> jobs.Ports:
+    async def _members(self) -> int:
+        """Agents that are going to come back to us. 0 if the API server does not answer."""
+        try:
+            found = [
+                len(facts.read(body).members)
+                for namespace in self._config.namespaces or ("",)
+                for body in await self._kube.list(api.jobs(namespace))
+            ]
+            return sum(found)
+        except (ApiError, ValueError) as error:
+            log.warning("the agents of all jobs are not counted", extra={"error": str(error)})
+            return 0
+
+    def _job_ports(self, elector: Elector, recorder: Recorder, timing: Timing) -> jobs.Ports:
         kube = self._kube
 
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
@@ -228,7 +246,8 @@ class App:
             self._queue.add((job.namespace, job.name))
 
         def wake_later(job: JobView) -> None:
-            delay_s = max(1.0, len(self._figures()) / _PROGRESS_PER_S)
+            assert self._reconciler is not None
+            delay_s = max(1.0, len(self._reconciler.figures) / _PROGRESS_PER_S)
             self._queue.add_after((job.namespace, job.name), delay_s)
 
         return jobs.Ports(
@@ -238,6 +257,7 @@ class App:
             wake=wake,
             wake_later=wake_later,
             is_leading=lambda: elector.is_leading,
+            timing=timing,
         )
 
     def _make_line(self, nodes: Nodes, usage: Usage) -> Line:
@@ -247,16 +267,24 @@ class App:
         return Line(self._kube, nodes, usage, wake=wake, rules=self._config.pod_rules)
 
     async def _resync(self) -> None:
-        """Queue all jobs from time to time, so that a lost event only costs seconds."""
-        while True:
+        """Queue all jobs from time to time, so that a lost event only costs seconds; of very many
+        jobs a part each time, and all that are new."""
+        known: set[str] = set()
+        for turn in itertools.count():
             self.metrics.queue_depth.set(len(self._queue))
             for key in self._line.keys if self._line is not None else ():
                 self._queue.add(key)  # also of a job that is gone
             try:
-                for namespace in self._config.namespaces or ("",):
-                    for body in await self._kube.list(api.jobs(namespace)):
-                        meta = body["metadata"]
+                found = [
+                    body["metadata"]
+                    for namespace in self._config.namespaces or ("",)
+                    for body in await self._kube.list(api.jobs(namespace))
+                ]
+                turns = math.ceil(len(found) / (_RESYNCED_PER_S * self._config.resync_s)) or 1
+                for index, meta in enumerate(found):
+                    if index % turns == turn % turns or meta["uid"] not in known:
                         self._queue.add((meta["namespace"], meta["name"]))
+                known = {meta["uid"] for meta in found}
                 self.pulse.worked()
             except ApiError as error:
                 log.warning("resync failed", extra={"error": str(error)})

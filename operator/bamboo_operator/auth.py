@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from bamboo_core.controller.pod_zones import ZONE_LABEL
@@ -21,6 +22,9 @@ _POD_NAME = "authentication.kubernetes.io/pod-name"
 _POD_UID = "authentication.kubernetes.io/pod-uid"
 _PREFIX = "system:serviceaccount:"
 _MAX_TOKEN = 16 << 10
+
+FindNode = Callable[[str], Awaitable[Object | None]]
+"""A node by its name."""
 
 
 class UnauthenticatedError(Exception):
@@ -47,8 +51,13 @@ class Peer:
         return is_same and parse_pod_name(job.name, self.pod) is not None
 
 
-async def authenticate(kube: Api, sealed: Seals, token: str) -> Peer:
-    """Review the token and look the pod up. sealed: knows the pods that operators have made."""
+async def authenticate(
+    kube: Api, sealed: Seals, token: str, find_node: FindNode | None = None
+) -> Peer:
+    """Review the token and look the pod up. sealed: knows the pods that operators have made.
+
+    find_node: may know the nodes; what it does not know is asked for.
+    """
     if not token or len(token) > _MAX_TOKEN:
         raise UnauthenticatedError("no token was sent")
     review = await kube.create(
@@ -63,7 +72,7 @@ async def authenticate(kube: Api, sealed: Seals, token: str) -> Peer:
     pod = await kube.get(api.pod(namespace, name))
     if pod is None or pod["metadata"]["uid"] != uid:
         raise UnauthenticatedError(f"pod {namespace}/{name} is gone")
-    return await _peer(kube, sealed, pod, token)
+    return await _peer(kube, sealed, pod, token, find_node)
 
 
 def _bound_pod(status: Object) -> tuple[str, str, str]:
@@ -86,14 +95,19 @@ def _only(values: list[str] | None) -> str:
     return values[0] if values and len(values) == 1 else ""
 
 
-async def _peer(kube: Api, sealed: Seals, pod: Object, token: str) -> Peer:
+async def _peer(
+    kube: Api, sealed: Seals, pod: Object, token: str, find_node: FindNode | None
+) -> Peer:
     meta, spec = pod["metadata"], pod.get("spec") or {}
     owner = seals.owner_of(pod)
     if owner is None:
         raise UnauthenticatedError(f"pod {meta['name']} belongs to no BambooJob")
     if not sealed.is_ours(pod):
         raise UnauthenticatedError(f"no operator has made pod {meta['name']} for its job")
-    node = await kube.get(f"{api.nodes()}/{spec['nodeName']}") if spec.get("nodeName") else None
+    node = None
+    if spec.get("nodeName"):
+        node = await find_node(spec["nodeName"]) if find_node is not None else None
+        node = node or await kube.get(f"{api.nodes()}/{spec['nodeName']}")
     labels = (node or {}).get("metadata", {}).get("labels") or {}
     return Peer(
         namespace=meta["namespace"],

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -18,7 +19,7 @@ import kopf
 
 from bamboo_operator import api
 from bamboo_operator.kueue import GROUP, PLURAL, job_of
-from bamboo_operator.observe import JOB_LABEL
+from bamboo_operator.observe import JOB_LABEL, node_facts
 
 JobKey = tuple[str, str]
 """Namespace and name."""
@@ -52,6 +53,8 @@ def registry(
     Kueue's API, whose Workloads are watched; empty: they are not.
     """
     handlers = kopf.OperatorRegistry()
+    nodes = _Changes(node_facts)
+    jobs = _Changes(_job_facts)
 
     @kopf.on.login(registry=handlers)  # type: ignore[untyped-decorator]
     def login(**kwargs: Any) -> Any:
@@ -62,7 +65,8 @@ def registry(
         seen("bamboojobs")
         if event["type"] != "DELETED":
             created(event["object"])
-        add((namespace or "", name or ""))
+        if jobs.is_news(event):
+            add((namespace or "", name or ""))
 
     @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]
     async def on_pod(namespace: str | None, labels: Any, event: Any, **_: Any) -> None:
@@ -74,9 +78,10 @@ def registry(
         add((namespace or "", str(labels[JOB_LABEL])))
 
     @kopf.on.event("", "v1", "nodes", registry=handlers)  # type: ignore[untyped-decorator]
-    async def on_node(**_: Any) -> None:
+    async def on_node(event: Any, **_: Any) -> None:
         seen("nodes")
-        nodes_changed()
+        if nodes.is_news(event):
+            nodes_changed()
 
     if kueue:
 
@@ -87,6 +92,34 @@ def registry(
                 add(key)
 
     return handlers
+
+
+class _Changes:
+    """Which events say something new. facts: what matters of an object."""
+
+    def __init__(self, facts: Callable[[Any], Any]) -> None:
+        self._facts = facts
+        self._known: dict[str, int] = {}  # UID -> hash of the facts
+
+    def is_news(self, event: Any) -> bool:
+        """Whether the object is new, gone, or differs in a fact."""
+        body = event["object"]
+        uid = body["metadata"]["uid"]
+        if event["type"] == "DELETED":
+            self._known.pop(uid, None)
+            return True
+        mark = hash(json.dumps(self._facts(body), sort_keys=True))
+        if self._known.get(uid) == mark:
+            return False
+        self._known[uid] = mark
+        return True
+
+
+def _job_facts(job: Any) -> Any:
+    """All but the status, of which each reconcile is the writer."""
+    meta = job["metadata"]
+    names = ("uid", "generation", "deletionTimestamp", "labels", "annotations")
+    return [meta.get(name) for name in names]
 
 
 def _login(**kwargs: Any) -> Any:
@@ -109,9 +142,48 @@ def _login(**kwargs: Any) -> Any:
     )
 
 
+class _NoDiffs(kopf.DiffBaseStorage):  # type: ignore[misc]
+    """kopf compares each object with its last state, of which it makes five deep copies: half of
+    the operator's time while pods are made. We have no handler for differences."""
+
+    def build(self, **_: Any) -> Any:
+        """The same for all objects."""
+        return {}
+
+    def fetch(self, **_: Any) -> Any:
+        """Nothing is stored."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+
+class _NoProgress(kopf.ProgressStorage):  # type: ignore[misc]
+    """Our handlers only note keys, so nothing is ever to be continued."""
+
+    def fetch(self, **_: Any) -> Any:
+        """Nothing is stored."""
+        return None
+
+    def store(self, **_: Any) -> None:
+        """Store nothing."""
+
+    def purge(self, **_: Any) -> None:
+        """Nothing is stored."""
+
+    def touch(self, **_: Any) -> None:
+        """Nothing is stored."""
+
+    def clear(self, *, essence: Any) -> Any:
+        """As it is, without a copy."""
+        return essence
+
+
 def settings() -> kopf.OperatorSettings:
     """See docs/adr for the reasons."""
     s = kopf.OperatorSettings()
+    s.persistence.diffbase_storage = _NoDiffs()
+    s.persistence.progress_storage = _NoProgress()
     s.peering.standalone = True
     s.posting.enabled = False
     s.scanning.disabled = True

@@ -21,6 +21,7 @@ from bamboo_core.arbiter.events import (
     Connected,
     Disconnected,
     Dismiss,
+    Paced,
     Persist,
     Planned,
     Received,
@@ -37,7 +38,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
 from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect
-from bamboo_operator import facts, gc_pause
+from bamboo_operator import facts, gc_pause, pace
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,16 @@ RETURN_S = 30.0
 """How long members may take to find a new leader. Without a Service for the operator, its new
 address takes a while to reach the nodes."""
 
+RETURNS_PER_S = 100.0
+"""Agents that a new leader certainly admits in a second. In a large fleet members have as much
+longer than RETURN_S: those that we have not let in yet are not lost."""
+
 _RETRY_S = RETRY_S
+
+
+def timing(members: int) -> Timing:
+    """For a new leader of jobs with so many members."""
+    return Timing(return_s=max(RETURN_S, members / RETURNS_PER_S))
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class Ports:
     wake_later: Callable[[JobView], None]  # asks for one in a while, to show progress
     is_leading: Callable[[], bool]  # False: the actor does nothing until it is True again
     plan: Planner = planner.compute
-    timing: Timing = field(default_factory=lambda: Timing(return_s=RETURN_S))
+    timing: Timing = field(default_factory=lambda: timing(0))
 
 
 class JobActor:
@@ -88,6 +98,7 @@ class JobActor:
         )
         self._line = facts.Line(durable)
         self._ports = ports
+        self._heartbeat_s = ports.timing.heartbeat_s
         self._keys: dict[AgentId, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer = DurableWriter()
@@ -123,6 +134,14 @@ class JobActor:
     def tick(self) -> None:
         """Time has passed."""
         self.tell(Tick())
+
+    def pace(self, heartbeat_s: float) -> bool:
+        """Agents send heartbeats so often from now on. False: they do so already."""
+        if heartbeat_s == self._heartbeat_s:
+            return False
+        self._heartbeat_s = heartbeat_s
+        self.tell(Paced(self._ports.timing.at_pace(heartbeat_s)))
+        return True
 
     def tell(self, event: Input) -> None:
         """Decide about an event and perform the result."""
@@ -264,6 +283,7 @@ class Jobs:
     def __init__(self, *, term: int, ports: Ports) -> None:
         self._term, self._ports = term, ports
         self._actors: dict[str, JobActor] = {}
+        self._heartbeat_s = ports.timing.heartbeat_s
 
     def find(self, uid: str) -> JobActor | None:
         """The actor of a job that we lead."""
@@ -299,6 +319,19 @@ class Jobs:
             await asyncio.sleep(period_s)
             for actor in self.all():
                 actor.tick()
+            self.pace()
+
+    def pace(self) -> None:
+        """Make heartbeats rarer in a larger fleet. Only some jobs at a time: all of their agents
+        answer."""
+        least_s = self._ports.timing.heartbeat_s
+        agents = sum(len(actor.sessions) for actor in self._actors.values())
+        self._heartbeat_s = pace.heartbeat_s(agents, now_s=self._heartbeat_s, least_s=least_s)
+        left = pace.JOBS_AT_ONCE
+        for actor in self.all():
+            left -= actor.pace(self._heartbeat_s)
+            if not left:
+                return
 
     async def close(self) -> None:
         """End all actors."""

@@ -28,12 +28,17 @@ class _Shared:
 
     needs: Needs
     is_used: bool = True  # since the nodes were listed
-    version: int = -1  # of the usage; -1: the nodes have been listed since
-    # Node -> what the view was made from, and the view: ``agents`` is what fits beside all pods,
-    # below 0 where they take more than the node has.
-    known: dict[str, tuple[tuple[str, int], NodeView]] = field(default_factory=dict)
-    views: tuple[NodeView, ...] = ()
+    version: int = -1  # of the usage; -1: other nodes have been listed since
+    stale: set[str] = field(default_factory=set)  # nodes that have been listed anew, and differ
+    # By node: ``agents`` is what fits beside all pods, below 0 where they take more than it has.
+    known: dict[str, NodeView] = field(default_factory=dict)
+    seen: list[NodeView] = field(default_factory=list)  # never below 0
+    views: tuple[NodeView, ...] = ()  # the same
     places: dict[str, int] = field(default_factory=dict)  # node -> its index in ``views``
+
+
+def _shown(view: NodeView) -> NodeView:
+    return view if view.agents >= 0 else replace(view, agents=0)
 
 
 class Nodes:
@@ -44,6 +49,7 @@ class Nodes:
     ) -> None:
         self._kube, self._usage, self._clock = kube, usage, clock
         self._nodes: list[Object] = []
+        self._by_name: dict[str, Object] = {}
         self._shared: dict[str, _Shared] = {}
         self._room: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
         self._ours: frozenset[str] = frozenset()
@@ -63,11 +69,19 @@ class Nodes:
                 try:
                     nodes = await self._kube.list(api.nodes())
                     self._nodes = sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
+                    before = self._by_name
+                    self._by_name = {node["metadata"]["name"]: node for node in self._nodes}
                     self._forget_unused()
+                    self._compare(before)
                 except BaseException:
                     self._fetched_at = None
                     raise
             return self._nodes
+
+    async def find(self, name: str) -> Object | None:
+        """A node of the list; None: it may be newer than the list."""
+        await self.list()
+        return self._by_name.get(name)
 
     async def views(self, spec: JobSpec, uid: str = "") -> tuple[NodeView, ...]:
         """All nodes as a job sees them, sorted by name. Jobs with the same needs share the work.
@@ -82,14 +96,14 @@ class Nodes:
             self._shared[key] = _Shared(fitting.needs(worker, placement))
         shared = self._shared[key]
         shared.is_used = True
-        if shared.version != self._usage.version:
+        if shared.version != self._usage.version or shared.stale:
             self._update(shared)
         own = {n: k for n, k in self._usage.owned(uid).items() if n in shared.places}
         if not own:
             return shared.views
         views = list(shared.views)
         for name, count in own.items():
-            view = shared.known[name][1]
+            view = shared.known[name]
             views[shared.places[name]] = replace(view, agents=max(0, view.agents + count))
         return tuple(views)
 
@@ -114,23 +128,37 @@ class Nodes:
 
     def _update(self, shared: _Shared) -> None:
         """Make the views of nodes again that have changed, or whose pods have."""
-        known: dict[str, tuple[tuple[str, int], NodeView]] = {}
-        for node in self._nodes:
-            meta = node["metadata"]
-            name = meta["name"]
-            source = (meta.get("resourceVersion", ""), self._usage.changed(name))
-            old = shared.known.get(name)
-            if old is None or old[0] != source:
-                old = (source, observe.node_view(node, shared.needs, self._usage.on(name)))
-            known[name] = old
-        shared.known, shared.version = known, self._usage.version
-        shared.places = {name: index for index, name in enumerate(known)}
-        shared.views = tuple(
-            view if view.agents >= 0 else replace(view, agents=0) for _, view in known.values()
-        )
+        changed = self._usage.changed_since(shared.version) if shared.version >= 0 else None
+        if changed is None:
+            shared.known = {name: self._view(name, shared) for name in self._by_name}
+            shared.places = {name: index for index, name in enumerate(shared.known)}
+            shared.seen = [_shown(view) for view in shared.known.values()]
+        else:
+            for name in (changed | shared.stale) & self._by_name.keys():
+                shared.known[name] = self._view(name, shared)
+                shared.seen[shared.places[name]] = _shown(shared.known[name])
+        shared.views, shared.version = tuple(shared.seen), self._usage.version
+        shared.stale.clear()
+
+    def _view(self, name: str, shared: _Shared) -> NodeView:
+        return observe.node_view(self._by_name[name], shared.needs, self._usage.on(name))
 
     def _forget_unused(self) -> None:
         """The nodes were listed."""
         self._shared = {key: shared for key, shared in self._shared.items() if shared.is_used}
         for shared in self._shared.values():
-            shared.is_used, shared.version = False, -1
+            shared.is_used = False
+
+    def _compare(self, before: dict[str, Object]) -> None:
+        """Which views have to be made again."""
+        after = self._by_name
+        is_same = before.keys() == after.keys()
+        stale = {n for n in after if _version(after[n]) != _version(before[n])} if is_same else ()
+        for shared in self._shared.values():
+            shared.stale.update(stale)
+            if not is_same:
+                shared.version = -1
+
+
+def _version(node: Object) -> str:
+    return str(node["metadata"].get("resourceVersion", ""))

@@ -234,6 +234,20 @@ def _instant(text: Any) -> float | None:
         return None
 
 
+def node_facts(node: Object) -> Object:
+    """What jobs can see of a node. A kubelet reports every few minutes, though all is as before."""
+    meta, status = node["metadata"], node.get("status") or {}
+    conditions = [c for c in status.get("conditions") or [] if c.get("type") == "Ready"]
+    return {
+        "uid": meta["uid"],
+        "labels": meta.get("labels"),
+        "spec": node.get("spec"),
+        "allocatable": status.get("allocatable"),
+        "ready": [(c.get("status"), c.get("message")) for c in conditions],
+        "boot": (status.get("nodeInfo") or {}).get("bootID"),
+    }
+
+
 def machine(node: Object) -> str:
     """Node UID and boot ID. A name may come back with another machine."""
     boot_id = ((node.get("status") or {}).get("nodeInfo") or {}).get("bootID", "")

@@ -44,7 +44,7 @@ REFUSED_PAUSE_S = 10.0
 
 PROGRESS_S = 5.0
 """Least time between two writes of a status that differs only in progress."""
-WRITES_PER_S = 20.0
+WRITES_PER_S = 10.0
 """Such writes of all jobs together."""
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import islice
 
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Amounts
@@ -28,6 +29,9 @@ AGAIN_S = 1.0
 """Pause before the watch begins again."""
 FORBIDDEN_S = 60.0
 """The same if the API server does not allow it."""
+
+_MOST_CHANGES = 4096
+"""Of which the nodes are known; whoever is further behind looks at all nodes."""
 
 _GONE = 410
 _ENDED = ("Succeeded", "Failed")
@@ -49,7 +53,7 @@ class Usage:
         self._pods: dict[str, _Placed] = {}
         self._on: dict[str, dict[str, _Placed]] = {}  # node -> its pods
         self._owned: dict[str, Counter[str]] = {}  # owner -> number of its pods by node
-        self._changed: dict[str, int] = {}  # node -> version of its last change
+        self._changes: deque[str] = deque(maxlen=_MOST_CHANGES)  # a node for each version
         self._shapes: dict[tuple[tuple[str, Fraction], ...], Amounts] = {}  # equal requests are one
 
     def put(self, pod: Object) -> None:
@@ -94,11 +98,12 @@ class Usage:
 
     def _touch(self, node: str) -> None:
         self.version += 1
-        self._changed[node] = self.version
+        self._changes.append(node)
 
-    def changed(self, node: str) -> int:
-        """The version of the node's last change; 0: there was none."""
-        return self._changed.get(node, 0)
+    def changed_since(self, version: int) -> set[str] | None:
+        """Nodes whose pods have changed after that version; None: too long ago to say."""
+        count = self.version - version
+        return set(islice(reversed(self._changes), count)) if count <= len(self._changes) else None
 
     def on(self, node: str, *, but: AbstractSet[str] = frozenset()) -> dict[str, Fraction]:
         """What all pods on the node take of it. but: owners whose pods do not count."""

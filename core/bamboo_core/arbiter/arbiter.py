@@ -30,11 +30,13 @@ from bamboo_core.arbiter.events import (
     Event,
     Lost,
     NodeLeaves,
+    Paced,
     Persisted,
     Planned,
     Received,
     Send,
     Tick,
+    Timing,
 )
 from bamboo_core.arbiter.membership import Membership, Suspect
 from bamboo_core.arbiter.outbox import Outbox
@@ -131,6 +133,9 @@ class Arbiter:
                 return False
             case Planned(request, result):
                 rounds.planned(state, request, result, now)
+            case Paced(timing):
+                self._pace(timing, now)
+                return False
             case Tick():
                 losses.look(state, now)
         return True
@@ -221,18 +226,7 @@ class Arbiter:
 
     def _connected(self, hello: Hello, key: bytes, now: float) -> None:
         state, agent = self.state, hello.agent
-        job, timing = state.job, state.job.timing
-        welcome = Welcome(
-            state.term,
-            job.name,
-            job.uid,
-            job.spec_json,
-            heartbeat_s=timing.heartbeat_s,
-            lease_s=timing.lease_s,
-            start_s=job.spec.run_policy.start_deadline_s,
-            instruction_floor_s=timing.instruction_floor_s,
-        )
-        state.out.at_once(Send(agent, welcome))
+        state.out.at_once(Send(agent, self._welcome()))
         if hello.fence.term > state.term:
             return  # from our term an agent of a later leader sees that it has to look further
         if isinstance(state.phase, Over):
@@ -245,6 +239,31 @@ class Arbiter:
         state.membership.connect(hello, key)
         if agent in state.membership.members:
             self._returned(agent, hello, now)
+
+    def _welcome(self) -> Welcome:
+        job, timing = self.state.job, self.state.job.timing
+        return Welcome(
+            self.state.term,
+            job.name,
+            job.uid,
+            job.spec_json,
+            heartbeat_s=timing.heartbeat_s,
+            lease_s=timing.lease_s,
+            start_s=job.spec.run_policy.start_deadline_s,
+            instruction_floor_s=timing.instruction_floor_s,
+        )
+
+    def _pace(self, timing: Timing, now: float) -> None:
+        """Agents take the pace from a new Welcome; they answer it as at the start of a session.
+
+        Silence begins anew: the shorter bound must not count the time of the longer one.
+        """
+        state = self.state
+        state.job = replace(state.job, timing=timing)
+        state.evidence.patience = timing.patience
+        for agent in sorted(state.membership.in_session()):
+            state.evidence.hear(agent, now)
+            state.out.at_once(Send(agent, self._welcome()))
 
     def _returned(self, agent: AgentId, hello: Hello, now: float) -> None:
         """A member's new session: what it may have missed is sent again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from bamboo_core.api.events import EventFact, EventReason, Severity
@@ -47,6 +47,12 @@ class Timing:
     lease_s: float = 3600.0  # an agent without an operator and without progress ends after this
     instruction_floor_s: float = 30.0  # no instruction counts as stuck before
     patience: Patience = field(default_factory=Patience)
+
+    def at_pace(self, heartbeat_s: float) -> Timing:
+        """The same with rarer heartbeats. Silence is noticed as much later as they come later."""
+        later_s = max(0.0, heartbeat_s - self.heartbeat_s)
+        patience = self.patience.with_rarer(later_s)
+        return replace(self, heartbeat_s=self.heartbeat_s + later_s, patience=patience)
 
 
 @dataclass(frozen=True)
@@ -135,13 +141,20 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Paced:
+    """The operator has so many agents that heartbeats have to be rarer, or more often again."""
+
+    timing: Timing
+
+
+@dataclass(frozen=True)
 class Tick:
     """Time has passed; several times a second."""
 
 
 Event = (
     Connected | Received | Disconnected | Lost | NodeLeaves | DesiredState | Persisted | Planned
-    | Tick
+    | Paced | Tick
 )  # fmt: skip
 
 # ---------------------------------------------------------------- effects

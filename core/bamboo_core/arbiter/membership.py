@@ -154,6 +154,11 @@ class Membership:
         """Agents with a session, sorted."""
         return tuple(sorted(a for a, x in self.agents.items() if x.is_connected))
 
+    def in_session(self) -> set[AgentId]:
+        """Agents with a session that may still be used, suspects included."""
+        back = {agent for agent, suspect in self.suspected.items() if suspect.is_connected}
+        return back.union(self.connected())
+
     def ready(self) -> tuple[AgentId, ...]:
         """Agents that can be used, sorted."""
         return tuple(sorted(a for a, x in self.agents.items() if x.ready is not None))

@@ -28,6 +28,15 @@ class Patience:
     link_s: float = 1.0  # without progress, while one end suspects the other
     wait_s: float = 3.0  # for an item that nobody is going to send
 
+    def with_rarer(self, later_s: float) -> Patience:
+        """The same for agents whose heartbeats come so many seconds later than usual."""
+        return Patience(
+            silence_s=self.silence_s + later_s,
+            unreachable_s=self.unreachable_s + 2 * later_s,
+            link_s=self.link_s + later_s,
+            wait_s=self.wait_s + later_s,
+        )
+
 
 @dataclass
 class Evidence:

@@ -26,6 +26,7 @@ from bamboo_core.arbiter.events import (
     Lost,
     NodeLeaves,
     Over,
+    Paced,
     Persist,
     Received,
     Record,
@@ -147,6 +148,9 @@ class Leadership:
                 self._counting.growth.connected(hello)
                 self._put(replace(event, hello=hello), is_listening=is_listening)
                 self._tell_end(hello.agent, now)
+            case Paced(timing):
+                self._timing = timing  # also of an arbiter that begins again
+                self._put(event, is_listening=is_listening)
             case _:
                 self._ticks += isinstance(event, Tick)
                 self._put(event, is_listening=is_listening)

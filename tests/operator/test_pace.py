@@ -1,0 +1,183 @@
+"""What keeps a large fleet cheap: rarer heartbeats, and events that say nothing new."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from bamboo_core.protocol.messages import Hello
+from bamboo_operator import auth, handlers, jobs, observe, pace
+
+from .harness import AGENTS, Harness
+from .objects import SEALS, node_object, pod_object
+
+LEAST_S = 0.2
+
+
+@pytest.mark.parametrize(
+    ("agents", "expected_s"), [(0, 0.2), (800, 0.2), (801, 0.4), (1601, 0.8), (10_000, 3.2)]
+)
+def test_a_larger_fleet_sends_rarer_heartbeats(agents: int, expected_s: float) -> None:
+    found = pace.heartbeat_s(agents, now_s=LEAST_S, least_s=LEAST_S)
+    assert found == pytest.approx(expected_s)
+    assert agents / found <= pace.BEATS_PER_S
+
+
+@pytest.mark.parametrize(("agents", "expected_s"), [(810, 0.8), (790, 0.2), (3000, 0.8)])
+def test_the_pace_does_not_flutter(agents: int, expected_s: float) -> None:
+    assert pace.heartbeat_s(agents, now_s=0.8, least_s=LEAST_S) == pytest.approx(expected_s)
+
+
+def hello(index: int) -> Hello:
+    return Hello(AGENTS[index], f"uid-{index}", "node", "a", "m", "h:1", "h:2")
+
+
+async def test_agents_are_told_the_pace_of_the_fleet(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "BEATS_PER_S", 5.0)
+    actor = harness.lead()
+    first = actor.connect(hello(0))
+    assert first.outgoing.get_nowait().heartbeat_s == LEAST_S  # type: ignore[union-attr]
+    harness.jobs.pace()
+    assert first.outgoing.empty()
+    second = actor.connect(hello(1))
+    assert second.outgoing.get_nowait().heartbeat_s == LEAST_S  # type: ignore[union-attr]
+    harness.jobs.pace()
+    for session in (first, second):
+        assert session.outgoing.get_nowait().heartbeat_s == 2 * LEAST_S  # type: ignore[union-attr]
+    harness.jobs.pace()
+    assert first.outgoing.empty()  # told once
+    await harness.jobs.close()
+
+
+async def test_the_pace_survives_a_new_arbiter(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "BEATS_PER_S", 1.0)
+    actor = harness.lead()
+    actor.connect(hello(0))
+    harness.jobs.pace()
+    leadership = actor._leadership
+    leadership.fail(KeyError("a defect"), 0.0)
+    assert leadership.arbiter.state.job.timing.heartbeat_s > LEAST_S
+    await harness.jobs.close()
+
+
+def test_members_have_as_long_to_return_as_it_takes_to_admit_them() -> None:
+    assert jobs.timing(8).return_s == jobs.RETURN_S
+    assert jobs.timing(10_000).return_s == 10_000 / jobs.RETURNS_PER_S
+
+
+# ---------------------------------------------------------------- events
+
+
+class Seen:
+    """Handlers as kopf calls them, and what they report."""
+
+    def __init__(self) -> None:
+        self.added: list[Any] = []
+        self.nodes = 0
+        registry = handlers.registry(
+            add=self.added.append,
+            nodes_changed=self._node,
+            seen=lambda resource: None,
+            deleted=lambda pod: None,
+            is_ours=SEALS.is_ours,
+        )
+        self._by_name = {h.fn.__name__: h.fn for h in registry._watching.get_all_handlers()}
+
+    def _node(self) -> None:
+        self.nodes += 1
+
+    async def node(self, body: dict[str, Any], kind: str = "MODIFIED") -> None:
+        await self._by_name["on_node"](event={"type": kind, "object": copy.deepcopy(body)})
+
+    async def job(self, body: dict[str, Any], kind: str = "MODIFIED") -> None:
+        event = {"type": kind, "object": copy.deepcopy(body)}
+        await self._by_name["on_job"](namespace="ns", name="job", event=event)
+
+
+async def test_a_report_of_a_kubelet_that_says_nothing_new_wakes_no_job() -> None:
+    seen, node = Seen(), node_object("node-a", "a")
+    await seen.node(node, "ADDED")
+    node["metadata"]["resourceVersion"] = "2"
+    node["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T00:05:00Z"
+    await seen.node(node)
+    assert seen.nodes == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node["spec"].update(unschedulable=True),
+        lambda node: node["spec"].update(taints=[{"key": "k", "effect": "NoSchedule"}]),
+        lambda node: node["status"].update(allocatable={"cpu": "1"}),
+        lambda node: node["status"]["conditions"][0].update(status="False"),
+        lambda node: node["status"].update(nodeInfo={"bootID": "another"}),
+        lambda node: node["metadata"].update(labels={}),
+        lambda node: node["metadata"].update(uid="another"),
+    ],
+)
+async def test_what_jobs_can_see_of_a_node_wakes_them(change: Any) -> None:
+    seen, node = Seen(), node_object("node-a", "a")
+    node.setdefault("spec", {})
+    await seen.node(node, "ADDED")
+    change(node)
+    await seen.node(node)
+    assert seen.nodes == 2
+
+
+async def test_a_node_that_goes_and_comes_wakes_them_each_time() -> None:
+    seen, node = Seen(), node_object("node-a", "a")
+    for kind in ("ADDED", "DELETED", "ADDED"):
+        await seen.node(node, kind)
+    assert seen.nodes == 3
+
+
+async def test_our_own_writes_of_the_status_wake_no_job() -> None:
+    seen = Seen()
+    body: dict[str, Any] = {"metadata": {"uid": "u", "generation": 1, "resourceVersion": "1"}}
+    await seen.job(body, "ADDED")
+    body |= {"status": {"phase": "Running"}}
+    body["metadata"]["resourceVersion"] = "2"
+    await seen.job(body)
+    assert len(seen.added) == 1
+    body["metadata"]["generation"] = 2
+    await seen.job(body)
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    await seen.job(body)
+    await seen.job(body, "DELETED")
+    assert seen.added == [("ns", "job")] * 4
+
+
+def test_kopf_copies_no_object() -> None:
+    """Five copies of each pod at each event were half of the operator's processor time."""
+    kept = handlers.settings().persistence
+    pod = pod_object()
+    assert kept.diffbase_storage.build(body=pod) == {}
+    assert kept.diffbase_storage.fetch(body=pod) is None
+    assert kept.progress_storage.clear(essence=pod) is pod
+
+
+# ---------------------------------------------------------------- sessions
+
+
+async def test_a_known_node_is_not_asked_for(harness: Harness) -> None:
+    token = harness.add_pod(AGENTS[0])
+    known = await auth.authenticate(harness.kube, SEALS, token, harness.nodes.find)
+    assert known == await auth.authenticate(harness.kube, SEALS, token)
+    assert known.machine == observe.machine(node_object("node-a", "a"))
+    harness.kube.requests.clear()
+    await auth.authenticate(harness.kube, SEALS, token, harness.nodes.find)
+    assert not [path for _, path in harness.kube.requests if "/nodes" in path]
+
+
+async def test_a_node_newer_than_the_list_is_asked_for(harness: Harness) -> None:
+    await harness.nodes.list()
+    harness.kube.put("/api/v1/nodes/node-new", node_object("node-new", "b"))
+    token = harness.add_pod(AGENTS[0], zone="new")
+    peer = await auth.authenticate(harness.kube, SEALS, token, harness.nodes.find)
+    assert (peer.node, peer.zone) == ("node-new", "b")

@@ -1,0 +1,90 @@
+"""Fake agents speak with the production service, and the fake nodes fill up in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest_asyncio
+from tests.operator.harness import AGENTS, Harness
+
+from bamboo_core.arbiter.events import DesiredState
+from bamboo_operator.jobs import JobActor
+from bamboo_sim.scale.agents import Fleet, Operator
+from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE
+from bamboo_sim.scale.kubelets import Kubelets, RunningPod, of_jobs
+
+JOB = "ns/job"
+
+
+@pytest_asyncio.fixture
+async def harness() -> AsyncIterator[Harness]:
+    found = Harness()
+    await found.serve()
+    yield found
+    await found.close()
+
+
+def pods(harness: Harness) -> list[RunningPod]:
+    """The job's agents, with tokens that the API server accepts."""
+    return [
+        RunningPod("ns", name, f"uid-{name}", JOB, f"node-{zone}", zone, token)
+        for name, zone in zip(AGENTS, "ab", strict=True)
+        for token in [harness.add_pod(name, zone=zone)]
+    ]
+
+
+async def until(actor: JobActor, condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.01)
+            actor.tick()
+
+
+async def test_a_job_of_fake_agents_trains_and_goes_on_in_a_new_session(harness: Harness) -> None:
+    harness.now = 0.0
+    actor, fleet = harness.lead(), Fleet(step_s=10.0)
+    actor.tell(DesiredState(pipelines=1))
+    fleet.add(pods(harness), Operator(harness.port, harness.authority.certificate))
+    training = fleet.jobs[JOB]
+    await until(actor, lambda: training.is_running)
+    for _ in range(2):
+        training.commit(10.0)
+    await until(actor, lambda: actor.view().progress.committed == 1)
+    for session in actor.sessions.all():
+        session.close()
+    await until(actor, lambda: fleet.state()["sessions"] == 2 * len(AGENTS))
+    await until(actor, lambda: training.is_running and fleet.state()["connected"] == len(AGENTS))
+    training.commit(10.0)
+    await until(actor, lambda: actor.view().progress.committed == 2)
+    for agent in fleet.agents:
+        await agent.leave()
+
+
+async def test_a_loss_is_told_and_answered(harness: Harness) -> None:
+    harness.now = 0.0
+    actor, fleet = harness.lead(), Fleet(step_s=10.0)
+    actor.tell(DesiredState(pipelines=1))
+    fleet.add(pods(harness), Operator(harness.port, harness.authority.certificate))
+    await until(actor, lambda: fleet.jobs[JOB].is_running)
+    before = fleet.agents[0].stopped_at
+    at = await fleet.lose(JOB, 1)
+    (left,) = fleet.agents
+    await until(actor, lambda: left.stopped_at > before)
+    assert left.stopped_at >= at
+    await left.leave()
+
+
+def test_nodes_of_a_zone_fill_up_in_order() -> None:
+    kubelets = Kubelets(None, nodes=9)  # type: ignore[arg-type]
+    zone = {"topology.kubernetes.io/zone": "zone-b"}
+    found = [kubelets._place(zone) for _ in range(2 * GPUS_OF_A_NODE)]
+    assert found == [1] * GPUS_OF_A_NODE + [4] * GPUS_OF_A_NODE
+    assert [kubelets._place({}) for _ in range(2)] == [0, 0]
+
+
+def test_pods_belong_to_jobs() -> None:
+    first = RunningPod("ns", "a", "u1", "ns/one", "n", "z", "t")
+    second = RunningPod("ns", "b", "u2", "ns/two", "n", "z", "t")
+    assert of_jobs([first, second]) == {"ns/one": [first], "ns/two": [second]}
