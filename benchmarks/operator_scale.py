@@ -178,7 +178,7 @@ class Stage:
             at, last = now, found
         after, wall_s = await self.agents.state(), at - began
         asked = _requests(await self.operator.metrics())
-        found = {
+        figures = {
             "agents": after["connected"],
             "seconds": round(wall_s, 1),
             "cpu_share": round((last.cpu_s - first.cpu_s) / wall_s, 3),
@@ -199,8 +199,8 @@ class Stage:
                 for n, p in self._others().items()
             },
         }
-        self.say(f"steady: {found}")
-        return found
+        self.say(f"steady: {figures}")
+        return figures
 
     def _others(self) -> dict[str, int]:
         agents = {f"agents_{i}": pid for i, pid in enumerate(self.agents.pids)}

@@ -37,6 +37,16 @@ class _Shared:
     places: dict[str, int] = field(default_factory=dict)  # node -> its index in ``views``
 
 
+@dataclass
+class _Left:
+    """What the pods leave of the nodes, by name; ``version`` and ``stale`` as above."""
+
+    ours: frozenset[str]  # UIDs of jobs whose pods may go
+    version: int = -1
+    stale: set[str] = field(default_factory=set)
+    known: dict[str, NodeRoom] = field(default_factory=dict)
+
+
 def _shown(view: NodeView) -> NodeView:
     return view if view.agents >= 0 else replace(view, agents=0)
 
@@ -51,8 +61,7 @@ class Nodes:
         self._nodes: list[Object] = []
         self._by_name: dict[str, Object] = {}
         self._shared: dict[str, _Shared] = {}
-        self._room: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
-        self._ours: frozenset[str] = frozenset()
+        self._left = _Left(frozenset())
         self._fetched_at: float | None = None
         self._lock = asyncio.Lock()
 
@@ -111,30 +120,34 @@ class Nodes:
         """What the pods leave of all nodes, by name. Made again only where it has changed.
 
         ours: UIDs of the jobs in the line, whose pods may go."""
-        if ours != self._ours:
-            self._ours, self._room = frozenset(ours), {}
-        known: dict[str, tuple[tuple[str, int], NodeRoom]] = {}
-        for node in await self.list():
-            meta = node["metadata"]
-            name = meta["name"]
-            source = (meta.get("resourceVersion", ""), self._usage.changed(name))
-            old = self._room.get(name)
-            if old is None or old[0] != source:
-                all_pods, others = self._usage.on(name), self._usage.on(name, but=self._ours)
-                old = (source, observe.node_room(node, all_pods, others))
-            known[name] = old
-        self._room = known
-        return {name: room for name, (_, room) in known.items()}
+        await self.list()
+        if self._left.ours != ours:
+            self._left = _Left(frozenset(ours))
+        left = self._left
+        changed = self._changed(left)
+        if changed is None:
+            left.known, changed = {}, self._by_name.keys()
+        for name in changed:
+            all_pods, others = self._usage.on(name), self._usage.on(name, but=left.ours)
+            left.known[name] = observe.node_room(self._by_name[name], all_pods, others)
+        left.version = self._usage.version
+        left.stale.clear()
+        return dict(left.known)
+
+    def _changed(self, made: _Shared | _Left) -> AbstractSet[str] | None:
+        """Nodes of which something has to be made again; None: all."""
+        changed = self._usage.changed_since(made.version) if made.version >= 0 else None
+        return None if changed is None else (changed | made.stale) & self._by_name.keys()
 
     def _update(self, shared: _Shared) -> None:
         """Make the views of nodes again that have changed, or whose pods have."""
-        changed = self._usage.changed_since(shared.version) if shared.version >= 0 else None
+        changed = self._changed(shared)
         if changed is None:
             shared.known = {name: self._view(name, shared) for name in self._by_name}
             shared.places = {name: index for index, name in enumerate(shared.known)}
             shared.seen = [_shown(view) for view in shared.known.values()]
         else:
-            for name in (changed | shared.stale) & self._by_name.keys():
+            for name in changed:
                 shared.known[name] = self._view(name, shared)
                 shared.seen[shared.places[name]] = _shown(shared.known[name])
         shared.views, shared.version = tuple(shared.seen), self._usage.version
@@ -154,10 +167,11 @@ class Nodes:
         after = self._by_name
         is_same = before.keys() == after.keys()
         stale = {n for n in after if _version(after[n]) != _version(before[n])} if is_same else ()
-        for shared in self._shared.values():
-            shared.stale.update(stale)
+        views: list[_Shared | _Left] = [*self._shared.values(), self._left]
+        for made in views:
+            made.stale.update(stale)
             if not is_same:
-                shared.version = -1
+                made.version = -1
 
 
 def _version(node: Object) -> str:

@@ -67,7 +67,7 @@ async def running(folder: Path) -> AsyncIterator[ControlPlane]:
     layout.logs.mkdir(parents=True)
     ports = components.pick_ports()
     server = f"https://127.0.0.1:{ports.api}"
-    components.write_credentials(layout, pki.Authority(layout.pki), server)
+    components.write_credentials(layout, pki.Authority(layout.pki), ports)
     known = dict.fromkeys(binaries.CONTROL_PLANE, Path("unused")) | paths
     argvs = components.command_lines(known, layout, ports)
     programs = [Component(name, argvs[name], layout) for name in ("etcd", "kube-apiserver")]
