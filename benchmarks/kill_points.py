@@ -58,7 +58,8 @@ def run(scenario: Scenario, faults: Sequence[Points], forkserver: ForkServerProc
     try:
         found = asyncio.run(run_scenario(folder, forkserver, scenario, faults))
     except Exception:  # a failure of any kind is recorded, and the other slices run
-        failure = f"{traceback.format_exc()[-4000:]}\nfiles: {folder}"
+        text = traceback.format_exc()  # logs of agents stand at its end, the reason before them
+        failure = f"{text[:3000]}\n[...]\n{text[-1000:]}\nfiles: {folder}"
         print(failure, file=sys.stderr, flush=True)
         seconds = round(time.monotonic() - start, 1)
         return Slice(scenario.name, texts, seconds, failure=failure)
