@@ -43,10 +43,11 @@ def lines() -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, devcluster: Cluster) -> Path:
-    """Where the commands are typed: the README's job, the examples, and a namespace of its own."""
+    """Where the commands are typed: the README's job, the examples, the chart's CRD."""
     (job,) = re.findall(r"```yaml\n(apiVersion.*?)```", (ROOT / "README.md").read_text(), re.S)
     (tmp_path / "job.yaml").write_text(job)
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    for name in ("examples", "charts/bamboo/crds"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     shutil.copy(devcluster.kubeconfig, tmp_path / "kubeconfig")
     return tmp_path
 
