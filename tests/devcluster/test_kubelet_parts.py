@@ -17,6 +17,7 @@ from bamboo_devcluster.errors import ComponentError, DevclusterError, NodeError,
 from bamboo_devcluster.kubelet import cgroups, configs, images, network, tools
 from bamboo_devcluster.kubelet.cgroups import Group
 from bamboo_devcluster.kubelet.images import Program
+from bamboo_devcluster.kubelet.leftovers import remove_bridge
 from bamboo_devcluster.kubelet.network import Network, Place
 from bamboo_devcluster.spec import ImageMap
 
@@ -207,6 +208,19 @@ def test_groups_are_removed_when_they_are_empty(tmp_path) -> None:
     busy.unlink()
     assert group.remove()
     assert (tmp_path / "pids/bdc1").exists()
+
+
+def test_control_groups_that_stay_are_an_error(tmp_path) -> None:
+    (tmp_path / "freezer/bdc0/a").mkdir(parents=True)
+    (tmp_path / "freezer/cgroup.procs").write_text("")
+    state = tmp_path / "freezer/bdc0/a/freezer.state"  # a file, so that the folder stays
+    state.write_text("FROZEN")
+    with pytest.raises(DevclusterError, match=r"\*/bdc0 cannot be removed; end the processes"):
+        remove_bridge("bdc0", tmp_path, timeout_s=0.05)
+    assert state.read_text() == "THAWED"
+    state.unlink()
+    remove_bridge("bdc0", tmp_path)
+    assert not (tmp_path / "freezer/bdc0").exists()
 
 
 def fake_tools(tmp_path: Path, script: str) -> tools.Tools:
