@@ -118,7 +118,7 @@ def test_an_archive_holds_images_that_link_to_the_machine(tmp_path, monkeypatch)
     python = make_program(tree / "bin", "python")
     monkeypatch.setenv("PATH", f"{tree}/bin:/nowhere")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/deep/tree")
-    program = Program("team/web:1", [str(python)], ["-v"], {"A": "b"}, "/work")
+    program = Program("team/web:1", [str(python)], ["-v"], {"A": "b"}, "/work", "7:8")
     images.write_archive(tmp_path / "i.tar", [program], [str(tree)])
     files, (entry,) = read_archive(tmp_path / "i.tar")
     assert entry["annotations"] == {"io.containerd.image.name": "docker.io/team/web:1"}
@@ -126,6 +126,7 @@ def test_an_archive_holds_images_that_link_to_the_machine(tmp_path, monkeypatch)
     settings = json.loads(blob(files, manifest["config"]))["config"]
     assert settings["Entrypoint"] == [f"/machine{python}"]
     assert (settings["Cmd"], settings["WorkingDir"]) == (["-v"], "/work")
+    assert settings["User"] == "7:8"
     search = next(line for line in settings["Env"] if line.startswith("PATH="))
     assert search.endswith(f":/machine{tree}/bin:/nowhere")
     assert f"PYTHONPATH=/machine{tree}" in settings["Env"]
@@ -135,6 +136,9 @@ def test_an_archive_holds_images_that_link_to_the_machine(tmp_path, monkeypatch)
     with tarfile.open(tmp_path / "layer.tar") as archive:
         assert archive.getmember(str(tree)[1:]).linkname == f"/machine{tree}"
         assert archive.getmember("tmp").mode == 0o1777
+        users = archive.extractfile("etc/passwd")
+        assert users is not None
+        assert "nonroot:x:65532:65532:" in users.read().decode()
 
 
 def test_pods_see_this_python_and_the_system_but_not_everything() -> None:

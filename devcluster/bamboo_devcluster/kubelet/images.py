@@ -49,6 +49,7 @@ class Program:
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
+    user: str = ""
     layer: bytes | None = None
 
 
@@ -124,7 +125,14 @@ def programs_of(images: ImageMap) -> list[Program]:
                 f"{image.pattern!r} is a pattern; for kubelet nodes give the image's whole name",
             )
         found.append(
-            Program(image.pattern, image.command, image.args, image.env, image.working_dir or "/")
+            Program(
+                image.pattern,
+                image.command,
+                image.args,
+                image.env,
+                image.working_dir or "/",
+                image.user,
+            )
         )
     return found
 
@@ -187,6 +195,7 @@ def _config(program: Program, layer_digest: str, paths: Sequence[str]) -> Object
             "Cmd": list(program.args),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "WorkingDir": program.working_dir,
+            "User": program.user,
         },
     }
 
