@@ -122,6 +122,7 @@ class Image:
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = ""
+    user: str = ""  # UID or UID:GID; only kubelet nodes use it
 
     def matches(self, name: str) -> bool:
         """Return whether the image reference matches the pattern."""
@@ -132,10 +133,11 @@ class ImageMap:
     """Image patterns and their programs on this machine; the first match wins.
 
     The file is YAML: `images: [{image: PATTERN, command: [...], args: [...], env: {...},
-    workingDir: ...}]` with shell-style patterns. Pods that give their own `command` need no entry.
+    workingDir: ..., user: "UID:GID"}]` with shell-style patterns. Pods that give their own
+    `command` need no entry.
     """
 
-    _FIELDS = frozenset({"image", "command", "args", "env", "workingDir"})
+    _FIELDS = frozenset({"image", "command", "args", "env", "workingDir", "user"})
 
     def __init__(self, images: Sequence[Image] = ()) -> None:
         self.entries = tuple(images)
@@ -176,12 +178,16 @@ class ImageMap:
                 raise SpecError(f"{at}.{key}", "must be a list of strings")
         if not isinstance(entry.get("env", {}), dict):
             raise SpecError(f"{at}.env", "must be a mapping of names to values")
+        user = str(entry.get("user", ""))
+        if not re.fullmatch(r"(\d+(:\d+)?)?", user):
+            raise SpecError(f"{at}.user", f"{user!r} is no UID or UID:GID; give numbers")
         return Image(
             pattern=entry["image"],
             command=tuple(str(word) for word in entry.get("command", [])),
             args=tuple(str(word) for word in entry.get("args", [])),
             env={str(k): str(v) for k, v in entry.get("env", {}).items()},
             working_dir=str(entry.get("workingDir", "")),
+            user=user,
         )
 
 

@@ -17,6 +17,7 @@ from bamboo_devcluster.errors import ComponentError, DevclusterError, NodeError,
 from bamboo_devcluster.kubelet import cgroups, configs, images, network, tools
 from bamboo_devcluster.kubelet.cgroups import Group
 from bamboo_devcluster.kubelet.images import Program
+from bamboo_devcluster.kubelet.leftovers import remove_bridge
 from bamboo_devcluster.kubelet.network import Network, Place
 from bamboo_devcluster.spec import ImageMap
 
@@ -117,7 +118,7 @@ def test_an_archive_holds_images_that_link_to_the_machine(tmp_path, monkeypatch)
     python = make_program(tree / "bin", "python")
     monkeypatch.setenv("PATH", f"{tree}/bin:/nowhere")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}/deep/tree")
-    program = Program("team/web:1", [str(python)], ["-v"], {"A": "b"}, "/work")
+    program = Program("team/web:1", [str(python)], ["-v"], {"A": "b"}, "/work", "7:8")
     images.write_archive(tmp_path / "i.tar", [program], [str(tree)])
     files, (entry,) = read_archive(tmp_path / "i.tar")
     assert entry["annotations"] == {"io.containerd.image.name": "docker.io/team/web:1"}
@@ -125,6 +126,7 @@ def test_an_archive_holds_images_that_link_to_the_machine(tmp_path, monkeypatch)
     settings = json.loads(blob(files, manifest["config"]))["config"]
     assert settings["Entrypoint"] == [f"/machine{python}"]
     assert (settings["Cmd"], settings["WorkingDir"]) == (["-v"], "/work")
+    assert settings["User"] == "7:8"
     search = next(line for line in settings["Env"] if line.startswith("PATH="))
     assert search.endswith(f":/machine{tree}/bin:/nowhere")
     assert f"PYTHONPATH=/machine{tree}" in settings["Env"]
@@ -134,6 +136,9 @@ def test_an_archive_holds_images_that_link_to_the_machine(tmp_path, monkeypatch)
     with tarfile.open(tmp_path / "layer.tar") as archive:
         assert archive.getmember(str(tree)[1:]).linkname == f"/machine{tree}"
         assert archive.getmember("tmp").mode == 0o1777
+        users = archive.extractfile("etc/passwd")
+        assert users is not None
+        assert "nonroot:x:65532:65532:" in users.read().decode()
 
 
 def test_pods_see_this_python_and_the_system_but_not_everything() -> None:
@@ -207,6 +212,19 @@ def test_groups_are_removed_when_they_are_empty(tmp_path) -> None:
     busy.unlink()
     assert group.remove()
     assert (tmp_path / "pids/bdc1").exists()
+
+
+def test_control_groups_that_stay_are_an_error(tmp_path) -> None:
+    (tmp_path / "freezer/bdc0/a").mkdir(parents=True)
+    (tmp_path / "freezer/cgroup.procs").write_text("")
+    state = tmp_path / "freezer/bdc0/a/freezer.state"  # a file, so that the folder stays
+    state.write_text("FROZEN")
+    with pytest.raises(DevclusterError, match=r"\*/bdc0 cannot be removed; end the processes"):
+        remove_bridge("bdc0", tmp_path, timeout_s=0.05)
+    assert state.read_text() == "THAWED"
+    state.unlink()
+    remove_bridge("bdc0", tmp_path)
+    assert not (tmp_path / "freezer/bdc0").exists()
 
 
 def fake_tools(tmp_path: Path, script: str) -> tools.Tools:

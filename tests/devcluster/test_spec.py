@@ -104,6 +104,7 @@ def test_the_first_matching_image_wins(tmp_path: Path) -> None:
         ("images: [{image: a, cmd: [a]}]", r"images\[0\].cmd: no such field"),
         ("images: [{image: a, command: a}]", r"images\[0\].command: must be a list"),
         ("images: [{image: a, env: [a]}]", r"images\[0\].env: must be a mapping"),
+        ("images: [{image: a, user: root}]", r"images\[0\].user: 'root' is no UID or UID:GID"),
         ("images: [", "images: .* is not YAML"),
     ],
 )

@@ -29,7 +29,10 @@ def kubelets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RecordedClust
     """Three kubelet nodes in three zones; the chart is installed. Images link to this Python."""
     home = tmp_path_factory.mktemp("e2e-kubelets")
     need_kubelets(home)
-    images = [{"image": name, "command": [*_RUN, module]} for name, module in _IMAGES.items()]
+    images = [
+        {"image": name, "command": [*_RUN, module], "user": "65532:65532"}
+        for name, module in _IMAGES.items()
+    ]
     with Cluster.up(
         home / "cluster",
         nodes=spread_nodes(3, ["zone-a", "zone-b", "zone-c"]),

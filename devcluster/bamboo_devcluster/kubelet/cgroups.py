@@ -62,9 +62,12 @@ class Group:
         return (old / "freezer.state").read_text().strip() == "FROZEN"
 
     def end(self) -> None:
-        """SIGKILL all processes of the group. A frozen one ends once it is thawed."""
+        """SIGKILL all processes in the group and below. A frozen one ends once it is thawed."""
         kill(self.members())
-        self.freeze(False)
+        for folder in self.folders():  # of version 1: thawing a group leaves those below frozen
+            for name, word in (("cgroup.freeze", "0"), ("freezer.state", "THAWED")):
+                if (folder / name).exists():
+                    (folder / name).write_text(word)
         kill(self.members())  # what was started meanwhile
 
     def remove(self) -> bool:

@@ -28,7 +28,12 @@ _BELOW = "/machine"
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/opt")
 _SETTINGS = ("alternatives", "ssl", "ca-certificates", "pki", "ld.so.cache", "ld.so.conf",
              "ld.so.conf.d", "nsswitch.conf", "localtime")  # fmt: skip
-_USERS = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
+# 65532: programs of images with a user of their own, as Bamboo's, may ask for its name.
+_USERS = """root:x:0:0:root:/:/bin/sh
+nonroot:x:65532:65532::/:/bin/false
+nobody:x:65534:65534::/:/bin/false
+"""
+_GROUPS = "root:x:0:\nnonroot:x:65532:\nnogroup:x:65534:\n"
 _LAYER, _CONFIG = "application/vnd.oci.image.layer.v1.tar", "application/vnd.oci.image.config.v1"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
@@ -44,6 +49,7 @@ class Program:
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     working_dir: str = "/"
+    user: str = ""
     layer: bytes | None = None
 
 
@@ -119,7 +125,14 @@ def programs_of(images: ImageMap) -> list[Program]:
                 f"{image.pattern!r} is a pattern; for kubelet nodes give the image's whole name",
             )
         found.append(
-            Program(image.pattern, image.command, image.args, image.env, image.working_dir or "/")
+            Program(
+                image.pattern,
+                image.command,
+                image.args,
+                image.env,
+                image.working_dir or "/",
+                image.user,
+            )
         )
     return found
 
@@ -152,7 +165,7 @@ def _links_layer(paths: Sequence[str]) -> bytes:
         for name, mode in (("tmp", 0o1777), ("etc", 0o755)):
             _add_folder(archive, name, mode)
         _add_file(archive, "etc/passwd", _USERS.encode())
-        _add_file(archive, "etc/group", b"root:x:0:\nnogroup:x:65534:\n")
+        _add_file(archive, "etc/group", _GROUPS.encode())
         made = {"", "tmp", "etc"}
         for path in paths:
             for parent in reversed(Path(path[1:]).parents):
@@ -182,6 +195,7 @@ def _config(program: Program, layer_digest: str, paths: Sequence[str]) -> Object
             "Cmd": list(program.args),
             "Env": [f"{name}={value}" for name, value in env.items()],
             "WorkingDir": program.working_dir,
+            "User": program.user,
         },
     }
 

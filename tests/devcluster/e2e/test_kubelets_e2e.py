@@ -10,7 +10,6 @@ import pytest
 
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster, Options
-from bamboo_devcluster.directory import stop_cluster
 from bamboo_devcluster.errors import NodeError
 from bamboo_devcluster.kubelet.cgroups import hierarchies
 from bamboo_devcluster.spec import NodeSpec
@@ -122,34 +121,37 @@ def left_by(directory: Path) -> list[str]:
     return found
 
 
-def groups() -> set[str]:
-    return {str(path) for top in hierarchies() for path in top.glob("bdc*")}
+def shared_things() -> set[str]:
+    """The control groups and interfaces of all clusters."""
+    tops = (*hierarchies(), Path("/sys/class/net"))
+    return {str(path) for top in tops for path in top.glob("bdc*")}
 
 
 @pytest.mark.usefixtures("kubelet_cluster")  # skips where there are no kubelets
 def test_nothing_is_left_of_a_cluster_that_ends_or_is_killed(tmp_path) -> None:
-    before = groups()
+    before = shared_things()
     directory = tmp_path / "c"
     options = Options(node_kind="kubelet", outlives_caller=True)
     cluster = Cluster.up(directory, nodes=[NodeSpec("a"), NodeSpec("b")], options=options)
-    assert len(groups()) > len(before)
+    assert len(shared_things()) > len(before)
     assert left_by(directory)
     cluster.freeze_node("a")  # frozen processes must end too
     cluster.kill_node("b")
     cluster.remove_node("b")
     cluster.down()
     assert left_by(directory) == []
-    assert groups() == before
+    assert shared_things() == before
 
-    cluster = Cluster.up(directory, nodes=[NodeSpec("a")], options=options)
+    cluster = Cluster.up(directory, nodes=[NodeSpec("a"), NodeSpec("b")], options=options)
+    cluster.freeze_node("b")  # the kernel cannot end it before it is thawed
     os.kill(cluster.pid, signal.SIGKILL)
     deadline = time.monotonic() + 20
-    while found := processes_of(directory):  # the kernel ends them
+    while found := processes_of(directory / "nodes" / "a-"):  # the kernel ends them
         assert time.monotonic() < deadline, found
         time.sleep(0.05)
-    stop_cluster(directory)
+    cluster.down()
     assert left_by(directory) == []
-    assert groups() == before
+    assert shared_things() == before
     assert not directory.exists()
 
 

@@ -1,6 +1,8 @@
 """Nodes of any kind: kill, freeze, notice, replace."""
 
+import contextlib
 import time
+from pathlib import Path
 
 import pytest
 
@@ -225,10 +227,31 @@ while True:
         script, nodeName=own_node, volumes=[volume], container={"volumeMounts": [mount]}
     )
     await bench.wait_log("up")
+    assert pod_folders(bench, own_node)
+    assert programs_with(str(tmp_path / "beat"))
     await bench.api.delete(bench.path("pods", "pod"), {"gracePeriodSeconds": 0})
     await bench.wait_gone()
-    folder = bench.cluster.directory / "nodes" / own_node / "pods"
-    await wait_for(bench.api, "/version", lambda _: not any(folder.iterdir()))
+    await wait_for(bench.api, "/version", lambda _: not pod_folders(bench, own_node))
+    (tmp_path / "beat").unlink()
+    assert not programs_with(str(tmp_path / "beat"))
+    assert not (tmp_path / "beat").exists()
+
+
+def pod_folders(bench, node: str) -> list[Path]:
+    """The folders of a node's pods; it removes them after the pods' processes have ended."""
+    nodes = bench.cluster.directory / "nodes"
+    of_kubelet = nodes.glob(f"{node}-*/lib/kubelet/pods/*")
+    return [*nodes.glob(f"{node}/pods/*"), *of_kubelet]
+
+
+def programs_with(words: str) -> list[str]:
+    """The processes of this machine, its nodes included, with these words in their command."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            if words in path.read_bytes().decode(errors="replace"):
+                found.append(path.parent.name)
+    return found
 
 
 async def test_node_operations_report_errors(bench, own_node) -> None:

@@ -183,7 +183,7 @@ async def test_environment_command_and_directory(bench) -> None:
         "envFrom": [{"prefix": "CM_", "configMapRef": {"name": "conf"}}],
         "resources": {"limits": {"cpu": "1500m"}},
         "args": ["$(TEAM)"],
-        "workingDir": "/usr",
+        "workingDir": "/etc",  # of kubelet nodes, /usr is a link
     }
     script = "import json,os,sys\nprint(json.dumps([dict(os.environ), sys.argv[1:], os.getcwd()]))"
     text = await bench.output(script, container=container, labels={"team": "blue"})
@@ -193,7 +193,7 @@ async def test_environment_command_and_directory(bench) -> None:
     assert seen["NODE"] == pod["spec"]["nodeName"]
     assert (seen["TEAM"], seen["CPUS"], seen["PASS"], seen["X"]) == ("blue", "2", "hush", "x")
     assert seen["MADE"] == "blue-green-$(NOBODY)-$(TEAM)"
-    assert (args, directory, seen["HOSTNAME"]) == (["blue"], "/usr", "pod")
+    assert (args, directory, seen["HOSTNAME"]) == (["blue"], "/etc", "pod")
 
 
 async def test_pods_listen_on_their_own_addresses(bench) -> None:

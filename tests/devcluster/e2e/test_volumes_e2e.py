@@ -4,6 +4,8 @@ import json
 import os
 from pathlib import Path
 
+import pytest
+
 from bamboo_devcluster.testing import wait_for
 
 
@@ -88,14 +90,25 @@ async def test_a_volume_that_cannot_be_created_is_reported_and_retried(bench) ->
     await bench.wait_phase("Succeeded")
 
 
-async def test_an_unsupported_volume_is_named(bench) -> None:
+@pytest.mark.parametrize(
+    ("devcluster", "reason"),
+    [
+        ("process", "cannot mount persistentVolumeClaim"),  # whatever its state
+        ("kubelet", "is not bound"),
+    ],
+    indirect=["devcluster"],
+)
+async def test_a_claim_that_cannot_be_mounted_is_reported(bench, reason) -> None:
     volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "x"}}]
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     await bench.create("persistentvolumeclaims", "x", spec=claim)
-    await bench.run_pod("print(1)", volumes=volumes, nodeName="node-1")
+    mount = {"name": "disk", "mountPath": "/disk"}  # a kubelet ignores a volume without one
+    await bench.run_pod(
+        "print(1)", volumes=volumes, nodeName="node-1", container={"volumeMounts": [mount]}
+    )
 
     def reported(events):
-        return any("cannot mount persistentVolumeClaim" in e["message"] for e in events["items"])
+        return any(e["reason"] == "FailedMount" and reason in e["message"] for e in events["items"])
 
     await wait_for(bench.api, bench.path("events"), reported)
 
