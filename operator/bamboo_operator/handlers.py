@@ -211,6 +211,7 @@ async def start(
         standalone=True,
         namespaces=list(namespaces),
         clusterwide=not namespaces,
+        identity="bamboo-operator",  # else kopf asks for the user's name, which a UID may not have
         # We handle signals. A flag that is never set keeps kopf from handling them at exit.
         stop_flag=asyncio.Event(),
     )
