@@ -18,7 +18,9 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record, Timing
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
+from bamboo_operator import usage as usages
 from bamboo_operator.api import Api, ApiError
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
@@ -30,11 +32,13 @@ from bamboo_operator.lease import Elector
 from bamboo_operator.line import Line
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.nodes import Nodes
+from bamboo_operator.observe import JOB_LABEL
+from bamboo_operator.pod_watch import PodWatch
 from bamboo_operator.recorder import Recorder
-from bamboo_operator.releases import SERVES, Releases, scope
+from bamboo_operator.releases import ACCOUNT, SERVES, Releases, scope
 from bamboo_operator.renewal import Certificates
 from bamboo_operator.trust import Trust
-from bamboo_operator.usage import Usage, UsageWatch
+from bamboo_operator.usage import Usage
 from bamboo_operator.workers import Workers
 from bamboo_operator.workqueue import WorkQueue
 
@@ -51,10 +55,13 @@ _LISTED_S = 10.0
 
 
 class App:
-    """One operator process, from acquiring the lease to releasing it."""
+    """One operator process, from acquiring the lease to releasing it.
 
-    def __init__(self, config: Config, kube: Api) -> None:
-        self._config, self._kube = config, kube
+    hearing: kept by the event loop.
+    """
+
+    def __init__(self, config: Config, kube: Api, hearing: Hearing) -> None:
+        self._config, self._kube, self._hearing = config, kube, hearing
         self.stop = asyncio.Event()
         self.pulse = Pulse()
         self.metrics = Metrics(self._figures)
@@ -77,7 +84,7 @@ class App:
             namespace=config.namespace,
             name=LEASE,
             identity=f"{config.identity}_{uuid.uuid4().hex[:8]}",
-            annotations={SERVES: scope(config.namespaces)},
+            annotations={SERVES: scope(config.namespaces), ACCOUNT: config.account},
         )
         self._start("pulse", self.pulse.beat(self.metrics.loop_lag_s.set))
         try:
@@ -121,7 +128,7 @@ class App:
         await certificates.load()
         trust = Trust(kube, certificates.bundle, config.advertise)
         sealed = await seals.load(kube, config.namespace, tls.SECRET)
-        usage, deleted_pods = Usage(), DeletedPods()
+        usage, deleted_pods = Usage(sealed.is_ours), DeletedPods()
         nodes = Nodes(kube, usage)
         await self._watch_usage(usage)
         self._line = line = self._make_line(nodes, usage)
@@ -141,7 +148,7 @@ class App:
                 budgets=Budgets(kube) if config.disruption_budgets else None,
                 prices=config.prices,
                 line=line,
-                kueue=Kueue(kube, config.kueue) if config.kueue else None,
+                kueue=Kueue(kube) if config.kueue else None,
                 again=lambda job, s: self._queue.add_after((job.namespace, job.name), s),
             )
         )
@@ -163,12 +170,19 @@ class App:
         registry = handlers.registry(
             add=self._queue.add,
             nodes_changed=lambda: self._nodes_changed(nodes, led),
-            seen=lambda resource: self.metrics.last_event.labels(resource).set_to_current_time(),
-            deleted=deleted_pods.deleted,
+            seen=self._seen,
             created=line.seen,
-            is_ours=sealed.is_ours,
             kueue=config.kueue,
         )
+        agents = handlers.agents(
+            add=self._queue.add,
+            seen=self._seen,
+            deleted=deleted_pods.deleted,
+            is_ours=sealed.is_ours,
+        )
+        for namespace in config.namespaces or ("",):
+            watch = PodWatch(kube, agents, namespace, labels=JOB_LABEL)
+            self._start("pods", watch.run())
         informers = list(await handlers.start(registry, config.namespaces))
         self._catch_signals()
         self.pulse.is_leader = self.pulse.is_ready = True
@@ -257,6 +271,7 @@ class App:
             wake=wake,
             wake_later=wake_later,
             is_leading=lambda: elector.is_leading,
+            heard_at=self._hearing.at,
             timing=timing,
         )
 
@@ -295,7 +310,7 @@ class App:
 
         A release for some namespaces may not see the pods of others.
         """
-        watches = [UsageWatch(self._kube, usage, n) for n in self._config.namespaces or ("",)]
+        watches = [usages.watch(self._kube, usage, n) for n in self._config.namespaces or ("",)]
         for watch in watches:
             self._start("usage", watch.run())
         lists = asyncio.gather(*(watch.listed.wait() for watch in watches))
@@ -303,6 +318,9 @@ class App:
             await asyncio.wait_for(lists, _LISTED_S)
         except TimeoutError:
             log.warning("going on without knowing all pods on the nodes")
+
+    def _seen(self, resource: str) -> None:
+        self.metrics.last_event.labels(resource).set_to_current_time()
 
     def _nodes_changed(self, nodes: Nodes, led: jobs.Jobs) -> None:
         nodes.changed()

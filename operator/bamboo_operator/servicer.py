@@ -219,6 +219,7 @@ def _check_term(message: AgentMessage, actor: JobActor) -> None:
 async def _write(context: Any, session: sessions.Session) -> None:
     while (message := await session.outgoing.get()) is not None:
         await context.write(encode.operator_message(message))
+        session.outgoing.task_done()
 
 
 def _decoded(request: bytes) -> AgentMessage:

@@ -9,7 +9,10 @@ from bamboo_core.protocol.messages import OperatorMessage
 
 
 class Session:
-    """One stream. ``outgoing`` holds the messages to write; None ends the stream."""
+    """One stream. ``outgoing`` holds the messages to write; None ends the stream.
+
+    Who writes them calls ``outgoing.task_done`` after each.
+    """
 
     def __init__(self, agent: AgentId) -> None:
         self.agent = agent
@@ -53,6 +56,10 @@ class Sessions:
         session = self._open.pop(agent, None)
         if session is not None:
             session.close()
+
+    async def written(self) -> None:
+        """Wait until all messages so far are written. It never ends for a stream that is stuck."""
+        await asyncio.gather(*(session.outgoing.join() for session in self.all()))
 
     def all(self) -> list[Session]:
         return list(self._open.values())

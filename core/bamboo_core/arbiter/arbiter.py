@@ -28,6 +28,7 @@ from bamboo_core.arbiter.events import (
     Disconnected,
     Effect,
     Event,
+    Glance,
     Lost,
     NodeLeaves,
     Paced,
@@ -96,18 +97,25 @@ class Arbiter:
         """What the newest STOP carries."""
         return self.state.fence
 
-    def handle(self, event: Event, now: float) -> list[Effect]:
-        """What to do about the event, in order. ``now``: real time; all else is attentive time."""
+    def handle(self, event: Event, now: float, heard_at: float = inf) -> list[Effect]:
+        """What to do about the event, in order. ``now``: real time; all else is attentive time.
+
+        heard_at: see :meth:`PatientClock.read`.
+        """
         if self._is_deposed:
             return []
         state = self.state
-        state.real_s, now = now, state.clock.read(now)
+        state.real_s, now = now, state.clock.read(now, heard_at)
         if self._note(event, now):
             self._act(now)
             state.check()
         effects = state.out.take()
         rounds.sent(state, effects, now)
         return effects
+
+    def keep_time(self, now: float, heard_at: float = inf) -> None:
+        """Time has passed, and nothing need be decided yet."""
+        self.state.clock.read(now, heard_at)
 
     # ------------------------------------------------------------ what events say
 
@@ -385,6 +393,23 @@ class Arbiter:
 
     # ------------------------------------------------------------ status
 
+    def glance(self) -> Glance:
+        """The part of the snapshot of which users hear soon."""
+        state, membership = self.state, self.state.membership
+        return Glance(
+            phase=state.phase_name,
+            detail=state.phase.detail,
+            fence=state.fence,
+            members=frozenset(membership.members),
+            connected=membership.connected(),
+            has_ready=membership.has_ready(),
+            progress=state.ledger.progress,
+            checkpoint=next(reversed(eligible(self.durable)), None),
+            stall=state.stalls.text or state.stalls.storage,
+            slow=frozenset(membership.slow & membership.members),
+            outcome=self.durable.outcome,
+        )
+
     def status(self) -> ArbiterStatus:
         """A snapshot for status, events and metrics."""
         state, membership, durable = self.state, self.state.membership, self.durable
@@ -395,7 +420,7 @@ class Arbiter:
             fence=state.fence,
             plan=plan,
             members=tuple(sorted(membership.members)),
-            connected=membership.connected(),
+            connected=tuple(sorted(membership.connected())),
             ready=membership.ready(),
             standby=tuple(sorted(membership.standby())),
             leaving=plan.leaving if plan is not None else (),

@@ -235,6 +235,27 @@ class ArbiterPhase(StrEnum):
 
 
 @dataclass(frozen=True)
+class Glance:
+    """The part of :class:`ArbiterStatus` of which users hear soon; it is taken after every event.
+
+    One loss of a large fleet is as many events as there are agents, so this holds only what costs
+    no more than a copy of a set.
+    """
+
+    phase: ArbiterPhase
+    detail: str
+    fence: Fence
+    members: frozenset[AgentId]
+    connected: frozenset[AgentId]
+    has_ready: bool  # some agent can be used
+    progress: TrainingProgress
+    checkpoint: Manifest | None
+    stall: str
+    slow: frozenset[AgentId]
+    outcome: Outcome | None
+
+
+@dataclass(frozen=True)
 class ArbiterStatus:
     """A snapshot."""
 

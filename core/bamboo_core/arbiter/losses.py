@@ -123,13 +123,14 @@ def overdue(state: State, now: float) -> None:
     phase = state.phase
     if not isinstance(phase, Collecting):
         return
-    for agent, due in sorted(phase.report_by.items()):
+    # Every report leads here, so only those that are late are sorted.
+    for agent in sorted(a for a, due in phase.report_by.items() if now >= due):
         activity = state.stalls.activities.get(agent)
-        if now >= due and (activity is None or activity.age_s >= activity.limit_s):
+        if activity is None or activity.age_s >= activity.limit_s:
             lose(state, agent, "no report in time", confirmed=False)
-    for agent, asked_at in sorted(phase.asked_at.items()):
-        is_late = now >= asked_at + state.job.timing.round_s
-        if is_late and agent in state.membership.members - phase.reports.keys():
+    round_s = state.job.timing.round_s
+    for agent in sorted(a for a, asked in phase.asked_at.items() if now >= asked + round_s):
+        if agent in state.membership.members and agent not in phase.reports:
             activity = state.stalls.activities.get(agent)
             if activity is None or activity.age_s >= activity.limit_s:
                 text = f"it has been asked for {state.job.timing.round_s:g} s and has not reported"

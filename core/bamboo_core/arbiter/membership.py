@@ -150,18 +150,22 @@ class Membership:
         record = self.agents.get(agent)
         return record is None or record.departs_at < inf or agent in self.drained
 
-    def connected(self) -> tuple[AgentId, ...]:
-        """Agents with a session, sorted."""
-        return tuple(sorted(a for a, x in self.agents.items() if x.is_connected))
+    def connected(self) -> frozenset[AgentId]:
+        """Agents with a session."""
+        return frozenset([a for a, x in self.agents.items() if x.is_connected])
 
     def in_session(self) -> set[AgentId]:
         """Agents with a session that may still be used, suspects included."""
         back = {agent for agent, suspect in self.suspected.items() if suspect.is_connected}
-        return back.union(self.connected())
+        return back | self.connected()
 
     def ready(self) -> tuple[AgentId, ...]:
         """Agents that can be used, sorted."""
         return tuple(sorted(a for a, x in self.agents.items() if x.ready is not None))
+
+    def has_ready(self) -> bool:
+        """Whether any agent can be used."""
+        return any(x.ready is not None for x in self.agents.values())
 
     def reachable(self) -> set[AgentId]:
         """Agents that can be asked for what they hold, departing ones included."""

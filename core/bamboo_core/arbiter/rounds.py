@@ -95,6 +95,7 @@ def _are_newcomers_wanted(state: State) -> bool:
 def sent(state: State, effects: Iterable[Effect], now: float) -> None:
     """Effects that leave now. A deadline begins when the message that causes it leaves."""
     phase, in_force = state.phase, state.in_force
+    patience_s: float | None = None  # of all agents, and it takes a look at each of them
     for effect in effects:
         if not isinstance(effect, Send):
             continue
@@ -102,7 +103,9 @@ def sent(state: State, effects: Iterable[Effect], now: float) -> None:
         if isinstance(message, Stop) and isinstance(phase, Collecting):
             is_asked = message.fence == state.fence and state.membership.is_connected(agent)
             if is_asked and agent not in phase.reports:
-                phase.report_by[agent] = now + _report_patience_s(state)
+                if patience_s is None:
+                    patience_s = _report_patience_s(state)
+                phase.report_by[agent] = now + patience_s
                 phase.asked_at.setdefault(agent, now)
         elif isinstance(message, Directive) and in_force is not None:
             in_force.sent_at.setdefault(agent, now)

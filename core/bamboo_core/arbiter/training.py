@@ -4,6 +4,9 @@ The first dispute about a step makes it void: an agent that then contradicts its
 one is a question: the agents that differ only send copies, others compute the step, and their claim
 decides. Every dispute makes the step void, so nothing that follows from it is ever committed.
 
+Nobody contradicts itself about a reduced gradient, which comes from others, and no third agent is
+asked: if it differs again, the agents that differ from the majority end, or all if there is none.
+
 If copies of a layer differ, or the step of a dispute is committed when it becomes known, something
 wrong is committed: training goes on from a verified checkpoint (:func:`_roll_back`).
 """
@@ -15,6 +18,7 @@ from collections.abc import Collection
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason
+from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.arbiter.durable import with_manifest
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
@@ -180,6 +184,8 @@ def disputed(state: State, message: Disputed, now: float) -> None:
     voided = (*(step for step in durable.voided if step != message.step), message.step)
     is_tried = question is not None and question.step == message.step
     odd = frozenset[AgentId]().union(*map(odd_ones, message.disputes))
+    gradients = [d for d in message.disputes if d.is_of_gradients and count >= _LASTS]
+    odd = odd.union(*(odd_copies(d) or _agents(d) for d in gradients))
     if odd:
         state.out.save(void=void, voided=voided, question=None)
         _convict(state, message.step, first, odd)
@@ -224,9 +230,10 @@ def settle(state: State, now: float) -> None:
 
 def _convict(state: State, step: int, dispute: Dispute, odd: Collection[AgentId]) -> None:
     """Leave out the agents that are wrong. The others take part again in the next plan."""
-    epoch = state.epoch
+    epoch, is_known = state.epoch, odd != {*_agents(dispute)}
     for agent in sorted(odd):
-        why = f"{_text(dispute)} of step {step}, and {agent} is wrong: the others agree"
+        verdict = f"{agent} is wrong: the others agree" if is_known else "nobody knows who is right"
+        why = f"{_where(dispute, step)}, and {verdict}"
         blame(state, agent, FailureCause.CORRUPTION, why)
         lose(state, agent, why, confirmed=False)
         if agent in state.membership.suspected:
@@ -283,6 +290,9 @@ def _agents(dispute: Dispute) -> list[AgentId]:
 def _text(dispute: Dispute) -> str:
     if dispute.is_of_copies:
         return f"{' and '.join(_agents(dispute))} hold different copies of layer {dispute.lo}"
+    if dispute.is_of_gradients:
+        who = " and ".join(_agents(dispute))
+        return f"{who} vote with different gradients or losses of layer {dispute.lo}"
     return (
         f"{' and '.join(_agents(dispute))} differ in the forward of layers {dispute.lo} to"
         f" {dispute.hi - 1} for micro-batch {dispute.microbatch}"
@@ -290,11 +300,13 @@ def _text(dispute: Dispute) -> str:
 
 
 def _where(dispute: Dispute, step: int) -> str:
-    return f"{_text(dispute)} {'in' if dispute.is_of_copies else 'of'} step {step}"
+    return f"{_text(dispute)} {'of' if dispute.microbatch >= 0 else 'in'} step {step}"
 
 
 def _record(state: State, step: int, dispute: Dispute) -> None:
     text = f"{_where(dispute, step)}: look for a faulty device or memory"
+    if state.job.spec.corruption.mode is CorruptionMode.OFF:
+        text += "; with spec.corruption.mode Detect agents check their own work"
     state.record(
         EventReason.CORRUPTION,
         text,

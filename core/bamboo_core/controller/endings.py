@@ -44,7 +44,7 @@ def settle(
     if memory.terminal is not None:
         return memory
     known = failures.settle(memory.failures, committed, policy, now=now)
-    machines = {node.name: node.machine for node in view.nodes}
+    nodes = view.fleet.by_name
     until = memory.not_before
     for words in _fresh(view, training, before):
         failure = Failure(
@@ -53,7 +53,7 @@ def settle(
             committed,
             now,
             words.node,
-            words.machine or machines.get(words.node, ""),
+            words.machine or (nodes[words.node].machine if words.node in nodes else ""),
             words.is_user_error,
             is_tolerated=words.is_refused and training.epoch > 0,
         )

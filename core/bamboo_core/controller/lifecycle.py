@@ -154,7 +154,7 @@ def describe(
         conditions=conditions,
         pipelines=training.pipelines if _is_training(seen) else 0,
         pipelines_wanted=0 if seen.is_resting else spec.pipelines.count,
-        feasible_pipelines=pod_zones.feasible_pipelines(spec, view.nodes),
+        feasible_pipelines=pod_zones.feasible_pipelines(spec, view.fleet),
         agents_connected=len(training.connected),
         agents_wanted=seen.wanted,
         zones=_zone_counts(seen),
@@ -278,17 +278,17 @@ def _capacity(seen: _Seen) -> Condition:
     )
     if missing > 0:
         text += f", {missing} have no pod yet"
-    nodes = seen.view.nodes
+    nodes = seen.view.fleet
     if misfits := shortage.misfits(seen.spec, nodes):
         text += f"; {misfits}"
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
-    if nodes and not any(node.suits for node in nodes):
+    if len(nodes) and not any(node.suits for node in nodes.alike):
         asked = ", ".join(f"{k} {v}" for k, v in sorted(seen.spec.worker.asks.items()))
         text += f"; no node is big enough for one agent: spec.worker.resources asks for {asked}"
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
         text += f"; {causes}"
-    if problem := pod_zones.problem(seen.spec, seen.view.nodes):
+    if problem := pod_zones.problem(seen.spec, nodes):
         text += f"; {problem}"
     if (at := on_demand.begins_at(seen.spec, seen.memory.short_since)) is not None:
         most = on_demand.most(seen.spec)
@@ -301,7 +301,7 @@ def _capacity(seen: _Seen) -> Condition:
 
 def _avoided(view: ClusterView) -> str:
     """Nodes that get no new agents, and until when."""
-    places = sorted((node.avoided_until, node.name) for node in view.nodes if node.avoided_until)
+    places = sorted((node.avoided_until, node.name) for node in view.fleet.avoided)
     if not places:
         return ""
     listed = ", ".join(f"{name} until {_instant(at)}" for at, name in places[-_MAX_LISTED:])
@@ -329,7 +329,7 @@ def _zone_spread(seen: _Seen) -> Condition:
     if spec.pipelines.stages == 1:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
     is_whole = len(seen.alive) >= seen.wanted and not seen.unplaced
-    if not is_whole and (problem := pod_zones.problem(spec, seen.view.nodes)):
+    if not is_whole and (problem := pod_zones.problem(spec, seen.view.fleet)):
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
     if pairs := pod_zones.shared_neighbours(spec, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
@@ -497,7 +497,7 @@ def _failed(seen: _Seen) -> Condition:
 
 
 def _zone_counts(seen: _Seen) -> tuple[ZoneCount, ...]:
-    spot = {node.name for node in seen.view.nodes if node.spot}
+    nodes = seen.view.fleet.by_name
     found: dict[str, ZoneCount] = {}
     for pod in seen.alive:
         old = found.get(pod.zone, ZoneCount(pod.zone))
@@ -506,6 +506,6 @@ def _zone_counts(seen: _Seen) -> tuple[ZoneCount, ...]:
             wanted=old.wanted + 1,
             running=old.running + (pod.phase is PodPhase.RUNNING),
             connected=old.connected + (pod.agent in seen.training.connected),
-            spot=old.spot + (pod.node in spot),
+            spot=old.spot + (pod.node in nodes and nodes[pod.node].spot),
         )
     return tuple(found[zone] for zone in sorted(found))

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from bamboo_core.api.spec import Adjacency, JobSpec
-from bamboo_core.controller.view import NodeView, PodView, Slot
+from bamboo_core.api.spec import JobSpec
+from bamboo_core.controller.view import NodeView, NodeViews, PodView, Slot
 from bamboo_core.placement import zones as rules
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
@@ -31,8 +31,10 @@ def room(spec: JobSpec, nodes: Iterable[NodeView], *, on_demand: bool = False) -
     need no spot node although the job prefers them.
     """
     found = dict.fromkeys(spec.placement.named_zones, 0)
-    for node, is_usable in sites(spec, nodes, on_demand=on_demand):
-        found[node.zone] = found.get(node.zone, 0) + (node.agents if is_usable else 0)
+    alike = NodeViews.of(nodes).alike
+    for node, is_usable in sites(spec, alike, on_demand=on_demand):
+        agents = alike[node] * node.agents if is_usable else 0
+        found[node.zone] = found.get(node.zone, 0) + agents
     return found
 
 
@@ -50,19 +52,21 @@ def sites(
             yield node, node.is_usable and (node.spot or not spot_only)
 
 
-def avoiding(
-    spec: JobSpec, nodes: Sequence[NodeView], until: Mapping[str, float]
-) -> tuple[NodeView, ...]:
+def avoiding(spec: JobSpec, nodes: Iterable[NodeView], until: Mapping[str, float]) -> NodeViews:
     """The nodes, with those marked that new agents must avoid.
 
     until: machine -> instant. No node is avoided if the others have no room, or not for
     ``spec.pipelines.min``: then a bad node is better than none.
     """
-    marked = tuple(replace(x, avoided_until=until.get(x.machine, 0.0)) for x in nodes)
+    nodes = NodeViews.of(nodes)
+    bad = [x for x in nodes if x.machine in until] if until else []
+    if not bad:
+        return nodes
+    marked = nodes.changed(replace(x, avoided_until=until[x.machine]) for x in bad)
     if not any(room(spec, marked).values()):
-        return tuple(nodes)
+        return nodes
     least = min(spec.pipelines.min, feasible_pipelines(spec, nodes))
-    return marked if feasible_pipelines(spec, marked) >= least else tuple(nodes)
+    return marked if feasible_pipelines(spec, marked) >= least else nodes
 
 
 def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:
@@ -78,16 +82,27 @@ def feasible_pipelines(spec: JobSpec, nodes: Iterable[NodeView]) -> int:
 
 def problem(spec: JobSpec, nodes: Iterable[NodeView]) -> str:
     """Why the wanted grid does not fit now, and what would help; empty: it fits."""
-    nodes = list(nodes)
+    nodes = NodeViews.of(nodes)
     there, adjacency = room(spec, nodes), spec.placement.adjacency
     found = rules.explain(there, **_grid(spec), adjacency=adjacency)
     if found is None:
         return ""
     if not rules.feasible(_grown(spec, there), **_grid(spec), adjacency=adjacency):
-        return _too_few_zones(spec, there, sum(not node.zone for node in nodes))
+        nowhere = sum(count for node, count in nodes.alike.items() if not node.zone)
+        return _too_few_zones(spec, there, nowhere)
     preference = spec.placement.named_zones
     zone = rules.next_zone(there, **_grid(spec), adjacency=adjacency, preference=preference)
     return f"{found.reason}; the next node helps most in zone {zone or 'any'}"
+
+
+def never_fits(spec: JobSpec) -> str:
+    """Why the grid fits on no nodes of the zones that the spec names, and what would help; empty:
+    it fits if there are enough, or the spec names no zones."""
+    named = dict.fromkeys(spec.placement.named_zones, 0)
+    adjacency = spec.placement.adjacency
+    if not named or rules.feasible(_grown(spec, named), **_grid(spec), adjacency=adjacency):
+        return ""
+    return _too_few_zones(spec, named, 0)
 
 
 def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str:
@@ -96,7 +111,7 @@ def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str
     unlabelled = f" ({nowhere} nodes have no label {ZONE_LABEL})" if nowhere else ""
     return (
         f"ring neighbours must not share a zone, and {stages} stages need"
-        f" {_least_zones(spec)} zones at least; known zones: {known}{unlabelled}: add nodes in"
+        f" {spec.least_zones} zones at least; known zones: {known}{unlabelled}: add nodes in"
         " another zone, name zones that an autoscaler can fill in spec.placement.zones or"
         " spec.placement.pools, or set spec.placement.adjacency to Cluster"
     )
@@ -104,7 +119,7 @@ def _too_few_zones(spec: JobSpec, there: Mapping[str, int], nowhere: int) -> str
 
 def choose(
     spec: JobSpec,
-    nodes: Sequence[NodeView],
+    nodes: Iterable[NodeView],
     pods: Iterable[PodView],
     holes: Sequence[Slot],
     dry: Mapping[str, bool] = MappingProxyType({}),
@@ -141,16 +156,12 @@ def _most_anywhere(spec: JobSpec, there: Mapping[str, int]) -> int:
         _grown(spec, there), **_grid(spec), adjacency=spec.placement.adjacency
     ):
         return 0
-    return _least_zones(spec) if keeps_apart(spec) else spec.pipelines.count * spec.pipelines.stages
-
-
-def _least_zones(spec: JobSpec) -> int:
-    return 3 if spec.pipelines.stages % 2 else 2
+    return spec.least_zones if keeps_apart(spec) else spec.pipelines.count * spec.pipelines.stages
 
 
 def better_zone(
     spec: JobSpec,
-    nodes: Sequence[NodeView],
+    nodes: Iterable[NodeView],
     pods: Iterable[PodView],
     pod: PodView,
     dry: Mapping[str, bool] = MappingProxyType({}),
@@ -190,7 +201,7 @@ def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str,
 
 def keeps_apart(spec: JobSpec) -> bool:
     """Whether ring neighbours must be in different zones."""
-    return spec.placement.adjacency is Adjacency.ALTERNATE and spec.pipelines.stages > 1
+    return spec.least_zones > 1
 
 
 def _grown(spec: JobSpec, there: Mapping[str, int]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from bamboo_core.controller.view import (
     JobView,
     Memory,
     NodeView,
+    NodeViews,
     PodView,
     Slot,
     TrainingView,
@@ -95,9 +96,9 @@ def step(
     view = replace(view.located(), nodes=_with_notices(view, training))
     memory = endings.settle(spec, view, training, memory, now=now)
     until = memory.failures.avoided_until()
-    view = replace(view, nodes=pod_zones.avoiding(spec, view.nodes, until))
+    view = replace(view, nodes=pod_zones.avoiding(spec, view.fleet, until))
     memory = endings.conclude(spec, training, memory, job=job, now=now)
-    room = pod_zones.room(spec, view.nodes)
+    room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now, turn)
     actions: list[Action] = [*_force_delete(view, now)]
@@ -144,14 +145,14 @@ def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 def _force_delete(view: ClusterView, now: float) -> Iterable[Action]:
     """Pods whose node cannot report on them any more."""
-    nodes = {node.name: node for node in view.nodes}
+    nodes = view.fleet.by_name
     for pod in view.pods:
         at = _force_delete_at(pod, nodes)
         if at is not None and at <= now:
             yield DeletePod(pod.name, pod.uid, force=True, reason=f"node {pod.node} is gone")
 
 
-def _force_delete_at(pod: PodView, nodes: dict[str, NodeView]) -> float | None:
+def _force_delete_at(pod: PodView, nodes: Mapping[str, NodeView]) -> float | None:
     if pod.has_ended or not pod.node:
         return None
     if pod.node not in nodes:
@@ -272,7 +273,7 @@ def _fill(
     budget = on_demand.budget(spec, staying, memory.short_since, now=now)
     # The zones of other holes depend on where these pods go.
     holes = holes[:budget] or holes
-    zones = pod_zones.choose(spec, view.nodes, staying, holes, dry, on_demand=budget > 0)
+    zones = pod_zones.choose(spec, view.fleet, staying, holes, dry, on_demand=budget > 0)
     if not zones:
         return [], memory
     avoids = tuple(sorted(_avoided(view)))
@@ -293,7 +294,7 @@ def _moved(
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
-        if free := sorted(pod.avoids & {node.name for node in view.nodes} - avoided):
+        if free := sorted(pod.avoids & view.fleet.by_name.keys() - avoided):
             reason = f"node {free[0]} need not be avoided any more"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
@@ -302,7 +303,7 @@ def _moved(
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
         is_patient = pod.refused_at is None or now < pod.created_at + ASK_ELSEWHERE_S
-        zone = pod_zones.better_zone(spec, view.nodes, staying, pod, dry, is_patient=is_patient)
+        zone = pod_zones.better_zone(spec, view.fleet, staying, pod, dry, is_patient=is_patient)
         if zone is not None:
             reason = _why_moved(pod.zone, zone, dry, is_patient=is_patient)
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
@@ -317,23 +318,23 @@ def _why_moved(old: str, new: str, dry: Mapping[str, bool], *, is_patient: bool)
 
 
 def _avoided(view: ClusterView) -> set[str]:
-    return {node.name for node in view.nodes if node.avoided_until}
+    return {node.name for node in view.fleet.avoided}
 
 
 def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
     """Pods that keep their seats. Draining agents keep working, but their replacements are created
     now: with enough notice they take over before the seats are empty."""
-    leaving = {node.name for node in view.nodes if node.departing}
-    gone = training.dismissed | training.departing
-    return [p for p in view.pods if p.is_alive and p.agent not in gone and p.node not in leaving]
+    nodes, gone = view.fleet.by_name, training.dismissed | training.departing
+    staying = [pod for pod in view.pods if pod.is_alive and pod.agent not in gone]
+    return [pod for pod in staying if pod.node not in nodes or not nodes[pod.node].departing]
 
 
-def _with_notices(view: ClusterView, training: TrainingView) -> tuple[NodeView, ...]:
+def _with_notices(view: ClusterView, training: TrainingView) -> NodeViews:
     """The nodes, with the notices that agents got from the cloud without a taint on the node."""
     leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
-    return tuple(
-        replace(node, departing=True) if node.name in leaving else node for node in view.nodes
-    )
+    known = view.fleet.by_name
+    found = [replace(known[name], departing=True) for name in leaving if name in known]
+    return view.fleet.changed(found) if found else view.fleet
 
 
 def _seats(spec: JobSpec) -> list[Slot]:
@@ -364,7 +365,7 @@ def _wake_times(
         times.append(memory.finished_at + _farewell_s(memory))
         if spec.run_policy.ttl_s is not None:
             times.append(memory.finished_at + spec.run_policy.ttl_s)
-    nodes = {node.name: node for node in view.nodes}
+    nodes = view.fleet.by_name
     force_deletes = (_force_delete_at(pod, nodes) for pod in view.pods)
     times += [memory.not_before, *(at for at in force_deletes if at is not None)]
     times += memory.failures.avoided_until().values()

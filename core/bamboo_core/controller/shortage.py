@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.view import NodeView, PodView
+from bamboo_core.controller.view import NodeView, NodeViews, PodView
 
 _MAX_ZONES = 3
 _MAX_CAUSES = 3
@@ -21,14 +21,14 @@ def insufficient(resource: str) -> str:
     return _INSUFFICIENT + resource
 
 
-def explain(spec: JobSpec, nodes: Sequence[NodeView], waiting: Iterable[PodView]) -> str:
+def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
     """The zones where pods wait, with causes and remedies; empty: no pod waits."""
     by_zone: dict[str, list[PodView]] = {}
     for pod in sorted(waiting, key=lambda pod: pod.name):
         by_zone.setdefault(pod.zone, []).append(pod)
     parts, causes = [], Counter[str]()
     for zone, pods in sorted(by_zone.items())[:_MAX_ZONES]:
-        there = [node for node in nodes if node.zone == zone or not zone]
+        there = {x: n for x, n in nodes.alike.items() if x.zone == zone or not zone}
         causes += (found := _causes(there))
         rest = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
         where = f"in zone {zone}" if zone else "in any zone"
@@ -38,39 +38,42 @@ def explain(spec: JobSpec, nodes: Sequence[NodeView], waiting: Iterable[PodView]
     return f"{'; '.join(parts)}; {_remedies(spec, causes)}"
 
 
-def misfits(spec: JobSpec, nodes: Sequence[NodeView]) -> str:
+def misfits(spec: JobSpec, nodes: NodeViews) -> str:
     """Why no node could take an agent even if it were empty; empty: some node could, or there is
     none, or all are too small."""
-    lacks = Counter(node.lacks for node in nodes if not node.suits)
-    if not nodes or len(nodes) > lacks.total():
+    lacks = Counter[str]()
+    for node, count in nodes.alike.items():
+        lacks[node.lacks] += 0 if node.suits else count
+    lacks = +lacks
+    if not len(nodes) or len(nodes) > lacks.total():
         return ""
     if all(cause.startswith(_INSUFFICIENT) or not cause for cause in lacks):
         return ""
     return f"no node can take an agent: {_counted(lacks)}; {_remedies(spec, lacks)}"
 
 
-def _causes(nodes: Iterable[NodeView]) -> Counter[str]:
+def _causes(alike: Mapping[NodeView, int]) -> Counter[str]:
     """What keeps the agents away -> number of nodes."""
     found = Counter[str]()
-    for node in nodes:
+    for node, count in alike.items():
         if node.departing:
-            found["about to go"] += 1
+            found["about to go"] += count
         elif not node.ready:
-            found["not ready"] += 1
+            found["not ready"] += count
         elif node.lacks:
-            found[node.lacks] += 1
+            found[node.lacks] += count
         elif not node.schedulable:
-            found["cordoned"] += 1
+            found["cordoned"] += count
         elif node.avoided_until:
-            found["avoided after failures"] += 1
+            found["avoided after failures"] += count
     return found
 
 
-def _listed(found: Counter[str], nodes: Sequence[NodeView], pods: Sequence[PodView]) -> str:
-    if not nodes:
+def _listed(found: Counter[str], alike: Mapping[NodeView, int], pods: Sequence[PodView]) -> str:
+    if not alike:
         return "no nodes there"
     text = _counted(found)
-    if len(nodes) > found.total():  # some look free; the scheduler knows more
+    if sum(alike.values()) > found.total():  # some look free; the scheduler knows more
         refusal = next((pod.refusal for pod in pods if pod.refusal), "")
         words = f"the scheduler says: {_clipped(refusal)}" if refusal else "no answer yet"
         text = f"{text}, {words}" if text else words
@@ -78,7 +81,7 @@ def _listed(found: Counter[str], nodes: Sequence[NodeView], pods: Sequence[PodVi
 
 
 def _counted(causes: Counter[str]) -> str:
-    shown = causes.most_common(_MAX_CAUSES)
+    shown = sorted(causes.items(), key=lambda item: (-item[1], item[0]))[:_MAX_CAUSES]
     listed = [f"{cause} ({n} {'node' if n == 1 else 'nodes'})" for cause, n in shown]
     return ", ".join(listed) + (", ..." if len(causes) > _MAX_CAUSES else "")
 

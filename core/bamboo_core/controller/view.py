@@ -6,8 +6,11 @@ The operator's observe module and the simulator make it; reconcile and lifecycle
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple
 
 from bamboo_core.api.outcome import Outcome
@@ -74,6 +77,56 @@ class NodeView:
         return is_up and not self.departing and not self.avoided_until
 
 
+class NodeViews:
+    """All nodes, in order. It never changes; :meth:`changed` makes another one.
+
+    Most questions are about numbers of nodes, and in a large cluster most nodes look like many
+    others. So they are asked of ``alike``, which is short. Each reconcile asks several.
+    """
+
+    def __init__(self, nodes: Iterable[NodeView] = ()) -> None:
+        self.by_name: Mapping[str, NodeView] = {node.name: node for node in nodes}
+
+    @classmethod
+    def of(cls, nodes: Iterable[NodeView]) -> NodeViews:
+        """The nodes themselves if they are of this class."""
+        return nodes if isinstance(nodes, NodeViews) else cls(nodes)
+
+    def __iter__(self) -> Iterator[NodeView]:
+        return iter(self.by_name.values())
+
+    def __len__(self) -> int:
+        return len(self.by_name)
+
+    @cached_property
+    def alike(self) -> Counter[NodeView]:
+        """Nodes without what tells one from the other -> how many there are of them."""
+        return Counter(map(_nameless, self))
+
+    @cached_property
+    def avoided(self) -> tuple[NodeView, ...]:
+        """Those that get no new agents, since agents have failed there."""
+        is_any = any(node.avoided_until for node in self.alike)
+        return tuple(node for node in self if node.avoided_until) if is_any else ()
+
+    def changed(self, nodes: Iterable[NodeView]) -> NodeViews:
+        """With these in place of those of their names, which must be there."""
+        known, alike, found = dict(self.by_name), self.alike.copy(), NodeViews()
+        for node in nodes:
+            old, new = _nameless(known[node.name]), _nameless(node)
+            known[node.name] = node
+            alike[new] += 1
+            alike[old] -= 1
+            if not alike[old]:
+                del alike[old]
+        found.by_name, found.alike = known, alike
+        return found
+
+
+def _nameless(node: NodeView) -> NodeView:
+    return replace(node, name="", machine="", notice=None)
+
+
 class PodPhase(StrEnum):
     """The phases of Kubernetes."""
 
@@ -135,14 +188,23 @@ class PodView:
 class ClusterView:
     """Nodes of the cluster, and pods that the job owns by UID."""
 
-    nodes: tuple[NodeView, ...] = ()
+    nodes: Iterable[NodeView] = ()
     pods: tuple[PodView, ...] = ()
+
+    @cached_property
+    def fleet(self) -> NodeViews:
+        """The nodes, to be asked for one or for numbers of them."""
+        return NodeViews.of(self.nodes)
 
     def located(self) -> ClusterView:
         """With the zones of pods that could go anywhere and have got a node."""
-        zones = {node.name: node.zone for node in self.nodes}
-        pods = (p if p.zone else replace(p, zone=zones.get(p.node, "")) for p in self.pods)
-        return replace(self, pods=tuple(pods))
+        known = self.fleet.by_name
+
+        def zone(pod: PodView) -> str:
+            return pod.zone or (known[pod.node].zone if pod.node in known else "")
+
+        pods = (p if p.zone else replace(p, zone=zone(p)) for p in self.pods)
+        return ClusterView(self.fleet, tuple(pods))
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ def desired_state(
     spec: JobSpec, view: ClusterView, dismissed: AbstractSet[AgentId]
 ) -> DesiredState:
     """dismissed: agents that the arbiter has no use for; it does not wait for their pods."""
-    departing = {node.name for node in view.nodes if node.departing}
+    nodes = view.fleet.by_name
     alive = [pod for pod in view.pods if pod.is_alive]
     return DesiredState(
         pipelines=spec.pipelines.count,
         suspended=spec.suspend,
-        drained=frozenset(pod.agent for pod in alive if pod.node in departing),
+        drained=frozenset(p.agent for p in alive if p.node in nodes and nodes[p.node].departing),
         expected=frozenset(pod.agent for pod in alive) - dismissed,
         least=spec.pipelines.min,
     )
@@ -30,13 +30,17 @@ def desired_state(
 
 def node_notices(view: ClusterView) -> dict[AgentId, NodeNotice]:
     """What the nodes of live agents say about their end; of hints and others."""
-    notices = {node.name: node.notice for node in view.nodes if node.notice is not None}
-    return {p.agent: notices[p.node] for p in view.pods if p.is_alive and p.node in notices}
+    nodes, found = view.fleet.by_name, dict[AgentId, NodeNotice]()
+    for pod in view.pods:
+        notice = nodes[pod.node].notice if pod.node in nodes else None
+        if pod.is_alive and notice is not None:
+            found[pod.agent] = notice
+    return found
 
 
 def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
     """Agents whose pod has ended or whose node is gone, with the evidence."""
-    nodes = {node.name for node in view.nodes}
+    nodes = view.fleet.by_name
     for pod in view.pods:
         if pod.has_ended:
             yield pod.agent, f"its pod has ended with exit code {pod.exit_code}"

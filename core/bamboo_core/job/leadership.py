@@ -117,6 +117,7 @@ class Leadership:
         self._ticks = 0
         self._faults = 0
         self._restart_at = 0.0
+        self._heard_at = inf  # of the present event
         self._held: deque[tuple[Event, bool]] = deque()
         self._out: list[Action] = []
         self._facts = durable  # after the last event that was handled completely
@@ -134,8 +135,14 @@ class Leadership:
 
     # ------------------------------------------------------------ outside
 
-    def handle(self, event: Input, now: float, *, is_leading: bool) -> list[Action]:
-        """What to do, in order. is_leading: it is certain that no other operator leads."""
+    def handle(
+        self, event: Input, now: float, *, is_leading: bool, heard_at: float = inf
+    ) -> list[Action]:
+        """What to do, in order. is_leading: it is certain that no other operator leads.
+
+        heard_at: the newest instant at which everything that had come was read; by default now.
+        """
+        self._heard_at = heard_at
         is_listening = is_leading and now >= self._restart_at
         match event:
             case Observed():
@@ -291,13 +298,15 @@ class Leadership:
         is_due = isinstance(event, Tick) and self._ticks % _TICKS_A_LOOK == 0
         self._counting.advance(now)
         try:
-            effects = self.arbiter.handle(event, now)
+            effects = self.arbiter.handle(event, now, self._heard_at)
             self._facts = self.arbiter.durable
             for effect in effects:
                 self._apply(effect, now, is_known=is_known)
             self._count(event)
             if effects or is_due or not _is_routine(event):
                 self._notice_change()
+            if is_due:
+                self.arbiter.status()  # a defect of it shows here, not only where users look
         except Exception as error:
             # A defect costs this job a pause and does not affect the others.
             self._fail(error, now)
@@ -355,17 +364,17 @@ class Leadership:
         return self._departing | drained
 
     def _notice_change(self) -> None:
-        status = self.arbiter.status()
-        self._has_begun = self._has_begun or bool(status.ready)
+        seen = self.arbiter.glance()
+        self._has_begun = self._has_begun or seen.has_ready
         known = self._reported
-        progress = training.follow(known.progress, status.progress, self.arbiter.durable)
+        progress = training.follow(known.progress, seen.progress, self.arbiter.durable)
         self._reported = replace(known, progress=progress)
-        urgent_part = training.urgent_part(status)
+        urgent_part = training.urgent_part(seen)
         if urgent_part != self._urgent_part:
             self._urgent_part = urgent_part
             self._out.append(Wake())
-        elif status.progress.committed != self._committed:
-            self._committed = status.progress.committed
+        elif seen.progress.committed != self._committed:
+            self._committed = seen.progress.committed
             self._out.append(Wake(is_urgent=False))
 
 

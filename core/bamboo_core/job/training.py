@@ -9,7 +9,7 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.totals import Totals
 from bamboo_core.arbiter.durable import Durable, eligible
-from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus
+from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus, Glance
 from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
 
@@ -110,17 +110,17 @@ def follow(
     return replace(progress, committed=committed, loss=loss, skipped=reported.skipped)
 
 
-def urgent_part(status: ArbiterStatus) -> object:
+def urgent_part(seen: Glance) -> object:
     """A change of this is shown to users at once. A newly committed step can wait."""
     return (
-        status.phase,
-        status.detail,
-        status.fence,
-        status.members,
-        status.connected,
-        status.stall,
-        status.slow,
-        status.progress.validation_loss,
-        status.checkpoint,
-        status.outcome,
+        seen.phase,
+        seen.detail,
+        seen.fence,
+        seen.members,
+        seen.connected,
+        seen.stall,
+        seen.slow,
+        seen.progress.validation_loss,
+        seen.checkpoint,
+        seen.outcome,
     )

@@ -3,13 +3,19 @@
 A process that was frozen, swapped out or busy learns late what others said in time. If it compared
 their silence with real time, it would give up healthy agents for its own pause. So arbiter and
 supervisor measure the silence of others, and every deadline that others must keep, in attentive
-time: while a process stands still, its attentive time hardly moves.
+time: while a process stands still, or has not read what others said, its attentive time hardly
+moves.
 
 These deadlines are real time, since somebody else keeps them and does not wait for this process:
 the end of a departing pod (grace period, notice) and the expiry of the leader's Lease.
 """
 
 from __future__ import annotations
+
+from math import inf
+
+MOST_BEHIND_S = 10.0
+"""A process that is always busy must notice silence, too: 20 times later than others."""
 
 
 class PatientClock:
@@ -24,24 +30,46 @@ class PatientClock:
         if most_s <= 0:
             raise ValueError(f"most_s is {most_s}; it must be positive")
         self.most_s = most_s
-        self._last: float | None = None
-        self._time = 0.0
+        self._last: float | None = None  # the newest instant at which everything had been read
+        self._time = 0.0  # attentive time then
+        self._shown = -inf
 
-    def read(self, now: float) -> float:
+    def read(self, now: float, heard_at: float = inf) -> float:
         """Attentive time at ``now``, in seconds of the caller's clock. It never goes back.
 
-        The first reading is ``now`` itself. Each later one advances by the time since the reading
-        before, but by at most ``most_s``, and by nothing if ``now`` has gone back.
+        heard_at: the newest instant at which everything that others had said was read; by default
+        ``now``. From one such instant to the next, and from the newest one to ``now``, time
+        advances by at most ``most_s``. The first reading is ``now`` itself.
         """
+        heard_at = min(heard_at, now)
         if self._last is None:
-            self._time = now
-        else:
-            self._time += min(max(now - self._last, 0.0), self.most_s)
-        self._last = now
-        return self._time
+            self._last = self._time = now
+        elif heard_at > self._last:
+            self._time += min(heard_at - self._last, self.most_s)
+            self._last = heard_at
+        self._last = min(self._last, now)
+        self._shown = max(self._shown, self._time + min(now - self._last, self.most_s))
+        return self._shown
 
     def copy(self) -> PatientClock:
         """An independent clock that shows the same time."""
         new = PatientClock(self.most_s)
-        new._last, new._time = self._last, self._time
+        new._last, new._time, new._shown = self._last, self._time, self._shown
         return new
+
+
+class Hearing:
+    """When a process had last read everything that others had said to it."""
+
+    def __init__(self) -> None:
+        self._at: float | None = None
+
+    def caught_up(self, now: float) -> None:
+        """Nothing waits to be read."""
+        self._at = now
+
+    def at(self, now: float) -> float:
+        """The newest such instant. One is assumed at the first call, and after MOST_BEHIND_S."""
+        if self._at is None or now - self._at > MOST_BEHIND_S:
+            self._at = now
+        return self._at

@@ -141,7 +141,9 @@ class Executor:
         # a new agent owes no END of earlier steps, and an agent that only received later items
         # has not ended the target step
         self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
-        return self._advance()
+        # of a step that others have ended: no END of this agent's frees it
+        ahead = [i for i in self.held if i.kind is Kind.PREFIX and i.step <= self.ended]
+        return self._drop(ahead) + self._advance()
 
     def takes(self, continuation: Continuation) -> bool:
         """Whether this is the missing continuation of the installed plan."""

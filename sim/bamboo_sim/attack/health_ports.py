@@ -1,13 +1,17 @@
 """The attack on the ports for health and metrics of the operator and of an agent.
 
-Probes and a scrape must get through in between.
+Probes and a scrape must get through in between, also while 1,000 connections to each port are idle.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
+import resource
+import socket
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bamboo_agent.supervisor import health as agents
@@ -17,6 +21,11 @@ from bamboo_sim.attack import inputs
 from bamboo_sim.attack.strangers import PATIENCE_S, Attack, Inside, Victim
 
 PROBES = {"agent": ("/healthz", "/metrics"), "health": ("/livez",), "metrics": ("/metrics",)}
+
+IDLE = 1000
+"""Connections to each port on which nothing is ever said."""
+_FILES = 512
+"""That the victim may have open."""
 
 
 class _Written:
@@ -38,6 +47,7 @@ class _Written:
 async def start(inside: Inside) -> dict[str, int]:
     """The three servers, as operator and supervisor start them."""
     sys.stderr = _Written(inside.told)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     pulse = operators.Pulse()
     inside.kept.append(asyncio.create_task(pulse.beat(lambda lag_s: None)))
     health = operators.HealthServer(pulse, host="127.0.0.1", port=0)
@@ -64,8 +74,23 @@ def run(cases: int, seed: int) -> dict[str, Any]:
                 probe(victim.ports[name], path)
 
     attack = Attack(victim, seed, say=inputs.request, look=look)
-    attack.run(cases)
+    with idle(victim.ports.values()):
+        attack.run(cases)
     return attack.figures() | {"written_bytes": written}
+
+
+@contextlib.contextmanager
+def idle(ports: Iterable[int]) -> Iterator[None]:
+    """Hold idle connections to these ports."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for port in ports:
+            for _ in range(IDLE):
+                address = "127.0.0.1", port
+                stack.enter_context(socket.create_connection(address, PATIENCE_S))
+        yield
 
 
 def probe(port: int, path: str) -> None:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import random
 import socket
+import time
 from typing import Any
 
 from bamboo_agent.supervisor.liveness import Liveness
@@ -75,8 +76,9 @@ class _Peers:
         """ValueError, OSError: one does not get through."""
         prove(self._port, RETURNING).close()
         self.steady.sendall(b".")
-        for _ in range(100):  # the byte is on its way
-            if state["heard"] > self._heard or state["closed"]:
+        deadline = time.monotonic() + PATIENCE_S
+        while state["heard"] <= self._heard and not state["closed"]:  # the byte is on its way
+            if time.monotonic() > deadline:
                 break
             state |= self._victim.state()
         if state["closed"] or state["heard"] <= self._heard:

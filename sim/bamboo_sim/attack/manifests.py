@@ -21,7 +21,7 @@ from typing import Any
 from bamboo_core.api import spec as specs
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
-from bamboo_operator import api, facts, jobs, observe
+from bamboo_operator import api, facts, jobs
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.nodes import Nodes
@@ -109,7 +109,7 @@ class _Served:
             Ports(
                 kube=kube,
                 jobs=self._jobs,
-                nodes=Nodes(kube, Usage()),
+                nodes=Nodes(kube, Usage(_SEALS.is_ours)),
                 trust=Trust(kube, "bundle", "op:1"),
                 on_forced=lambda: None,
                 operator_address="op:1",
@@ -172,7 +172,7 @@ class _Served:
 
     def _judge(self, name: str, body: Object, pods: list[Object]) -> list[str]:
         said = _condition(self._stub.status)
-        spec = observe.job_spec(body)
+        spec = specs.from_manifest(body)
         if len(json.dumps(self._stub.status)) > MOST_STATUS_BYTES:
             return ["status: it is too large"]
         if isinstance(spec, list):

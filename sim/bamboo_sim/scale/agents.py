@@ -41,7 +41,7 @@ CONNECT_S = 5.0
 _METHOD = "/bamboo.v1.AgentService/Session"
 _COST = LayerCost(0.01, 0.02, 1000, 1000, 0.01, 0.01, can_split=True)
 _READY = Ready(Fingerprint("code", "data", "torch", "cuda"), LAYERS, 1 << 30, 0, (_COST,) * LAYERS)
-_AT_ONCE = 100
+_AT_ONCE = 8
 """Agents of a process that are between their first byte and the operator's answer. All come from
 one address, of which the operator lets 256 wait."""
 
@@ -79,6 +79,10 @@ class Training:
         for agent in self.agents.values():
             agent.held = dict.fromkeys(agent.wanted, self.committed + 1)
             agent.send(done)
+
+
+class _ReleasedError(Exception):
+    """The operator has let the agent go; its process ends."""
 
 
 class FakeAgent:
@@ -126,8 +130,14 @@ class FakeAgent:
             try:
                 async with grpc.aio.secure_channel(address, credentials, options) as channel:
                     await self._converse(channel)
+            except _ReleasedError:
+                self._training.agents.pop(self.name, None)
+                return
             except (grpc.aio.AioRpcError, TimeoutError, OSError) as error:
                 self.last_error = str(error)
+                if getattr(error, "code", lambda: None)() is grpc.StatusCode.UNAUTHENTICATED:
+                    self._training.agents.pop(self.name, None)  # its pod is gone
+                    return
             pause_s = 0.1 if self.welcomed_at else min(3.0, 2 * pause_s)
             self.welcomed_at = 0.0
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
@@ -177,6 +187,8 @@ class FakeAgent:
                 self._stop(_fence(message.stop.fence), now)
             case "directive":
                 self._direct(message.directive, now)
+            case "release":
+                raise _ReleasedError
             case _:
                 pass
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 
 from bamboo_core.api.spec import (
     CheckpointSpec,
@@ -98,6 +99,7 @@ class Fleet:
     ) -> None:
         self.job = a.ArbiterJob("ns/job", "uid", job, "{}", timing or a.Timing())
         self.layers, self.now = layers, 0.0
+        self.heard_at = inf  # when the operator had last read everything
         self.term = 1
         self.arbiter = Arbiter(self.job, durable or facts.Durable(), self.term)
         self.agents: dict[AgentId, Agent] = {}
@@ -149,7 +151,7 @@ class Fleet:
         self.tell(a.Received(agent, message))  # type: ignore[arg-type]
 
     def tell(self, event: a.Event) -> None:
-        for effect in self.arbiter.handle(event, self.now):
+        for effect in self.arbiter.handle(event, self.now, self.heard_at):
             self.perform(effect)
 
     def perform(self, effect: a.Effect) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import FailureCause
+from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable, from_json, to_json
 from bamboo_core.model.claims import Question
@@ -20,8 +21,8 @@ LASTING = (Dispute(1, 2, 3, (Claim(A0, 5, 6, 9), Claim(A1, 5, 7, 9))),)
 DECIDED = (Dispute(1, 2, 3, (*LASTING[0].claims, Claim(A2, 5, 7, 9))),)
 
 
-def running(stages: int = 3) -> Fleet:
-    fleet = Fleet(spec(stages=stages, steps=40), layers=stages)
+def running(stages: int = 3, job: JobSpec | None = None) -> Fleet:
+    fleet = Fleet(job or spec(stages=stages, steps=40), layers=stages)
     fleet.add_grid(1, stages)
     fleet.tell(a.DesiredState(1))
     fleet.until(lambda: (0, 2) in fleet.commits)
@@ -67,7 +68,7 @@ def test_the_event_names_layers_micro_batch_step_and_agents() -> None:
     (record,) = told(fleet, EventReason.CORRUPTION)
     assert record.message == (
         "a0 and a1 differ in the forward of layers 1 to 1 for micro-batch 3 of step 3: look for a"
-        " faulty device or memory"
+        " faulty device or memory; with spec.corruption.mode Detect agents check their own work"
     )
     assert record.facts == {
         EventFact.AGENTS: "a0,a1",

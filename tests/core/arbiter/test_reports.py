@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bamboo_core.api.events import EventReason
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId
@@ -60,6 +62,30 @@ def test_a_pause_of_the_operator_in_a_round_is_not_held_against_agents() -> None
     fleet.now += 60.0
     fleet.tell(a.Tick())
     assert late in fleet.arbiter.status().members
+
+
+def test_a_report_that_a_busy_operator_has_not_read_is_not_late() -> None:
+    fleet, late = in_a_round()
+    fleet.heard_at = fleet.now
+    fleet.idle(30.0)
+    assert late in fleet.arbiter.status().members
+    fleet.heard_at = inf
+    fleet.idle(1.0)
+    assert late in fleet.arbiter.status().members
+    fleet.idle(1.0)
+    assert late not in fleet.arbiter.status().members
+
+
+def test_time_that_is_kept_between_rare_ticks_counts() -> None:
+    for keeps, is_lost in ((True, True), (False, False)):
+        fleet, late = in_a_round()
+        for n in range(12):
+            fleet.now += 0.25
+            if n % 4 == 3:
+                fleet.tell(a.Tick())
+            elif keeps:
+                fleet.arbiter.keep_time(fleet.now)
+        assert (late not in fleet.arbiter.status().members) == is_lost
 
 
 def test_the_deadline_of_a_report_begins_when_the_stop_has_left() -> None:

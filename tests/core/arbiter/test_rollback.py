@@ -46,7 +46,8 @@ def test_copies_that_differ_restore_the_last_verified_checkpoint() -> None:
     dispute(fleet, 12, TWO)
     (found,) = told(fleet, EventReason.CORRUPTION)
     assert found.message == (
-        "a0 and a1 hold different copies of layer 1 in step 12: look for a faulty device or memory"
+        "a0 and a1 hold different copies of layer 1 in step 12: look for a faulty device or memory;"
+        " with spec.corruption.mode Detect agents check their own work"
     )
     assert found.facts == {
         EventFact.AGENTS: "a0,a1",

@@ -71,7 +71,7 @@ def ready(storage_error: str = "") -> Ready:
     return Ready(fingerprint, 4, 1000, 0, costs, storage_error=storage_error)
 
 
-def defect(event: Event, now: float) -> list[Effect]:
+def defect(event: Event, now: float, heard_at: float) -> list[Effect]:
     raise KeyError("one defect, once")
 
 

@@ -158,8 +158,9 @@ def test_a_defect_while_held_events_are_handled(monkeypatch: pytest.MonkeyPatch)
     led.connect(FIRST)
     good = led.leadership.arbiter.handle
 
-    def choke(event: Event, now: float) -> list[Effect]:
-        return good(event, now) if isinstance(event, Tick | DesiredState) else defect(event, now)
+    def choke(event: Event, now: float, heard_at: float) -> list[Effect]:
+        is_good = isinstance(event, Tick | DesiredState)
+        return (good if is_good else defect)(event, now, heard_at)
 
     monkeypatch.setattr(led.leadership.arbiter, "handle", choke)
     woken = led.woken()
@@ -181,7 +182,7 @@ def test_half_a_change_is_no_fact(monkeypatch: pytest.MonkeyPatch) -> None:
     led = Led(BEGUN)
     arbiter = led.leadership.arbiter
 
-    def half(event: Event, now: float) -> list[Effect]:
+    def half(event: Event, now: float, heard_at: float) -> list[Effect]:
         arbiter.state.out.save(attempt=1, members=())
         raise KeyError("in the midst of a restore")
 
@@ -197,8 +198,9 @@ def test_orders_of_the_failed_arbiter_are_void(monkeypatch: pytest.MonkeyPatch) 
     arbiter = led.leadership.arbiter
     good = arbiter.handle
 
-    def choke(event: Event, now: float) -> list[Effect]:
-        return good(event, now) if isinstance(event, DesiredState) else defect(event, now)
+    def choke(event: Event, now: float, heard_at: float) -> list[Effect]:
+        is_good = isinstance(event, DesiredState)
+        return (good if is_good else defect)(event, now, heard_at)
 
     monkeypatch.setattr(arbiter, "handle", choke)
     led.is_leading = False
@@ -300,12 +302,29 @@ def test_a_new_step_is_shown_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None
     for _ in range(4):
         led.tick()
     arbiter, before = led.leadership.arbiter, led.found(Wake)
-    status = replace(arbiter.status(), progress=TrainingProgress(3, loss=0.5))
-    monkeypatch.setattr(arbiter, "status", lambda: status)
+    seen = replace(arbiter.glance(), progress=TrainingProgress(3, loss=0.5))
+    monkeypatch.setattr(arbiter, "glance", lambda: seen)
     for _ in range(8):
         led.tick()
     assert led.found(Wake) == [*before, Wake(is_urgent=False)]
-    assert led.leadership.view().progress == status.progress
+    assert led.leadership.view().progress == seen.progress
+
+
+def test_a_glance_agrees_with_the_status() -> None:
+    led = Led()
+    for agent in (None, FIRST, SECOND):
+        if agent is not None:
+            led.connect(agent)
+            assert led.leadership.arbiter.glance().connected >= {agent}
+            led.receive(agent, ready())
+        led.observe()
+        seen, status = led.leadership.arbiter.glance(), led.leadership.arbiter.status()
+        for name in ("phase", "detail", "fence", "progress", "checkpoint", "stall", "outcome"):
+            assert getattr(seen, name) == getattr(status, name)
+        for name in ("members", "connected", "slow"):
+            assert sorted(getattr(seen, name)) == list(getattr(status, name))
+        assert seen.has_ready == bool(status.ready)
+    assert seen.members == {FIRST, SECOND}
 
 
 def test_a_suspended_job_may_come_back_with_another_grid() -> None:

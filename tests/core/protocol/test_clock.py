@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.protocol.clock import PatientClock
+from bamboo_core.protocol.clock import MOST_BEHIND_S, Hearing, PatientClock
 
 SECONDS = st.floats(0, 1e6)
 
@@ -32,6 +32,43 @@ def test_a_clock_that_goes_back_stands_still_and_then_goes_on() -> None:
     assert clock.read(4.25) == 10.25
 
 
+def test_while_something_is_unread_no_more_than_the_most_passes() -> None:
+    clock = PatientClock(0.5)
+    clock.read(10)
+    assert clock.read(10.25, heard_at=10) == 10.25
+    assert [clock.read(now, heard_at=10) for now in (11, 12, 15)] == [10.5] * 3
+    assert clock.read(15.25, heard_at=15.25) == 10.5
+    assert clock.read(15.5, heard_at=15.25) == 10.75
+
+
+def test_short_times_between_two_instants_at_which_all_is_read_count_wholly() -> None:
+    clock = PatientClock(0.5)
+    clock.read(10)
+    assert [clock.read(10 + n / 2, heard_at=10 + n / 2 - 0.25) for n in range(1, 9)] == [
+        10 + n / 2 for n in range(1, 9)
+    ]
+
+
+def test_an_instant_that_is_still_to_come_counts_as_now() -> None:
+    clock = PatientClock(0.5)
+    clock.read(10)
+    assert clock.read(10.25, heard_at=11) == 10.25
+    assert clock.read(10.5) == 10.5
+
+
+def test_a_process_that_was_never_asked_has_read_everything() -> None:
+    assert Hearing().at(7) == 7
+
+
+def test_a_process_that_is_busy_for_ever_is_taken_to_have_read_now_and_then() -> None:
+    hearing = Hearing()
+    hearing.caught_up(5)
+    assert hearing.at(5 + MOST_BEHIND_S) == 5
+    late = 5 + MOST_BEHIND_S + 1
+    assert hearing.at(late) == late
+    assert hearing.at(late + 1) == late
+
+
 def test_a_copy_goes_its_own_way() -> None:
     clock = PatientClock(0.5)
     clock.read(10)
@@ -53,3 +90,14 @@ def test_each_reading_advances_by_no_more_than_the_pause_and_the_most(
     assert read[0] == times[0]
     for (before, now), (earlier, later) in zip(pairwise(times), pairwise(read), strict=True):
         assert 0 <= later - earlier <= min(max(now - before, 0), most_s) + 1e-6
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.floats(0, 20)), min_size=1))
+def test_it_never_goes_back_whatever_was_unread(readings: list[tuple[float, float]]) -> None:
+    clock, now = PatientClock(0.5), 0.0
+    shown = clock.read(now)
+    for passed_s, behind_s in readings:
+        now += passed_s
+        read = clock.read(now, now - behind_s)
+        assert shown <= read <= shown + passed_s + behind_s + 1e-6
+        shown = read

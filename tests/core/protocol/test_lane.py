@@ -98,6 +98,20 @@ def test_a_stop_keeps_what_is_computed_ahead() -> None:
     assert Item.prefix(0, (2, 4), 0, 1) in report.items
 
 
+@pytest.mark.parametrize(("target", "left"), [(0, 2), (1, 2), (2, 0)])
+def test_what_was_computed_ahead_goes_with_a_step_that_others_have_ended(
+    target: int, left: int
+) -> None:
+    """The agent was away, and did not end the step itself; the new plan begins two steps later."""
+    executor = started()
+    finish(executor)
+    executor.stop(Stop(SECOND))
+    order = directive("RECV (out[1]) <b", fence=SECOND, target=target, wanted=((0, 4),))
+    dropped = [i for e in executor.install(order) if isinstance(e, Drop) for i in e.items]
+    assert len(prefixes(executor)) == left
+    assert len(dropped) == 2 - left
+
+
 def test_the_oldest_is_dropped_for_the_newest() -> None:
     executor = started(limit=1)
     dropped = []

@@ -7,13 +7,19 @@ import pytest
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.arbiter.events import Record
 from bamboo_core.model.items import Item
+from bamboo_core.model.program import Op
 from bamboo_core.protocol.messages import Manifest
+from bamboo_sim.protocol.checker.claims import check_silence
 from bamboo_sim.protocol.checker.corruption import check_blame, check_copies, check_told
 from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.history import apply
-from bamboo_sim.protocol.exploration.time_budget import ALTERED_PAIR, ALTERED_THREE
-from bamboo_sim.protocol.world.symbolic import Vote
+from bamboo_sim.protocol.exploration.time_budget import (
+    ALTERED_PAIR,
+    ALTERED_THREE,
+    CHECKED_FILES,
+)
+from bamboo_sim.protocol.world.symbolic import Flip, Vote
 from bamboo_sim.protocol.world.world import World
 
 
@@ -68,6 +74,22 @@ def restoring():
     return Record(Severity.WARNING, EventReason.RESTORING, "what is wrong is committed", facts)
 
 
+def test_a_restore_must_begin_before_the_forward_in_dispute():
+    world = saved(CHECKED_FILES, 2)
+    before = world.operators.durable
+    world.arbiter.state.out.save(manifest=Manifest(0, 2, "0/2", ""))
+    world.sealed[0, 2] = (1, 2, 3)
+    world.flips = {"a01": Flip(Op.F, False)}
+    for step in (3, 2):  # step 2 begins with this checkpoint
+        world.told = frozenset({(0, step)})
+        check_restore(world, before, restoring())
+    world.told = frozenset({(0, 1)})
+    with pytest.raises(Violation, match="the checkpoint of step 2 is restored, but it is wrong"):
+        check_restore(world, before, restoring())
+    world.flips = {"a01": Flip(Op.F, True)}
+    check_restore(world, before, restoring())  # nobody can know how often it was wrong
+
+
 def test_a_restore_must_begin_with_right_bits():
     world = saved(ALTERED_PAIR, 2)
     apply(world, ("alter", "a01", 1))
@@ -104,3 +126,24 @@ def test_only_the_agent_with_the_wrong_layer_is_blamed():
     facts = {**facts, EventFact.AGENTS: "a00"}
     with pytest.raises(Violation, match="compute right bits, but are blamed"):
         check_blame(world, Record(Severity.WARNING, EventReason.WORKER_FAILED, "because", facts))
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_a_wrong_vote_costs_its_agent_only_if_it_is_repeated(lasts):
+    world = saved(ALTERED_THREE, 2)
+    apply(world, ("flip", "a01", "VOTE", lasts))
+    assert world.finish() == "complete"
+    assert world.operators.durable.voided
+    assert ("a01" in world.nodes) != lasts
+
+
+def test_silence_that_is_found_too_late_is_a_violation():
+    world = saved(ALTERED_PAIR, 2)
+    apply(world, ("beat every", 3.2))
+    apply(world, ("kill silently", "a01", 0))
+    check_silence(world)
+    world.now += 10.0
+    check_silence(world)
+    world.now += 0.1
+    with pytest.raises(Violation, match="have been silent since"):
+        check_silence(world)

@@ -68,7 +68,7 @@ async def test_a_flipped_bit_of_a_replica_is_undone(
         (pipeline,) = fleet.plan().pipelines
         owner, holder = (agent or AgentId("") for agent in pipeline)
         _, hi = fleet.plan().cut[0]
-        wrong_at = max(step, fleet.committed_step) + 3
+        wrong_at = max(step, fleet.committed_step) + 20  # before it knows, the agent goes on
         fleet.arm_kill_switch(holder, "flip", f"UPDATE[0:{hi}] 0:{hi} @{wrong_at}")
         assert await restored(fleet) <= wrong_at
         assert set(fleet.plan().live) == {owner, holder}

@@ -27,7 +27,7 @@ async def flip(fleet: LocalFleet, op: str, stage: int, rest: str) -> str:
     assert victim is not None
     lo, hi = fleet.plan().cut[stage]
     named = f"{op}[{lo}:{hi}] {rest}".format(lo=lo, hi=hi).rstrip()
-    fleet.arm_kill_switch(victim, MISCOMPUTE, f"{named} @{max(step, fleet.committed_step) + 3}")
+    fleet.arm_kill_switch(victim, MISCOMPUTE, f"{named} @{max(step, fleet.committed_step) + 20}")
     await fleet.until(lambda: victim in fleet.exits, f"the end of {victim} by {named}")
     assert fleet.exits[victim] == 1
     await fleet.add({f"after-{op.lower()}": fleet.pods[victim].zone})

@@ -20,6 +20,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     COORDINATOR,
     EAGER,
+    EAGER_ON_DEVICE,
     IN_GROUPS,
     ONE_PIPELINE,
     STANDSTILLS,
@@ -45,6 +46,7 @@ def chosen(scenario: Scenario, count: int) -> list[Points]:
     [
         pytest.param(ONE_PIPELINE, 3, id="one pipeline with replicas"),
         pytest.param(EAGER, 3, id="one pipeline that computes ahead", marks=IN_TURN),
+        pytest.param(EAGER_ON_DEVICE, 3, id="that computes ahead on the device", marks=IN_TURN),
         pytest.param(COMMITTING, 2, id="two pipelines while they commit"),
         pytest.param(COORDINATOR, 2, id="the coordinator in its commit", marks=IN_TURN),
         pytest.param(TWO_DEATHS, 3, id="two deaths in one step", marks=IN_TURN),

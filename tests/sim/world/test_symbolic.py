@@ -1,9 +1,12 @@
 import pytest
 
+from bamboo_core.model import claims
+from bamboo_core.model.claims import DisputedError
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import parse_instruction
+from bamboo_sim.protocol.mutants import bits
 from bamboo_sim.protocol.world.symbolic import SymbolError, Symbolic, Vote, reference
 
 BATCH = BatchShape(4, 2, 2)
@@ -37,7 +40,14 @@ def voted(cast):
     return backend.run(parse_instruction("COMMIT {" + ",".join(cast) + "}"))
 
 
-def test_votes_must_agree():
+def test_votes_that_differ_are_disputed():
+    with pytest.raises(DisputedError) as found:
+        voted({"a": {0: 1, 1: 2}, "b": {0: 3}})
+    assert [(d.lo, d.is_of_gradients) for d in found.value.disputes] == [(0, True)]
+
+
+def test_votes_must_agree(monkeypatch):
+    monkeypatch.setattr(claims, "disputes", bits.without_gradients)
     with pytest.raises(SymbolError, match="layer 0 of step 0 differ"):
         voted({"a": {0: 1, 1: 2}, "b": {0: 3}})
 

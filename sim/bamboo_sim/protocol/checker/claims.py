@@ -12,6 +12,8 @@ from bamboo_sim.protocol.checker.corruption import is_lasting
 from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, positions
 from bamboo_sim.protocol.world.network import STORE
 
+_UNREACHABLE_S, _SLACK_S = 3.0, 1.0
+
 if TYPE_CHECKING:
     from bamboo_sim.protocol.control.operator import Operator
     from bamboo_sim.protocol.world.node import Node
@@ -24,6 +26,25 @@ def check_said(world: World) -> None:
     is_mute = ("machine", STORE) in world.still
     if not is_mute and not view.detail and not view.stall and not is_too_few(world):
         raise Violation(f"stands still without a word; {positions(world)}")
+
+
+def check_silence(world: World) -> None:
+    """An agent that died unseen is lost in time, whatever pace of heartbeats was told before or
+    after: after 3 s, and twice as much later as heartbeats are rarer than usual.
+
+    Only while the job runs: else its silence has been found, and it may be asked once more.
+    """
+    if not world.beat_s or world.still or world.network.frozen or world.is_raced:
+        return
+    leader = world.operators.running[world.operators.leader]
+    if leader.arbiter.state.phase_name is not ArbiterPhase.RUNNING:
+        return
+    usual_s = world.job.arbiter_job.timing.heartbeat_s
+    due = world.silent_since + _UNREACHABLE_S + 2 * (world.beat_s - usual_s) + _SLACK_S
+    members = leader.arbiter.state.membership.members
+    late = [a for a, operator, _ in world.silent if operator == leader.name and a in members]
+    if late and world.now > due:
+        raise Violation(f"{sorted(late)} have been silent since {world.silent_since:g} s")
 
 
 def check_loss(world: World, operator: Operator, record: Record) -> None:

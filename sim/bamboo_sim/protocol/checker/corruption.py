@@ -9,6 +9,7 @@ from bamboo_core.api.events import EventFact
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
+from bamboo_core.model.program import Op
 from bamboo_sim.protocol.checker.violation import Violation
 
 if TYPE_CHECKING:
@@ -96,7 +97,10 @@ def check_blame(world: World, record: Record) -> None:
         return
     wrong = {*world.flips, *world.altered}
     sound = [agent for agent in record.agents if agent not in wrong]
-    if sound:
+    has_two_votes = any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values())
+    if sound and has_two_votes and "nobody knows who is right" in record.message:
+        world.is_misled = True
+    elif sound:
         raise Violation(f"{sound} compute right bits, but are blamed: {record.message}")
 
 

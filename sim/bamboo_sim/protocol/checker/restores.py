@@ -15,7 +15,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
-from bamboo_sim.protocol.checker.corruption import check_undecided
+from bamboo_sim.protocol.checker.corruption import check_undecided, is_lasting
 from bamboo_sim.protocol.checker.verdict import Violation, is_too_few, versions
 
 if TYPE_CHECKING:
@@ -39,15 +39,18 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
 
 
 def _check_base(world: World, cause: Any) -> None:
-    """A restore because of wrong bits begins with right ones. Nobody can see it if an agent writes
-    a wrong copy and dies before its vote."""
+    """A restore because of wrong bits begins with right ones: older than each forward of which the
+    operator knows that it is in dispute, and with copies that were equal. Nobody can see it if an
+    agent writes a wrong copy and dies before its vote."""
     facts = world.arbiter.durable
     base, attempt = facts.manifest, facts.attempt
     files = None if base is None else world.sealed.get((base.attempt, base.step))
     if base is None or files is None or files == versions(world, base.attempt, base.step):
         world.spoiled = None
         return
-    if cause == RestoreCause.CORRUPTION and not world.altered.keys().isdisjoint(world.nodes):
+    disputed = world.flips and not is_lasting(world) and any(s < base.step for _, s in world.told)
+    altered = not world.altered.keys().isdisjoint(world.nodes)
+    if cause == RestoreCause.CORRUPTION and (disputed or altered):
         raise Violation(f"the checkpoint of step {base.step} is restored, but it is wrong")
     world.spoiled = attempt, base.step
 

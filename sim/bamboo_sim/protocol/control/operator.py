@@ -10,6 +10,7 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.job.durable_writer import DurableWriter, Line
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.clock import Hearing
 from bamboo_sim.protocol.world.clone import clone
 
 JOB = JobView("explore", "job", "uid", generation=1, created_at=0.0)
@@ -33,6 +34,7 @@ class Operator:
         self.is_leading = True  # it is certain that no other operator leads
         self.is_overtaken = False  # another leader has written
         self.must_look = True  # it has not seen the cluster since its arbiter began
+        self.hearing = Hearing()
 
     def copy(self) -> Operator:
         """An independent copy."""
@@ -40,7 +42,7 @@ class Operator:
         new.__dict__.update(self.__dict__)
         memo: dict[int, object] = {}
         new.leadership = clone(self.leadership, memo)
-        new.writer = clone(self.writer, memo)
+        new.writer, new.hearing = clone(self.writer, memo), clone(self.hearing, memo)
         new.sessions = self.sessions.copy()
         return new
 

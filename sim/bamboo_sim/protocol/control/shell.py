@@ -137,7 +137,8 @@ def tell(world: World, operator: Operator, event: Any) -> None:
         return
     before = operator.arbiter.durable
     leadership = operator.leadership
-    for action in leadership.handle(event, world.now, is_leading=operator.is_leading):
+    now, heard_at = world.now, operator.hearing.at(world.now)
+    for action in leadership.handle(event, now, is_leading=operator.is_leading, heard_at=heard_at):
         _perform(world, operator, action, before)
 
 

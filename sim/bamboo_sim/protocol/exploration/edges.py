@@ -147,8 +147,8 @@ def writes(base: History, part: Part = WHOLE) -> Histories:
 
 
 def pauses(base: History, part: Part = WHOLE) -> Histories:
-    """The operator stands still, is not sure that it leads, or breaks down; or a supervisor stands
-    still. Then everything that has come meanwhile is heard."""
+    """The operator stands still, is too busy to read what agents say, is not sure that it leads, or
+    breaks down; or a supervisor stands still. Then everything that has come meanwhile is heard."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part, begun=False), part.turn):
         names = sorted(at[1].nodes)
@@ -159,6 +159,7 @@ def pauses(base: History, part: Part = WHOLE) -> Histories:
             ("stand still", "lease", OPERATOR, seconds),
             ("defect",),
             ("stand still", "supervisor", name, seconds),
+            ("stand still", "inbox", OPERATOR, seconds),
         )
         for fault in pause:
             found = inject(at, 0, fault)
@@ -166,7 +167,7 @@ def pauses(base: History, part: Part = WHOLE) -> Histories:
             yield inject(found, rng.randrange(30), ("kill", rng.choice(names), n % 3))
             before = inject(at, 0, ("kill", other, n % 3))
             yield inject(before, rng.randrange(30), fault)
-        yield inject(inject(at, 0, pause[n % 3]), 3, ("restart operator", bool(n % 2)))
+        yield inject(inject(at, 0, pause[n % 5]), 3, ("restart operator", bool(n % 2)))
 
 
 def hangs(base: History, part: Part = WHOLE) -> Histories:
@@ -220,10 +221,18 @@ def storage(base: History, part: Part = WHOLE) -> Histories:
 
 
 def silences(base: History, part: Part = WHOLE) -> Histories:
-    """Links that lose what they carry without a sign: one message, one direction, or for good."""
+    """Links that lose what they carry without a sign: one message, one direction, or for good. Also
+    agents that fall silent while heartbeats become rarer or more frequent."""
     rng = random.Random(base.seed)
     for n, at in enumerate(prefixes(base, part), part.turn):
         names = sorted(at[1].nodes)
+        rarer = inject(at, 0, ("beat every", rng.choice((0.8, 3.2))))
+        for moment in (rarer, inject(rarer, rng.randrange(60), ("beat every", 0.2))):
+            busy = inject(moment, rng.randrange(20), ("stand still", "worker", names[0], 12.0))
+            yield inject(busy, 0, ("beat every", rng.choice((0.2, 0.4, 3.2))))
+            lost = inject(moment, rng.randrange(20), ("kill silently", rng.choice(names), n % 3))
+            yield snapshot(lost)
+            yield inject(lost, rng.randrange(20), ("beat every", rng.choice((0.2, 1.6))))
         a, b = rng.choice(names), rng.choice(names)
         yield inject(at, 0, ("drop", n))
         yield inject(inject(at, 0, ("drop", n)), rng.randrange(60), ("drop", n + 1))

@@ -107,6 +107,9 @@ FAMILIES: dict[str, Callable[..., Histories]] = {
     "silences": edges.silences,
     "delays": edges.delays,
     "flips": flips.flips,
+    "votes": flips.votes,
+    "tellers": flips.tellers,
     "alterations": flips.alterations,
+    "spreads": flips.spreads,
     "fuzz": fuzz,
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from functools import partial
+from itertools import product
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Disputed
@@ -16,7 +18,8 @@ from bamboo_sim.protocol.exploration.branching import (
 )
 from bamboo_sim.protocol.exploration.history import History
 from bamboo_sim.protocol.exploration.moments import wait_until, who_says
-from bamboo_sim.protocol.world.faults import Fault
+from bamboo_sim.protocol.world.faults import Fault, island
+from bamboo_sim.protocol.world.network import OPERATOR
 from bamboo_sim.protocol.world.world import World
 
 At = tuple[History, World]
@@ -88,6 +91,70 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
             both = inject(moment, rng.randrange(20), others[1])
             yield snapshot(both)
             yield inject(both, rng.randrange(30), others[0])
+
+
+def votes(base: History, part: Part = WHOLE) -> Histories:
+    """An agent votes with a wrong gradient, once or whenever it votes about that step; alone, and
+    with another fault before or after the voters disagree."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        newcomers: list[Fault] = [("start", AgentId(f"c{n:02d}-{i}")) for i in range(2)]
+        for name, lasts in product(names, (False, True)):
+            wrong = inject(at, 0, ("flip", name, "VOTE", lasts))
+            yield snapshot(wrong)
+            for newcomer in newcomers:
+                wrong = inject(wrong, rng.randrange(90), newcomer)
+            yield wrong
+        wrong = inject(at, 0, ("flip", rng.choice(names), "VOTE", bool(n % 2)))
+        moment = wait_until(wrong, who_says(Disputed))
+        others: tuple[Fault, ...] = (
+            ("kill", rng.choice(names), n % 3),
+            ("restart operator", bool(n % 2)),
+            ("reconnect", rng.choice(names), 0),
+            ("freeze", rng.choice(names)),
+        )
+        for other in others:
+            yield inject(wrong, rng.randrange(90), other)
+            if moment is not None:
+                yield inject(moment, rng.randrange(12), other)
+        if moment is not None:
+            yield from _untold(moment, names, n)
+
+
+def tellers(base: History, part: Part = WHOLE) -> Histories:
+    """Who finds a wrong forward is cut off before the operator hears of it. The others go on, and
+    save the step in dispute; then the links heal, and the word comes after all."""
+    for at in prefixes(base, part):
+        for name in sorted(at[1].nodes):
+            moment = wait_until(inject(at, 0, ("flip", name, "F", False)), who_says(Disputed))
+            teller = None if moment is None else who_says(Disputed)(moment[1])
+            if moment is None or teller is None:
+                continue
+            step = moment[1].nodes[teller].executor.step
+            others = moment[1].nodes.keys() - {teller}
+            alone = inject(moment, 0, ("cut", *island([teller], [*sorted(others), OPERATOR])))
+            saved = wait_until(alone, partial(_is_saved, step=step + 1))
+            if saved is not None:
+                yield inject(saved, 0, ("heal",))
+
+
+def _is_saved(world: World, step: int) -> bool:
+    """A checkpoint of that step or a later one is complete, and the operator knows it."""
+    return any(m.step >= step for m in world.operators.durable.manifests)
+
+
+def spreads(base: History, part: Part = WHOLE) -> Histories:
+    """A layer changes in an agent's memory; another agent dies, and a newcomer copies what is left
+    before the copies are compared. Then two equal copies may be wrong, and the third right."""
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        nodes = at[1].nodes
+        for name in sorted(nodes):
+            for layer in sorted(nodes[name].worker.backend.layers)[:1]:
+                altered = inject(at, 0, ("alter", name, layer))
+                for other in sorted(nodes.keys() - {name}):
+                    killed = inject(altered, 0, ("kill", other, n % 3))
+                    yield inject(killed, n % 5, ("start", AgentId(f"d{n:02d}")))
 
 
 def alterations(base: History, part: Part = WHOLE) -> Histories:

@@ -47,6 +47,7 @@ CHECKED_FILES = Job(1, 3, 2, eager=True, layers=6, spares=2, steps=4, save_every
 ALTERED = Job(2, 2, 2, steps=4, save_every=1, salted=True)
 ALTERED_PAIR = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
 ALTERED_THREE = Job(3, 1, 2, replica=False, layers=2, steps=5, save_every=2, salted=True)
+ALTERED_LONG = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True)
 MIXED = (FAST, FILES, NARROW, SINGLE, ONE_STEP)
 PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
 
@@ -121,6 +122,8 @@ def runs() -> list[tuple[str, Job, float]]:
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
     out += [("alterations", job, 0.7) for job in (ALTERED, ALTERED_PAIR, ALTERED_THREE)]
+    out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
+    out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
     out += [("fuzz", CHECKED, 0.3)]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]

@@ -18,7 +18,13 @@ import torch
 
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode, TransportSpec
+from bamboo_core.api.spec import (
+    Channel,
+    JobSpec,
+    RedundancyMode,
+    RedundancySpec,
+    TransportSpec,
+)
 from bamboo_core.arbiter.events import Timing
 from bamboo_sim.protocol.fleet import group_switch
 from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, InjectedFault, Point
@@ -45,6 +51,7 @@ class Scenario:
     faults: tuple[Points, ...] = ()
     channel: Channel = Channel.AUTO
     width: int = 32  # of the model
+    host_memory: str = RedundancySpec.host_memory
 
     def over(self, channel: Channel) -> Scenario:
         """The same with another channel."""
@@ -61,7 +68,8 @@ class Scenario:
             microbatches=MICROBATCHES,
             width=self.width,
         )
-        return replace(job, transport=TransportSpec(self.channel))
+        redundancy = replace(job.redundancy, host_memory=self.host_memory)
+        return replace(job, transport=TransportSpec(self.channel), redundancy=redundancy)
 
     def unlimited_job(self, folder: Path) -> JobSpec:
         """The same job without an end."""
@@ -111,6 +119,7 @@ ONE_PIPELINE = replace(
     _ONE, faults=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
 )
 EAGER = replace(ONE_PIPELINE, name="eager", mode=RedundancyMode.EAGER)
+EAGER_ON_DEVICE = replace(EAGER, name="eager_on_device", host_memory="0")
 COMMITTING = replace(
     _TWO, faults=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
 )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from bamboo_core.arbiter import training
+from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.effects import Retract
 from bamboo_core.protocol.executor import Executor
-from bamboo_core.protocol.messages import Dispute, Disputed, Stop
+from bamboo_core.protocol.messages import Dispute, Disputed, Manifest, Stop
 
 _disputed, _disputes = training.disputed, claims.disputes
 
@@ -23,6 +24,11 @@ def no_disputes(cast: Any, question: Any = None) -> tuple[Any, ...]:
 def votes_at_once(self: Executor, effects: list[Any]) -> bool:
     """A vote does not wait for a comparison that has begun."""
     return False
+
+
+def any_checkpoint(durable: Durable, committed: float, checkpoint: Any) -> tuple[Manifest, ...]:
+    """A checkpoint is good although nothing has verified its step."""
+    return eligible(durable)
 
 
 def results_stay(self: Executor) -> list[Any]:
@@ -45,6 +51,11 @@ def no_third_vote(dispute: Dispute) -> frozenset[AgentId]:
 def without_question(cast: Any, question: Any = None) -> tuple[Dispute, ...]:
     """The coordinator compares the third claim with those of voters only."""
     return _disputes(cast)
+
+
+def without_gradients(cast: Any, question: Any = None) -> tuple[Dispute, ...]:
+    """The coordinator does not compare gradients."""
+    return tuple(d for d in _disputes(cast, question) if not d.is_of_gradients)
 
 
 def two_votes(dispute: Dispute) -> frozenset[AgentId]:

@@ -10,10 +10,12 @@ from bamboo_core.arbiter import durable as durable_module
 from bamboo_core.arbiter import losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.state import Collecting, Running, State
+from bamboo_core.evidence.liveness import Patience
 from bamboo_core.evidence.stalls import Stall
 from bamboo_core.job.durable_writer import DurableWriter
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.clock import PatientClock
 from bamboo_core.protocol.messages import AgentReport, Finished, Left, Ready
 from bamboo_core.protocol.said import Said, Word
 from bamboo_core.protocol.supervisor import SendOperator, Supervisor
@@ -132,6 +134,14 @@ def impatient_arbiter(self: Arbiter, *args: Any) -> None:
 _make_arbiter = Arbiter.__init__
 
 
+def all_is_read(self: PatientClock, now: float, heard_at: float = inf) -> float:
+    """What waits to be read counts as silence."""
+    return _read(self, now)
+
+
+_read = PatientClock.read
+
+
 def impatient_supervisor(self: Supervisor) -> None:
     """A pause of the supervisor counts as slowness of its worker."""
     _make_supervisor(self)
@@ -216,9 +226,11 @@ def drop_held(self: Leadership, event: Any, *, is_listening: bool = False, **res
         _put(self, event, is_listening=is_listening, **rest)
 
 
-def note_uncertainty(self: Leadership, event: Any, now: float, *, is_leading: bool) -> Any:
+def note_uncertainty(
+    self: Leadership, event: Any, now: float, *, is_leading: bool, **rest: Any
+) -> Any:
     self._is_sure = is_leading and now >= self._restart_at  # type: ignore[attr-defined]
-    return _handle(self, event, now, is_leading=is_leading)
+    return _handle(self, event, now, is_leading=is_leading, **rest)
 
 
 _put, _handle = Leadership._put, Leadership.handle
@@ -264,3 +276,8 @@ def suspend_at_once(state: State, why: str, now: float, *waits: Any, **rest: Any
 
 
 _hold = rounds._hold
+
+
+def endless(self: Patience, later_s: float) -> Patience:
+    """Silence is not found while heartbeats are rarer than usual."""
+    return self if later_s <= 0 else Patience(inf, inf, inf, inf)

@@ -126,9 +126,6 @@ PLANTS: tuple[Planted, ...] = (
 )  # fmt: skip
 
 NOT_SHOWN: dict[str, str] = {
-    "B11": "the coordinator seals after its COMMIT, so a file that is not verified is rare;"
-    " tests/core/arbiter/test_rollback.py checks which ones count",
-    "B13": "not found in 24 histories; tests/core/arbiter/test_rollback.py checks the rule",
     "S1": "every holder votes for all layers that it holds and wants, and copies precede the vote,"
     " so an old vote stays true; tests/core/protocol checks that a stop drops votes",
     "S5": "the commit comes after every F, B, I and V of its step by construction;"

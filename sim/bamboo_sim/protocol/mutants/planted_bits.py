@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from bamboo_core.arbiter import training
+from math import inf
+
+from bamboo_core.arbiter import endings, training
 from bamboo_core.arbiter.state import State
 from bamboo_core.model import claims
 from bamboo_core.protocol import supervisor
@@ -19,6 +21,8 @@ DEEP = Job(1, 2, 3, eager=True, layers=10, checked=True)
 PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
 FOUR = Job(2, 2, 2, steps=4, save_every=1, salted=True)
 TWO = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
+SAVED = Job(1, 3, 2, eager=True, layers=6, spares=2, steps=4, save_every=1, checked=True)
+THREE = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True)
 
 PLANTS: tuple[Planted, ...] = (
     Planted("the coordinator does not look at the claims", "B1",
@@ -45,10 +49,17 @@ PLANTS: tuple[Planted, ...] = (
             patched(State, "questioned", frozenset()), (("flips", PAIR), ("flips", LONG))),
     Planted("the third vote is not compared with the older ones", "B10",
             patched(claims, "disputes", bits.without_question), (("flips", PAIR), ("flips", LONG))),
+    Planted("a restore because of wrong bits begins with any checkpoint", "B11",
+            patched(endings, "verified", bits.any_checkpoint), (("tellers", SAVED),)),
     Planted("copies are not compared in the step of a checkpoint", "B12",
             patched(Symbolic, "is_compared", lambda self, step: False),
             (("alterations", FOUR), ("alterations", TWO))),
+    Planted("the one that differs is blamed although the others may be wrong copies", "B13",
+            patched(training, "newest_compared", lambda committed, every: inf),
+            (("spreads", THREE),)),
     Planted("what is found after the commit is only reported", "B14",
             patched(training, "_roll_back", lambda state, step, disputes, now: None),
             (("alterations", TWO),)),
+    Planted("gradients are not compared", "B15",
+            patched(claims, "disputes", bits.without_gradients), (("votes", FOUR),)),
 )  # fmt: skip

@@ -11,9 +11,11 @@ from bamboo_core.arbiter import losses, rounds, training
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.membership import Membership
 from bamboo_core.evidence import stalls
+from bamboo_core.evidence.liveness import Patience
 from bamboo_core.job.durable_writer import DurableWriter, Line
 from bamboo_core.job.leadership import Leadership
 from bamboo_core.protocol import supervisor
+from bamboo_core.protocol.clock import PatientClock
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.messages import BadCheckpoint, Sealed
 from bamboo_core.protocol.said import Said
@@ -83,6 +85,10 @@ PLANTS: tuple[Planted, ...] = (
             patched(rounds, "await_continuations", edges.never_late), (("delays", SMALL),)),
     Planted("waits count while directives are on their way", "T5",
             patched(rounds, "sent", edges.sent_long_ago), (("pauses", SMALL),)),
+    Planted("silence is not found while heartbeats are rarer", "T6",
+            patched(Patience, "with_rarer", edges.endless), (("silences", SMALL),)),
+    Planted("what a busy operator has not read counts as silence", "T7",
+            patched(PatientClock, "read", edges.all_is_read), (("pauses", SMALL),)),
     Planted("agents that wait for each other are not seen", "W1",
             patched(stalls, "_cycle", edges.no_cycle), (("silences", SMALL),)),
     Planted("an instruction without an end is not seen", "W2",

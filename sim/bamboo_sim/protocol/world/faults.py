@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from bamboo_core.arbiter.events import Lost
+from bamboo_core.arbiter.events import Lost, Paced
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Op
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -40,6 +40,7 @@ def _lose(world: World, name: AgentId, fate: int, *, is_seen: bool) -> None:
         world.points[point(world, world.nodes[name])] += 1
         world.trace = hash((world.trace, "lost", name, fate))
     world.kill(name, fate=fate, is_seen=is_seen)
+    world.silent_since = world.now
 
 
 def point(world: World, node: Node) -> tuple[str, str, str]:
@@ -246,16 +247,26 @@ def _pace(world: World, event_s: float, events: int) -> None:
     world.is_misled = world.is_raced = True
 
 
+def _beat_every(world: World, seconds: float) -> None:
+    """The fleet has grown or shrunk: agents are told another time between heartbeats."""
+    leader = world.operators.running[world.operators.leader]
+    timing = world.job.arbiter_job.timing
+    world.beat_s, world.silent_since = seconds, world.now
+    shell.tell(world, leader, Paced(timing.at_pace(seconds)))
+
+
 def _stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:
     """Something stands still for a while. The leader's name is ``OPERATOR`` here."""
     agent, node = name, world.nodes.get(name)
-    if kind in ("machine", "lease") and name == OPERATOR:
+    if kind in ("machine", "lease", "inbox") and name == OPERATOR:
         agent = world.operators.leader
     world.has_storage_stalled |= kind == "storage"
     if kind == "lease":
         world.operators.running[agent].is_leading = False
     elif kind == "machine":
         world.network.freeze(agent)
+    elif kind == "inbox":
+        world.network.stop_reading(agent)
     elif kind == "supervisor" and node is not None:
         node.unheard = node.unheard or []
     elif kind == "worker" and node is not None:
@@ -281,7 +292,7 @@ def _fail(world: World, name: AgentId, is_users: bool) -> None:
 
 
 def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
-    """The next F or R of an agent gives a wrong result; an agent may have to be replaced."""
+    """The next F, R or VOTE of an agent is wrong; an agent may have to be replaced."""
     node = world.nodes.get(name)
     if node is not None and node.worker.backend.flip is None:
         world.losses += 1
@@ -346,6 +357,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "go on": go_on,
     "pass": _pass,
     "pace": _pace,
+    "beat every": _beat_every,
     "slow down": lambda w, *names: _set(w, "slow", frozenset(names)),
     "duplicate": lambda w: w.network.duplicate(),
 }

@@ -31,7 +31,8 @@ class Network:
         self.cut: set[Link] = set()  # broken directed links
         self.operators: set[AgentId] = {OPERATOR}  # the running ones
         self.frozen: set[AgentId] = set()
-        self.held: list[Message] = []  # from and to frozen agents
+        self.held: list[Message] = []  # from and to frozen agents, and what waits to be read
+        self.busy: frozenset[AgentId] = frozenset()  # operators that read nothing of agents now
         self.quiet: frozenset[Link] = frozenset()  # cut without a sign to the workers
         self.muted: frozenset[Link] = frozenset()  # no payload comes through, only signs of life
         # a worker's connection to another one -> the fence in which it broke
@@ -43,6 +44,7 @@ class Network:
         new.messages, new.cut = self.messages.copy(), self.cut.copy()
         new.operators = self.operators.copy()
         new.frozen, new.held = self.frozen.copy(), self.held.copy()
+        new.busy = self.busy
         new.quiet, new.muted, new.broken = self.quiet, self.muted, self.broken.copy()
         return new
 
@@ -53,8 +55,9 @@ class Network:
             if link in self.muted or content[0].fence <= self.broken.get(link, _NEVER):
                 return
         if not self.cut or not self._is_cut(source, target):
-            waits = self.frozen and (source in self.frozen or target in self.frozen)
-            (self.held if waits else self.messages).append((source, target, content))
+            message = (source, target, content)
+            waits = (self.frozen or self.busy) and self._waits(message)
+            (self.held if waits else self.messages).append(message)
 
     def freeze(self, name: AgentId) -> None:
         """Freeze an agent and all messages from and to it."""
@@ -66,10 +69,25 @@ class Network:
         self.frozen.discard(name)
         self._part(self.messages + self.held)
 
+    def stop_reading(self, operator: AgentId) -> None:
+        """What agents send to an operator waits, while time passes for it."""
+        self.busy |= {operator}
+        self._part(self.held + self.messages)
+
+    def read_again(self, operator: AgentId) -> None:
+        """A busy operator reads again."""
+        self.busy -= {operator}
+        self._part(self.held + self.messages)
+
     def _part(self, messages: list[Message]) -> None:
         """Split messages into held and deliverable ones."""
-        self.held = [m for m in messages if not self.frozen.isdisjoint(m[:2])]
-        self.messages = [m for m in messages if self.frozen.isdisjoint(m[:2])]
+        self.held = [m for m in messages if self._waits(m)]
+        self.messages = [m for m in messages if not self._waits(m)]
+
+    def _waits(self, message: Message) -> bool:
+        source, target, _ = message
+        is_unread = target in self.busy and source not in (STORE, PLANNER, WATCH)
+        return is_unread or not self.frozen.isdisjoint((source, target))
 
     def _keep(self, is_kept: Callable[[Message], bool]) -> None:
         self.messages = [m for m in self.messages if is_kept(m)]

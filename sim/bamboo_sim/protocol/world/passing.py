@@ -13,7 +13,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import Heartbeat
 from bamboo_core.protocol.supervisor import PeerHeard
 from bamboo_core.protocol.supervisor import Tick as SupervisorTick
-from bamboo_sim.protocol.checker.claims import check_said
+from bamboo_sim.protocol.checker.claims import check_said, check_silence
 from bamboo_sim.protocol.control import shell
 from bamboo_sim.protocol.control.shell import Ended
 from bamboo_sim.protocol.world.agents import connect, end_session, inform, pass_on, rejoin, thaw
@@ -55,8 +55,11 @@ def tick(world: World) -> None:
         world.operators.running[name].is_leading = False
     for operator in list(world.operators.running.values()):
         if operator.name not in world.network.frozen:
+            if operator.name not in world.network.busy:
+                operator.hearing.caught_up(world.now)
             shell.pass_time(world, operator)
             shell.tell(world, operator, Tick())
+    check_silence(world)
 
 
 def stand_still(world: World, kind: str, name: AgentId, seconds: float) -> None:
@@ -82,6 +85,8 @@ def go_on(world: World, kind: str, name: AgentId) -> None:
     elif kind == "storage":
         for other in list(world.nodes.values()):
             pass_on(world, other)
+    elif kind == "inbox":
+        world.network.read_again(name)
     elif kind == "lease" and name == world.operators.leader:
         world.operators.running[name].is_leading = True
     elif kind == "supervisor" and node is not None:

@@ -12,7 +12,15 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from bamboo_core.model import claims, sampling
-from bamboo_core.model.claims import ClaimBook, Claims, DisputedError, Question, Said, name_of
+from bamboo_core.model.claims import (
+    ClaimBook,
+    Claims,
+    DisputedError,
+    Question,
+    Said,
+    about_gradient,
+    name_of,
+)
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape, tree_order
@@ -36,11 +44,12 @@ class ContradictionError(Exception):
 
 @dataclass(frozen=True)
 class Flip:
-    """A wrong bit in the next F or R of an agent. lasts: in every computation of that forward."""
+    """A wrong bit in the next F, R or VOTE of an agent. lasts: in every computation of that forward
+    or vote."""
 
     op: Op
     lasts: bool
-    name: Item | None = None  # the forward that it has spoiled
+    name: Item | None = None  # the forward that it has spoiled; of a vote: no forward's name
 
     @property
     def has_struck(self) -> bool:
@@ -247,6 +256,8 @@ class Symbolic:
             for cut, held in pairs
             for layer in range(*held)
         }
+        if vote:
+            vote[min(vote)] = self._computed(task, vote[min(vote)])
         held = {layer: self.layers[layer] for span in task.ranges[1::2] for layer in range(*span)}
         said = self.book.of(task.step)
         begun = self._begun(task.step, said)
@@ -268,7 +279,7 @@ class Symbolic:
         if not task.agents:
             return CommitRecord(task.step, validation_loss=scores)
         cast = {agent: self.store[Item.vote(task.step, agent)] for agent in task.agents}
-        said = {agent: vote.said for agent, vote in cast.items()}
+        said = {agent: vote.said | _of_gradients(task.step, vote) for agent, vote in cast.items()}
         if differences := claims.disputes(said, self.question):
             raise DisputedError(differences)
         found: dict[int, Symbol] = {}
@@ -336,6 +347,10 @@ def updated(weights: Symbol, gradient: Symbol, record: CommitRecord, salt: int =
 def committed(step: int, gradients: list[Symbol]) -> Symbol:
     """The symbol of a step's commit record."""
     return symbol(_COMMIT, step, *gradients)
+
+
+def _of_gradients(step: int, vote: Vote) -> Claims:
+    return {about_gradient(step, layer): Said(0, x) for layer, x in vote.gradients.items()}
 
 
 def _as_float(value: Symbol) -> float:

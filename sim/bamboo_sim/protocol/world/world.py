@@ -67,6 +67,8 @@ class World:
         self.noticed: frozenset[AgentId] = frozenset()
         # sessions of agents that died unseen: agent, its operator, number
         self.silent: frozenset[tuple[AgentId, AgentId, int]] = frozenset()
+        self.beat_s = 0.0  # time between heartbeats that agents were told last; 0: the usual one
+        self.silent_since = 0.0  # when the newest silence began, or the pace changed
         self.flips: dict[AgentId, Flip] = {}  # agents whose device was wrong
         self.altered: dict[AgentId, int] = {}  # agents with a wrong copy of a layer -> attempt
         self.told: frozenset[tuple[int, int]] = frozenset()  # (attempt, step) of disputes
