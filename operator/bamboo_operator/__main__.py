@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import sys
 
-from bamboo_operator import kube, logs
+from bamboo_core.protocol.clock import Hearing
+from bamboo_operator import attention, kube, logs
 from bamboo_operator.app import App
 from bamboo_operator.config import Config, ConfigError, from_env
 
@@ -25,13 +25,14 @@ def main() -> None:
         sys.exit(f"bamboo-operator: {error}")
     sys.setrecursionlimit(_RECURSION_LIMIT)
     logs.configure(config.log_level)
-    sys.exit(asyncio.run(_run(config)))
+    hearing = Hearing()
+    sys.exit(attention.run(_run(config, hearing), hearing))
 
 
-async def _run(config: Config) -> int:
+async def _run(config: Config, hearing: Hearing) -> int:
     client = await kube.connect()
     try:
-        app = App(config, client)
+        app = App(config, client, hearing)
         client.observe_with(app.metrics.observe_request)
         return await app.run()
     except OSError as error:

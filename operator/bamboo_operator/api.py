@@ -59,10 +59,12 @@ class Api(Protocol):
     async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """All objects of a collection that carry the labels and have the fields."""
 
-    def pages(self, path: str, *, fields: str) -> AsyncIterator[Page]:
-        """The objects that match the field selector."""
+    def pages(self, path: str, *, fields: str = "", labels: str = "") -> AsyncIterator[Page]:
+        """The objects that match the selectors."""
 
-    def watch(self, path: str, *, fields: str, since: str) -> AsyncIterator[Object]:
+    def watch(
+        self, path: str, *, since: str, fields: str = "", labels: str = ""
+    ) -> AsyncIterator[Object]:
         """Events after a resource version, until the server ends the answer."""
 
     async def create(self, path: str, body: Object) -> Object:
@@ -135,6 +137,11 @@ def lease(namespace: str, name: str = "") -> str:
 def leases() -> str:
     """Those of all namespaces."""
     return "/apis/coordination.k8s.io/v1/leases"
+
+
+def access_reviews() -> str:
+    """For questions about what somebody may do."""
+    return "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 def token_reviews() -> str:

@@ -21,17 +21,21 @@ class Budgets:
 
     def __init__(self, kube: Api) -> None:
         self._kube = kube
-        self._written: dict[str, int] = {}
+        self._written: dict[str, int | None] = {}  # None: there is no budget
 
-    async def keep(self, job: JobView, least: int | None) -> None:
-        """least: pods that must stay; None: no budget. After an error the next call tries again."""
-        if self._written.get(job.uid) == least:
+    async def keep(self, job: JobView, least: int | None, *, may_be_left: bool = False) -> None:
+        """least: pods that must stay; None: no budget. After an error the next call tries again.
+
+        may_be_left: an earlier operator may have left a budget, which would block evictions.
+        """
+        is_known = job.uid in self._written or not may_be_left
+        if is_known and self._written.get(job.uid) == least:
             return
         try:
             if least is None:
                 path = api.disruption_budget(job.namespace, manifests.budget_name(job))
                 await self._kube.delete(path)
-                self._written.pop(job.uid, None)
+                self._written[job.uid] = None
                 return
             body = manifests.disruption_budget(job, least)
             path = api.disruption_budget(job.namespace, body["metadata"]["name"])

@@ -16,8 +16,6 @@ SERVER_NAME = "bamboo-operator"
 AUDIENCE = "bamboo-operator"
 """Audience of the agents' tokens."""
 
-KUEUE_VERSIONS = ("v1beta1", "v1beta2")
-
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -44,7 +42,8 @@ class Config:
     disruption_budgets: bool  # limit evictions of agents
     pod_rules: PodRules  # what jobs may put into their pods
     prices: tuple[Pool, ...]  # of node pools; empty: not known
-    kueue: str = ""  # version of Kueue's API; empty: jobs may not name a queue
+    account: str = ""  # the operator's service account; empty: it runs outside of the cluster
+    kueue: bool = False  # jobs may name a queue
 
 
 def from_env(env: Mapping[str, str]) -> Config:
@@ -79,7 +78,8 @@ def from_env(env: Mapping[str, str]) -> Config:
             csi_drivers=_names(env, "BAMBOO_JOB_CSI_DRIVERS"),
         ),
         prices=_prices(env, "BAMBOO_PRICES"),
-        kueue=_one_of(env, "BAMBOO_KUEUE", KUEUE_VERSIONS),
+        account=env.get("POD_SERVICE_ACCOUNT", ""),
+        kueue=_switch(env, "BAMBOO_KUEUE"),
     )
 
 
@@ -136,13 +136,6 @@ def _prices(env: Mapping[str, str], name: str) -> tuple[Pool, ...]:
         return prices.parse(env.get(name, ""))
     except ValueError as error:
         raise ConfigError(f"{name} (the chart's prices): {error}.") from error
-
-
-def _one_of(env: Mapping[str, str], name: str, words: tuple[str, ...]) -> str:
-    word = env.get(name, "")
-    if word and word not in words:
-        raise ConfigError(f"{name} {word!r} is not one of {', '.join(words)}; use one of them.")
-    return word
 
 
 def _level(env: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""kopf as an informer. This is the only module that imports it.
+"""kopf as an informer, of all but pods. This is the only module that imports it.
 
 Every event of a BambooJob, of an agent's pod or of a node becomes a key in the queue; truth comes
 from a LIST later. kopf writes nothing: no finalizer, no annotation.
@@ -20,6 +20,7 @@ import kopf
 from bamboo_operator import api
 from bamboo_operator.kueue import GROUP, PLURAL, job_of
 from bamboo_operator.observe import JOB_LABEL, node_facts
+from bamboo_operator.pod_watch import Follower
 
 JobKey = tuple[str, str]
 """Namespace and name."""
@@ -40,17 +41,13 @@ def registry(
     add: Callable[[JobKey], None],
     nodes_changed: Callable[[], None],
     seen: Callable[[str], None],
-    deleted: Callable[[Any], None],
     created: Callable[[Any], None],
-    is_ours: Callable[[Any], bool],
-    kueue: str = "",
+    kueue: bool = False,
 ) -> kopf.OperatorRegistry:
     """Handlers that only report what may have changed.
 
-    seen: called with an event's resource. deleted: called with a deleted pod in its last state.
-    created: called with every job that there is or that has changed.
-    is_ours: whether an operator has made a pod; no other pod causes anything. kueue: version of
-    Kueue's API, whose Workloads are watched; empty: they are not.
+    seen: called with an event's resource. created: called with every job that there is or that has
+    changed. kueue: its Workloads are watched, in the version that the cluster prefers.
     """
     handlers = kopf.OperatorRegistry()
     nodes = _Changes(node_facts)
@@ -68,15 +65,6 @@ def registry(
         if jobs.is_news(event):
             add((namespace or "", name or ""))
 
-    @kopf.on.event("", "v1", "pods", labels={JOB_LABEL: kopf.PRESENT}, registry=handlers)  # type: ignore[untyped-decorator]
-    async def on_pod(namespace: str | None, labels: Any, event: Any, **_: Any) -> None:
-        seen("pods")
-        if not is_ours(event["object"]):
-            return
-        if event["type"] == "DELETED":
-            deleted(event["object"])
-        add((namespace or "", str(labels[JOB_LABEL])))
-
     @kopf.on.event("", "v1", "nodes", registry=handlers)  # type: ignore[untyped-decorator]
     async def on_node(event: Any, **_: Any) -> None:
         seen("nodes")
@@ -85,13 +73,41 @@ def registry(
 
     if kueue:
 
-        @kopf.on.event(GROUP, kueue, PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
+        @kopf.on.event(GROUP, PLURAL, registry=handlers)  # type: ignore[untyped-decorator]
         async def on_workload(event: Any, **_: Any) -> None:
             seen("workloads")
             if (key := job_of(event["object"])) is not None:
                 add(key)
 
     return handlers
+
+
+def agents(
+    *,
+    add: Callable[[JobKey], None],
+    seen: Callable[[str], None],
+    deleted: Callable[[Any], None],
+    is_ours: Callable[[Any], bool],
+) -> Follower:
+    """Reports pods with the label of a job.
+
+    deleted: called with a deleted pod in its last state. is_ours: whether an operator has made a
+    pod; no other pod causes anything.
+    """
+
+    def there(pod: Any) -> None:
+        seen("pods")
+        meta = pod["metadata"]
+        job = (meta.get("labels") or {}).get(JOB_LABEL)
+        if job and is_ours(pod):
+            add((meta["namespace"], job))
+
+    def gone(pod: Any) -> None:
+        if is_ours(pod):
+            deleted(pod)
+        there(pod)
+
+    return Follower(there, gone)
 
 
 class _Changes:
@@ -187,7 +203,6 @@ def settings() -> kopf.OperatorSettings:
     s.peering.standalone = True
     s.posting.enabled = False
     s.scanning.disabled = True
-    s.watching.label_selectors["pods"] = JOB_LABEL
     s.watching.chunk_size = 500
     s.watching.server_timeout = 240
     s.watching.client_timeout = 270

@@ -10,10 +10,12 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from http.server import BaseHTTPRequestHandler
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, make_wsgi_app
+
+from bamboo_operator.bounded_http import REQUEST_S, BoundedServer, BoundedWSGIServer
 
 MAX_LAG_S = 10.0
 """After the loop was blocked for so long, the process should be restarted."""
@@ -22,7 +24,7 @@ MAX_SILENCE_S = 60.0
 
 _PERIOD_S = 0.5
 _IDLE_S = 5.0
-"""An idle connection holds a thread no longer."""
+"""A silent connection holds a thread no longer."""
 
 
 class Pulse:
@@ -76,9 +78,7 @@ class HealthServer:
     """GET /livez, /readyz."""
 
     def __init__(self, pulse: Pulse, *, host: str, port: int) -> None:
-        self._server = ThreadingHTTPServer((host, port), _handler(pulse))
-        self._server.daemon_threads = True
-        self._server.handle_error = _ignore  # type: ignore[method-assign]
+        self._server = BoundedServer((host, port), _handler(pulse))
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
 
     @property
@@ -98,13 +98,21 @@ class MetricsServer:
     """GET /metrics. OSError if the port is in use."""
 
     def __init__(
-        self, registry: CollectorRegistry, *, host: str, port: int, idle_s: float = _IDLE_S
+        self,
+        registry: CollectorRegistry,
+        *,
+        host: str,
+        port: int,
+        idle_s: float = _IDLE_S,
+        request_s: float = REQUEST_S,
     ) -> None:
-        self._server, self._thread = start_http_server(port, addr=host, registry=registry)
-        handler: Any = self._server.RequestHandlerClass
-        self._server.handle_error = _ignore  # type: ignore[method-assign]
-        # The library's own handler waits for ever for the rest of a request.
-        self._server.RequestHandlerClass = type("Handler", (handler,), {"timeout": idle_s})
+        handler = type("Handler", (_Scrape,), {"timeout": idle_s})
+        self._server = make_server(
+            host, port, make_wsgi_app(registry), BoundedWSGIServer, handler_class=handler
+        )
+        self._server.request_s = request_s
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
@@ -116,8 +124,9 @@ class MetricsServer:
         self._thread.join()
 
 
-def _ignore(request: Any, client_address: Any) -> None:
-    """A client that goes away in the middle. By default each one writes a traceback to the log."""
+class _Scrape(WSGIRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Scrapes are not logged."""
 
 
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:

@@ -7,9 +7,11 @@ in tasks that come back as events.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,7 +55,13 @@ RETURNS_PER_S = 100.0
 """Agents that a new leader certainly admits in a second. In a large fleet members have as much
 longer than RETURN_S: those that we have not let in yet are not lost."""
 
+IDLE_TICKS = 4
+"""Of so many ticks a job without connected agents gets one: a second is soon enough for it."""
+
 _RETRY_S = RETRY_S
+
+_LEAVE_S = 1.0
+"""For facts and directives to leave before the planner goes on; a stream may be stuck."""
 
 
 def timing(members: int) -> Timing:
@@ -73,6 +81,8 @@ class Ports:
     wake: Callable[[JobView], None]  # asks for a reconcile
     wake_later: Callable[[JobView], None]  # asks for one in a while, to show progress
     is_leading: Callable[[], bool]  # False: the actor does nothing until it is True again
+    # The newest instant, not after the given one, at which everything that had come was read.
+    heard_at: Callable[[float], float] = lambda now: now
     plan: Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
 
@@ -102,6 +112,7 @@ class JobActor:
         self._keys: dict[AgentId, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._writer = DurableWriter()
+        self._writing: asyncio.Task[None] | None = None
         self._computing: ComputePlan | None = None  # the newest request to the planner
 
     @property
@@ -135,6 +146,11 @@ class JobActor:
         """Time has passed."""
         self.tell(Tick())
 
+    def keep_time(self) -> None:
+        """Between two ticks. Else more than the longest pause that counts would pass unseen."""
+        now = asyncio.get_running_loop().time()
+        self._leadership.arbiter.keep_time(now, self._ports.heard_at(now))
+
     def pace(self, heartbeat_s: float) -> bool:
         """Agents send heartbeats so often from now on. False: they do so already."""
         if heartbeat_s == self._heartbeat_s:
@@ -148,9 +164,11 @@ class JobActor:
         if self.is_overtaken:
             return  # the actor that replaces this one begins from the cluster and new sessions
         now = asyncio.get_running_loop().time()
-        is_leading = self._ports.is_leading()
+        is_leading, heard_at = self._ports.is_leading(), self._ports.heard_at(now)
         try:
-            for action in self._leadership.handle(event, now, is_leading=is_leading):
+            for action in self._leadership.handle(
+                event, now, is_leading=is_leading, heard_at=heard_at
+            ):
                 self._perform(action)
         except Exception as error:
             for action in self._leadership.fail(error, now):
@@ -168,7 +186,7 @@ class JobActor:
                 self.sessions.send(agent, message)
             case Persist():
                 if self._writer.put(action):
-                    self._spawn(self._persist())
+                    self._writing = self._spawn(self._persist())
             case ComputePlan():
                 self._computing = action
                 self._spawn(self._compute(action))
@@ -229,7 +247,11 @@ class JobActor:
             self._writer.end()
 
     async def _compute(self, order: ComputePlan) -> None:
-        """Pass on each result as soon as it is ready, until a later event overtakes the order."""
+        """Pass on each result as soon as it is ready, until a later event overtakes the order.
+
+        What follows from a result leaves before the next one is computed. Else the planner's thread
+        would take half of the time of those who encode directives: one thread of Python runs.
+        """
 
         def is_wanted() -> bool:
             """Also called by the planner, in its thread."""
@@ -240,6 +262,15 @@ class JobActor:
             if not is_wanted():
                 return
             self.tell(Planned(order.id, result))
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Wait until facts and messages are written, but not for long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_S):
+                if self._writing is not None:
+                    await asyncio.wait({self._writing})
+                await self.sessions.written()
 
     async def _results(
         self, request: PlanRequest, is_wanted: planner.IsWanted
@@ -253,10 +284,11 @@ class JobActor:
             log.exception("the planner failed", extra={"job": self.job.name})
             yield PlannerFault(f"{type(error).__name__}: {error}")
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def _close_sessions(self) -> None:
         for session in self.sessions.all():
@@ -314,11 +346,15 @@ class Jobs:
         return list(self._actors.values())
 
     async def tick_for_ever(self, period_s: float = 0.25) -> None:
-        """Tell every actor that time passes."""
-        while True:
+        """Tell every actor that time passes; those without agents in turn, ``IDLE_TICKS`` times
+        more rarely. Of very many jobs that wait, their ticks would take half of the processor."""
+        for turn in itertools.count():
             await asyncio.sleep(period_s)
-            for actor in self.all():
-                actor.tick()
+            for number, actor in enumerate(self.all()):
+                if len(actor.sessions) or number % IDLE_TICKS == turn % IDLE_TICKS:
+                    actor.tick()
+                else:
+                    actor.keep_time()
             self.pace()
 
     def pace(self) -> None:

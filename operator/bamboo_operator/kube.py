@@ -32,6 +32,9 @@ Observer = Callable[[str, str, int, float], None]
 async def connect() -> Kube:
     """In a pod with its service account, otherwise with KUBECONFIG."""
     configuration = client.Configuration()
+    # Else each request asks two threads for ~/.netrc and for a proxy in the environment. The
+    # watches (kopf) use neither.
+    configuration.client_session_kwargs = {"trust_env": False}
     if os.environ.get("KUBERNETES_SERVICE_HOST") and not os.environ.get("KUBECONFIG"):
         config.load_incluster_config(client_configuration=configuration)
     else:
@@ -65,14 +68,12 @@ class Kube:
 
     async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """Reads pages of 500, so that no answer is huge."""
-        query = {"labelSelector": labels} if labels else {}
-        if fields:
-            query["fieldSelector"] = fields
-        return [x async for page, _ in self._pages(path, query) for x in page]
+        pages = self.pages(path, fields=fields, labels=labels)
+        return [x async for page, _ in pages for x in page]
 
-    def pages(self, path: str, *, fields: str) -> AsyncIterator[Page]:
-        """The objects that match the field selector, 500 on a page."""
-        return self._pages(path, {"fieldSelector": fields})
+    def pages(self, path: str, *, fields: str = "", labels: str = "") -> AsyncIterator[Page]:
+        """The objects that match the selectors, 500 on a page."""
+        return self._pages(path, _selectors(fields, labels))
 
     async def _pages(self, path: str, query: dict[str, str]) -> AsyncIterator[Page]:
         query = query | {"limit": str(_PAGE)}
@@ -84,11 +85,13 @@ class Kube:
                 return
             query["continue"] = meta["continue"]
 
-    async def watch(self, path: str, *, fields: str, since: str) -> AsyncIterator[Object]:
+    async def watch(
+        self, path: str, *, since: str, fields: str = "", labels: str = ""
+    ) -> AsyncIterator[Object]:
         """Events after the resource version ``since``, until the server ends the answer."""
         query = {
             "watch": "true",
-            "fieldSelector": fields,
+            **_selectors(fields, labels),
             "resourceVersion": since,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(_WATCH_S),
@@ -175,21 +178,26 @@ class Kube:
         content_type: str,
         limit: float | aiohttp.ClientTimeout,
     ) -> Any:
-        request = await self._client.param_serialize(
+        verb, url, headers, _, form = await self._client.param_serialize(
             verb,
             path,
             query_params=list(query.items()),
             header_params={"Content-Type": content_type, "Accept": "application/json"},
-            body=body,
             auth_settings=["BearerToken"],
         )
-        return await self._client.call_api(*request, _request_timeout=limit)
+        # Given to ``param_serialize``, the body would be looked through for models and copied.
+        return await self._client.call_api(verb, url, headers, body, form, _request_timeout=limit)
+
+
+def _selectors(fields: str, labels: str) -> dict[str, str]:
+    found = {"fieldSelector": fields, "labelSelector": labels}
+    return {name: selector for name, selector in found.items() if selector}
 
 
 def _resource(path: str) -> str:
-    """``pods`` of /api/v1/namespaces/x/pods/y."""
+    """``pods`` of /api/v1/namespaces/x/pods/y; ``apis`` of the path of a group."""
     words = path.strip("/").split("/")
-    words = words[2:] if words[0] == "api" else words[3:]
+    words = words[2:] if words[0] == "api" else words[3:] or words[:1]
     return words[2] if words[0] == "namespaces" and len(words) > 2 else words[0]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +22,17 @@ from bamboo_operator.priorities import Priorities
 
 GROUP = "kueue.x-k8s.io"
 PLURAL = "workloads"
+VERSIONS = ("v1beta2", "v1beta1")
+"""Of Kueue's API, the best first. Where both are served, a job without a priority class cannot do
+with the second: its rules refuse every status of an admitted Workload that Kueue stores in the
+first (0.16.1)."""
 AGAIN_S = 5.0
 """Pause until a Workload is looked at again after something was done about it."""
 FLAVOR_AGE_S = 60.0
+VERSION_AGE_S = 60.0
 
 _POD_SET = "agents"
+_QUEUE = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"  # as in its Workload
 _REQUEUED = ("Preempted", "NodeFailures")  # evictions after which the Workload queues again at once
 _POD_KEYS = (
     "nodeSelector", "tolerations", "overhead", "resources", "runtimeClassName", "priorityClassName",
@@ -43,6 +50,7 @@ class Look:
     why: str  # it is suspended though the user's spec is not; empty: it is not
     grant: Grant | None
     body: Object | None  # the Workload
+    version: str  # of Kueue's API; empty: the cluster has none that we know
 
 
 def queue_of(body: Object) -> str:
@@ -50,57 +58,100 @@ def queue_of(body: Object) -> str:
     return str((body["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
 
 
-class Kueue:
-    """Reads and writes Workloads. version: of Kueue's API."""
+def misnamed(queue: str) -> str:
+    """Why no LocalQueue can have this name; empty: one can."""
+    if re.fullmatch(_QUEUE, queue):
+        return ""
+    return (
+        f"{queue!r} cannot be the name of a LocalQueue: use lower-case letters, digits, dots and"
+        " hyphens, first and last a letter or a digit"
+    )
 
-    def __init__(self, kube: Api, version: str, clock: Callable[[], float] = time.time) -> None:
-        self._kube, self._version, self._clock = kube, version, clock
+
+class Kueue:
+    """Reads and writes Workloads."""
+
+    def __init__(self, kube: Api, clock: Callable[[], float] = time.time) -> None:
+        self._kube, self._clock = kube, clock
         self._priorities = Priorities(kube)
         self._flavors: dict[str, tuple[float, Object]] = {}
+        self._served: tuple[float, list[str]] = (0.0, [])  # when asked; versions of the API
 
     async def look(self, job: JobView, spec: JobSpec, queue: str) -> Look:
         """What Kueue says about the job."""
-        body = await self._kube.get(f"{self._path(job.namespace)}/{workload_name(job)}")
+        served = await self._versions()
+        version = next((version for version in VERSIONS if version in served), "")
+        if not version:
+            holds, why = quota.order(spec, None)
+            return Look(queue, spec, holds, why and _missing(served), None, None, "")
+        body = await self._kube.get(_path(version, job.namespace, workload_name(job)))
         if body is not None and not _is_of(body, job):
             body = None
-        grant = None if body is None else await self._grant(body)
+        grant = None if body is None else await self._grant(body, version)
         holds, why = quota.order(spec, grant)
-        return Look(queue, spec, holds, why, grant, body)
+        return Look(queue, spec, holds, why, grant, body, version)
+
+    async def _versions(self) -> list[str]:
+        """Of Kueue's API in the cluster. Kueue may be installed or upgraded while we run."""
+        (asked_at, known), now = self._served, self._clock()
+        if known and now - asked_at <= VERSION_AGE_S:
+            return known
+        group = await self._kube.get(f"/apis/{GROUP}") or {}
+        found = [str(each["version"]) for each in group.get("versions") or []]
+        self._served = (now, found)
+        return found
 
     async def settle(
-        self, job: JobView, look: Look, *, has_pods: bool, outcome: Outcome | None
+        self,
+        job: JobView,
+        look: Look,
+        *,
+        has_pods: bool,
+        is_working: bool,
+        outcome: Outcome | None,
     ) -> float | None:
-        """Do what is due about the Workload. Returns when to look again, in seconds; None: not."""
-        has_ended = outcome is not None
-        due = quota.deed(look.asked, look.grant, look.queue, has_pods=has_pods, has_ended=has_ended)
-        path = f"{self._path(job.namespace)}/{workload_name(job)}"
+        """Do what is due about the Workload. Returns when to look again, in seconds; None: not.
+
+        is_working: the job trains.
+        """
+        if not look.version:
+            return AGAIN_S if look.why else None
+        due = quota.deed(
+            look.asked, look.grant, look.queue,
+            has_pods=has_pods, has_ended=outcome is not None, is_working=is_working,
+        )  # fmt: skip
+        path = _path(look.version, job.namespace, workload_name(job))
         match due:
             case Deed.CREATE:
                 await self._create(job, look)
             case Deed.DELETE:
                 assert look.body is not None
                 await self._kube.delete(path, uid=look.body["metadata"]["uid"])
-            case Deed.RELEASE | Deed.FINISH:
+            case Deed.RELEASE | Deed.FINISH | Deed.READY:
                 assert look.body is not None
                 now, old = instant(self._clock()), look.body.get("status") or {}
-                is_over = due is Deed.FINISH
-                status = _finished(old, now, outcome) if is_over else _released(old, now)
+                if due is Deed.FINISH:
+                    status = _finished(old, now, outcome)
+                elif due is Deed.READY:
+                    status = _ready(old, now, is_working=is_working)
+                else:
+                    status = _released(old, now)
                 await self._kube.replace(f"{path}/status", look.body | {"status": status})
             case _:
                 return None
         return AGAIN_S
 
     async def _create(self, job: JobView, look: Look) -> None:
-        await self._priorities.refresh()
+        await self._priorities.refresh(look.asked)
         value = self._priorities.of(look.asked)
-        body = workload(job, look.asked, look.queue, priority=value, version=self._version)
+        body = workload(job, look.asked, look.queue, priority=value, version=look.version)
         try:
-            await self._kube.create(self._path(job.namespace), body)
+            await self._kube.create(_path(look.version, job.namespace), body)
         except ApiError as error:
             if not error.is_conflict:  # else it is there already
                 raise
 
-    async def _grant(self, body: Object) -> Grant:
+    async def _grant(self, body: Object, version: str) -> Grant:
         spec, status = body["spec"], body.get("status") or {}
         pods = (spec.get("podSets") or [{}])[0]
         most = int(pods.get("count", 0))
@@ -110,13 +161,15 @@ class Kueue:
             return bool(found.get(kind, {}).get("status") == "True")
 
         given = ((status.get("admission") or {}).get("podSetAssignments") or [{}])[0]
-        is_evicted = holds("Evicted")
-        said = found.get("Evicted" if is_evicted else "QuotaReserved", {}).get("message", "")
+        is_evicted, has_quota = holds("Evicted"), holds("QuotaReserved")
+        # An eviction stays in the conditions until the next admission.
+        is_leaving = is_evicted and has_quota
+        said = found.get("Evicted" if is_leaving else "QuotaReserved", {}).get("message", "")
         is_admitted = holds("Admitted") and not is_evicted
         selector: dict[str, str] = {}
         tolerations: list[Any] = []
         for name in sorted(set((given.get("flavors") or {}).values())) if is_admitted else ():
-            flavor = (await self._flavor(name)).get("spec") or {}
+            flavor = (await self._flavor(name, version)).get("spec") or {}
             selector |= flavor.get("nodeLabels") or {}
             tolerations += flavor.get("tolerations") or []
         return Grant(
@@ -125,25 +178,39 @@ class Kueue:
             least=int(pods.get("minCount") or most),
             agents=int(given.get("count") or most) if is_admitted else 0,
             is_admitted=is_admitted,
-            has_quota=holds("QuotaReserved"),
+            has_quota=has_quota,
             is_evicted=is_evicted,
             is_active=spec.get("active") is not False,
             is_finished=holds("Finished"),
+            is_ready=holds("PodsReady"),
             message=str(said or ""),
+            has_queue=found.get("QuotaReserved", {}).get("reason") != "Inadmissible",
             selector=tuple(sorted(selector.items())),
             tolerations=tuple(tolerations),
         )
 
-    async def _flavor(self, name: str) -> Object:
+    async def _flavor(self, name: str, version: str) -> Object:
         """Without a flavor of that name, it asks for nothing."""
         known, now = self._flavors.get(name), self._clock()
         if known is None or now - known[0] > FLAVOR_AGE_S:
-            path = f"/apis/{GROUP}/{self._version}/resourceflavors/{name}"
+            path = f"/apis/{GROUP}/{version}/resourceflavors/{name}"
             known = self._flavors[name] = (now, await self._kube.get(path) or {})
         return known[1]
 
-    def _path(self, namespace: str) -> str:
-        return f"/apis/{GROUP}/{self._version}/namespaces/{namespace}/{PLURAL}"
+
+def _path(version: str, namespace: str, name: str = "") -> str:
+    """Of a Workload; without a name, of all."""
+    return f"/apis/{GROUP}/{version}/namespaces/{namespace}/{PLURAL}" + (f"/{name}" if name else "")
+
+
+def _missing(served: Sequence[str]) -> str:
+    """Why no Workload can be made."""
+    if not served:
+        return "Kueue is not installed in the cluster: install it, or remove the job's label"
+    return (
+        f"the cluster's Kueue has the API versions {', '.join(served)}, and Bamboo knows"
+        f" {', '.join(VERSIONS)}: install another version of one of them, or remove the job's label"
+    )
 
 
 def workload_name(job: JobView) -> str:
@@ -211,9 +278,24 @@ def _released(status: Object, now: str) -> Object:
         ("QuotaReserved", False, "Pending"),
         ("Admitted", False, "NoReservation"),
         ("Requeued", reason in _REQUEUED, reason),
+        ("PodsReady", False, "WaitForStart"),
     ):
         changed = _with(changed, kind, is_true=is_true, reason=why, message=text, now=now)
     return changed
+
+
+def _ready(status: Object, now: str, *, is_working: bool) -> Object:
+    """By the reason, Kueue knows a job that has not started from one that has to recover."""
+    before: Object = next(
+        (c for c in status.get("conditions") or [] if c["type"] == "PodsReady"), {}
+    )
+    if not is_working:
+        reason, text = "WaitForRecovery", "the job does not train now"
+    elif before.get("reason") in ("WaitForRecovery", "Recovered"):
+        reason, text = "Recovered", "the job trains again"
+    else:
+        reason, text = "Started", "the job trains"
+    return _with(status, "PodsReady", is_true=is_working, reason=reason, message=text, now=now)
 
 
 def _finished(status: Object, now: str, outcome: Outcome | None) -> Object:

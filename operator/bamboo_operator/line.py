@@ -14,14 +14,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bamboo_core.admission import claims as claiming
 from bamboo_core.admission import line as admission
-from bamboo_core.admission.line import Claim, Decision, Shape
+from bamboo_core.admission.claims import Claim, Shape
+from bamboo_core.admission.line import Decision
 from bamboo_core.api import records
+from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.turn import Turn, Word
-from bamboo_core.controller.view import JobView, NodeView
+from bamboo_core.controller.view import JobView, NodeViews
 from bamboo_core.placement import fitting
 from bamboo_operator import api, observe
 from bamboo_operator import status as statuses
@@ -48,6 +51,7 @@ class Entry:
     is_whole: bool = False  # every seat has an agent on a node
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
     is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
+    is_unheard: bool = False  # no scheduler says anything about its pods
 
 
 class Line:
@@ -69,13 +73,15 @@ class Line:
         self._later: asyncio.TimerHandle | None = None
         self._priorities = Priorities(kube)
         self._entries: dict[JobKey, Entry] = {}
+        self._shape_keys: dict[JobKey, str] = {}
+        self._waiting: set[JobKey] = set()  # jobs that have neither all agents nor begun to train
         self._version = 0
         self._lock = asyncio.Lock()
         self._decided = Decision({})
         self._versions: tuple[int, int] = (-1, -1)  # of the last pass
         self._seen: list[Object] = []  # the nodes of the last pass
         self._not_before = 0.0  # in the event loop's time
-        self._shapes: dict[str, tuple[Sequence[NodeView], Shape]] = {}
+        self._shapes: dict[str, tuple[NodeViews, Shape]] = {}
 
     # ------------------------------------------------------------ who is in the line
 
@@ -105,7 +111,7 @@ class Line:
             log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
 
     def _enter(self, body: Object) -> None:
-        job, spec = observe.job_view(body), observe.job_spec(body, self._rules)
+        job, spec = observe.job_view(body), specs.from_manifest(body, rules=self._rules)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return
         memory = statuses.read_memory(body)
@@ -117,9 +123,17 @@ class Line:
     def note(self, entry: Entry) -> None:
         """The job wants room. What is known about its refusals stays."""
         key = (entry.job.namespace, entry.job.name)
-        if self._entries.get(key) != entry:
-            self._entries[key] = entry
-            self._version += 1
+        known = self._entries.get(key)
+        if known == entry:
+            return
+        if known is None or known.spec != entry.spec:
+            self._shape_keys[key] = _shape_key(entry.spec)
+        self._entries[key] = entry
+        self._version += 1
+        if entry.is_whole or entry.is_training:
+            self._waiting.discard(key)
+        else:
+            self._waiting.add(key)
 
     def refuse(self, namespace: str, name: str) -> None:
         """The job cannot use its turn until it is noted again; others need not wait for it."""
@@ -129,7 +143,10 @@ class Line:
 
     def leave(self, namespace: str, name: str) -> None:
         """The job wants no room, or is gone."""
-        if self._entries.pop((namespace, name), None) is not None:
+        key = (namespace, name)
+        if self._entries.pop(key, None) is not None:
+            del self._shape_keys[key]
+            self._waiting.discard(key)
             self._version += 1
             self._wake_first()
 
@@ -151,13 +168,11 @@ class Line:
         """That of a job in the line."""
         if self._is_free(job):
             return Turn(Word.GROWS)
+        clock = asyncio.get_running_loop().time
+        if (known := await self._last(job)) is not None:
+            return known
         async with self._lock:
-            clock = asyncio.get_running_loop().time
-            known = self._decided.turns.get(job.uid)
-            if known is not None and not await self._is_old():
-                return known
-            if known is not None and clock() < self._not_before:
-                self._come_back(job)
+            if (known := await self._last(job)) is not None:
                 return known
             # A new job waits, and others come meanwhile; one pass serves them all.
             if (wait_s := self._not_before - clock()) > 0:
@@ -170,6 +185,15 @@ class Line:
             self._tell(before, job)
             return self._decided.turns.get(job.uid, Turn(Word.GROWS))
 
+    async def _last(self, job: JobView) -> Turn | None:
+        """The job's turn after the last pass, if it holds or the next pass is not due yet."""
+        known = self._decided.turns.get(job.uid)
+        if known is not None and await self._is_old():
+            if asyncio.get_running_loop().time() >= self._not_before:
+                return None
+            self._come_back(job)
+        return known
+
     def _come_back(self, job: JobView) -> None:
         """Wake the job when the next pass may be made; it will wake the others."""
         loop = asyncio.get_running_loop()
@@ -179,8 +203,7 @@ class Line:
     def _is_free(self, job: JobView) -> bool:
         """Whether it has all its agents, or nobody waits to start."""
         own = self._entries.get((job.namespace, job.name))
-        is_whole = own is not None and own.is_whole
-        return is_whole or all(x.is_whole or x.is_training for x in self._entries.values())
+        return not self._waiting or (own is not None and own.is_whole)
 
     async def _is_old(self) -> bool:
         """Whether something has changed since the last pass."""
@@ -208,35 +231,37 @@ class Line:
 
     async def _claims(self) -> list[Claim]:
         await self._priorities.refresh()
-        found, shapes = [], dict[str, tuple[Sequence[NodeView], Shape]]()
-        for entry in list(self._entries.values()):
-            if entry.is_whole:
-                continue
-            key = _shape_key(entry.spec)
-            shapes[key] = await self._shape(entry.spec, self._shapes.get(key))
-            found.append(
-                admission.claim(
-                    entry.job,
-                    entry.spec,
-                    shapes[key][1],
-                    priority=self._priorities.of(entry.spec),
-                    held=self._usage.owned(entry.job.uid),
-                    is_training=entry.is_training,
-                    closed=entry.closed,
-                    is_refused=entry.is_refused,
-                )
+        wanting = {key: entry for key, entry in self._entries.items() if not entry.is_whole}
+        shapes = await self._shapes_of(wanting)
+        return [
+            claiming.claim(
+                entry.job,
+                entry.spec,
+                shapes[key],
+                priority=self._priorities.of(entry.spec),
+                held=self._usage.owned(entry.job.uid),
+                is_training=entry.is_training,
+                closed=entry.closed,
+                is_refused=entry.is_refused,
+                is_unheard=entry.is_unheard,
             )
-        self._shapes = shapes
-        return found
+            for key, entry in wanting.items()
+        ]
 
-    async def _shape(
-        self, spec: JobSpec, known: tuple[Sequence[NodeView], Shape] | None
-    ) -> tuple[Sequence[NodeView], Shape]:
+    async def _shapes_of(self, wanting: Mapping[JobKey, Entry]) -> dict[JobKey, Shape]:
         """One object for equal jobs as long as the nodes look the same."""
-        views = await self._nodes.views(spec)
-        if known is not None and known[0] is views:
-            return known
-        return views, _shape(spec, views)
+        found: dict[str, tuple[NodeViews, Shape]] = {}
+        keys = {job: self._shape_keys[job] for job in wanting}
+        for job, key in keys.items():
+            if key in found:
+                continue
+            spec, known = wanting[job].spec, self._shapes.get(key)
+            views = await self._nodes.views(spec)
+            if known is None or known[0] is not views:
+                known = (views, _shape(spec, views))
+            found[key] = known
+        self._shapes = found
+        return {job: found[key][1] for job, key in keys.items()}
 
 
 def _shape_key(spec: JobSpec) -> str:
@@ -245,7 +270,7 @@ def _shape_key(spec: JobSpec) -> str:
     return json.dumps(parts, sort_keys=True)
 
 
-def _shape(spec: JobSpec, views: Sequence[NodeView]) -> Shape:
+def _shape(spec: JobSpec, views: NodeViews) -> Shape:
     sites = list(pod_zones.sites(spec, views))
     needs = fitting.needs(spec.worker, spec.placement)
     return Shape(

@@ -292,8 +292,8 @@ def ca_config_map(
 
 
 def budget_name(job: JobView) -> str:
-    """Of the job's PodDisruptionBudget."""
-    return f"{job.name}-agents"
+    """Of the job's PodDisruptionBudget, a name that no user takes by chance."""
+    return f"{job.name}-agents-{job.uid[:8]}"
 
 
 def disruption_budget(job: JobView, least: int) -> Object:

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
-from bamboo_core.admission.line import NodeRoom
+from bamboo_core.admission.claims import NodeRoom
 from bamboo_core.api import records
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.view import NodeView
+from bamboo_core.controller.view import NodeView, NodeViews
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Needs
 from bamboo_operator import api, observe
@@ -32,9 +32,7 @@ class _Shared:
     stale: set[str] = field(default_factory=set)  # nodes that have been listed anew, and differ
     # By node: ``agents`` is what fits beside all pods, below 0 where they take more than it has.
     known: dict[str, NodeView] = field(default_factory=dict)
-    seen: list[NodeView] = field(default_factory=list)  # never below 0
-    views: tuple[NodeView, ...] = ()  # the same
-    places: dict[str, int] = field(default_factory=dict)  # node -> its index in ``views``
+    views: NodeViews = field(default_factory=NodeViews)  # never below 0
 
 
 @dataclass
@@ -92,7 +90,7 @@ class Nodes:
         await self.list()
         return self._by_name.get(name)
 
-    async def views(self, spec: JobSpec, uid: str = "") -> tuple[NodeView, ...]:
+    async def views(self, spec: JobSpec, uid: str = "") -> NodeViews:
         """All nodes as a job sees them, sorted by name. Jobs with the same needs share the work.
 
         uid: of the job; the room that its own pods take is room for it.
@@ -107,23 +105,21 @@ class Nodes:
         shared.is_used = True
         if shared.version != self._usage.version or shared.stale:
             self._update(shared)
-        own = {n: k for n, k in self._usage.owned(uid).items() if n in shared.places}
+        own = {n: k for n, k in self._usage.owned(uid).items() if n in shared.known}
         if not own:
             return shared.views
-        views = list(shared.views)
-        for name, count in own.items():
-            view = shared.known[name]
-            views[shared.places[name]] = replace(view, agents=max(0, view.agents + count))
-        return tuple(views)
+        known = ((shared.known[name], count) for name, count in own.items())
+        return shared.views.changed(replace(x, agents=max(0, x.agents + n)) for x, n in known)
 
     async def room(self, ours: AbstractSet[str]) -> dict[str, NodeRoom]:
         """What the pods leave of all nodes, by name. Made again only where it has changed.
 
         ours: UIDs of the jobs in the line, whose pods may go."""
         await self.list()
-        if self._left.ours != ours:
-            self._left = _Left(frozenset(ours))
         left = self._left
+        for uid in left.ours ^ ours:
+            left.stale.update(self._usage.owned(uid))
+        left.ours = frozenset(ours)
         changed = self._changed(left)
         if changed is None:
             left.known, changed = {}, self._by_name.keys()
@@ -144,13 +140,12 @@ class Nodes:
         changed = self._changed(shared)
         if changed is None:
             shared.known = {name: self._view(name, shared) for name in self._by_name}
-            shared.places = {name: index for index, name in enumerate(shared.known)}
-            shared.seen = [_shown(view) for view in shared.known.values()]
+            shared.views = NodeViews(map(_shown, shared.known.values()))
         else:
-            for name in changed:
-                shared.known[name] = self._view(name, shared)
-                shared.seen[shared.places[name]] = _shown(shared.known[name])
-        shared.views, shared.version = tuple(shared.seen), self._usage.version
+            new = {name: self._view(name, shared) for name in changed}
+            shared.known |= new
+            shared.views = shared.views.changed(map(_shown, new.values()))
+        shared.version = self._usage.version
         shared.stale.clear()
 
     def _view(self, name: str, shared: _Shared) -> NodeView:

@@ -11,12 +11,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from bamboo_core.admission.line import NodeRoom
+from bamboo_core.admission.claims import NodeRoom
 from bamboo_core.api import pod_template
-from bamboo_core.api import spec as specs
-from bamboo_core.api.pod_rules import RESTRICTED, PodRules
-from bamboo_core.api.records import Problem
-from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import node_notices, shortage
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
@@ -32,7 +28,6 @@ AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
 """Says "true" on a pod that need not be on a spot node although its job prefers them."""
 
-_DEEPEST = 100
 _PRESENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
 
@@ -130,25 +125,6 @@ def _refusal(status: Object) -> Object:
             found: Object = condition
             return found
     return {}
-
-
-def job_spec(body: Object, rules: PodRules = RESTRICTED) -> JobSpec | list[Problem]:
-    """The spec of a BambooJob, or what is wrong with it. rules: what pods may have."""
-    depth = _depth(body.get("spec"))
-    if depth > _DEEPEST:
-        text = f"is nested {depth} levels deep; at most {_DEEPEST} are supported: flatten the args"
-        return [Problem("spec", text)]
-    return specs.from_manifest(body, rules=rules)
-
-
-def _depth(value: object) -> int:
-    """Levels of objects and lists, counted without recursion."""
-    depth = 0
-    level: list[Any] = [value]
-    while level := [x for x in level if isinstance(x, dict | list)]:
-        depth += 1
-        level = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
-    return depth
 
 
 def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:

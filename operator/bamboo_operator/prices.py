@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bamboo_core.api.node_pools import pool_of
 from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_core.placement.node_pools import pool_of
 from bamboo_operator.api import Object
 
 _MOST_NAMES = 64

@@ -24,10 +24,14 @@ class Priorities:
         self._default = 0
         self._listed_at: float | None = None
 
-    async def refresh(self) -> None:
-        """If they cannot be listed, the last ones hold; at first, all jobs have priority 0."""
+    async def refresh(self, job: JobSpec | None = None) -> None:
+        """If they cannot be listed, the last ones hold; at first, all jobs have priority 0.
+
+        job: whose class is to be known, even if it is new.
+        """
         now = self._clock()
-        if self._listed_at is not None and now - self._listed_at <= MAX_AGE_S:
+        is_new = job is not None and _class_of(job) not in {"", *self._values}
+        if self._listed_at is not None and now - self._listed_at <= MAX_AGE_S and not is_new:
             return
         self._listed_at = now
         try:
@@ -41,5 +45,8 @@ class Priorities:
 
     def of(self, spec: JobSpec) -> int:
         """That of the job's pods. An unknown class counts as none: its pods are refused anyway."""
-        name = (spec.worker.pod_template.get("spec") or {}).get("priorityClassName")
-        return self._values.get(name, self._default) if name else self._default
+        return self._values.get(_class_of(spec), self._default)
+
+
+def _class_of(spec: JobSpec) -> str:
+    return (spec.worker.pod_template.get("spec") or {}).get("priorityClassName") or ""

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from bamboo_core.admission import line as admission
 from bamboo_core.admission.quota import QUEUE_LABEL
+from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
-from bamboo_core.api.reasons import Reason
+from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import disruptions, lifecycle
@@ -29,7 +30,7 @@ from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.jobs import JobActor, Jobs
-from bamboo_operator.kueue import Kueue, Look, queue_of
+from bamboo_operator.kueue import Kueue, Look, misnamed, queue_of
 from bamboo_operator.line import Entry, Line
 from bamboo_operator.metrics import JobFigures
 from bamboo_operator.nodes import Nodes
@@ -103,7 +104,7 @@ class Reconciler:
             await self._ports.jobs.forget([job.uid])
             return None
         known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
-        spec = observe.job_spec(body, self._ports.pod_rules)
+        spec = specs.from_manifest(body, rules=self._ports.pod_rules)
         changes = [] if isinstance(spec, list) else _changes(spec, body)
         problems = spec if isinstance(spec, list) else [*changes, *self._queue(body)]
         if problems or isinstance(spec, list):
@@ -162,28 +163,36 @@ class Reconciler:
         await self._act(job, spec, known, decided.actions)
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
-            await self._ports.budgets.keep(job, least)
-        if look is not None and self._ports.kueue is not None:
-            has_pods = any(not pod.has_ended for pod in view.pods)
-            outcome = decided.memory.terminal
-            after_s = await self._ports.kueue.settle(job, look, has_pods=has_pods, outcome=outcome)
-            again_s += [] if after_s is None else [after_s]
+            may_be_left = training.epoch > 0 and any(pod.is_alive for pod in view.pods)
+            await self._ports.budgets.keep(job, least, may_be_left=may_be_left)
         if decided.memory.terminal is not None:
             self._leave_line(job.namespace, job.name)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
             await self._ports.jobs.forget([job.uid])
+        if look is not None and self._ports.kueue is not None:
+            has_pods = any(not pod.has_ended for pod in view.pods)
+            is_working = any(
+                c.type == ConditionType.RUNNING and c.status for c in decided.status.conditions
+            )
+            after_s = await self._ports.kueue.settle(
+                job, look, has_pods=has_pods, is_working=is_working, outcome=decided.memory.terminal
+            )
+            again_s += [] if after_s is None else [after_s]
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
 
     def _queue(self, body: Object) -> list[Problem]:
-        """The job names a queue although nobody asks Kueue."""
-        if self._ports.kueue is not None or not queue_of(body):
+        """The job names a queue that cannot be, or one although nobody asks Kueue."""
+        queue = queue_of(body)
+        if not queue:
             return []
-        text = (
-            f"names queue {queue_of(body)!r}, but the operator does not use Kueue: set the chart's"
-            " value kueue.enabled to true, or remove the label"
-        )
-        return [Problem(f"metadata.labels[{QUEUE_LABEL}]", text)]
+        text = misnamed(queue)
+        if self._ports.kueue is None:
+            text = (
+                f"names queue {queue!r}, but the operator does not use Kueue: set the chart's"
+                " value kueue.enabled to true, or remove the label"
+            )
+        return [Problem(f"metadata.labels[{QUEUE_LABEL}]", text)] if text else []
 
     async def _look(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> Look | None:
         """What Kueue says; None: the job names no queue. An ended job stays as it is."""
@@ -213,6 +222,7 @@ class Reconciler:
                 is_whole=sum(pod.is_alive and bool(pod.node) for pod in view.pods) >= seats,
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
                 is_refused=bool(known.rejected),
+                is_unheard=admission.is_unheard(view, now),
             )
         )
         return await line.turn(job)

@@ -1,6 +1,8 @@
 """Other releases of Bamboo in the cluster, which must not serve the same namespaces.
 
-Every release holds a Lease of one name in its own namespace; an annotation says what it serves.
+Every release holds a Lease of one name in its own namespace; annotations say what it serves, and by
+which service account. Anybody may write such a Lease in a namespace of their own, so it counts only
+if that account, in the Lease's namespace, may write the status of jobs: no user may.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ log = logging.getLogger(__name__)
 SERVES = "bamboo.dev/namespaces"
 """Annotation of the Lease: names separated by commas, or * for all namespaces."""
 
+ACCOUNT = "bamboo.dev/service-account"
+"""Annotation of the Lease: the name of the operator's service account, in the same namespace."""
+
+_MOST_ASKED = 8
+"""Namespaces about which the API server is asked for one Lease. A release has its rights in all."""
 _PAUSE_S = 5.0
 _LEASE_S = 15.0
 
@@ -83,13 +90,34 @@ class Releases:
             theirs = (meta.get("annotations") or {}).get(SERVES, "*")
             if elector is not None and elector.order < order(lease):
                 continue
-            if both := _overlap(self._serves, theirs):
+            both = _overlap(self._serves, theirs)
+            if not both:
+                continue
+            try:
+                is_release = await self._may_serve(meta, both)
+            except ApiError as error:
+                place = meta["namespace"]
+                return f"cannot find out whether namespace {place} has a release: {error}"
+            if is_release:
                 return (
                     f"the release in namespace {meta['namespace']} serves {_words(both)} already;"
                     " uninstall one of the two, or give them different namespaces by the chart's"
                     " value `namespaces`"
                 )
+            text = "the Lease in namespace %s is not a release's: its account may not serve jobs"
+            log.warning(text, meta["namespace"])
         return ""
+
+    async def _may_serve(self, meta: Object, served: str) -> bool:
+        """Whether the Lease's account may write the status of jobs in one of these namespaces."""
+        account = str((meta.get("annotations") or {}).get(ACCOUNT) or "")
+        for place in served.split(",")[:_MOST_ASKED] if account else ():
+            where = "" if place == "*" else place
+            review = _review(meta["namespace"], account, where)
+            answer = await self._kube.create(api.access_reviews(), review)
+            if (answer.get("status") or {}).get("allowed") is True:
+                return True
+        return False
 
     def _is_live(self, lease: Object) -> bool:
         """Whether its holder has renewed it lately, by our own clock."""
@@ -101,6 +129,26 @@ class Releases:
             self._seen[meta["namespace"]] = (mark, self._clock())
         age_s = self._clock() - self._seen[meta["namespace"]][1]
         return age_s <= float(spec.get("leaseDurationSeconds") or _LEASE_S)
+
+
+def _review(home: str, account: str, namespace: str) -> Object:
+    """The question whether an account may write the status of jobs; "": in all namespaces."""
+    groups = ("serviceaccounts", f"serviceaccounts:{home}", "authenticated")
+    return {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{home}:{account}",
+            "groups": [f"system:{group}" for group in groups],
+            "resourceAttributes": {
+                "namespace": namespace,
+                "verb": "patch",
+                "group": api.GROUP,
+                "resource": api.PLURAL,
+                "subresource": "status",
+            },
+        },
+    }
 
 
 def order(lease: Object) -> tuple[str, str]:

@@ -16,6 +16,8 @@ from bamboo_operator.api import Api
 
 AGAIN_S = 60.0
 """Publish again after so long, in case the config map was deleted."""
+TOGETHER_S = 5.0
+"""New owners of a config map that is there are written after so long, with those that follow."""
 MAX_OWNERS = 32
 """Owners of a config map. Further jobs in the namespace become owners when one of these is gone."""
 
@@ -29,6 +31,7 @@ class Trust:
         self._kube, self._clock = kube, clock
         self._bundle, self._address = bundle, address
         self._published: dict[str, float] = {}
+        self._has_news: set[str] = set()  # namespaces with owners that are not written yet
         self._owners: defaultdict[str, dict[str, JobView]] = defaultdict(dict)
 
     async def publish(self, job: JobView) -> None:
@@ -36,17 +39,20 @@ class Trust:
         owners = self._owners[job.namespace]
         if job.uid not in owners and len(owners) < MAX_OWNERS:
             owners[job.uid] = job
-            self._published.pop(job.namespace, None)
+            self._has_news.add(job.namespace)
         at = self._published.get(job.namespace)
-        if at is not None and self._clock() - at < AGAIN_S:
+        pause_s = TOGETHER_S if job.namespace in self._has_news else AGAIN_S
+        if at is not None and self._clock() - at < pause_s:
             return
         path = api.config_map(job.namespace, manifests.CA_CONFIG_MAP)
         body = manifests.ca_config_map(
             job.namespace, self._bundle, self._address, owners=owners.values()
         )
-        began = self._clock()
+        began, written = self._clock(), [*owners]
         await self._kube.apply(path, body, manager=api.MANAGER)
         self._published[job.namespace] = began
+        if [*owners] == written:
+            self._has_news.discard(job.namespace)
 
     def renew(self, bundle: str) -> None:
         """Publish another bundle from now on."""
@@ -61,3 +67,4 @@ class Trust:
                 self._published.pop(namespace, None)
         if not owners:
             del self._owners[namespace]
+            self._has_news.discard(namespace)

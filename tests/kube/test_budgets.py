@@ -12,6 +12,7 @@ from bamboo_devcluster.testing import wait_for
 from bamboo_operator import api
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.kube import Kube
+from bamboo_operator.manifests import budget_name
 
 from .jobs import job
 
@@ -50,7 +51,7 @@ async def test_a_drain_takes_one_agent_at_a_time(
     names = await make_agents(devcluster_api, body, 4)
     view = JobView(namespace, "job", body["metadata"]["uid"], 1, 0.0)
     budgets = Budgets(kube)
-    path = api.disruption_budget(namespace, "job-agents")
+    path = api.disruption_budget(namespace, budget_name(view))
 
     async def evict(name: str) -> None:
         eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from bamboo_operator import api
+from bamboo_core.placement.fitting import ONE
+from bamboo_operator import api, seals
+from bamboo_operator import usage as usages
 from bamboo_operator.api import ApiError
 from bamboo_operator.kube import Kube
-from bamboo_operator.usage import Usage, UsageWatch
+from bamboo_operator.usage import Usage
 
 from .jobs import job
 
@@ -41,6 +43,14 @@ async def test_create_get_list_apply_delete(kube: Kube, devcluster_namespace: st
     assert not await kube.delete(one, uid="another")
     assert await kube.delete(one, uid=made["metadata"]["uid"])
     assert not await kube.delete(one)
+
+
+async def test_a_group_of_the_api_has_versions_or_is_missing(kube: Kube) -> None:
+    """That is how the operator finds Kueue."""
+    group = await kube.get(f"/apis/{api.GROUP}")
+    assert group is not None
+    assert [each["version"] for each in group["versions"]] == [api.VERSION]
+    assert await kube.get("/apis/kueue.x-k8s.io") is None
 
 
 async def test_refusals_differ_from_failures(kube: Kube, devcluster_namespace: str) -> None:
@@ -95,13 +105,13 @@ async def test_pods_on_nodes_are_listed_and_watched(kube: Kube, devcluster_names
 
     async def until(gpus: int) -> None:
         async with asyncio.timeout(30):
-            while usage.on("node-x").get("nvidia.com/gpu", 0) != gpus:  # noqa: ASYNC110
+            while usage.on("node-x").get("nvidia.com/gpu", 0) != gpus * ONE:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     await create("first", nodeName="node-x")
     await create("nowhere", schedulerName="nobody")
-    usage = Usage()
-    watch = UsageWatch(kube, usage, devcluster_namespace)
+    usage = Usage(seals.Seals(b"").is_ours)
+    watch = usages.watch(kube, usage, devcluster_namespace)
     task = asyncio.create_task(watch.run())
     try:
         await asyncio.wait_for(watch.listed.wait(), 30)
@@ -123,8 +133,8 @@ class _Broken:
         self.outcomes = list(outcomes)
         self.calls = 0
 
-    async def param_serialize(self, *args: Any, **kwargs: Any) -> tuple[()]:
-        return ()
+    async def param_serialize(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        return "GET", "http://broken", {}, None, None
 
     async def call_api(self, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1

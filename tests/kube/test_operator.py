@@ -19,16 +19,18 @@ from prometheus_client import generate_latest
 
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.clock import Hearing
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_operator import api, auth, config, facts, manifests, observe, seals, tls
 from bamboo_operator import kube as clients
-from bamboo_operator.app import App
+from bamboo_operator.app import LEASE, App
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.kube import Kube
 from bamboo_operator.recorder import Recorder
+from bamboo_operator.releases import ACCOUNT, SERVES, Releases
 
 from .jobs import job
 
@@ -120,13 +122,14 @@ async def operator(
     env = {
         "POD_NAMESPACE": devcluster_namespace,
         "POD_IP": "127.0.0.1",
+        "POD_SERVICE_ACCOUNT": "op-operator",
         "BAMBOO_NAMESPACES": devcluster_namespace,
         "BAMBOO_RESYNC_SECONDS": "1",
     }
     found = config.from_env(env)
     free = Config(**{**vars(found), "listen": "127.0.0.1:0", "health_port": 0, "metrics_port": 0})
     client = await clients.connect()
-    app = App(free, client)
+    app = App(free, client, Hearing())
     client.observe_with(app.metrics.observe_request)
     calls = set[tuple[str, str]]()
     send = client._send
@@ -366,7 +369,7 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
 async def test_only_a_leader_acts(operator: Running, restricted: Path) -> None:
     """A second operator waits until the first has left, then leads with a higher term."""
     client = await clients.connect()
-    second = App(operator.app._config, client)
+    second = App(operator.app._config, client, Hearing())
     task = asyncio.create_task(second.run())
     await asyncio.sleep(3)
     assert not second.pulse.is_ready
@@ -382,6 +385,27 @@ async def test_only_a_leader_acts(operator: Running, restricted: Path) -> None:
     second.stop.set()
     assert await asyncio.wait_for(task, 30) == 0
     await client.close()
+
+
+async def conflict(client: Kube, home: str, serves: str) -> str:
+    """Who is in the way of a release in the namespace ``home``."""
+    return await Releases(client, namespace=home, name=LEASE, namespaces=[serves])._conflict(None)
+
+
+async def test_a_lease_counts_as_a_release_if_its_account_may_serve(operator: Running) -> None:
+    """By the API server's own authorization."""
+    client, namespace = operator.app._kube, operator.namespace
+    text = await conflict(client, "elsewhere", namespace)
+    assert text.startswith(f"the release in namespace {namespace} serves namespaces {namespace}")
+    claim = {
+        "metadata": {"name": LEASE, "annotations": {SERVES: "*", ACCOUNT: "default"}},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 3600},
+    }
+    await operator.admin.create(api.lease("default"), claim)
+    try:
+        assert await conflict(client, namespace, namespace) == ""
+    finally:
+        await operator.admin.delete(api.lease("default", LEASE))
 
 
 WATCHED = {
@@ -408,7 +432,7 @@ def used(verb: str, path: str) -> set[tuple[str, str, str]]:
 
 async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
     """The life of a job with a pause, and what is rare: another authority, an event, a disruption
-    budget."""
+    budget, another release."""
     client, namespace = operator.app._kube, operator.namespace
     deadlines = {"pendingDeadlineSeconds": 8, "ttlSecondsAfterFinished": 0}
     view = observe.job_view(await operator.apply(runPolicy=deadlines))
@@ -422,6 +446,7 @@ async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
     budgets = Budgets(client)
     await budgets.keep(view, 1)
     await budgets.keep(view, None)
+    assert await conflict(client, "elsewhere", namespace)
     recorder = Recorder(client, identity="test")
     recorder.record(view, severity="Normal", reason="Test", message="test")
     writing = asyncio.create_task(recorder.run())

@@ -12,169 +12,9 @@ import pytest
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
 
 from .jobs import job
+from .rule_cases import CASES, CHECKPOINT, Case
 
 JOBS = "/apis/bamboo.dev/v1alpha1/namespaces/{}/bamboojobs"
-_VALIDATION = {"data": {"validation": {"factory": "pkg.data:build"}}}
-_CHECKPOINT = {"checkpoint": {"uri": "file:///c"}}
-
-
-@dataclass(frozen=True)
-class Case:
-    """rule: how its static message begins; accepted, rejected: spec; words: in the answer.
-
-    before: spec of the job that is changed to them; None: they are created.
-    """
-
-    rule: str
-    accepted: dict[str, Any]
-    rejected: dict[str, Any]
-    words: str
-    before: dict[str, Any] | None = None
-    name: str = ""
-    rejected_name: str = ""
-
-
-def fixed(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
-    """What decides the result never changes, suspended or not."""
-    text = words or f"spec.{what} decides the result and cannot change: create a new BambooJob"
-    return Case(f"spec.{what} decides", before, after, text, before | {"suspend": True})
-
-
-def resting(what: str, before: dict[str, Any], after: dict[str, Any], words: str = "") -> Case:
-    """What may change only while the job is suspended: tried both ways by two tests."""
-    text = words or f"spec.{what} cannot change while the job runs: set spec.suspend to true first"
-    return Case(f"spec.{what} cannot change while", before, after, text, before)
-
-
-def factory(example: str, spec: dict[str, Any], words: str) -> Case:
-    return Case(f"factory must be {example}", {}, spec, words)
-
-
-CASES = [
-    Case("metadata.name must", {}, {}, '"a.b" must be a DNS label', rejected_name="a.b"),
-    Case("metadata.name must", {}, {}, "at most 40", name="a" * 40, rejected_name="a" * 41),
-    Case(
-        "the global batch has fewer micro-batches than there are pipelines",
-        {"pipelines": {"count": 16, "stages": 1}},
-        {"pipelines": {"count": 17, "stages": 1}},
-        "spec.training.globalBatchSize 32 makes 16 micro-batches of 2 samples, fewer than"
-        " spec.pipelines.count 17: raise globalBatchSize",
-    ),
-    Case(
-        "the global batch has fewer micro-batches than spec.pipelines.max",
-        {"pipelines": {"max": 16}},
-        {"pipelines": {"max": 17}},
-        "fewer than spec.pipelines.max 17: raise globalBatchSize, or lower microBatchSize or max",
-    ),
-    Case(
-        "spec.redundancy.mode keeps",
-        {"redundancy": {"mode": "Replica"}},
-        {"redundancy": {"mode": "Replica"}, "pipelines": {"stages": 1}},
-        "but spec.pipelines.stages is 1: use mode None, or at least 2 stages",
-    ),
-    Case(
-        "spec.redundancy.mode keeps",
-        {"redundancy": {"mode": "Auto"}, "pipelines": {"stages": 1}},
-        {"redundancy": {"mode": "Eager"}, "pipelines": {"stages": 1}},
-        "spec.redundancy.mode Eager keeps a copy of the next stage",
-    ),
-    Case(
-        "spec.training.validateEvery",
-        {"training": {"validateEvery": 5}} | _VALIDATION,
-        {"training": {"validateEvery": 5}},
-        "spec.training.validateEvery is 5, but there is no spec.data.validation: add it",
-    ),
-    Case(
-        "spec.placement.adjacency Alternate",
-        {"placement": {"zones": ["a", "b"]}},
-        {"placement": {"zones": ["a"]}},
-        'spec.placement.zones names only "a": add a zone, or use adjacency Cluster',
-    ),
-    Case(
-        "an odd number of spec.pipelines.stages",
-        {"placement": {"zones": ["a", "b", "c"]}, "pipelines": {"stages": 3}},
-        {"placement": {"zones": ["a", "b"]}, "pipelines": {"stages": 3}},
-        "spec.pipelines.stages 3 is odd: in a ring with adjacency Alternate it needs three zones",
-    ),
-    fixed("model", {}, {"model": {"factory": "pkg.models:other"}}),
-    fixed("data", {}, {"data": {"factory": "pkg.data:other"}}),
-    fixed("training", {}, {"training": {"steps": 11}}),
-    fixed("numerics", {}, {"numerics": "Fast"}, "cannot change from Canonical to Fast"),
-    fixed("seed", {}, {"seed": 3}, "spec.seed decides the result and cannot change from 0 to 3"),
-    resting("training.onNonFinite", {}, {"training": {"onNonFinite": {"skip": 3}}}),
-    resting("pipelines.stages", {}, {"pipelines": {"stages": 4}}, "cannot change from 2 to 4"),
-    resting("pipelines.max", {}, {"pipelines": {"max": 4}}),
-    resting("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
-    resting("recovery", {}, {"recovery": {"policy": "Peers"}}),
-    resting("placement", {}, {"placement": {"zones": ["a", "b"]}}),
-    resting("transport", {}, {"transport": {"channel": "ProcessGroup"}}),
-    resting("corruption", {}, {"corruption": {"mode": "Detect"}}),
-    resting("worker", {}, {"worker": {"image": "agent:2"}}),
-    resting("checkpoint", _CHECKPOINT, {"checkpoint": {"everySteps": 9}}),
-    Case(
-        "spec.checkpoint.uri holds",
-        {"checkpoint": {"keep": 5}},
-        {"checkpoint": {"uri": "file:///d"}},
-        'spec.checkpoint.uri "file:///c" holds the job\'s state and cannot change',
-        _CHECKPOINT | {"suspend": True},
-    ),
-    factory("module:function, for example my_package.models", {"model": {"factory": "m"}}, '"m"'),
-    factory(
-        "module:function, for example my_package.data", {"data": {"factory": "a:b:c"}}, "a:b:c"
-    ),
-    factory(
-        "module:function, for example my_package.data",
-        {"data": {"validation": {"factory": "1:b"}}},
-        'factory "1:b" must be module:function',
-    ),
-    factory(
-        "module:class",
-        {"training": {"optimizer": {"factory": "AdamW"}}},
-        'factory "AdamW" must be module:class, for example torch.optim:AdamW',
-    ),
-    Case(
-        "spec.training.globalBatchSize is not a multiple",
-        {"training": {"microBatchSize": 4}},
-        {"training": {"microBatchSize": 3}},
-        "spec.training.globalBatchSize 32 is not a multiple of microBatchSize 3: choose a multiple",
-    ),
-    Case(
-        "spec.pipelines.min is more than count",
-        {"pipelines": {"min": 2}},
-        {"pipelines": {"min": 3}},
-        "spec.pipelines.min 3 is more than count 2: lower min or raise count",
-    ),
-    Case(
-        "spec.pipelines.count is more than max",
-        {"pipelines": {"max": 2}},
-        {"pipelines": {"max": 1}},
-        "spec.pipelines.count 2 is more than max 1: lower count or raise max",
-    ),
-    Case(
-        "spec.pipelines.count times stages",
-        {"pipelines": {"count": 4, "stages": 256}},
-        {"pipelines": {"count": 5, "stages": 256}},
-        "spec.pipelines.count 5 times stages 256 makes 1280 agents; at most 1024",
-    ),
-    Case(
-        "spec.checkpoint.uri is not supported",
-        _CHECKPOINT,
-        {"checkpoint": {"uri": "s3://b"}},
-        'spec.checkpoint.uri "s3://b" is not supported: use file:///path',
-    ),
-    Case(
-        "spec.worker.env names",
-        {"worker": {"env": [{"name": "A", "value": "b"}]}},
-        {"worker": {"env": [{"name": "BAMBOO_JOB", "value": "b"}]}},
-        'spec.worker.env name "BAMBOO_JOB" is reserved: choose one that does not begin with BAMBOO',
-    ),
-    Case(
-        "spec.worker.notices",
-        {"worker": {"notices": ["Gce", "Azure"]}},
-        {"worker": {"notices": ["Auto", "Gce"]}},
-        "spec.worker.notices: Auto and None stand alone: remove the others",
-    ),
-]
 
 
 @dataclass
@@ -266,9 +106,9 @@ async def test_a_running_job_refuses_a_change_in_one_sentence(server: Server, ca
 
 async def test_changes_of_checkpoint_while_the_job_runs(server: Server) -> None:
     """Whether there is one at all; and how the folder's rule goes with the others."""
-    bare, saved = await server.create({}), await server.create(_CHECKPOINT)
+    bare, saved = await server.create({}), await server.create(CHECKPOINT)
     for name, change, sentence in (
-        (bare, _CHECKPOINT, "spec.checkpoint cannot change while the job runs"),
+        (bare, CHECKPOINT, "spec.checkpoint cannot change while the job runs"),
         (saved, {"checkpoint": None}, "holds the job's state and cannot change"),
         (saved, {"checkpoint": {"uri": "file:///d", "keep": 9}}, "holds the job's state and"),
     ):

@@ -413,10 +413,13 @@ class Operator:
         self._world = world
         self.seals = seals.Seals(b"")
         self._reconciler: Reconciler | None = None
-        self._usage = Usage()
+        self._usage = Usage(self._is_ours)
         self.nodes = Nodes(world.kube, self._usage, clock=lambda: world.now)
         self._seen: set[str] = set()
         self.jobs = _Jobs(world, self._job_ports())
+
+    def _is_ours(self, pod: Object) -> bool:
+        return self.seals.is_ours(pod)  # by the key that has been loaded
 
     def _job_ports(self) -> jobs.Ports:
         kube = self._world.kube

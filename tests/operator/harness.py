@@ -49,9 +49,10 @@ class Harness:
         self.woken = self.woken_later = self.forced = 0
         self.before_write: Callable[[], None] = lambda: None
         self.jobs = jobs.Jobs(term=3, ports=self._job_ports(plan))
-        self.usage = Usage()
+        self.usage = Usage(SEALS.is_ours)
         self.nodes = Nodes(self.kube, self.usage, clock=lambda: self.now)
         self.deleted_pods = DeletedPods()
+        self.behind_s = 0.0  # how long ago everything was read
         self.line_woken: list[tuple[str, str]] = []
         self.line = self.make_line()
         self.reconciler = Reconciler(
@@ -95,6 +96,7 @@ class Harness:
             wake=self._wake,
             wake_later=self._wake_later,
             is_leading=lambda: self.is_leading,
+            heard_at=lambda now: now - self.behind_s,
             plan=plan,
         )
 

@@ -21,6 +21,8 @@ class MemoryApi:
         self.requests: list[tuple[str, str]] = []
         self.applied: list[tuple[str, Object, str]] = []
         self.reviews: dict[str, Object] = {}
+        self.granted: set[tuple[str, str]] = set()  # users, and namespaces where they may all
+        self.asked: list[Object] = []  # specs of access reviews
         self.fail: Callable[[str, str], None] = lambda verb, path: None
         self._numbers = itertools.count(1)
 
@@ -65,6 +67,10 @@ class MemoryApi:
         if path.endswith("tokenreviews"):
             token = body["spec"]["token"]
             return {"status": self.reviews.get(token, {"authenticated": False})}
+        if path.endswith("subjectaccessreviews"):
+            self.asked.append(body["spec"])
+            where = body["spec"]["resourceAttributes"].get("namespace", "")
+            return {"status": {"allowed": (body["spec"]["user"], where) in self.granted}}
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             raise ApiError(409, "AlreadyExists", where)

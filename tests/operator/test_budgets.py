@@ -16,7 +16,7 @@ from .harness import PATH as JOB_PATH
 from .memory_api import MemoryApi
 from .objects import pod_object
 
-PATH = api.disruption_budget("ns", "job-agents")
+PATH = api.disruption_budget("ns", f"job-agents-{JOB.uid}")
 
 
 async def test_it_is_written_when_it_changes_and_ends_with_the_training() -> None:
@@ -37,6 +37,37 @@ async def test_it_is_written_when_it_changes_and_ends_with_the_training() -> Non
     budgets.forget([JOB.uid])
     await budgets.keep(JOB, 2)
     assert kube.requests[2:] == [("delete", PATH), ("apply", PATH), ("apply", PATH)]
+
+
+async def test_the_budgets_of_users_stay() -> None:
+    kube = MemoryApi()
+    users = {name: api.disruption_budget("ns", name) for name in ("job", "job-agents")}
+    for name, path in users.items():
+        kube.put(path, {"metadata": {"name": name}, "spec": {"minAvailable": 7}})
+    budgets = Budgets(kube)
+    await budgets.keep(JOB, 2)
+    await budgets.keep(JOB, None, may_be_left=True)
+    assert [kube.objects[path]["spec"]["minAvailable"] for path in users.values()] == [7, 7]
+
+
+async def test_one_that_an_earlier_operator_has_left_is_deleted_once(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has ended, and so many agents with it that the rest wait: they may be evicted."""
+    reconciler, kube = harness.reconciler, harness.kube
+    reconciler._ports = replace(reconciler._ports, budgets=Budgets(kube))
+    actor = harness.lead()
+    for epoch, pods, deleted in ((0, 1, 0), (3, 0, 0), (3, 1, 1), (3, 1, 1)):
+        training = replace(actor.view(), planned=False, epoch=epoch)
+        monkeypatch.setattr(actor, "view", lambda training=training: training)
+        kube.put(PATH, {"spec": {"minAvailable": 7}})
+        for name in AGENTS:
+            if pods:
+                kube.put(api.pod("ns", name), pod_object(name))
+            else:
+                kube.objects.pop(api.pod("ns", name), None)
+        await harness.reconcile()
+        assert kube.requests.count(("delete", PATH)) == deleted
 
 
 async def test_an_error_is_logged_and_the_write_is_repeated(

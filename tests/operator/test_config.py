@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import sys
@@ -12,7 +11,9 @@ from typing import Any
 import pytest
 
 from bamboo_core.api.pod_rules import PodRules
+from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import __main__ as program
+from bamboo_operator import attention
 from bamboo_operator.config import ConfigError, from_env
 from bamboo_operator.logs import JsonFormatter
 
@@ -29,6 +30,7 @@ def test_what_the_chart_sets() -> None:
     config = from_env(
         {
             "POD_IP": "::1",
+            "POD_SERVICE_ACCOUNT": "op",
             "BAMBOO_ADVERTISE_ADDRESS": "op.sys.svc:9000",
             "BAMBOO_GRPC_PORT": "9000",
             "BAMBOO_NAMESPACES": "a,b",
@@ -43,7 +45,7 @@ def test_what_the_chart_sets() -> None:
     )
     assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
     assert (config.namespaces, config.log_level) == (("a", "b"), "debug")
-    assert config.event_logs == "/logs"
+    assert (config.account, config.event_logs) == ("op", "/logs")
     assert config.pod_rules == PodRules(
         trusted=True, secrets=("s3", "job-*"), service_accounts=(), csi_drivers=("fuse",)
     )
@@ -80,12 +82,12 @@ def test_logs_are_json_lines_with_fields() -> None:
 def test_the_deepest_job_that_the_api_server_takes_can_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def run(work: Coroutine[Any, Any, int]) -> int:
+    def run(work: Coroutine[Any, Any, int], hearing: Hearing) -> int:
         work.close()
         json.loads('{"items": ' + "[" * 9_998 + "]" * 9_998 + "}")
         return 0
 
-    monkeypatch.setattr(asyncio, "run", run)
+    monkeypatch.setattr(attention, "run", run)
     monkeypatch.setattr("bamboo_operator.logs.configure", lambda level: None)
     monkeypatch.setenv("POD_IP", "10.0.0.7")
     limit = sys.getrecursionlimit()

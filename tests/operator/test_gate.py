@@ -184,24 +184,47 @@ async def test_the_sweep_leaves_the_pods_of_others_alone(harness: Harness) -> No
     assert harness.pods() == [NAMES[0]]
 
 
+def test_only_a_bamboojob_that_controls_a_pod_is_its_owner() -> None:
+    assert seals.owner_of(pod_object()) == seals.Owner("job", "uid-1")
+    others: dict[str, Any] = {
+        "apiVersion": "other.dev/v1alpha1", "kind": "Job", "controller": False,
+    }  # fmt: skip
+    for key, value in others.items():
+        pod = pod_object()
+        pod["metadata"]["ownerReferences"][0][key] = value
+        assert seals.owner_of(pod) is None
+        assert not SEALS.is_ours(pod)
+
+
+async def test_pods_of_a_deleted_job_are_deleted_once(harness: Harness) -> None:
+    """A second deletion could not end them sooner; of many pods, it would be many requests."""
+    leaving = pod_object(NAMES[0])
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:09Z"
+    put(harness, leaving)
+    put(harness, pod_object(NAMES[1]))
+    await harness.reconcile()  # the job is gone
+    asked = [path for verb, path in harness.kube.requests if verb == "delete"]
+    assert asked == [api.pod("ns", NAMES[1])]
+
+
 async def test_only_our_pods_wake_a_job() -> None:
     added: list[object] = []
     deleted: list[object] = []
-    registry = handlers.registry(
-        add=added.append,
-        nodes_changed=lambda: None,
-        seen=lambda resource: None,
-        deleted=deleted.append,
-        created=lambda body: None,
-        is_ours=SEALS.is_ours,
+    seen: list[str] = []
+    agents = handlers.agents(
+        add=added.append, seen=seen.append, deleted=deleted.append, is_ours=SEALS.is_ours
     )
-    on_pod = next(h.fn for h in registry._watching.get_all_handlers() if h.fn.__name__ == "on_pod")
-    labels = {"bamboo.dev/job": "job"}
-    for pod in (forged(), pod_object()):
-        namespace = pod["metadata"]["namespace"]
-        await on_pod(namespace=namespace, labels=labels, event={"type": "DELETED", "object": pod})
+    unlabelled = pod_object()
+    del unlabelled["metadata"]["labels"]
+    for pod in (forged(), unlabelled, pod_object()):
+        agents.there(pod)
     assert added == [("ns", "job")]
+    assert deleted == []
+    for pod in (forged(), pod_object()):
+        agents.gone(pod)
+    assert added == [("ns", "job")] * 2
     assert deleted == [pod_object()]
+    assert seen == ["pods"] * 5
 
 
 # ---------------------------------------------------------------- the key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import json
 import socket
@@ -17,6 +18,7 @@ from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Avoided, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, Losses
+from bamboo_operator.bounded_http import MOST, MOST_OF_ADDRESS
 from bamboo_operator.health import MAX_LAG_S, MAX_SILENCE_S, HealthServer, MetricsServer, Pulse
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.prices import Rate
@@ -62,6 +64,59 @@ def test_a_silent_connection_to_the_metrics_port_ends() -> None:
         connection.close()
     finally:
         server.close()
+
+
+def connected(port: int, address: str = "127.0.0.1") -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), 30, source_address=(address, 0))
+
+
+def test_idle_connections_keep_no_probe_out_and_are_bounded() -> None:
+    """The oldest ones end, first those of the busiest address."""
+    server = HealthServer(Pulse(), host="127.0.0.1", port=0)
+    server.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        other = stack.enter_context(connected(server.port, "127.0.0.2"))
+        idle = [stack.enter_context(connected(server.port)) for _ in range(MOST_OF_ADDRESS + 9)]
+        assert ask(server, "/livez")[0] == 200
+        assert [sock.recv(1) for sock in idle[:9]] == [b""] * 9
+        assert server._server.connections <= MOST_OF_ADDRESS + 1
+        other.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+        assert other.recv(12) == b"HTTP/1.0 200"
+
+
+def test_all_addresses_together_are_bounded() -> None:
+    server = HealthServer(Pulse(), host="127.0.0.1", port=0)
+    server.start()
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.close)
+        addresses = [f"127.0.1.{1 + n // MOST_OF_ADDRESS}" for n in range(MOST)]
+        idle = [stack.enter_context(connected(server.port, x)) for x in addresses]
+        assert ask(server, "/livez")[0] == 200
+        assert idle[0].recv(1) == b""
+        assert server._server.connections <= MOST
+
+
+def test_a_connection_that_drips_ends() -> None:
+    """Each byte comes before the time for silence is over."""
+    server = MetricsServer(Metrics(list).registry, host="127.0.0.1", port=0, request_s=0.5)
+    has_ended = False
+    try:
+        with connected(server.port) as dripping:
+            dripping.settimeout(0.05)
+            for _ in range(400):
+                try:
+                    dripping.sendall(b"G")
+                    has_ended = dripping.recv(1) == b""
+                except TimeoutError:
+                    continue
+                except ConnectionError:
+                    has_ended = True
+                if has_ended:
+                    break
+    finally:
+        server.close()
+    assert has_ended
 
 
 async def test_the_loops_lag_is_measured() -> None:

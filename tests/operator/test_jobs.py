@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+from tests.core.controller.builders import JOB, spec
 
 from bamboo_core.api.outcome import Outcome
+from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import (
     ComputePlan,
     Connected,
@@ -17,17 +20,23 @@ from bamboo_core.arbiter.events import (
     Lost,
     Received,
 )
+from bamboo_core.job.leadership import Action, Leadership
+from bamboo_core.job.training import LastReported
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlanRequest, PlanResult
 from bamboo_core.protocol.messages import (
     AgentReport,
+    Continuation,
+    Directive,
     Fingerprint,
     Hello,
     LayerCost,
+    OperatorMessage,
     Ready,
 )
 from bamboo_operator import facts, jobs
-from bamboo_operator.jobs import JobActor
+from bamboo_operator.jobs import IDLE_TICKS, JobActor
+from bamboo_operator.sessions import Session
 
 from .harness import AGENTS, PATH, Harness
 
@@ -58,6 +67,23 @@ async def test_facts_written_while_leadership_lapses_count(harness: Harness) -> 
     harness.is_leading = True
     actor.tick()
     assert harness.woken > woken  # the job is over, once its facts are durable
+
+
+async def test_an_actor_knows_how_long_ago_everything_was_read(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def handle(self: Leadership, event: object, now: float, **given: float) -> list[Action]:
+        seen.append(now - given["heard_at"])
+        return []
+
+    actor = harness.lead()
+    monkeypatch.setattr(Leadership, "handle", handle)
+    actor.tick()
+    harness.behind_s = 7.0
+    actor.tick()
+    assert seen == [0.0, pytest.approx(7.0)]
 
 
 async def test_an_unexpected_error_of_a_write_is_retried(
@@ -144,3 +170,100 @@ async def test_a_newer_request_ends_the_computation_of_the_older() -> None:
     assert slow.ended == [old]
     await actor.close()
     await until(actor, lambda: len(slow.ended) == 2)
+
+
+class Noting:
+    """Plans as usual, and notes what agents had been sent when the second part was begun."""
+
+    def __init__(self) -> None:
+        self.sent: list[OperatorMessage] = []
+        self.at_directive = 0  # streams whose directive waits
+        self.sent_before: list[OperatorMessage] | None = None
+
+    def compute(self, request: PlanRequest, is_wanted: planner.IsWanted) -> Iterator[PlanResult]:
+        results = planner.compute(request, is_wanted)
+        yield next(results)
+        self.sent_before = list(self.sent)
+        yield from results
+
+    async def write(self, session: Session, may_go: asyncio.Event) -> None:
+        """As the servicer does; directives wait for the event."""
+        while (message := await session.outgoing.get()) is not None:
+            if isinstance(message, Directive):
+                self.at_directive += 1
+                await may_go.wait()
+            self.sent.append(message)
+            session.outgoing.task_done()
+
+
+async def begun(noting: Noting, may_go: asyncio.Event) -> tuple[JobActor, list[asyncio.Task[None]]]:
+    """Two agents with streams have reported for their first plan."""
+    actor = Harness(plan=noting.compute).lead()
+    actor.tell(DesiredState(pipelines=1))
+    sessions = [
+        actor.connect(Hello(agent, agent, agent, zone, agent, "a:1", "a:2"))
+        for agent, zone in zip(AGENTS, "ab", strict=True)
+    ]
+    writers = [asyncio.create_task(noting.write(session, may_go)) for session in sessions]
+    fingerprint = Fingerprint("c", "d", "t", "cpu", 1)
+    for session in sessions:
+        actor.receive(session, Ready(fingerprint, 4, 1000, 0, (LayerCost(1, 2, 8, 8),) * 4))
+    fence = actor._leadership.arbiter.fence
+    for session in sessions:
+        actor.receive(session, AgentReport(fence, fence, {}, frozenset()))
+    return actor, writers
+
+
+async def test_directives_are_written_before_the_planner_goes_on() -> None:
+    noting, may_go = Noting(), asyncio.Event()
+    actor, writers = await begun(noting, may_go)
+    await until(actor, lambda: noting.at_directive == len(AGENTS))
+    may_go.set()
+    await until(actor, lambda: any(isinstance(m, Continuation) for m in noting.sent))
+    assert noting.sent_before is not None
+    assert sum(isinstance(m, Directive) for m in noting.sent_before) == len(AGENTS)
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_the_planner_does_not_wait_for_a_stream_that_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jobs, "_LEAVE_S", 0.05)
+    noting, may_go = Noting(), asyncio.Event()
+    actor, writers = await begun(noting, may_go)
+    await until(actor, lambda: noting.sent_before is not None)
+    assert not any(isinstance(m, Directive) for m in noting.sent)
+    may_go.set()
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_jobs_whose_agents_are_not_connected_get_few_ticks(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand jobs that wait for nodes would keep the event loop busy; all get their turn."""
+    waiting = [
+        harness.jobs.lead(replace(JOB, uid=f"waits-{n}"), spec(), Durable(), LastReported())
+        for n in range(6)
+    ]
+    busy = harness.lead()
+    busy.sessions.open(AGENTS[0])
+    ticks, found = Counter[str](), list[int]()
+    done = asyncio.Event()
+
+    def tick(actor: JobActor) -> None:
+        ticks[actor.job.uid] += 1
+        if ticks[busy.job.uid] == 10 * IDLE_TICKS and not found:
+            found.extend(ticks[other.job.uid] for other in waiting)
+            done.set()
+
+    kept = Counter[str]()
+    monkeypatch.setattr(JobActor, "tick", tick)
+    monkeypatch.setattr(JobActor, "keep_time", lambda actor: kept.update([actor.job.uid]))
+    ticking = asyncio.create_task(harness.jobs.tick_for_ever(0.0))
+    await asyncio.wait_for(done.wait(), 60)
+    ticking.cancel()
+    assert found == [10] * 6
+    assert all(kept[other.job.uid] >= 10 * (IDLE_TICKS - 1) - 1 for other in waiting)
+    assert busy.job.uid not in kept

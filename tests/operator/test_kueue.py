@@ -6,31 +6,44 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.contract.test_chart import rules
 from tests.core.controller.builders import manifest
 
 from bamboo_operator import api, handlers
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.config import ConfigError, from_env
-from bamboo_operator.kueue import AGAIN_S, Kueue, job_of, workload_name
+from bamboo_operator.kueue import AGAIN_S, GROUP, VERSION_AGE_S, Kueue, job_of, workload_name
 from bamboo_operator.observe import job_view
 from bamboo_operator.reconciler import Reconciler
 
 from .harness import PATH, Harness, failing
-from .objects import SEALS
-from .test_line import pods
+from .test_line import add_class, pods
 
 VERSION = "v1beta2"
-API = f"/apis/kueue.x-k8s.io/{VERSION}"
+
+
+def api_of(version: str) -> str:
+    return f"/apis/{GROUP}/{version}"
+
+
+API = api_of(VERSION)
 GPU = {"limits": {"nvidia.com/gpu": 1}}
 
 
 @pytest.fixture
 def queued(harness: Harness) -> Harness:
     """An operator that asks Kueue, and a job with 3 x 2 agents wanted, 1 x 2 at least."""
-    kueue = Kueue(harness.kube, VERSION, clock=lambda: harness.now)
+    serve(harness, "v1beta1", VERSION)
+    kueue = Kueue(harness.kube, clock=lambda: harness.now)
     harness.reconciler = Reconciler(replace(harness.reconciler._ports, kueue=kueue))
     apply(harness)
     return harness
+
+
+def serve(harness: Harness, *versions: str) -> None:
+    """The cluster has these versions of Kueue's API."""
+    group = {"versions": [{"version": version} for version in versions]}
+    harness.kube.put(f"/apis/{GROUP}", group)
 
 
 def apply(harness: Harness, **spec: Any) -> None:
@@ -49,9 +62,9 @@ def apply(harness: Harness, **spec: Any) -> None:
     harness.kube.put(PATH, body)
 
 
-def path(harness: Harness) -> str:
+def path(harness: Harness, root: str = API) -> str:
     job = job_view(harness.kube.objects[PATH])
-    return f"{API}/namespaces/ns/workloads/{workload_name(job)}"
+    return f"{root}/namespaces/ns/workloads/{workload_name(job)}"
 
 
 def workload(harness: Harness) -> Object | None:
@@ -129,6 +142,29 @@ async def test_an_admitted_job_starts_with_what_it_has_quota_for(queued: Harness
     assert queued.condition("Suspended")["status"] == "False"
 
 
+@pytest.mark.parametrize(
+    ("reason", "word"),
+    [
+        ("Preempted", "True"),
+        ("NodeFailures", "True"),
+        ("PodsReadyTimeout", "False"),  # Kueue itself says when it may queue again
+        ("AdmissionCheck", "False"),
+    ],
+)
+async def test_after_some_evictions_it_queues_at_once(
+    queued: Harness, reason: str, word: str
+) -> None:
+    await admitted(queued)
+    say(queued, Evicted=True)
+    body = workload(queued)
+    assert body is not None
+    evicted = next(c for c in body["status"]["conditions"] if c["type"] == "Evicted")
+    evicted["reason"] = reason
+    await queued.reconcile()
+    await queued.reconcile()
+    assert said(queued, "Requeued") == (word, reason)
+
+
 async def test_an_evicted_job_leaves_then_gives_the_quota_back(queued: Harness) -> None:
     await admitted(queued)
     say(queued, Evicted=True)
@@ -142,9 +178,55 @@ async def test_an_evicted_job_leaves_then_gives_the_quota_back(queued: Harness) 
     assert said(queued, "QuotaReserved") == ("False", "Pending")
     assert said(queued, "Admitted") == ("False", "NoReservation")
     assert said(queued, "Requeued") == ("True", "Preempted")
+    say(queued, QuotaReserved=False)
+    await queued.reconcile()
+    assert queued.condition("Running")["message"] == (
+        "it waits in queue team until Kueue admits it: Kueue says QuotaReserved"
+    )
     say(queued, count=2, QuotaReserved=True, Admitted=True, Evicted=False)
     await queued.reconcile()
     assert len(queued.pods()) == 2
+
+
+async def test_kueue_hears_whether_the_job_works(
+    queued: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With waitForPodsReady, it evicts a job that never says so, or admits nothing beside it."""
+    await admitted(queued)
+    actor = queued.jobs.find("uid-1")
+    assert actor is not None
+    training = actor.view()
+    monkeypatch.setattr(actor, "view", lambda: training)
+    found = []
+    for planned in (True, False, True):
+        training = replace(training, planned=planned)
+        await queued.reconcile()
+        found.append(said(queued, "PodsReady"))
+    assert found == [("True", "Started"), ("False", "WaitForRecovery"), ("True", "Recovered")]
+    queued.kube.requests.clear()
+    await queued.reconcile()
+    assert ("replace", f"{path(queued)}/status") not in queued.kube.requests
+    training = replace(training, planned=False)
+    say(queued, Evicted=True)
+    drop_pods(queued)
+    await queued.reconcile()
+    assert said(queued, "QuotaReserved")[0] == "False"
+    assert said(queued, "PodsReady") == ("False", "WaitForStart")
+
+
+async def test_a_job_has_the_priority_of_a_class_that_is_new(queued: Harness) -> None:
+    await queued.reconcile()  # the classes are listed
+    add_class(queued, "urgent", 1000)
+    made = workload(queued)
+    assert made is not None
+    assert made["spec"]["priority"] == 0
+    del queued.kube.objects[path(queued)]
+    template = {"spec": {"priorityClassName": "urgent"}}
+    apply(queued, worker={"image": "agent:1", "resources": GPU, "podTemplate": template})
+    await queued.reconcile()
+    made = workload(queued)
+    assert made is not None
+    assert made["spec"]["priority"] == 1000
 
 
 async def test_a_job_that_the_user_suspends_gives_its_quota_back(queued: Harness) -> None:
@@ -176,6 +258,18 @@ async def test_an_ended_job_finishes_its_workload(queued: Harness) -> None:
     assert queued.condition("Failed")["reason"] == "PendingDeadlineExceeded"
 
 
+async def test_an_ended_job_is_forgotten_though_kueue_refuses_its_end(queued: Harness) -> None:
+    apply(queued, runPolicy={"pendingDeadlineSeconds": 5})
+    await admitted(queued)
+    queued.now += 6
+    await queued.reconcile()
+    drop_pods(queued)
+    queued.kube.fail = failing("replace", "/workloads/", ApiError(422, "Invalid", "no"))
+    with pytest.raises(ApiError):
+        await queued.reconcile()
+    assert queued.jobs.find("uid-1") is None
+
+
 async def test_a_changed_job_that_waits_is_queued_again(queued: Harness) -> None:
     await queued.reconcile()
     apply(queued, pipelines={"count": 2, "stages": 2})
@@ -205,6 +299,89 @@ async def test_an_error_of_the_api_is_not_swallowed(queued: Harness) -> None:
         await queued.reconcile()
 
 
+async def test_a_queue_that_takes_nothing_is_named_with_the_remedy(queued: Harness) -> None:
+    await queued.reconcile()
+    say(queued, QuotaReserved=False)
+    body = workload(queued)
+    assert body is not None
+    (condition,) = body["status"]["conditions"]
+    condition |= {"reason": "Inadmissible", "message": "LocalQueue team doesn't exist"}
+    queued.kube.put(path(queued), body)
+    await queued.reconcile()
+    assert queued.condition("Suspended")["message"] == (
+        "it waits in queue team until Kueue admits it: LocalQueue team doesn't exist; create or"
+        " start that queue, or put another queue's name into the label kueue.x-k8s.io/queue-name"
+    )
+
+
+async def test_it_speaks_the_best_version_of_the_api(queued: Harness) -> None:
+    """Also after an upgrade of Kueue, which forgets how to read the old one."""
+    old = api_of("v1beta1")
+    serve(queued, "v1beta1")
+    await queued.reconcile()
+    assert {path for verb, path in queued.kube.requests if GROUP in path and verb == "create"} == {
+        f"{old}/namespaces/ns/workloads"
+    }
+    made = queued.kube.objects.pop(path(queued, old))
+    assert made["apiVersion"] == f"{GROUP}/v1beta1"
+    queued.kube.put(path(queued), made | {"apiVersion": f"{GROUP}/{VERSION}"})
+    say(queued, count=4, QuotaReserved=True, Admitted=True)
+    serve(queued, "v1beta1", VERSION)
+    queued.now += VERSION_AGE_S + 1
+    await queued.reconcile()
+    assert len(queued.pods()) == 4
+
+
+@pytest.mark.parametrize(
+    ("served", "text"),
+    [
+        ([], "Kueue is not installed in the cluster: install it, or remove the job's label"),
+        (
+            ["v3", "v2"],
+            "the cluster's Kueue has the API versions v3, v2, and Bamboo knows v1beta2, v1beta1:"
+            " install another version of one of them, or remove the job's label",
+        ),
+    ],
+)
+async def test_a_cluster_without_a_kueue_that_we_know_is_named_with_the_remedy(
+    queued: Harness, served: list[str], text: str
+) -> None:
+    """Until it has one: nothing has to be started again."""
+    del queued.kube.objects[f"/apis/{GROUP}"]
+    if served:
+        serve(queued, *served)
+    assert await queued.reconcile() == AGAIN_S
+    assert queued.condition("Suspended")["message"] == text
+    assert {path for _, path in queued.kube.requests if GROUP in path} == {f"/apis/{GROUP}"}
+    serve(queued, VERSION)
+    queued.now += VERSION_AGE_S + 1
+    for _ in range(2):
+        await queued.reconcile()
+    assert queued.condition("Suspended")["message"] == (
+        "it waits in queue team until Kueue admits it"
+    )
+
+
+async def test_a_job_that_the_user_suspends_needs_no_kueue(queued: Harness) -> None:
+    del queued.kube.objects[f"/apis/{GROUP}"]
+    apply(queued, suspend=True)
+    assert await queued.reconcile() is None
+    assert queued.condition("Suspended")["reason"] == "UserRequested"
+
+
+async def test_a_label_that_cannot_name_a_queue_is_refused(queued: Harness) -> None:
+    body = queued.kube.objects[PATH]
+    body["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "Team_A"
+    await queued.reconcile()
+    accepted = queued.condition("Accepted")
+    assert (accepted["status"], accepted["reason"]) == ("False", "SpecInvalid")
+    assert accepted["message"] == (
+        "metadata.labels[kueue.x-k8s.io/queue-name]: 'Team_A' cannot be the name of a LocalQueue:"
+        " use lower-case letters, digits, dots and hyphens, first and last a letter or a digit"
+    )
+    assert workload(queued) is None
+
+
 async def test_a_queue_without_kueue_is_refused(harness: Harness) -> None:
     apply(harness)
     await harness.reconcile()
@@ -223,10 +400,8 @@ async def test_a_workload_wakes_its_job() -> None:
         add=added.append,
         nodes_changed=lambda: None,
         seen=lambda resource: None,
-        deleted=lambda pod: None,
         created=lambda body: None,
-        is_ours=SEALS.is_ours,
-        kueue=VERSION,
+        kueue=True,
     )
     found = {h.fn.__name__: h.fn for h in registry._watching.get_all_handlers()}
     owner = {"kind": "BambooJob", "name": "job", "controller": True}
@@ -236,8 +411,48 @@ async def test_a_workload_wakes_its_job() -> None:
     assert added == [("ns", "job")]
 
 
-def test_the_version_is_one_that_is_known() -> None:
-    assert from_env({"POD_IP": "10.0.0.1"}).kueue == ""
-    assert from_env({"POD_IP": "10.0.0.1", "BAMBOO_KUEUE": "v1beta1"}).kueue == "v1beta1"
-    with pytest.raises(ConfigError, match=r"BAMBOO_KUEUE 'v2' is not one of v1beta1, v1beta2"):
-        from_env({"POD_IP": "10.0.0.1", "BAMBOO_KUEUE": "v2"})
+def test_kueue_is_asked_only_if_the_chart_says_so() -> None:
+    assert from_env({"POD_IP": "10.0.0.1"}).kueue is False
+    assert from_env({"POD_IP": "10.0.0.1", "BAMBOO_KUEUE": "true"}).kueue is True
+    with pytest.raises(ConfigError, match=r"BAMBOO_KUEUE 'v1beta2' is not true or false"):
+        from_env({"POD_IP": "10.0.0.1", "BAMBOO_KUEUE": "v1beta2"})
+
+
+WATCHED = {("bamboo.dev", "bamboojobs"), ("", "pods"), ("", "nodes"), (GROUP, "workloads")}
+"""What kopf lists and watches."""
+VERBS = {"replace": "update", "apply": "patch"}
+
+
+def asked(verb: str, path: str) -> tuple[str, str, str]:
+    """(group, resource, verb) that an API server checks for a request."""
+    words = path.strip("/").split("/")
+    group, rest = ("", words[2:]) if words[0] == "api" else (words[1], words[3:])
+    if rest[0] == "namespaces" and len(rest) > 2:
+        rest = rest[2:]
+    return group, "/".join([rest[0], *rest[2:]]), VERBS.get(verb, verb)
+
+
+async def test_the_chart_grants_what_a_queued_job_uses_and_no_more_of_kueue(
+    queued: Harness,
+) -> None:
+    """A Workload from its creation to its eviction, and to its end by the user."""
+    queued.kube.put(f"{API}/resourceflavors/spot", {"spec": {}})
+    await admitted(queued)
+    say(queued, Evicted=True)
+    for _ in range(2):
+        await queued.reconcile()
+    apply(queued, suspend=True)
+    for _ in range(2):
+        await queued.reconcile()
+    discovery = ("get", f"/apis/{GROUP}")  # every account may
+    used = {asked(verb, path) for verb, path in queued.kube.requests if (verb, path) != discovery}
+    used |= {(*kind, verb) for kind in WATCHED for verb in ("list", "watch")}
+    granted = {
+        (group, resource, verb)
+        for _, rule in rules("--set", "kueue.enabled=true")
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert used <= granted
+    assert {x for x in granted if x[0] == GROUP} == {x for x in used if x[0] == GROUP}

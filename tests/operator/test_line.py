@@ -6,11 +6,14 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from tests.core.controller.builders import manifest, spec
 
-from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
 from bamboo_core.controller.turn import PATIENCE_S
-from bamboo_operator import api
+from bamboo_operator import api, manifests
+from bamboo_operator import line as line_module
 from bamboo_operator.api import ApiError, Object
 from bamboo_operator.priorities import MAX_AGE_S, Priorities
 from bamboo_operator.reconciler import Reconciler
@@ -90,6 +93,48 @@ async def test_the_older_job_gets_the_room_and_the_other_one_no_pods(harness: Ha
         " job ns/mid is first in line"
     )
     assert "this job is first in line" in (await look(harness, "mid"))["message"]
+
+
+async def test_a_job_whose_pods_no_scheduler_looks_at_does_not_hold_up_the_others(
+    harness: Harness,
+) -> None:
+    """It has room, so its turn is to start; but nobody places its pods, and nobody says why."""
+    nobody = GPU | {"podTemplate": {"spec": {"schedulerName": "nobody"}}}
+    put(harness, "old", second=1, worker=nobody)
+    put(harness, "mid", second=2)
+    put(harness, "new", second=3)
+    for name in ("old", "mid", "new"):
+        await look(harness, name)
+    made = pods(harness, "old")
+    for pod in made:
+        pod["metadata"]["creationTimestamp"] = manifests.instant(harness.now)
+    assert len(made) == 2
+    harness.now += ASK_ELSEWHERE_S - 1
+    await look(harness, "old")
+    assert (await look(harness, "new"))["reason"] == "WaitsInLine"
+    harness.now += 1
+    await look(harness, "old")
+    assert ("ns", "new") in harness.line_woken
+    # Now the second job has the room, and the third one is the first to ask for more.
+    assert (await look(harness, "mid"))["reason"] == "WaitingForNodes"
+    assert "this job is first in line" in (await look(harness, "new"))["message"]
+    assert (await look(harness, "old"))["reason"] == "WaitsInLine"
+
+
+async def test_only_jobs_whose_turn_has_changed_are_woken(harness: Harness) -> None:
+    """Else each pass would cause the next one."""
+    for second, name in enumerate(("old", "mid", "new")):
+        put(harness, name, second=second)
+    for name in ("old", "mid", "new"):
+        await look(harness, name)
+    harness.line_woken.clear()
+    harness.usage.put(placed("stranger", gpus=0))
+    await look(harness, "old")
+    assert harness.line_woken == []
+    for node in ("node-a", "node-b"):  # now the first one asks, and the second one waits
+        harness.usage.put(placed(f"stranger on {node}", node))
+    await look(harness, "new")
+    assert set(harness.line_woken) == {("ns", "old"), ("ns", "mid")}
 
 
 async def test_names_of_other_namespaces_are_not_told(harness: Harness) -> None:
@@ -250,6 +295,44 @@ async def test_a_long_pass_is_not_made_again_at_once(harness: Harness) -> None:
     assert harness.line._versions != before
 
 
+async def test_a_known_job_does_not_wait_until_new_ones_have_their_pass(harness: Harness) -> None:
+    """All workers would wait with it, and nobody would make pods."""
+    put(harness, "old", second=1)
+    await look(harness, "old")
+    loop = asyncio.get_running_loop()
+    harness.line._not_before = loop.time() + 1000
+    put(harness, "new", second=2)
+    waits = asyncio.create_task(harness.reconciler.reconcile("ns", "new"))
+    while not harness.line._lock.locked():  # noqa: ASYNC110 - it ends with the time limit
+        await asyncio.sleep(0)
+    assert (await asyncio.wait_for(look(harness, "old"), 60))["reason"] == "WaitingForNodes"
+    assert not waits.done()
+    waits.cancel()
+    assert harness.line._later is not None
+    harness.line._later.cancel()
+
+
+async def test_a_pass_makes_the_key_of_a_shape_only_of_a_spec_that_has_changed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[JobSpec] = []
+    shape_key = line_module._shape_key
+
+    def counted(found: JobSpec) -> str:
+        made.append(found)
+        return shape_key(found)
+
+    monkeypatch.setattr(line_module, "_shape_key", counted)
+    for second in range(4):
+        put(harness, f"job-{second}", second=second)
+        await look(harness, f"job-{second}")
+    await look(harness, "job-0")
+    assert len(made) == 4
+    put(harness, "job-0", pipelines=FOUR)
+    await look(harness, "job-0")
+    assert len(made) == 5
+
+
 async def test_a_job_that_pods_of_others_keep_out_stands_aside(harness: Harness) -> None:
     """They may stay for ever. What other jobs take comes back some day."""
     harness.usage.put(placed("stranger"))
@@ -282,6 +365,14 @@ async def test_priorities_are_those_of_the_classes(harness: Harness) -> None:
     add_class(harness, "usual", 7, globalDefault=True)
     await known.refresh()
     assert known.of(urgent) == 0
+    await known.refresh(plain)
+    assert known.of(urgent) == 0
+    await known.refresh(urgent)
+    assert known.of(urgent) == 1000
+    add_class(harness, "usual", 8, globalDefault=True)
+    await known.refresh(urgent)
+    assert known.of(plain) == 7
+    add_class(harness, "usual", 7, globalDefault=True)
     now = MAX_AGE_S + 1
     await known.refresh()
     assert (known.of(plain), known.of(urgent)) == (7, 1000)

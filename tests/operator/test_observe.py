@@ -140,6 +140,7 @@ def tainted(*taints: dict[str, str], **spec: bool) -> Object:
         "ToBeDeletedByClusterAutoscaler",
         "cloud.google.com/impending-node-termination",
         "remediator.kubernetes.azure.com/unschedulable",
+        "remediator.aks.microsoft.com/unschedulable",
         "node.kubernetes.io/unschedulable",
         "node.cloudprovider.kubernetes.io/shutdown",
         "bamboo.dev/leaving",
@@ -148,6 +149,7 @@ def tainted(*taints: dict[str, str], **spec: bool) -> Object:
 def test_a_taint_that_announces_the_end_of_the_node(key: str) -> None:
     view = seen(tainted({"key": key, "effect": "NoSchedule"}), WorkerSpec("i"))
     assert view.departing
+    assert (view.schedulable, view.suits, view.lacks) == (False, True, "")  # it is for agents
     assert view.notice is not None
     assert view.notice.reason == f"it has the taint {key}"
 
@@ -180,6 +182,16 @@ def test_a_hint_sends_nobody_away(key: str) -> None:
     assert (view.departing, view.is_usable) == (False, True)
     assert view.notice is not None
     assert view.notice.is_hint
+
+
+def test_a_hint_hides_no_notice() -> None:
+    """Neither says when the node goes."""
+    hint, end = {"key": "bamboo.dev/at-risk"}, {"key": "karpenter.sh/disrupted"}
+    for taints in ([hint, end], [end, hint]):
+        view = seen(tainted(*taints), WorkerSpec("i"))
+        assert view.departing
+        assert view.notice is not None
+        assert not view.notice.is_hint
 
 
 def test_a_kubelet_that_shuts_the_node_down() -> None:

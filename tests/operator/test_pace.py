@@ -84,9 +84,7 @@ class Seen:
             add=self.added.append,
             nodes_changed=self._node,
             seen=lambda resource: None,
-            deleted=lambda pod: None,
             created=lambda job: None,
-            is_ours=SEALS.is_ours,
         )
         self._by_name = {h.fn.__name__: h.fn for h in registry._watching.get_all_handlers()}
 

@@ -15,7 +15,7 @@ from bamboo_operator.api import ApiError
 from bamboo_operator.deleted_pods import MOST, DeletedPods
 from bamboo_operator.nodes import MAX_AGE_S
 from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S
-from bamboo_operator.trust import AGAIN_S, MAX_OWNERS, Trust
+from bamboo_operator.trust import AGAIN_S, MAX_OWNERS, TOGETHER_S, Trust
 
 from .harness import PATH, Harness, failing
 from .objects import pod_object
@@ -317,6 +317,9 @@ async def test_all_jobs_of_a_namespace_own_its_ca_bundle(harness: Harness) -> No
 
     for view in views:
         await trust.publish(view)
+    assert owners() == ["uid-0"]
+    harness.now += TOGETHER_S
+    await trust.publish(views[0])
     assert owners() == [f"uid-{i}" for i in range(MAX_OWNERS)]
     trust.forget("ns", ["uid-0", "uid-never"])
     await trust.publish(views[-1])
@@ -326,6 +329,33 @@ async def test_all_jobs_of_a_namespace_own_its_ca_bundle(harness: Harness) -> No
     assert len(harness.kube.applied) == applied, "there is room for no more"
     trust.forget("ns", [view.uid for view in views])
     assert not trust._owners
+    assert not trust._has_news
+
+
+async def test_new_owners_of_the_ca_bundle_are_written_together(harness: Harness) -> None:
+    """With each of a hundred jobs, the config map would be written again. An owner that could not
+    be written is written next time."""
+    trust = Trust(harness.kube, "bundle", "op:1", clock=lambda: harness.now)
+    views = [JobView("ns", f"job-{i}", f"uid-{i}", 1, 0.0) for i in range(4)]
+    for view in views[:3]:
+        await trust.publish(view)
+    assert len(harness.kube.applied) == 1
+    harness.now += TOGETHER_S
+    harness.kube.fail = failing("apply", "/configmaps", ApiError(503, "Down", "no"))
+    with pytest.raises(ApiError):
+        await trust.publish(views[0])
+    harness.kube.fail = lambda verb, path: None
+    for view in (views[0], views[3], views[1]):
+        await trust.publish(view)
+    assert len(harness.kube.applied) == 2
+    harness.now += TOGETHER_S
+    await trust.publish(views[1])
+    references = harness.kube.applied[-1][1]["metadata"]["ownerReferences"]
+    assert [reference["uid"] for reference in references] == [view.uid for view in views]
+    applied = len(harness.kube.applied)
+    harness.now += TOGETHER_S
+    await trust.publish(views[2])
+    assert len(harness.kube.applied) == applied
 
 
 async def test_a_deleted_job_no_longer_owns_the_ca_bundle(harness: Harness) -> None:

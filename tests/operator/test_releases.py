@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from bamboo_operator import releases
+from bamboo_operator import api, releases
 from bamboo_operator.api import ApiError
 from bamboo_operator.health import Pulse
 from bamboo_operator.lease import Elector, Pace
-from bamboo_operator.releases import SERVES, Releases, scope
+from bamboo_operator.releases import ACCOUNT, SERVES, Releases, scope
 
 from .harness import failing
 from .memory_api import MemoryApi
@@ -28,8 +28,10 @@ class Release:
         self.pulse = Pulse()
         self.elector = Elector(
             kube, namespace=namespace, name=NAME, identity=namespace, pace=QUICK,
-            annotations={SERVES: scope(serves)}, clock=lambda: self.now,
+            annotations={SERVES: scope(serves), ACCOUNT: "op"}, clock=lambda: self.now,
         )  # fmt: skip
+        user = f"system:serviceaccount:{namespace}:op"
+        kube.granted |= {(user, where) for where in serves or ("", "team-a")}
         self.releases = Releases(
             kube, namespace=namespace, name=NAME, namespaces=serves, clock=lambda: self.now
         )
@@ -118,6 +120,59 @@ async def test_of_two_that_begin_at_once_one_leads(
     await turns()
     assert task.done() == leads
     task.cancel()
+
+
+def claim(namespace: str, **annotations: str) -> dict[str, Any]:
+    """A Lease that anybody may write in a namespace of their own: valid for ever."""
+    return {
+        "metadata": {"name": NAME, "namespace": namespace, "annotations": annotations},
+        "spec": {"holderIdentity": "me", "leaseDurationSeconds": 2**31 - 1, "acquireTime": ""},
+    }
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{}, {SERVES: "*"}, {SERVES: "*", ACCOUNT: "op"}, {SERVES: "team-a,evil", ACCOUNT: "own"}],
+    ids=["nothing", "no account", "the name of another account", "an account for one namespace"],
+)
+async def test_a_lease_of_somebody_who_may_not_serve_jobs_is_in_nobodys_way(
+    annotations: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else every tenant could keep the operator from leading after its next restart."""
+    kube = MemoryApi()
+    kube.granted = {("system:serviceaccount:evil:own", "evil")}
+    kube.put(api.lease("evil", NAME), claim("evil", **annotations))
+    assert await asyncio.wait_for(Release(kube, "one", "team-a").lead(), 10) == 1
+    assert "the Lease in namespace evil is not a release's" in caplog.text
+
+
+async def test_who_serves_is_asked_for_the_namespaces_that_both_would_serve() -> None:
+    kube = MemoryApi()
+    await Release(kube, "one", *(f"n{n:02}" for n in range(20))).lead()
+    two = Release(kube, "two", *(f"n{n:02}" for n in range(20)))
+    kube.granted = {("system:serviceaccount:one:op", "n19")}  # of more than are asked for
+    assert await asyncio.wait_for(two.lead(), 10) == 1
+    asked = [spec["resourceAttributes"]["namespace"] for spec in kube.asked]
+    assert asked[:8] == [f"n{n:02}" for n in range(8)]
+    assert set(asked) == set(asked[:8])
+    first = kube.asked[0]
+    assert first["user"] == "system:serviceaccount:one:op"
+    assert first["groups"] == [
+        "system:serviceaccounts", "system:serviceaccounts:one", "system:authenticated",
+    ]  # fmt: skip
+    wanted = {"verb": "patch", "group": "bamboo.dev", "resource": "bamboojobs"}
+    assert first["resourceAttributes"].items() >= (wanted | {"subresource": "status"}).items()
+
+
+async def test_without_the_answer_nobody_leads_beside_another() -> None:
+    kube = MemoryApi()
+    await Release(kube, "one").lead()
+    kube.fail = failing("create", "subjectaccess", ApiError(403, "Forbidden", "no rights"))
+    two = Release(kube, "two")
+    waiting = two.begin()
+    await turns()
+    assert "cannot find out whether namespace one has a release: 403" in two.pulse.unready()[0]
+    waiting.cancel()
 
 
 async def test_without_the_list_nobody_leads() -> None:

@@ -299,7 +299,7 @@ async def test_a_defect_of_the_arbiter_restarts_it_with_a_higher_term(
     await agent.hello()
     await agent.hear()
 
-    def broken(event: object, now: float) -> None:
+    def broken(event: object, now: float, heard_at: float) -> None:
         raise KeyError("defect")
 
     monkeypatch.setattr(leadership, "FIRST_PAUSE_S", 0.2)

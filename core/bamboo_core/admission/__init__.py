@@ -2,5 +2,6 @@
 
 Not here: which pods a job makes then.
 
-Public: ``line`` (jobs of one cluster, by priority and age), ``quota`` (by the word of Kueue).
+Public: ``line`` (jobs of one cluster, by priority and age), ``claims`` (what it decides about),
+``quota`` (by the word of Kueue).
 """

@@ -17,6 +17,10 @@ from bamboo_core.api.spec import JobSpec
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 """On a BambooJob: the LocalQueue in its namespace that it waits in."""
 
+_OTHER_QUEUE = (
+    f"create or start that queue, or put another queue's name into the label {QUEUE_LABEL}"
+)
+
 
 @dataclass(frozen=True)
 class Grant:
@@ -31,7 +35,9 @@ class Grant:
     is_evicted: bool = False
     is_active: bool = True  # False: an administrator has stopped it
     is_finished: bool = False
+    is_ready: bool = False  # the operator has said that the job works
     message: str = ""  # why it is evicted, or why it waits
+    has_queue: bool = True  # False: its queue does not exist, or takes nothing
     selector: tuple[tuple[str, str], ...] = ()  # labels of the nodes that the quota is for
     tolerations: tuple[Any, ...] = ()  # of the taints of these nodes
 
@@ -43,6 +49,7 @@ class Deed(StrEnum):
     CREATE = "Create"
     DELETE = "Delete"
     RELEASE = "Release"  # give the quota back after an eviction
+    READY = "Ready"  # say whether the job works
     FINISH = "Finish"
 
 
@@ -75,10 +82,11 @@ def _obstacle(spec: JobSpec, grant: Grant | None) -> str:
         return "its Workload is finished; delete the Workload to queue the job again"
     if not grant.is_active:
         return "spec.active of its Workload is false: somebody has stopped it in Kueue"
-    if grant.is_evicted:
+    if grant.is_evicted and grant.has_quota:
         return f"Kueue has evicted it{said}"
     if not grant.is_admitted:
-        return f"it waits in queue {grant.queue} until Kueue admits it{said}"
+        text = f"it waits in queue {grant.queue} until Kueue admits it{said}"
+        return text if grant.has_queue else f"{text}; {_OTHER_QUEUE}"
     _, least = seats(spec)
     if grant.agents < least:
         return f"Kueue has admitted it with {grant.agents} agents, and {least} are the fewest"
@@ -96,14 +104,25 @@ def _on_flavor(template: dict[str, Any], grant: Grant) -> dict[str, Any]:
 
 
 def deed(
-    spec: JobSpec, grant: Grant | None, queue: str, *, has_pods: bool, has_ended: bool
+    spec: JobSpec,
+    grant: Grant | None,
+    queue: str,
+    *,
+    has_pods: bool,
+    has_ended: bool,
+    is_working: bool,
 ) -> Deed:
-    """spec: the user's. Quota is given back only once no pod is left, since pods use it."""
+    """spec: the user's. Quota is given back only once no pod is left, since pods use it.
+
+    Kueue may be told to evict what is not ready in time, or to admit nothing else until it is.
+    """
     if has_ended:
         is_over = grant is None or grant.is_finished or has_pods
         return Deed.NONE if is_over else Deed.FINISH
     if grant is None:
         return Deed.NONE if spec.suspend else Deed.CREATE
+    if grant.is_admitted and not grant.is_finished and is_working is not grant.is_ready:
+        return Deed.READY
     if has_pods or grant.is_finished:
         return Deed.NONE
     if spec.suspend and grant.is_active:

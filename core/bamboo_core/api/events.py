@@ -58,8 +58,9 @@ class EventReason(StrEnum):
     STORAGE_FAILED = "StorageFailed"
     """An agent cannot write checkpoints."""
     CORRUPTION = "Corruption"
-    """Two agents got different bits from the same forward, and the step is computed again. Or their
-    copies of a layer differ, and a verified checkpoint is restored."""
+    """Two agents got different bits from the same forward, or vote with different gradients or
+    losses, and the step is computed again. Or their copies of a layer differ, and a verified
+    checkpoint is restored."""
     WORKER_FAILED = "WorkerFailed"
     """An agent's worker process failed."""
     LEADERSHIP_LOST = "LeadershipLost"
@@ -80,7 +81,8 @@ class EventFact(StrEnum):
     LAYER = "layer"
     """Number of a layer; -1: none."""
     MICROBATCH = "microbatch"
-    """Number of a micro-batch within the step; -1: the copies of a layer differ."""
+    """Number of a micro-batch within the step; -1: the copies of a layer differ; -2: gradients
+    or losses do."""
     PAUSE_S = "pauseSeconds"
     """Seconds from the stop to the next committed step."""
     LEAD_S = "leadSeconds"

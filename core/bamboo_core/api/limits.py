@@ -18,6 +18,8 @@ _TEN_YEARS_S = 315_360_000
 _COUNT = 1000
 MOST_AGENTS = 1024
 """Pipelines times stages."""
+DEEPEST = 100
+"""Levels of objects and lists in the spec."""
 _SEED = 2**53 - 1  # JSON numbers are exact up to here
 _NORM = 1_000_000_000
 _LEAST_SAMPLE = 0.0001

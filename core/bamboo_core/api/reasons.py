@@ -188,11 +188,9 @@ class FailureCause(StrEnum):
     """An instruction raised an error, for example out of device memory."""
     SET_UP_FAILED = "SetUpFailed"
     """The agent could not build the model or the data because of its disk, network or device."""
-    REPLICA_DIFFERS = "ReplicaDiffers"
-    """Two agents held different gradients of a layer."""
     CORRUPTION = "Corruption"
     """The agent computed something twice and got two results, or has other bits than two others, or
-    was for the second time one of those whose copies of a layer differed."""
+    was for the second time one of those whose copies or gradients of a layer differed."""
     STALLED = "Stalled"
     """Training stood still because of this agent, and did so again after all agents had been
     stopped and had got a new plan."""

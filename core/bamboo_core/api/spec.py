@@ -14,7 +14,7 @@ from typing import Any
 
 from bamboo_core.api import pod_template as podtemplate
 from bamboo_core.api import quantities, records
-from bamboo_core.api.limits import LIMITS, MOST_AGENTS
+from bamboo_core.api.limits import DEEPEST, LIMITS, MOST_AGENTS
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.model import numerics as canonical
@@ -287,6 +287,14 @@ class JobSpec:
     run_policy: RunPolicy = RunPolicy()
     suspend: bool = False
 
+    @property
+    def least_zones(self) -> int:
+        """In fewer zones, some ring neighbours would share one although they must not."""
+        stages = self.pipelines.stages
+        if self.placement.adjacency is Adjacency.CLUSTER or stages == 1:
+            return 1
+        return 3 if stages % 2 else 2
+
 
 def from_manifest(
     manifest: Json, *, is_strict: bool = False, rules: PodRules = RESTRICTED
@@ -300,10 +308,23 @@ def from_manifest(
     spec = manifest.get("spec")
     if spec is None:
         return [Problem("spec", "is required; set it")]
+    if (depth := _depth(spec)) > DEEPEST:
+        text = f"is nested {depth} levels deep; at most {DEEPEST} are supported: flatten the args"
+        return [Problem("spec", text)]
     found = records.decode(JobSpec, spec, path="spec", limits=LIMITS, is_strict=is_strict)
     if isinstance(found, list):
         return found
     return _problems(found, rules) or found
+
+
+def _depth(value: object) -> int:
+    """Levels of objects and lists, counted without recursion."""
+    depth = 0
+    level: list[Any] = [value]
+    while level := [x for x in level if isinstance(x, dict | list)]:
+        depth += 1
+        level = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
+    return depth
 
 
 def to_json(spec: JobSpec) -> str:
@@ -369,9 +390,9 @@ def _problems(spec: JobSpec, rules: PodRules) -> list[Problem]:
 
 def _grid_problems(grid: PipelinesSpec) -> list[Problem]:
     agents = grid.count * grid.stages
-    text = f"count {grid.count} times stages {grid.stages} makes {agents} agents"
+    text = f"{grid.count} times stages {grid.stages} makes {agents} agents"
     text += f"; at most {MOST_AGENTS} are supported: lower one of them"
-    return [Problem("spec.pipelines", text)] if agents > MOST_AGENTS else []
+    return [Problem("spec.pipelines.count", text)] if agents > MOST_AGENTS else []
 
 
 def _resource_problems(spec: JobSpec) -> list[Problem]:
@@ -429,14 +450,17 @@ def _batch_problems(spec: JobSpec) -> list[Problem]:
     if training.global_batch_size % training.micro_batch_size:
         text = (
             f"{training.global_batch_size} is not a multiple of microBatchSize"
-            f" {training.micro_batch_size}; choose a multiple"
+            f" {training.micro_batch_size}: choose a multiple"
         )
         return [Problem("spec.training.globalBatchSize", text)]
-    try:
-        batch_shape(spec)
-    except ValueError as error:
-        text = f"{error}; raise it, or lower microBatchSize or pipelines.max"
-        return [Problem("spec.training.globalBatchSize", text)]
+    for name, pipelines in (("count", spec.pipelines.count), ("max", spec.pipelines.max)):
+        if training.microbatches < pipelines:
+            text = (
+                f"{training.global_batch_size} makes {training.microbatches} micro-batches of"
+                f" {training.micro_batch_size} samples, fewer than spec.pipelines.{name}"
+                f" {pipelines}: raise globalBatchSize, or lower microBatchSize or {name}"
+            )
+            return [Problem("spec.training.globalBatchSize", text)]
     return []
 
 

@@ -2,5 +2,5 @@
 
 Not here: which agent computes what.
 
-Public: ``plan``, ``zones``, ``capacity``, ``fitting``.
+Public: ``plan``, ``zones``, ``capacity``, ``fitting``, ``node_pools``.
 """

@@ -6,17 +6,25 @@ a pod with such a part, and says so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from bamboo_core.api import quantities
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 
-Amounts = Mapping[str, Fraction]
-"""Resource -> amount in its base unit: cores, bytes, devices, pods."""
+Amount = int
+"""In thousandths of the base unit, rounded up, as the scheduler counts processors. Whole numbers
+are exact, and ten times as fast as fractions."""
+
+Amounts = Mapping[str, Amount]
+"""Resource -> amount. Base units: cores, bytes, devices, pods."""
+
+ONE: Amount = 1000
+"""A core, byte, device or pod."""
 
 PODS = "pods"
 """The resource of which every pod takes one."""
@@ -32,7 +40,7 @@ SPOT_LABELS = (
 )
 """Labels of spot nodes in GKE, EKS, Karpenter and AKS, and some that people set themselves."""
 
-_NO_LIMIT = Fraction(1 << 20)
+_NO_LIMIT = 1 << 20
 _BLOCKING = ("NoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -82,12 +90,12 @@ def tolerations(worker: WorkerSpec) -> tuple[dict[str, str], ...]:
     return tuple({"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in devices)
 
 
-def requests(pod_spec: Mapping[str, Any]) -> dict[str, Fraction]:
+def requests(pod_spec: Mapping[str, Any]) -> dict[str, Amount]:
     """What a pod takes of its node: its containers, or its largest init container, with sidecars
     and overhead. A missing request equals its limit."""
     running = _sum(_container(c) for c in _objects(pod_spec.get("containers")))
-    sidecars: dict[str, Fraction] = {}
-    peak: dict[str, Fraction] = {}
+    sidecars: dict[str, Amount] = {}
+    peak: dict[str, Amount] = {}
     for container in _objects(pod_spec.get("initContainers")):
         asked = _sum([sidecars, _container(container)])
         peak = _largest(peak, asked)
@@ -95,19 +103,19 @@ def requests(pod_spec: Mapping[str, Any]) -> dict[str, Fraction]:
             sidecars = asked
     total = _largest(_sum([running, sidecars]), peak)
     total |= _container(pod_spec)  # requests of the pod as a whole replace those of containers
-    return _sum([total, _amounts(pod_spec.get("overhead")), {PODS: Fraction(1)}])
+    return _sum([total, _amounts(pod_spec.get("overhead")), {PODS: ONE}])
 
 
-def free(allocatable: Any, taken: Amounts) -> dict[str, Fraction]:
+def free(allocatable: Any, taken: Amounts) -> dict[str, Amount]:
     """What the pods on a node leave of it; negative where they take more than there is."""
-    there = {PODS: _NO_LIMIT} | _amounts(allocatable)
+    there = {PODS: _NO_LIMIT * ONE} | _amounts(allocatable)
     return {name: amount - taken.get(name, 0) for name, amount in there.items()}
 
 
 def room(asks: Amounts, left: Amounts) -> tuple[int, str]:
     """How many pods fit into what is left (below 0 if it is negative), and what limits them."""
-    fits = [(left.get(name, Fraction(0)) // each, name) for name, each in asks.items() if each > 0]
-    return min(fits, default=(int(_NO_LIMIT), ""))
+    fits = [(left.get(name, 0) // each, name) for name, each in asks.items() if each > 0]
+    return min(fits, default=(_NO_LIMIT, ""))
 
 
 def mismatch(wanted: Needs, place: Place) -> str:
@@ -175,33 +183,42 @@ def _integer(text: Any) -> int | None:
         return None
 
 
-def _container(container: Mapping[str, Any]) -> dict[str, Fraction]:
+def _container(container: Mapping[str, Any]) -> dict[str, Amount]:
     """Requests of a container, or of a pod as a whole."""
     given = _object(container.get("resources"))
     return _amounts(given.get("limits")) | _amounts(given.get("requests"))
 
 
-def _amounts(given: Any) -> dict[str, Fraction]:
+def _amounts(given: Any) -> dict[str, Amount]:
+    """Those of a template may be negative, until the API server refuses the pod: nobody gives a
+    node room by it."""
     out = {}
     for name, amount in _object(given).items():
         try:
-            out[name] = quantities.parse(amount)
+            found = _thousandths(str(amount))
         except (ValueError, ArithmeticError):
             continue
+        if found >= 0:
+            out[name] = found
     return out
 
 
-def _sum(parts: Iterable[Amounts]) -> dict[str, Fraction]:
-    out: dict[str, Fraction] = {}
+@lru_cache(maxsize=1024)
+def _thousandths(text: str) -> Amount:
+    """ValueError or ArithmeticError if it is not a quantity. Most pods ask for the same ones."""
+    return math.ceil(quantities.parse(text) * ONE)
+
+
+def _sum(parts: Iterable[Amounts]) -> dict[str, Amount]:
+    out: dict[str, Amount] = {}
     for part in parts:
         for name, amount in part.items():
-            out[name] = out.get(name, Fraction(0)) + amount
+            out[name] = out.get(name, 0) + amount
     return out
 
 
-def _largest(one: Amounts, other: Amounts) -> dict[str, Fraction]:
-    zero = Fraction(0)
-    return {name: max(one.get(name, zero), other.get(name, zero)) for name in {**one, **other}}
+def _largest(one: Amounts, other: Amounts) -> dict[str, Amount]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
 def _object(given: Any) -> dict[str, Any]:

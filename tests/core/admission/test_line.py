@@ -9,24 +9,30 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
+from bamboo_core.admission.claims import Claim, NodeRoom, Shape
 from bamboo_core.admission.line import (
-    Claim,
     Decision,
-    NodeRoom,
-    Shape,
+    Patience,
     decide,
     is_training,
+    is_unheard,
 )
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
-from bamboo_core.controller.reconcile import CreatePod, DeletePod, Step, step
+from bamboo_core.controller.reconcile import (
+    ASK_ELSEWHERE_S,
+    CreatePod,
+    DeletePod,
+    Step,
+    step,
+)
 from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Turn, Word
 from bamboo_core.controller.view import ClusterView, JobView, Memory, PodPhase, TrainingView
 from bamboo_core.model.ids import AgentId
@@ -35,11 +41,11 @@ GPU = "nvidia.com/gpu"
 
 
 def node_room(zone: str, free: int, whole: int | None = None) -> NodeRoom:
-    return NodeRoom(zone, {GPU: Fraction(free)}, {GPU: Fraction(free if whole is None else whole)})
+    return NodeRoom(zone, {GPU: free}, {GPU: free if whole is None else whole})
 
 
 def shape(*names: str, gpus: int = 1, wish: str = "") -> Shape:
-    return Shape({GPU: Fraction(gpus)}, names, frozenset(names), frozenset({wish}))
+    return Shape({GPU: gpus}, names, frozenset(names), frozenset({wish}))
 
 
 def a_claim(
@@ -107,6 +113,41 @@ def test_pods_are_given_back_only_if_that_helps() -> None:
     assert words(decide([first, other], room, now=0)) == {"first": Word.ASKS, "small": Word.STARTS}
 
 
+def test_only_pods_on_nodes_that_the_first_could_use_are_given_back() -> None:
+    claims = [
+        a_claim("first", A, age=9, held={"n": 1}),
+        a_claim("behind", A, age=5, held={"n": 1}),
+        a_claim("elsewhere", shape("m"), held={"m": 1}),
+    ]
+    room = {"n": node_room("a", 0, 2), "m": node_room("a", 0, 1)}
+    found = words(decide(claims, room, now=0))
+    assert found == {"first": Word.STARTS, "behind": Word.WAITS, "elsewhere": Word.ASKS}
+
+
+def test_pods_that_are_kept_leave_no_room() -> None:
+    """What the one behind might give back does not help the first, so it is not counted as free."""
+    first = a_claim("first", A, age=9, adjacency=Adjacency.ALTERNATE)  # it needs two zones
+    behind = a_claim("behind", A, held={"n": 1})
+    found = words(decide([first, behind], {"n": node_room("a", 1, 2)}, now=0))
+    assert found == {"first": Word.ASKS, "behind": Word.WAITS}
+
+
+def test_a_job_that_has_lost_agents_takes_no_more_than_its_grid() -> None:
+    hurt = a_claim("hurt", A, grid=(1, 2, 2), age=9, held={"n": 1}, training=True)
+    small = a_claim("small", A, grid=(1, 1, 1))
+    for free, word in ((4, Word.STARTS), (3, Word.ASKS)):
+        found = words(decide([hurt, small], {"n": node_room("a", free)}, now=0))
+        assert found == {"hurt": Word.GROWS, "small": word}
+
+
+def test_of_jobs_with_one_grid_only_the_one_with_the_larger_minimum_is_too_big() -> None:
+    able, big = a_claim("able", A, grid=(2, 4, 1), age=9), a_claim("big", A, grid=(4, 4, 1))
+    aside = {"uid-big": Patience(0.0, 2, aside_until=100.0)}
+    found = decide([able, big], {"n": node_room("a", 0, 2)}, aside, now=50)
+    assert found.patience == aside
+    assert not found.turns["uid-able"].is_too_big
+
+
 def test_a_job_that_has_its_minimum_is_never_sent_away() -> None:
     low = a_claim("low", A, held={"n": 2})
     high = a_claim("high", A, priority=9)
@@ -167,6 +208,38 @@ def test_a_job_whose_pods_are_refused_goes_last() -> None:
     claims = [a_claim("refused", A, age=9, refused=True), a_claim("other", A)]
     found = words(decide(claims, {"n": node_room("a", 2)}, now=0))
     assert found == {"other": Word.STARTS, "refused": Word.ASKS}
+
+
+def test_a_job_whose_pods_no_scheduler_looks_at_goes_last_for_a_while() -> None:
+    """Also after it has given them back."""
+    new, room = a_claim("new", A), {"n": node_room("a", 2)}
+    old = a_claim("old", A, age=9)
+    found = decide([replace(old, is_unheard=True), new], room, now=100)
+    last = {"new": Word.STARTS, "old": Word.ASKS}
+    assert words(found) == last
+    for now in (101, 100 + ASIDE_S - 1):
+        found = decide([old, new], room, found.patience, now=now)
+        assert words(found) == last
+    found = decide([old, new], room, found.patience, now=100 + ASIDE_S)
+    assert words(found) == {"old": Word.STARTS, "new": Word.ASKS}
+    assert found.patience == {}
+
+
+@pytest.mark.parametrize(
+    ("waits", "expected"),
+    [
+        ({}, True),
+        ({"created_at": 1.0 + 1e-3}, False),
+        ({"created_at": 0.0}, False),  # unknown
+        ({"refused_at": 5.0}, False),
+        ({"node": "a-0"}, False),
+        ({"deleting_at": 9.0}, False),
+    ],
+)
+def test_pods_without_a_word_of_the_scheduler(waits: dict[str, Any], expected: bool) -> None:
+    waiting = replace(pod(0, 0, node="", phase=PodPhase.PENDING), **{"created_at": 1.0} | waits)
+    view = ClusterView((), (pod(1, 0), waiting))
+    assert is_unheard(view, 1.0 + ASK_ELSEWHERE_S) == expected
 
 
 def test_a_job_too_big_for_all_nodes_stands_aside_after_a_while_and_comes_back() -> None:

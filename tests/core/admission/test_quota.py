@@ -25,7 +25,16 @@ EVICTED = replace(ADMITTED, is_admitted=False, agents=0, is_evicted=True, messag
     [
         (None, "its Workload for Kueue is being made"),
         (WAITS, "it waits in queue q until Kueue admits it: no quota is left"),
+        (
+            replace(WAITS, has_queue=False, message="LocalQueue q doesn't exist"),
+            "it waits in queue q until Kueue admits it: LocalQueue q doesn't exist; create or start"
+            " that queue, or put another queue's name into the label kueue.x-k8s.io/queue-name",
+        ),
         (EVICTED, "Kueue has evicted it: preempted"),
+        (
+            replace(EVICTED, has_quota=False, message="1 more needed"),
+            "it waits in queue q until Kueue admits it: 1 more needed",
+        ),
         (
             replace(ADMITTED, is_active=False),
             "spec.active of its Workload is false: somebody has stopped it in Kueue",
@@ -107,7 +116,31 @@ ASLEEP = replace(SPEC, suspend=True)
 def test_what_is_done_about_the_workload(
     asked: object, grant: Grant | None, has_pods: bool, has_ended: bool, deed: Deed
 ) -> None:
-    found = quota.deed(asked, grant, "q", has_pods=has_pods, has_ended=has_ended)  # type: ignore[arg-type]
+    found = quota.deed(
+        asked,
+        grant,
+        "q",
+        has_pods=has_pods,
+        has_ended=has_ended,
+        is_working=False,  # type: ignore[arg-type]
+    )
+    assert found is deed
+
+
+@pytest.mark.parametrize(
+    ("grant", "is_working", "deed"),
+    [
+        (ADMITTED, True, Deed.READY),
+        (replace(ADMITTED, is_ready=True), True, Deed.NONE),
+        (replace(ADMITTED, is_ready=True), False, Deed.READY),
+        (ADMITTED, False, Deed.NONE),
+        # Kueue asks only about jobs that it has admitted.
+        (replace(EVICTED, is_ready=True), False, Deed.NONE),
+        (replace(ADMITTED, is_finished=True), True, Deed.NONE),
+    ],
+)
+def test_kueue_hears_whether_the_job_works(grant: Grant, is_working: bool, deed: Deed) -> None:
+    found = quota.deed(SPEC, grant, "q", has_pods=True, has_ended=False, is_working=is_working)
     assert found is deed
 
 

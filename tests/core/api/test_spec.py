@@ -172,14 +172,14 @@ def test_a_missing_field_is_named() -> None:
         ),
         (
             {"pipelines": {"count": 32, "stages": 33}},
-            "spec.pipelines",
+            "spec.pipelines.count",
             "32 times stages 33 makes 1056 agents; at most 1024 are supported: lower one of them",
         ),
         ({"redundancy": {"hostMemory": "1/0"}}, "spec.redundancy.hostMemory", "is '1/0'; it must"),
         (
             {"pipelines": {"count": 64, "stages": 1}},
             "spec.training.globalBatchSize",
-            "32 micro-batches in the global batch are fewer than 64 pipelines; raise it",
+            "64 makes 32 micro-batches of 2 samples, fewer than spec.pipelines.count 64: raise gl",
         ),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_batch_that_does_not_divide() -> None:
     training = manifest()["spec"]["training"] | {"globalBatchSize": 63}
     (found,) = problems(training=training)
     assert str(found) == (
-        "spec.training.globalBatchSize: 63 is not a multiple of microBatchSize 2; choose a multiple"
+        "spec.training.globalBatchSize: 63 is not a multiple of microBatchSize 2: choose a multiple"
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -54,19 +53,21 @@ def rule(key: str, operator: str, *values: str) -> dict[str, Any]:
         ({"containers": [asks(cpu="1")], "overhead": {"cpu": "250m"}}, 1.25),
         ({"containers": [asks(cpu="1"), asks(cpu="1")], **asks(cpu="5")}, 5),
         ({"containers": [asks(cpu="many"), "nonsense", asks(cpu="1")]}, 1),
+        ({"containers": [asks(cpu="1500u"), asks(cpu="1n")]}, 0.003),
+        ({"containers": [asks(cpu="-8"), asks(cpu="1")], "overhead": {"cpu": "-1"}}, 1),
     ],
 )  # fmt: skip
 def test_what_a_pod_takes(pod: dict[str, Any], cpu: float) -> None:
-    assert fitting.requests(pod) == {"cpu": cpu, "pods": 1}
+    assert fitting.requests(pod) == {"cpu": cpu * fitting.ONE, "pods": fitting.ONE}
 
 
 def test_an_agent_takes_what_its_whole_pod_takes() -> None:
     side = {"name": "side", **asks(cpu="1")}
     own = {"name": "agent", **asks(cpu="9")}
     needs = wanted(containers=[own, side])
-    assert needs.asks == {GPU: 1, "cpu": 1, "pods": 1}
+    assert needs.asks == {GPU: fitting.ONE, "cpu": fitting.ONE, "pods": fitting.ONE}
     template = {"spec": {"containers": [own, side]}}
-    assert needs_of(WorkerSpec("i", pod_template=template)).asks["cpu"] == 10
+    assert needs_of(WorkerSpec("i", pod_template=template)).asks["cpu"] == 10 * fitting.ONE
 
 
 @pytest.mark.parametrize(
@@ -76,6 +77,7 @@ def test_an_agent_takes_what_its_whole_pod_takes() -> None:
         ({"key": "team", "value": "x", "effect": "NoExecute"}, [], False),
         ({"key": "team", "effect": "PreferNoSchedule"}, [], True),
         ({"key": "team", "value": "x", "effect": "NoSchedule"}, [{"operator": "Exists"}], True),
+        ({"key": "team", "value": "x", "effect": "NoSchedule"}, [{"value": "x"}], False),
         ({"key": "team", "value": "x", "effect": "NoSchedule"},
          [{"key": "team", "operator": "Exists"}], True),
         ({"key": "team", "value": "x", "effect": "NoSchedule"},
@@ -164,9 +166,7 @@ def test_nonsense_raises_nothing(one: Any, two: Any, three: Any) -> None:
     st.dictionaries(st.sampled_from("xyz"), st.integers(0, 20)),
 )
 def test_room_is_the_largest_number_that_fits(each: dict[str, int], left: dict[str, int]) -> None:
-    asked = {name: Fraction(n) for name, n in each.items()}
-    there = {name: Fraction(n) for name, n in left.items()}
-    count, scarce = fitting.room(asked, there)
+    count, scarce = fitting.room(each, left)
     if not scarce:
         assert not any(each.values())
         return

@@ -1,0 +1,205 @@
+"""What the API server refuses by the schema and the CEL rules of ``crds/``, for a manifest that it
+has not seen.
+
+:func:`bamboo_core.api.spec.from_manifest` checks the rest: types, numbers, and what the API server
+cannot see.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bamboo_core.api.records import Problem
+from bamboo_core.api.spec import Adjacency, JobSpec, Json, RedundancyMode
+
+_LONGEST_NAME = 40
+_NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
+_SUFFIX = "xxxxx"
+"""The API server adds five characters to ``metadata.generateName``."""
+
+_WORD = "[A-Za-z_][A-Za-z0-9_]*"
+_FACTORY = re.compile(rf"{_WORD}([.]{_WORD})*:{_WORD}")
+_URI = re.compile("file:///.+")
+_BYTES = r"^[0-9]+(\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)?$"
+_QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|[kMGTPE]i?|[eE][+-]?[0-9]{1,2})?$"
+_NEVER_NONE = {str: "a string", int: "an integer", list: "a list", dict: "an object"}
+
+
+class Size(NamedTuple):
+    """The least and the most length of a text (in characters), a list or an object (in entries)."""
+
+    least: int
+    most: int
+    pattern: str = ""  # of a text; empty: any
+    kinds: tuple[type, ...] = (str,)
+
+
+_FACTORY_SIZE = Size(0, 253)
+_ZONE = Size(1, 63)
+_AMOUNTS = Size(0, 32, kinds=(dict,))
+_AMOUNT = Size(0, 64, _QUANTITY, (int, str))
+
+SIZES: Mapping[str, Size] = {
+    "spec.model.factory": _FACTORY_SIZE,
+    "spec.data.factory": _FACTORY_SIZE,
+    "spec.data.validation.factory": _FACTORY_SIZE,
+    "spec.training.optimizer.factory": _FACTORY_SIZE,
+    "spec.redundancy.hostMemory": Size(0, 20, _BYTES),
+    "spec.placement.zones": Size(0, 32, kinds=(list,)),
+    "spec.placement.zones[]": _ZONE,
+    "spec.placement.pools": Size(0, 32, kinds=(list,)),
+    "spec.placement.pools[].zones": Size(1, 32, kinds=(list,)),
+    "spec.placement.pools[].zones[]": _ZONE,
+    "spec.placement.pools[].nodeSelector": Size(0, 16, kinds=(dict,)),
+    "spec.placement.pools[].nodeSelector{}": Size(0, 63),
+    "spec.checkpoint.uri": Size(1, 1024),
+    "spec.worker.image": Size(1, 1024),
+    "spec.worker.resources.limits": _AMOUNTS,
+    "spec.worker.resources.limits{}": _AMOUNT,
+    "spec.worker.resources.requests": _AMOUNTS,
+    "spec.worker.resources.requests{}": _AMOUNT,
+    "spec.worker.env": Size(0, 128, kinds=(list,)),
+    "spec.worker.env[].name": Size(1, 253),
+    "spec.worker.env[].value": Size(0, 32768),
+    "spec.worker.notices": Size(1, 4, kinds=(list,)),
+}
+"""By path; ``[]`` stands for each entry of a list, ``{}`` for each value of an object."""
+
+UNIQUE: Mapping[str, str] = {
+    "spec.placement.zones": "",
+    "spec.placement.pools[].zones": "",
+    "spec.worker.env": "name",
+    "spec.worker.notices": "",
+}
+"""Path of each list that has no entry twice -> the field that identifies an entry, or empty."""
+
+
+def problems(manifest: Json, spec: JobSpec) -> list[Problem]:
+    """Why the API server refuses to create the job; empty: it does not. spec: the manifest's."""
+    found = [*_name_problems(manifest.get("metadata"))]
+    for path, size in SIZES.items():
+        for where, value in _values(manifest, path):
+            found += _size_problems(where, value, size)
+    for path, key in UNIQUE.items():
+        for where, value in _values(manifest, path):
+            found += _doubles(where, value, key)
+    return [*found, *_format_problems(spec), *_grid_problems(manifest, spec), *_zone_problems(spec)]
+
+
+def _name_problems(metadata: Json) -> Iterator[Problem]:
+    field, given = "metadata.name", metadata if isinstance(metadata, dict) else {}
+    name = given.get("name")
+    if name is None and isinstance(stem := given.get("generateName"), str):
+        name = stem + _SUFFIX
+    if name is None:
+        yield Problem(field, "is required; set it")
+    elif not isinstance(name, str):
+        yield Problem(field, f"is {name!r}; it must be a string, in quotes")
+    elif not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
+        yield Problem(
+            field,
+            f'"{name}" must be a DNS label of at most {_LONGEST_NAME} characters (a-z, 0-9, -,'
+            " beginning with a letter), since pods get longer names: choose another name",
+        )
+
+
+def _values(manifest: Json, path: str) -> Iterator[tuple[str, Any]]:
+    """The values at the path, with the place of each; what is absent or null has none."""
+    found = [("", manifest)]
+    for name, turn in re.findall(r"\.?(\w+)((?:\[\]|\{\})?)", path):
+        found = [(f"{at}.{name}".lstrip("."), node.get(name)) for at, node in _only(found, dict)]
+        if turn == "[]":
+            found = [
+                (f"{at}[{i}]", x) for at, node in _only(found, list) for i, x in enumerate(node)
+            ]
+        elif turn:
+            found = [
+                (f"{at}.{key}", x) for at, node in _only(found, dict) for key, x in node.items()
+            ]
+    return (each for each in found if each[1] is not None)
+
+
+def _only(nodes: Iterable[tuple[str, Any]], kind: type) -> list[tuple[str, Any]]:
+    return [each for each in nodes if isinstance(each[1], kind)]
+
+
+def _size_problems(path: str, value: Any, size: Size) -> Iterator[Problem]:
+    is_right = isinstance(value, size.kinds) and not isinstance(value, bool)
+    if not is_right:
+        wanted = " or ".join(_NEVER_NONE[kind] for kind in size.kinds)
+        quotes = ", in quotes" if str in size.kinds else ""
+        yield Problem(path, f"is {value!r}; it must be {wanted}{quotes}")
+        return
+    if isinstance(value, int):  # of a quantity
+        return
+    found, is_text = len(value), isinstance(value, str)
+    if found < size.least:
+        yield Problem(path, "is empty; set it")
+    elif found > size.most:
+        units, remedy = ("characters", "shorten it") if is_text else ("entries", "remove some")
+        yield Problem(path, f"has {found} {units}; at most {size.most} are allowed: {remedy}")
+    elif size.pattern and not re.fullmatch(size.pattern, value):
+        yield Problem(path, f"is {value!r}; it must match {size.pattern}, as in 8Gi")
+
+
+def _doubles(path: str, entries: Iterable[Any], key: str) -> Iterator[Problem]:
+    names = [entry[key] if key else entry for entry in entries]
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1:
+            yield Problem(path, f'names "{name}" twice; name it once')
+
+
+def _format_problems(spec: JobSpec) -> Iterator[Problem]:
+    data, validation = "module:function, for example my_package.data:build", spec.data.validation
+    model, optimizer = spec.model.factory, spec.training.optimizer.factory
+    factories = [
+        ("spec.model", model, "module:function, for example my_package.models:build"),
+        ("spec.data", spec.data.factory, data),
+        ("spec.training.optimizer", optimizer, "module:class, for example torch.optim:AdamW"),
+    ]
+    if validation is not None:
+        factories.append(("spec.data.validation", validation.factory, data))
+    for path, given, wanted in factories:
+        if not _FACTORY.fullmatch(given):
+            yield Problem(f"{path}.factory", f'"{given}" must be {wanted}')
+    if spec.checkpoint is not None and not _URI.fullmatch(uri := spec.checkpoint.uri):
+        text = f'"{uri}" is not supported: use file:///path, a folder that every agent can reach'
+        yield Problem("spec.checkpoint.uri", text)
+
+
+def _grid_problems(manifest: Json, spec: JobSpec) -> Iterator[Problem]:
+    grid, mode, every = spec.pipelines, spec.redundancy.mode, spec.training.validate_every
+    given_max = manifest["spec"]["pipelines"].get("max")  # the spec's own is never below count
+    if grid.min > grid.count:
+        text = f"{grid.min} is more than count {grid.count}: lower min or raise count"
+        yield Problem("spec.pipelines.min", text)
+    if given_max is not None and grid.count > given_max:
+        text = f"{grid.count} is more than max {given_max}: lower count or raise max"
+        yield Problem("spec.pipelines.count", text)
+    if grid.stages == 1 and mode not in (RedundancyMode.NONE, RedundancyMode.AUTO):
+        text = f"{mode} keeps a copy of the next stage, but spec.pipelines.stages is 1: use mode"
+        yield Problem("spec.redundancy.mode", f"{text} None, or at least 2 stages")
+    if every and spec.data.validation is None:
+        text = f"is {every}, but there is no spec.data.validation: add it, or set validateEvery to"
+        yield Problem("spec.training.validateEvery", f"{text} 0")
+
+
+def _zone_problems(spec: JobSpec) -> Iterator[Problem]:
+    stages, zones = spec.pipelines.stages, spec.placement.zones
+    if spec.placement.adjacency is not Adjacency.ALTERNATE or not zones:
+        return
+    if len(zones) == 1 and stages > 1:
+        yield Problem(
+            "spec.placement.adjacency",
+            "Alternate keeps neighbours in different zones, but spec.placement.zones names only"
+            f' "{zones[0]}": add a zone, or use adjacency Cluster',
+        )
+    elif len(zones) < spec.least_zones:
+        yield Problem(
+            "spec.pipelines.stages",
+            f"{stages} is odd: in a ring with adjacency Alternate it needs three zones, but"
+            " spec.placement.zones names two: add a zone, use an even number of stages, or"
+            " adjacency Cluster",
+        )

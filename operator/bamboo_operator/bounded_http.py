@@ -1,0 +1,82 @@
+"""HTTP servers of threads that strangers cannot fill: for health and metrics.
+
+No connection is refused: the one that has waited longest ends instead, so that a probe gets through
+however many silent connections there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import Counter
+from http.server import ThreadingHTTPServer
+from typing import Any
+from wsgiref.simple_server import WSGIServer
+
+MOST = 128
+"""Connections at a time. When there are more, the oldest of the busiest address ends."""
+MOST_OF_ADDRESS = 32
+REQUEST_S = 10.0
+"""A connection ends after so long, whatever has come."""
+
+
+class BoundedServer(ThreadingHTTPServer):
+    """A thread for each connection, and a bound on both."""
+
+    daemon_threads = True
+    request_queue_size = MOST
+    request_s = REQUEST_S
+
+    def __init__(self, *args: Any) -> None:
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, tuple[str, float]] = {}  # address, since when; oldest first
+        host = args[0][0]
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__(*args)
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        address = client_address[0]
+        with self._lock:
+            self._open[request] = address, time.monotonic()
+            count = Counter(other for other, _ in self._open.values())
+            if count[address] > MOST_OF_ADDRESS:
+                self._end_oldest_of(address)
+            elif len(self._open) > MOST:
+                self._end_oldest_of(max(count, key=lambda other: count[other]))
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Also called twice a second while nothing comes."""
+        super().service_actions()
+        due = time.monotonic() - self.request_s
+        with self._lock:
+            for request in [r for r, (_, since) in self._open.items() if since <= due]:
+                self._end(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away. By default each one writes a traceback to the log."""
+
+    def _end_oldest_of(self, address: str) -> None:
+        self._end(next(r for r, (other, _) in self._open.items() if other == address))
+
+    def _end(self, request: socket.socket) -> None:
+        """Wake its thread, which closes it."""
+        del self._open[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
+
+
+class BoundedWSGIServer(BoundedServer, WSGIServer):
+    """The same for a WSGI application."""

@@ -1,0 +1,75 @@
+"""The chart's guard against a second release for the same namespaces, before a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bamboo_devcluster import binaries
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.kubeapi import KubeApi
+
+CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+def render(kubeconfig: Path, name: str, namespace: str, **values: str) -> str:
+    """What the guard says to a release with these values; empty: nothing."""
+    helm = binaries.ensure(print, ["helm"])["helm"]
+    given = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+    done = subprocess.run(
+        [str(helm), "template", name, str(CHART), "--namespace", namespace, "--dry-run=server",
+         "--kubeconfig", str(kubeconfig), *given],
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stderr if done.returncode else ""
+
+
+def deployment(name: str, serves: str) -> dict[str, Any]:
+    """As a release has it, or somebody who likes to be taken for one."""
+    labels = {"app": name}
+    container = {"name": "operator", "image": "none:1"}
+    return {
+        "metadata": {"name": name, "annotations": {"bamboo.dev/namespaces": serves}},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+        },
+    }
+
+
+async def test_only_a_release_with_rights_holds_another_one_back(
+    devcluster: Cluster, devcluster_api: KubeApi, devcluster_namespace: str
+) -> None:
+    """Anybody may annotate a Deployment; only administrators make a ClusterRoleBinding."""
+    home = devcluster_namespace
+
+    async def said(name: str, namespace: str, **values: str) -> str:
+        return await asyncio.to_thread(render, devcluster.kubeconfig, name, namespace, **values)
+
+    await devcluster_api.post(DEPLOYMENTS.format(home), deployment("one-operator", "team-a"))
+    assert await said("two", "elsewhere") == ""
+    binding = {
+        "metadata": {
+            "name": f"{home}-one-operator", "labels": {"app.kubernetes.io/part-of": "bamboo"},
+        },
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        },
+        "subjects": [],
+    }  # fmt: skip
+    await devcluster_api.post(BINDINGS, binding)
+    try:
+        for namespace in ("elsewhere", home):  # also beside it in its own namespace
+            text = await said("two", namespace)
+            assert f"release one-operator in namespace {home} serves BambooJobs already" in text
+            assert "give them different namespaces by the value `namespaces`" in text
+        assert "both would serve team-a" in await said("two", home, namespaces="{team-a,team-b}")
+        assert await said("two", home, namespaces="{team-b}") == ""
+        assert "already" not in await said("one", home)  # the same release
+    finally:
+        await devcluster_api.delete(f"{BINDINGS}/{home}-one-operator")
