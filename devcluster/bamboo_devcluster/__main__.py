@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from bamboo_devcluster import binaries
+from bamboo_devcluster import binaries, kueue
 from bamboo_devcluster.cluster import NODE_KINDS, Cluster, Options
 from bamboo_devcluster.directory import is_running, stop_cluster
 from bamboo_devcluster.errors import DevclusterError, SpecError
@@ -176,9 +176,12 @@ def kubeconfig(directory: Path) -> None:
 
 @main.command("binaries")
 @click.option("--kubelet", is_flag=True, help="Also those of kubelet nodes.")
-def get_binaries(kubelet: bool) -> None:
+@click.option("--kueue", "with_kueue", is_flag=True, help="Also build Kueue, for tests with it.")
+def get_binaries(kubelet: bool, with_kueue: bool) -> None:
     """Download or build all programs; print their folder."""
     paths = binaries.ensure(_report, (*binaries.PROGRAMS, *(binaries.KUBELET if kubelet else ())))
+    if with_kueue:
+        paths = {**paths, "kueue": kueue.ensure(_report).manager}
     for folder in sorted({str(path.parent) for path in paths.values()}):
         click.echo(folder)
 

@@ -36,7 +36,7 @@ from bamboo_devcluster.errors import DevclusterError, DirectoryError, NodeError,
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 NODE_KINDS = ("process", "kubelet")
-_REQUEST_TIMEOUT_S = 150.0
+_STATE = {"server", "control", "pid", "answers_within_s"}
 _GIVE_UP_S = 10.0
 
 
@@ -116,7 +116,7 @@ class Cluster:
             raise DirectoryError(
                 f"The cluster in {root} was killed without `down`; `up` replaces it."
             )
-        if not isinstance(state, dict) or not {"server", "control", "pid"} <= state.keys():
+        if not isinstance(state, dict) or not state.keys() >= _STATE:
             raise DirectoryError(
                 f"{root}/cluster.json is damaged, so that the cluster cannot be used; end it with"
                 f" `bamboo-devcluster down --dir {root}`."
@@ -214,7 +214,10 @@ class Cluster:
             context = ssl.create_default_context(cafile=str(keys / "ca.crt"))
             context.load_cert_chain(keys / "admin.crt", keys / "admin.key")
             connection = http.client.HTTPSConnection(
-                url.hostname or "", url.port, context=context, timeout=_REQUEST_TIMEOUT_S
+                url.hostname or "",
+                url.port,
+                context=context,
+                timeout=self._state["answers_within_s"],
             )
             try:
                 connection.request(method, path, json.dumps(body))

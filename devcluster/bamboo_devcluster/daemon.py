@@ -34,6 +34,7 @@ from bamboo_devcluster.process_nodes import ProcessNodes
 from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 _READY_TIMEOUT_S = 90.0
+_ANSWER_S = 150.0  # longer than a node without archives takes
 _PORT_ATTEMPTS = 3
 _POLL_S = 0.1
 
@@ -219,6 +220,7 @@ class Daemon:
             "server": ports.server,
             "control": address,
             "node_kind": self._config.node_kind,
+            "answers_within_s": _ANSWER_S + (self._kubelets.import_s if self._kubelets else 0),
         }
 
     async def _process_nodes(

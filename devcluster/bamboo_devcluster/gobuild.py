@@ -59,6 +59,17 @@ def build(program: str, recipe: Recipe, target: Path, report: Callable[[str], No
         output.rename(target)
 
 
+def module_folder(tools: str, module: str) -> Path:
+    """Return the folder with the files of a module that `tools/{tools}` pins, once it is built."""
+    result = subprocess.run(
+        ["go", "list", "-m", "-f", "{{.Dir}}", module], cwd=_TOOLS / tools, env=_environment(),
+        text=True, capture_output=True, check=False,
+    )  # fmt: skip
+    if result.returncode or not result.stdout.strip():
+        raise BinaryError(f"The files of {module} cannot be found: {result.stderr.strip()}")
+    return Path(result.stdout.strip())
+
+
 class _Progress:
     """Counts compiled packages; reports every few percent."""
 

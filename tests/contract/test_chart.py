@@ -92,7 +92,7 @@ WRONG = {
     "podTemplate.trusted=maybe": "/podTemplate/trusted",
     "podTemplate.secrets={A*b}": "/podTemplate/secrets/0",
     "disruptionBudgets=some": "/disruptionBudgets",
-    "kueue.apiVersion=v2": "/kueue/apiVersion",
+    "kueue.enabled=v2": "/kueue/enabled",
     "networkPolicy.enabled=on": "/networkPolicy/enabled",
     "networkPolicy.metricsFrom[0].x=y": "/networkPolicy/metricsFrom/0': additional properties 'x'",
     "extraEnv={A}": "/extraEnv/0",
@@ -192,7 +192,9 @@ def test_with_namespaces_nothing_of_jobs_is_cluster_wide() -> None:
         rule for kind, rule in rules("--set", "namespaces={team-a,team-b}") if kind == "ClusterRole"
     ]
     seen = {r for rule in wide for r in rule["resources"]}
-    assert seen == {"nodes", "tokenreviews", "leases", "priorityclasses"}
+    assert seen == {
+        "nodes", "tokenreviews", "subjectaccessreviews", "leases", "priorityclasses",
+    }  # fmt: skip
     objects = render("--set", "namespaces={team-a,team-b}")
     places = {role["metadata"]["namespace"] for role in of_kind(objects, "Role")}
     assert places == {"team-a", "team-b", "bamboo-system"}
@@ -254,12 +256,15 @@ def test_network_policies_let_agents_in_and_nobody_else() -> None:
     mine, *others = of_kind(render(*given), "NetworkPolicy")
     first, *open_to_all = mine["spec"]["ingress"]
     assert first["ports"] == [{"protocol": "TCP", "port": 9443}]
-    agents = manifests.labels(JobView("ns", "job", "uid", 1, 0.0)).items()
-    assert first["from"][0]["podSelector"]["matchLabels"].items() <= agents
+    names = {"app.kubernetes.io/name": "bamboo-agent", "app.kubernetes.io/part-of": "bamboo"}
+    assert names.items() <= manifests.labels(JobView("ns", "job", "uid", 1, 0.0)).items()
+    agents = {"podSelector": {"matchLabels": names}}
+    assert first["from"][0] == agents | {"namespaceSelector": {}}
     assert [rule["ports"][0]["port"] for rule in open_to_all] == [8080, 8081]
     assert [o["metadata"]["namespace"] for o in others] == ["team-a", "team-b"]
     for policy in others:
-        assert policy["spec"]["podSelector"]["matchLabels"].items() <= agents
+        assert policy["spec"]["podSelector"] == agents["podSelector"]
+        assert policy["spec"]["ingress"][0] == {"from": [agents]}
     peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b"
     for policy in of_kind(render(*given, "--set", peer), "NetworkPolicy"):
         (rule,) = [

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -11,15 +12,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from bamboo_devcluster import pki
 from bamboo_devcluster.__main__ import main
 from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.errors import ComponentError, DevclusterError, NodeError, SpecError
 from bamboo_devcluster.kubelet import cgroups, configs, images, network, tools
 from bamboo_devcluster.kubelet.cgroups import Group
+from bamboo_devcluster.kubelet.cluster import import_s
 from bamboo_devcluster.kubelet.images import Program
 from bamboo_devcluster.kubelet.leftovers import remove_bridge
 from bamboo_devcluster.kubelet.network import Network, Place
-from bamboo_devcluster.spec import ImageMap
+from bamboo_devcluster.spec import ImageMap, NodeSpec
 
 
 def make_program(folder: Path, name: str, script: str = "") -> Path:
@@ -263,3 +266,21 @@ def test_pods_get_the_addresses_of_their_node() -> None:
         [{"subnet": "10.200.3.0/24"}]
     ]
     assert configs.kube_proxy("a", Path("/c"), 200)["clusterCIDR"] == "10.200.0.0/16"
+
+
+def test_large_archives_give_a_node_more_time(tmp_path) -> None:
+    for name, size in (("a.tar", 4_000_000_000), ("b.tar", 1_000_000_000)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    assert import_s([tmp_path / "a.tar", tmp_path / "b.tar"]) == 500
+    assert import_s([]) == 0
+
+
+def test_the_client_waits_as_long_as_the_daemon_may_take(tmp_path) -> None:
+    authority = pki.Authority(tmp_path / "pki")
+    authority.issue("admin", common_name="devcluster-admin")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"https://127.0.0.1:{silent.getsockname()[1]}"
+        cluster = Cluster(tmp_path, {"control": url, "answers_within_s": 0.05})
+        with pytest.raises(DevclusterError, match=r"does not answer \(.*timed out\)"):
+            cluster.add_node(NodeSpec("late"))

@@ -18,8 +18,8 @@ from bamboo_cli.programs import Programs
 Object = dict[str, Any]
 _POLL_S = 0.1
 
-STEPS = 120
-"""Enough steps for everything to happen before the end."""
+STEPS = 240
+"""Enough steps for everything to happen before the end, on a fast machine, too."""
 
 _TINY: Object = {
     "apiVersion": "bamboo.dev/v1alpha1",
@@ -76,11 +76,15 @@ def merge(into: Object, other: Object) -> None:
 
 @dataclass(frozen=True)
 class User:
-    """A user with kubectl and a namespace. records: folder of the agents' event logs."""
+    """A user with kubectl and a namespace. records: folder of the agents' event logs.
+
+    poll_s: pause between two looks of `until`. Each takes a tenth of a second of a core.
+    """
 
     programs: Programs
     namespace: str
     records: Path
+    poll_s: float = _POLL_S
 
     def kubectl(self, *arguments: str, **options: Any) -> str:
         """The output of kubectl. ProgramError if it fails."""
@@ -123,7 +127,7 @@ class User:
             seen[:] = [self.job(name)]
             return holds(seen[0])
 
-        eventually(look, timeout_s=timeout_s, explain=lambda: str(seen))
+        eventually(look, timeout_s=timeout_s, explain=lambda: str(seen), poll_s=self.poll_s)
         return seen[0]
 
     def until_ended(self, name: str, *, timeout_s: float = 90.0) -> Job:
@@ -132,10 +136,14 @@ class User:
 
 
 def eventually(
-    holds: Callable[[], bool], *, timeout_s: float, explain: Callable[[], str] = lambda: ""
+    holds: Callable[[], bool],
+    *,
+    timeout_s: float,
+    explain: Callable[[], str] = lambda: "",
+    poll_s: float = _POLL_S,
 ) -> None:
     """Poll until the condition holds; AssertionError after timeout_s."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline, f"not within {timeout_s:g} s: {explain()}"
-        time.sleep(_POLL_S)
+        time.sleep(poll_s)

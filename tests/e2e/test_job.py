@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ def test_from_apply_to_delete(user: User) -> None:
     from_apply_to_delete(user)
 
 
-def from_apply_to_delete(user: User) -> None:
+def from_apply_to_delete(user: User, **spec: Any) -> None:
     """The case, on a cluster with nodes of any kind."""
-    assert "bamboojob.bamboo.dev/tiny created" in user.apply(tiny_job("tiny"))
-    assert "unchanged" in user.apply(tiny_job("tiny"))
+    assert "bamboojob.bamboo.dev/tiny created" in user.apply(tiny_job("tiny", **spec))
+    assert "unchanged" in user.apply(tiny_job("tiny", **spec))
     user.kubectl("wait", "--for=condition=Complete", "bj/tiny", "--timeout=90s", timeout_s=100)
 
     header, line = user.kubectl("get", "bj").splitlines()

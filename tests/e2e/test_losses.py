@@ -76,7 +76,7 @@ class LossChecks:
 
     def check(self, victim: str, *reasons: str, noticed: bool) -> None:
         """One more agent is lost: it is counted, events with these reasons name it, and training
-        resumes. A busy machine may lose further agents."""
+        resumes. A busy machine may lose further agents; a fast one may reach the last step."""
         self._lost[str(noticed).lower()] += 1
         self._user.until(self._name, self._counts)
         eventually(
@@ -104,7 +104,7 @@ class LossChecks:
     def _counts(self, job: Job) -> bool:
         silent = job.lost - job.lost_noticed
         is_counted = job.lost_noticed >= self._lost["true"] and silent >= self._lost["false"]
-        return is_counted and job.has("Running")
+        return is_counted and (job.has("Running") or job.ended == "Complete")
 
     def _events(self) -> list[Object]:
         found: list[Object] = self._user.get("events")

@@ -204,8 +204,8 @@ def check_shortage(storm: Storm, folder: Path) -> None:
     """The job waits for room and says why; the alert fires, and the runbook's commands help."""
     pod = rf"{storm.name}-p\d-s\d-i\d( and \d more)?"
     reasons = (
-        rf"{pod} in zone {A}: insufficient nvidia\.com/gpu \(\d nodes\)",
-        rf"{pod} in zone {B}: taint team=research:NoSchedule \(2 nodes\)",
+        rf"{pod} in zone {A}: [^;]*insufficient nvidia\.com/gpu \(\d nodes\)",
+        rf"{pod} in zone {B}: [^;]*taint team=research:NoSchedule \(2 nodes\)",
     )
 
     def says_why(text: str) -> bool:

@@ -15,6 +15,7 @@ from bamboo_devcluster.kubelet.tools import Tools, find_tools
 from bamboo_devcluster.spec import ImageMap
 
 _ARCHIVE = "images.tar"
+_IMPORT_BYTES_PER_S = 10e6  # a lower bound, where several nodes import at the same time
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Kubelets:
     layout: Layout
     archives: Sequence[Path]
     mounts: Sequence[str]
+    import_s: float
 
     @classmethod
     def prepare(
@@ -47,7 +49,8 @@ class Kubelets:
         written = layout.root / _ARCHIVE
         images.write_archive(written, [*images.standard(), *own], mounts)
         network = Network.claim(tools, layout.root)
-        return cls(tools, programs, network, layout, [written, *archives], mounts)
+        found = [written, *archives]
+        return cls(tools, programs, network, layout, found, mounts, import_s(found))
 
     def nodes(self, api: KubeApi, authority: pki.Authority, server: str) -> KubeletNodes:
         """The node kind, once the control plane runs."""
@@ -61,5 +64,11 @@ class Kubelets:
             logs=self.layout.logs,
             archives=self.archives,
             mounts=self.mounts,
+            import_s=self.import_s,
         )
         return KubeletNodes(api, site)
+
+
+def import_s(archives: Sequence[Path]) -> float:
+    """How long a node may take to import these archives, in seconds."""
+    return sum(path.stat().st_size for path in archives) / _IMPORT_BYTES_PER_S

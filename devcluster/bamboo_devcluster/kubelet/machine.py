@@ -42,6 +42,7 @@ class Site:
     logs: Path
     archives: Sequence[Path]
     mounts: Sequence[str]  # folders of the host that containers see
+    import_s: float  # which a node may take for the archives
 
 
 class Machine:

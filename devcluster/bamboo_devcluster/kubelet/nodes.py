@@ -145,17 +145,18 @@ class KubeletNodes:
                 await self._api.delete(f"/api/v1/nodes/{spec.name}", {"gracePeriodSeconds": 0})
 
     async def _until_ready(self, machine: Machine) -> None:
+        limit_s = _READY_S + self._site.import_s
         ready = asyncio.create_task(self._poll(machine.spec))
         end = asyncio.create_task(machine.fail_at_end())
         try:
             done, _ = await asyncio.wait(
-                {ready, end}, timeout=_READY_S, return_when=asyncio.FIRST_COMPLETED
+                {ready, end}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 task.result()
             if not done:
                 raise NodeError(
-                    f"node {machine.spec.name} was not ready within {_READY_S:g} s; see"
+                    f"node {machine.spec.name} was not ready within {limit_s:.0f} s; see"
                     f" {self._site.logs / machine.spec.name}"
                 )
         finally:
