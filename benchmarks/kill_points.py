@@ -4,10 +4,11 @@
                                    [--doubles 60] [--eager 60] [--channel ProcessGroup]
 
 The scenarios are those of bamboo_sim.protocol.fleet.scenarios: every instruction of one pipeline
-of four stages with replicas; a sample of the same in mode Eager; the instructions around a commit
-of two pipelines of three stages without replicas; a sample of two deaths in one step. Each process
-dies before the instruction, after it, or after its results were sent. With ProcessGroup, processes
-also die while they make a group, and in the middle of a message that goes over one.
+of four stages with replicas; a sample of the same in mode Eager, with host memory for what is
+computed ahead and without; the instructions around a commit of two pipelines of three stages
+without replicas; a sample of two deaths in one step. Each process dies before the instruction,
+after it, or after its results were sent. With ProcessGroup, processes also die while they make a
+group, and in the middle of a message that goes over one.
 
 A slice is one job that takes many faults, each followed by a new agent. Its result is compared with
 an undisturbed job of as many steps. The result file is written after each slice; a run of the same
@@ -39,6 +40,7 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess
 from bamboo_sim.protocol.fleet.scenarios import (
     COMMITTING,
     EAGER,
+    EAGER_ON_DEVICE,
     IN_GROUPS,
     ONE_PIPELINE,
     TWO_DEATHS,
@@ -47,7 +49,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
     run_scenario,
 )
 
-SCENARIOS = (COMMITTING, ONE_PIPELINE, EAGER, TWO_DEATHS, IN_GROUPS)
+SCENARIOS = (COMMITTING, ONE_PIPELINE, EAGER, EAGER_ON_DEVICE, TWO_DEATHS, IN_GROUPS)
 NAMES = tuple(scenario.name for scenario in SCENARIOS)
 
 
@@ -89,7 +91,7 @@ def main() -> int:
         "--doubles", type=arguments.at_least(0), default=60, help="size of the sample of two deaths"
     )
     parser.add_argument(
-        "--eager", type=arguments.at_least(0), default=60, help="size of the sample of mode Eager"
+        "--eager", type=arguments.at_least(0), default=60, help="size of each sample of mode Eager"
     )
     parser.add_argument("--seed", type=int, default=1, help="of the samples")
     parser.add_argument("--only", default="", choices=["", *NAMES], help="run one scenario")
@@ -112,6 +114,7 @@ def main() -> int:
         COMMITTING.over(channel): COMMITTING.faults,
         ONE_PIPELINE.over(channel): ONE_PIPELINE.faults,
         EAGER.over(channel): sample(EAGER, given.eager, given.seed),
+        EAGER_ON_DEVICE.over(channel): sample(EAGER_ON_DEVICE, given.eager, given.seed),
         TWO_DEATHS.over(channel): sample(TWO_DEATHS, given.doubles, given.seed),
     }
     if channel is Channel.PROCESS_GROUP:

@@ -1,14 +1,16 @@
 """What the operator does with many jobs on a real API server, and what that costs it.
 
-    python benchmarks/operator_scale.py [--jobs 1250] [--pods-per-job 8] [--agents 512]
+    python benchmarks/operator_scale.py [--jobs 1250] [--pods-per-job 8] [--connected 400]
+                                        [--agents 512]
 
 The operator is a process of its own, with the chart's rights, and speaks HTTP to a real
 kube-apiserver with etcd. Scheduler, kubelets and agents are played: see bamboo_sim.scale. All share
 this machine.
 
     create     jobs are applied as fast as the API server takes them: the last pod is made
-    steady     all agents train: processor seconds and resident memory of the operator, from /proc
-    restart    SIGKILL: until it is ready, and until all agents are welcome; no pod is touched
+    steady     jobs with --connected agents train, the pods of the others are silent: processor
+               seconds and resident memory of the operator, from /proc
+    restart    SIGKILL: until it is ready, and until these agents are welcome; no pod is touched
     directive  another fleet, one large job: one agent is lost; from the instant at which others
                tell the operator, until each agent has its directive
 """
@@ -42,8 +44,10 @@ LARGE_STAGES = 8
 JOBS_OF_A_NAMESPACE = 50
 MICROBATCHES = 8  # of a pipeline
 STEP_S = 10.0
+FIRST_PODS = 8000  # those of 1,000 jobs
 _SAMPLE_S = 5.0
 _POLL_S = 1.0
+_TELL_S = 20.0
 _LIMIT_S = 600.0
 
 
@@ -75,26 +79,31 @@ def quantile(values: list[float], share: float) -> float:
     return values[max(0, math.ceil(share * len(values)) - 1)]
 
 
-async def until(done: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Ask again and again. TimeoutError says what has not happened."""
+async def until(
+    done: Callable[[], Awaitable[bool]], what: str, found: Callable[[], object] = lambda: ""
+) -> None:
+    """Ask again and again. TimeoutError says what has not happened, and what was found."""
     try:
         async with asyncio.timeout(_LIMIT_S):
             while not await done():  # noqa: ASYNC110 - other processes are asked
                 await asyncio.sleep(_POLL_S)
     except TimeoutError:
-        raise TimeoutError(f"not within {_LIMIT_S:g} s: {what}") from None
+        raise TimeoutError(f"not within {_LIMIT_S:g} s: {what}; {found()}") from None
 
 
 class Stage:
-    """A control plane, an operator and its fake world."""
+    """A control plane, an operator and its fake world. most: agents that connect, of all pods."""
 
-    def __init__(self, plane: ControlPlane, pods: int, given: argparse.Namespace) -> None:
-        self.plane, self.pods = plane, pods
+    def __init__(
+        self, plane: ControlPlane, pods: int, most: int, given: argparse.Namespace
+    ) -> None:
+        self.plane, self.pods, self.most = plane, pods, most
         self.operator = OperatorProcess(plane, profile=given.profile)
         self.nodes = math.ceil(1.2 * pods / control_plane.GPUS_OF_A_NODE) + 6
         self.kubelets = kubelets.Kubelets(plane.api, self.nodes)
         self.agents = Processes(given.processes, given.step_s)
-        self.met: set[str] = set()  # pods that have an agent, by UID
+        self.met: dict[str, kubelets.RunningPod] = {}  # that have an agent, by UID
+        self._address: Operator | None = None
 
     def say(self, text: str) -> None:
         """Progress for whoever watches."""
@@ -126,13 +135,23 @@ class Stage:
         )
         applied_s = time.monotonic() - began
 
+        told, first_s = began, 0.0
+
         async def made() -> bool:
+            nonlocal told, first_s
+            if not first_s and len(self.kubelets.seen) >= min(FIRST_PODS, self.pods):
+                first_s = time.monotonic() - began
+            if time.monotonic() - told >= _TELL_S:
+                told = time.monotonic()
+                self.say(f"{len(self.kubelets.seen)} pods made, {len(self.kubelets.running)} run")
             return len(self.kubelets.seen) >= self.pods
 
-        await until(made, f"{self.pods} pods; there are {len(self.kubelets.seen)}")
+        await until(made, f"{self.pods} pods", lambda: f"there are {len(self.kubelets.seen)}")
         made_s = time.monotonic() - began
         cpu_s = usage(self.operator.pid).cpu_s - before.cpu_s
-        self.say(f"{self.pods} pods made after {made_s:.1f} s")
+        requests = _requests(await self.operator.metrics())
+        self.say(f"{self.pods} pods made after {made_s:.1f} s, {cpu_s:.1f} s of the operator")
+        self.say(f"requests of the operator: {requests}")
         await self.kubelets.until(self.pods, _LIMIT_S)
         run_s = time.monotonic() - began
         self.say(f"{self.pods} pods run after {run_s:.1f} s")
@@ -140,29 +159,45 @@ class Stage:
             "jobs": len(jobs),
             "pods": self.pods,
             "jobs_applied_s": round(applied_s, 1),
+            "first_pods": min(FIRST_PODS, self.pods),
+            "first_pods_made_s": round(first_s, 1),
             "pods_made_s": round(made_s, 1),
             "pods_run_s": round(run_s, 1),
             "cpu_s": round(cpu_s, 1),
+            "requests": requests,  # of the operator, until the last pod was made
         }
 
     async def connect(self, namespace: str) -> dict[str, Any]:
         """All agents connect; wait until every job trains."""
         path = f"/api/v1/namespaces/{namespace}/configmaps/{CA_CONFIG_MAP}"
         bundle = (await self.plane.api.get(path))["data"][CA_KEY].encode()
-        began, operator = time.monotonic(), Operator(self.operator.port, bundle)
+        began, self._address = time.monotonic(), Operator(self.operator.port, bundle)
 
         async def directed() -> bool:
-            new = [p for uid, p in self.kubelets.running.items() if uid not in self.met]
-            self.met |= {pod.uid for pod in new}
-            if new:
-                await self.agents.add(new, operator)
+            await self._join()
             state = await self.agents.state()
             told = f"{state['connected']} connected, {state['directed']} have directives"
             self.say(f"{told} {state['error'][:200]}")
             return bool(state["running_jobs"] >= self.jobs)
 
-        await until(directed, f"{self.pods} agents with directives")
+        await until(directed, f"{self.most} agents with directives")
         return {"all_directed_s": round(time.monotonic() - began, 1)}
+
+    async def _join(self) -> None:
+        """Pods without an agent get one."""
+        assert self._address is not None
+        if new := self._new():
+            self.met |= {pod.uid: pod for pod in new}
+            await self.agents.add(new, self._address)
+
+    def _new(self) -> list[kubelets.RunningPod]:
+        """Pods that get an agent now: replacements, and whole jobs while there is room."""
+        known = {pod.job for pod in self.met.values()}
+        found: list[kubelets.RunningPod] = []
+        for job, pods in sorted(kubelets.of_jobs(self.kubelets.running.values()).items()):
+            if job in known or len(self.met) + len(found) + len(pods) <= self.most:
+                found += [pod for pod in pods if pod.uid not in self.met]
+        return found
 
     async def steady(self, seconds: float) -> dict[str, Any]:
         """What the operator uses while all train."""
@@ -179,6 +214,7 @@ class Stage:
         after, wall_s = await self.agents.state(), at - began
         asked = _requests(await self.operator.metrics())
         figures = {
+            "pods": len(self.kubelets.running),
             "agents": after["connected"],
             "seconds": round(wall_s, 1),
             "cpu_share": round((last.cpu_s - first.cpu_s) / wall_s, 3),
@@ -216,10 +252,11 @@ class Stage:
         self.say(f"ready again after {ready_s:.1f} s")
 
         async def back() -> bool:
+            await self._join()
             state = await self.agents.state()
             self.say(f"connected {state['connected']}, running jobs {state['running_jobs']}")
             at = state["welcomed_at"]
-            return len(at) >= self.pods and at[0] > began and state["running_jobs"] >= self.jobs
+            return len(at) >= self.most and at[0] > began and state["running_jobs"] >= self.jobs
 
         await until(back, "all agents back")
         state, trains_s = await self.agents.state(), time.monotonic() - began
@@ -240,8 +277,8 @@ class Stage:
 
     @property
     def jobs(self) -> int:
-        """Number of jobs with running pods."""
-        return len(kubelets.of_jobs(self.kubelets.running.values()))
+        """Number of jobs with agents."""
+        return len(kubelets.of_jobs(self.met.values()))
 
     async def _versions(self) -> dict[str, str]:
         found = await self.plane.api.get("/api/v1/pods")
@@ -272,12 +309,15 @@ def _requests(metrics: dict[str, float]) -> dict[str, float]:
 
 
 async def staged(
-    pods: int, given: argparse.Namespace, work: Callable[[Stage], Awaitable[dict[str, Any]]]
+    pods: int,
+    most: int,
+    given: argparse.Namespace,
+    work: Callable[[Stage], Awaitable[dict[str, Any]]],
 ) -> dict[str, Any]:
     """Do the work on a new stage."""
     with tempfile.TemporaryDirectory(prefix="bamboo-scale-") as folder:
         async with control_plane.running(Path(folder) / "plane") as plane:
-            stage = Stage(plane, pods, given)
+            stage = Stage(plane, pods, most, given)
             runs = asyncio.create_task(stage.kubelets.run())
             ends: set[asyncio.Future[Any]] = {runs}
             try:
@@ -337,6 +377,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=arguments.at_least(0), default=1250)
     parser.add_argument("--pods-per-job", type=arguments.at_least(STAGES), default=8)
+    parser.add_argument("--connected", type=arguments.at_least(STAGES), default=400)
     parser.add_argument("--agents", type=arguments.at_least(0), default=512)
     parser.add_argument("--losses", type=arguments.at_least(1), default=3)
     parser.add_argument("--processes", type=arguments.at_least(1), default=2)
@@ -359,8 +400,11 @@ def figures(samples: dict[str, Any]) -> dict[str, Any]:
             "create_jobs": create["jobs"],
             "create_pods": create["pods"],
             "create_s": create["pods_made_s"],
+            "create_first_pods": create["first_pods"],
+            "create_first_pods_s": create["first_pods_made_s"],
             "create_cpu_s": create["cpu_s"],
-            "steady_pods": steady["agents"],
+            "steady_pods": steady["pods"],
+            "steady_agents": steady["agents"],
             "steady_cpu_share": steady["cpu_share"],
             "steady_peak_rss_bytes": steady["peak_rss_bytes"],
             "steady_heartbeat_s": steady["heartbeat_s"],
@@ -389,16 +433,18 @@ def main() -> None:
     samples: dict[str, Any] = {}
     if given.jobs:
         pods = given.jobs * (given.pods_per_job // STAGES) * STAGES
-        samples = asyncio.run(staged(pods, given, lambda stage: fleet_of_jobs(stage, given)))
+        most = min(pods, given.connected // given.pods_per_job * given.pods_per_job)
+        fleet = staged(pods, most, given, lambda stage: fleet_of_jobs(stage, given))
+        samples = asyncio.run(fleet)
     if given.agents:
-        large = staged(given.agents, given, lambda stage: large_job(stage, given))
+        large = staged(given.agents, given.agents, given, lambda stage: large_job(stage, given))
         samples["directive"] = asyncio.run(large)
     found = figures(samples)
     print(*(f"{name}: {value}" for name, value in found.items()), sep="\n")
     if not given.no_record:
         note = (
             "Scheduler, kubelets and agents are played, on the same machine; etcd does not wait"
-            " for its disk. At most 100 agents of a process connect at once."
+            " for its disk. At most 8 agents of a process connect at once."
         )
         path = results_file.write("operator_scale", samples=samples, figures=found, note=note)
         print(f"-> {path}")
