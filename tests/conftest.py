@@ -7,8 +7,13 @@ from typing import Any
 from zlib import crc32
 
 import pytest
+from hypothesis import settings
 
 from bamboo_devcluster.testing import devcluster, devcluster_api, devcluster_namespace
+
+# An example may take as long as a busy machine lets it.
+settings.register_profile("busy", deadline=None)
+settings.load_profile("busy")
 
 __all__ = ["devcluster", "devcluster_api", "devcluster_namespace"]
 

@@ -8,11 +8,12 @@ from typing import Any
 import yaml
 
 from bamboo_cli.errors import CommandError
+from bamboo_core.api import server_rules
 from bamboo_core.api.pod_rules import PodRules
-from bamboo_core.api.spec import JobSpec, RedundancyMode, from_manifest
+from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.controller import pod_zones
 
 _KIND, _VERSION = "BambooJob", "bamboo.dev/v1alpha1"
-_MOST_AGENTS = 1024
 
 
 def read_manifest(path: Path) -> tuple[str, JobSpec]:
@@ -32,32 +33,15 @@ def read_manifest(path: Path) -> tuple[str, JobSpec]:
     found = from_manifest(jobs[0], is_strict=True, rules=PodRules(trusted=True))
     if isinstance(found, list):
         raise CommandError(f"{path}: {'; '.join(str(problem) for problem in found)}.")
-    if refused := _refusals(found):
+    if refused := _refusals(jobs[0], found):
         raise CommandError(f"{path}: {'; '.join(refused)}.")
-    return _name(jobs[0]), found
+    metadata = jobs[0]["metadata"]
+    return metadata.get("name", metadata.get("generateName")), found
 
 
-def _refusals(spec: JobSpec) -> list[str]:
-    """Why the API server refuses the job, by the rules of crds/ that bind several fields."""
-    grid, mode = spec.pipelines, spec.redundancy.mode
-    agents = grid.count * grid.stages
-    needs_next = mode not in (RedundancyMode.NONE, RedundancyMode.AUTO)
-    validates = spec.training.validate_every > 0
-    rules = {
-        f"spec.redundancy.mode {mode.value} keeps a copy of the next stage, but"
-        " spec.pipelines.stages is 1: use mode None, or at least 2 stages": (
-            needs_next and grid.stages == 1
-        ),
-        f"spec.pipelines.min {grid.min} is more than count {grid.count}: lower min or raise"
-        " count": grid.min > grid.count,
-        f"spec.pipelines.count {grid.count} times stages {grid.stages} makes {agents} agents; at"
-        f" most {_MOST_AGENTS} are supported: lower one of them": agents > _MOST_AGENTS,
-        "spec.training.validateEvery needs spec.data.validation: add it, or set validateEvery to"
-        " 0": validates and spec.data.validation is None,
-    }
-    return [text for text, is_broken in rules.items() if is_broken]
-
-
-def _name(manifest: dict[str, Any]) -> str:
-    metadata = manifest.get("metadata")
-    return str(metadata.get("name", "job")) if isinstance(metadata, dict) else "job"
+def _refusals(manifest: dict[str, Any], spec: JobSpec) -> list[str]:
+    """Why the API server refuses the job; else why it would wait for ever."""
+    refused = [str(problem) for problem in server_rules.problems(manifest, spec)]
+    if not refused and (never := pod_zones.never_fits(spec)):
+        refused = [f"spec.placement: {never}"]
+    return refused

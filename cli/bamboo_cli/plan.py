@@ -21,6 +21,9 @@ from bamboo_core.protection.choice import Estimate, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
 from bamboo_core.protocol.messages import LayerCost
 
+_LEAST, _MOST = 1e-9, 1e9
+"""Of an option that is not 0. Times and sizes that follow from such numbers stay finite."""
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -70,6 +73,8 @@ def plan_of(
     for option, value in numbers.items():
         if not isfinite(value):
             raise CommandError(f"{option} is {value}; give a finite number.")
+        if value and not _LEAST <= value <= _MOST:
+            raise CommandError(f"{option} is {value}; give a number from {_LEAST:g} to {_MOST:g}.")
     name, spec = read_manifest(file)
     if profile is None:
         costs = built_in(spec, shape, tflops=tflops)

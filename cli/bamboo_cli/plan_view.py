@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isfinite
 
 from rich import box
@@ -10,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.plan import JobPlan
-from bamboo_core.planning import show
+from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.planning import preview
 
-_MOST_STAGES, _MOST_MICROBATCHES = 12, 16
+_MOST_STAGES, _MOST_MICROBATCHES, _MOST_AGENTS = 12, 16, 64
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -58,12 +60,16 @@ def _schedule(plan: JobPlan) -> Text:
 
 
 def _drawing(plan: JobPlan) -> str:
-    """One pipeline, slot by slot, if it fits on a screen."""
-    found = plan.verdict.facts
+    """One pipeline, slot by slot, if it fits on a screen and is soon planned."""
+    found, spec = plan.verdict.facts, plan.spec
     if found.stages > _MOST_STAGES or found.microbatches > _MOST_MICROBATCHES:
         return ""
-    numbers = ["--stages", str(found.stages), "--microbatches", str(found.microbatches)]
-    return show.render(numbers).rstrip()
+    if found.agents > _MOST_AGENTS:
+        return ""
+    if spec.redundancy.mode is RedundancyMode.AUTO:
+        spec = replace(spec, redundancy=replace(spec.redundancy, mode=plan.verdict.mode))
+    costs = plan.costs
+    return preview.draw(spec, costs.layers, memory_bytes=costs.memory_bytes).rstrip()
 
 
 def _modes(plan: JobPlan) -> Table:

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bamboo_cli.errors import CommandError, ProgramError
@@ -17,6 +17,7 @@ from bamboo_core.protocol.messages import LayerCost
 
 _PROGRAM = ("-m", "bamboo_agent.worker.profile_job")
 _TIMEOUT_S = 1800.0
+_MOST = 1e15  # seconds or bytes of a layer: sums and products of such numbers stay finite
 
 
 @dataclass(frozen=True)
@@ -52,23 +53,41 @@ def measure(
     program: Sequence[str] = (sys.executable, *_PROGRAM),
     timeout_s: float = _TIMEOUT_S,
 ) -> Profile:
-    """Profile the job into the file ``out``. ProgramError says why it is impossible."""
+    """Profile the job into the file ``out``. ProgramError says why it is impossible, CommandError
+    that the file cannot be written."""
     if out.is_dir() or not out.parent.is_dir():  # measuring takes long
         raise CommandError(f"--out {out} cannot be written; give a file in a folder that exists.")
+    with TemporaryDirectory() as folder:  # in ``out`` there may be an earlier profile
+        made = Path(folder) / "profile.json"
+        _run([*program, "--out", str(made)], to_json(spec), timeout_s)
+        if not made.exists():
+            raise ProgramError(
+                "the layers cannot be measured: it ended without a result; does the code of"
+                " spec.model or spec.data call exit()?"
+            )
+        profile = read_profile(made)
+        try:
+            out.write_bytes(made.read_bytes())
+        except OSError as error:
+            raise CommandError(f"--out {out} cannot be written: {error.strerror}.") from error
+    return profile
+
+
+def _run(command: Sequence[str], text: str, timeout_s: float) -> None:
+    """With text on its standard input. ProgramError if it fails."""
     try:
         done = subprocess.run(
-            [*program, "--out", str(out)], input=to_json(spec), stderr=subprocess.PIPE,
-            stdout=subprocess.DEVNULL, text=True, timeout=timeout_s, check=False,
+            command, input=text, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            text=True, timeout=timeout_s, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise ProgramError(
             f"the layers were not measured within {timeout_s:g} s; give --timeout more seconds."
         ) from error
     except OSError as error:
-        raise ProgramError(f"cannot run {program[0]}: {error}.") from error
+        raise ProgramError(f"cannot run {command[0]}: {error}.") from error
     if done.returncode:
         raise ProgramError(_why(done.stderr))
-    return read_profile(out)
 
 
 def _why(errors: str) -> str:
@@ -111,5 +130,5 @@ def _check(costs: Sequence[LayerCost]) -> None:
         raise ValueError("it has no layers")
     for index, cost in enumerate(costs):
         for name, value in vars(cost).items():
-            if not isinstance(value, int | float) or not isfinite(value) or value < 0:
+            if not isinstance(value, int | float) or not 0 <= value <= _MOST:
                 raise ValueError(f"{name} of layer {index} is {value!r}")

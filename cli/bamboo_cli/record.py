@@ -17,8 +17,8 @@ from bamboo_cli.job import Job, Manifest, read_job
 from bamboo_cli.recoveries import JobEvent, read_events
 from bamboo_cli.report import RunRecord
 from bamboo_core.api.events import EventFact, EventReason
-from bamboo_core.api.node_pools import pool_of
 from bamboo_core.controller.view import parse_pod_name
+from bamboo_core.placement.node_pools import pool_of
 
 _SOON_S = 60.0
 _NO_ZONE = "zone not known"

@@ -17,16 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from types import UnionType
 from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
+from bamboo_core.model.claims import GRADIENTS
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, parse_item
 from bamboo_core.model.program import Program, parse, to_text
-from bamboo_core.protocol.messages import Directive
+from bamboo_core.protocol.messages import Directive, Peer
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire.errors import WireError
 from bamboo_wire.limits import MOST_LAYERS
@@ -35,7 +36,7 @@ _LEAST: Final = {
     "Heartbeat.step": -1,
     "AgentReport.ended": -1,
     "CommitRecord.culprit": -1,
-    "Dispute.microbatch": -1,
+    "Dispute.microbatch": GRADIENTS,
     "Ready.layers": 1,
     "Failure.exit_code": -(2**31),
     "Release.exit_code": -(2**31),
@@ -44,6 +45,9 @@ _LEAST: Final = {
 
 _MOST: Final = {"Ready.layers": MOST_LAYERS}
 """Greatest value of an integer field; any if not listed. Memory grows with it."""
+
+_MOST_SHARED: Final = 1024
+"""Peers whose proto is kept. Each agent of a plan is a peer in the directives of many others."""
 
 _UNIONS: Final = (UnionType, Union)
 """What ``x | None`` is: the second, if ``x`` is a NewType."""
@@ -108,7 +112,7 @@ def record(kind: type) -> Codec:
             raise WireError("last", f"{value.last} is below {value.target}")
         return value
 
-    return Codec(encode, decode)
+    return Codec(lru_cache(_MOST_SHARED)(encode) if kind is Peer else encode, decode)
 
 
 def _fields(kind: type, proto: dict[str, FieldDescriptor]) -> tuple[_Field, ...]:
@@ -165,8 +169,9 @@ def _optional(of: Codec) -> Codec:
 
 def _sequence(of: Codec) -> Codec:
     """A tuple. An error names the index."""
+    is_same = of.encode is _same  # hundreds of names in each directive
     return Codec(
-        lambda values: [of.encode(value) for value in values],
+        _same if is_same else lambda values: [of.encode(value) for value in values],
         lambda values: tuple(x for _, x in _decoded(of, enumerate(values))),
     )
 

@@ -113,9 +113,36 @@ def test_what_lanes_do_is_not_said_to_happen_in_less_time() -> None:
     assert "which makes the step 1.35 ms longer" in shown, shown
 
 
+def test_the_drawing_is_of_the_schedule_that_the_planner_takes(write: Any) -> None:
+    """Measured halves of a backward that cost as much as the whole are worth the split."""
+    _, spec = read_manifest(QUICKSTART)
+
+    def drawn(layer: dict[str, Any]) -> str:
+        content = profile_of(spec, layers=[layer] * 8)
+        found = text(plan(profile=write(json.dumps(content), "profile.json")))
+        return "\n".join(line for line in found.splitlines() if line.startswith("0-"))
+
+    assert {"I0", "W0"} <= set(drawn(LAYER).split())
+    fused = drawn(LAYER | {"can_split": False})
+    assert "B0" in fused.split()
+    assert "W0" not in fused.split()
+
+
+def test_a_job_in_auto_is_drawn_in_the_mode_that_it_takes(
+    manifest: dict[str, Any], write: Any
+) -> None:
+    manifest["spec"]["redundancy"] = {"mode": "Auto"}
+    assert "0-3 |" in text(plan(write(manifest)))
+
+
 def test_a_large_grid_is_not_drawn(manifest: dict[str, Any], write: Any) -> None:
     manifest["spec"]["training"]["globalBatchSize"] = 128
     assert "F0" not in text(plan(write(manifest)))
+    manifest["spec"]["training"]["globalBatchSize"] = 512
+    manifest["spec"]["pipelines"] = {"count": 33, "stages": 2}
+    assert "F0" not in text(plan(write(manifest)))
+    manifest["spec"]["pipelines"]["count"] = 32
+    assert "F0" in text(plan(write(manifest)))
 
 
 def test_the_answer_is_that_of_auto(write: Any) -> None:
@@ -235,9 +262,14 @@ def test_a_field_that_does_not_exist_is_named(
     ("part", "fields", "words"),
     [
         ("pipelines", {"count": 2, "stages": 1}, "Replica keeps a copy of the next stage, but"),
-        ("pipelines", {"count": 2, "stages": 4, "min": 3}, "min 3 is more than count 2"),
-        ("pipelines", {"count": 8, "stages": 200}, "count 8 times stages 200 makes 1600 agents"),
-        ("data", {"factory": "a:b"}, "validateEvery needs spec.data.validation"),
+        ("pipelines", {"count": 2, "stages": 4, "min": 3}, "min: 3 is more than count 2"),
+        ("pipelines", {"count": 2, "stages": 4, "max": 1}, "count: 2 is more than max 1"),
+        ("pipelines", {"count": 8, "stages": 200}, "count: 8 times stages 200 makes 1600 agents"),
+        ("pipelines", {"count": 17, "stages": 4}, r"fewer than spec\.pipelines\.count 17: raise"),
+        ("data", {"factory": "a:b"}, "there is no spec.data.validation: add it"),
+        ("placement", {"zones": ["a"]}, 'spec.placement.zones names only "a": add a zone'),
+        ("placement", {"zones": ["a", "b", "a"]}, 'zones: names "a" twice; name it once'),
+        ("checkpoint", {"uri": "s3://b"}, '"s3://b" is not supported: use file:///path'),
     ],
 )
 def test_what_the_api_server_refuses_is_refused(
@@ -246,6 +278,52 @@ def test_what_the_api_server_refuses_is_refused(
     manifest["spec"]["redundancy"] = {"mode": "Replica"}
     manifest["spec"][part] = fields
     with pytest.raises(CommandError, match=words):
+        plan(write(manifest))
+
+
+@pytest.mark.parametrize("name", ["a.b", "a" * 41, "Job"])
+def test_a_name_that_pods_could_not_have_is_refused(
+    name: str, manifest: dict[str, Any], write: Any
+) -> None:
+    manifest["metadata"]["name"] = name
+    with pytest.raises(CommandError, match=f'metadata.name: "{name}" must be a DNS label of at'):
+        plan(write(manifest))
+
+
+@pytest.mark.parametrize(
+    ("zones", "stages", "words"),
+    [
+        ((["a"],), 4, "4 stages need 2 zones at least; known zones: a: add nodes in another zone"),
+        ((["a"], ["b"]), 3, "3 stages need 3 zones at least; known zones: a, b: add nodes in"),
+        ((["a"], ["b"]), 4, ""),
+        ((["a"], ["b", "c"]), 3, ""),
+        ((["a"],), 1, ""),
+    ],
+)
+def test_pools_that_can_never_hold_the_grid_are_refused(
+    zones: tuple[list[str], ...],
+    stages: int,
+    words: str,
+    manifest: dict[str, Any],
+    write: Any,
+) -> None:
+    """The operator takes such a job and says so in its status, and it waits for ever."""
+    manifest["spec"]["redundancy"] = {"mode": "Auto"}
+    manifest["spec"]["pipelines"] = {"count": 2, "stages": stages}
+    manifest["spec"]["placement"] = {"pools": [{"zones": some} for some in zones]}
+    if not words:
+        assert plan(write(manifest)).spec.pipelines.stages == stages
+        return
+    with pytest.raises(CommandError, match=f"spec.placement: ring neighbours must not .*{words}"):
+        plan(write(manifest))
+
+
+def test_args_that_are_nested_too_deeply_are_refused(manifest: dict[str, Any], write: Any) -> None:
+    args: dict[str, Any] = {}
+    manifest["spec"]["model"]["args"] = args
+    for _ in range(98):
+        args["a"] = args = {}
+    with pytest.raises(CommandError, match="spec: is nested 101 levels deep; at most 100 are"):
         plan(write(manifest))
 
 
@@ -267,6 +345,15 @@ def test_a_wrong_argument_of_the_model_is_named(manifest: dict[str, Any], write:
         plan(write(manifest))
 
 
+@pytest.mark.parametrize("name", ["layers", "width", "context", "vocab"])
+def test_a_model_that_no_machine_holds_is_refused(
+    manifest: dict[str, Any], write: Any, name: str
+) -> None:
+    manifest["spec"]["model"]["args"][name] = 10**200
+    with pytest.raises(CommandError, match=rf"spec\.model\.args\.{name} is 1000\d+; .* at most"):
+        plan(write(manifest))
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -280,6 +367,9 @@ def test_a_wrong_argument_of_the_model_is_named(manifest: dict[str, Any], write:
         ({"gbits": inf}, "--bandwidth is inf; give a finite number"),
         ({"restart_s": inf}, "--restart is inf; give a finite number"),
         ({"refill_s": nan}, "--refill is nan; give a finite number"),
+        ({"gbits": 1e-310}, r"--bandwidth is 1e-310; give a number from 1e-09 to 1e\+09"),
+        ({"tflops": 1e-310}, r"--tflops is 1e-310; give a number from 1e-09 to 1e\+09"),
+        ({"restart_s": 1e308}, r"--restart is 1e\+308; give a number from 1e-09 to 1e\+09"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
@@ -311,7 +401,14 @@ def test_a_file_that_is_no_profile_is_named(write: Any, content: str, words: str
 
 
 @pytest.mark.parametrize(
-    "layers", [[], [LAYER | {"forward_s": -1.0}], [LAYER | {"output_bytes": "a"}]]
+    "layers",
+    [
+        [],
+        [LAYER | {"forward_s": -1.0}],
+        [LAYER | {"output_bytes": "a"}],
+        [LAYER | {"forward_s": 1e308}],
+        [LAYER | {"parameter_bytes": 10**400}],
+    ],
 )
 def test_impossible_costs_are_refused(write: Any, layers: list[Any]) -> None:
     _, spec = read_manifest(QUICKSTART)
@@ -356,6 +453,26 @@ def test_a_failed_measurement_says_why(tmp_path: Path, body: str, words: str) ->
     _, spec = read_manifest(QUICKSTART)
     with pytest.raises(ProgramError, match=words):
         measure(spec, tmp_path / "p", program=stand_in(tmp_path, body))
+
+
+def test_a_program_that_ends_early_leaves_an_earlier_profile_unread(tmp_path: Path) -> None:
+    """A factory may call exit(0). What lies there may have been measured with other code."""
+    _, spec = read_manifest(QUICKSTART)
+    out = tmp_path / "p.json"
+    earlier = json.dumps(profile_of(spec))
+    out.write_text(earlier)
+    with pytest.raises(ProgramError, match="cannot be measured: it ended without a result; does"):
+        measure(spec, out, program=stand_in(tmp_path, "sys.exit(0)"))
+    assert out.read_text() == earlier
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    content = json.dumps(profile_of(spec))
+    out = tmp_path / "p.json"
+    body = f"import os; os.mkdir({str(out)!r}); open(out, 'w').write({content!r})"
+    with pytest.raises(CommandError, match=r"--out .* cannot be written: Is a directory"):
+        measure(spec, out, program=stand_in(tmp_path, body))
 
 
 def test_measuring_does_not_take_for_ever(tmp_path: Path) -> None:

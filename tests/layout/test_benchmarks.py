@@ -34,6 +34,14 @@ def test_the_page_quotes_the_results(quote: dict[str, Any]) -> None:
     assert quote["quoted"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
 
 
+def test_the_page_leaves_out_no_scenario_of_the_kill_points(quote: dict[str, Any]) -> None:
+    page = quote["PAGE"].read_text(encoding="utf-8")
+    for name in ("kill_points", "kill_points_over_gloo"):
+        section = page.split(f"\n## `{name}`\n")[1].split("\n## ")[0]
+        figures = {f for f in quote["load"]()[name]["figures"] if f.endswith("_survived")}
+        assert {f for f in figures if f"| `{f}` |" not in section} == set()
+
+
 def test_other_pages_quote_the_results(quote: dict[str, Any]) -> None:
     for path in quote["OTHERS"]:
         page = path.read_text(encoding="utf-8")

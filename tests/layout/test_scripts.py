@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from bamboo_core import __version__
+
 SCRIPTS = [
-    *("check", "explore", "gen-docs", "gen-proto", "gpu-check"),
+    *("check", "explore", "gen-docs", "gen-proto", "gpu-check", "images"),
     *("lock", "mutate", "quickstart", "setup", "test"),
 ]  # fmt: skip
 
@@ -65,6 +67,7 @@ def test_another_kind_of_machine_is_told_in_one_sentence(root: Path, name: str) 
         (["gen-docs", "docs/recovery.md"], "docs/recovery.md", "scripts/gen-docs [--check]"),
         (["gen-proto", "--help"], "--help", "scripts/gen-proto [DIRECTORY], of one that exists"),
         (["gen-proto", "core", "agent"], "agent", "scripts/gen-proto [DIRECTORY]"),
+        (["images", "a", "b"], "b", "scripts/images DIRECTORY"),
         (["lock", "--upgrade", "torch"], "torch", "scripts/lock [--upgrade]"),
     ],
 )
@@ -137,3 +140,61 @@ def test_settings_of_pip_reach_uv(root: Path, tmp_path: Path) -> None:
         PIP_INDEX_URL="http://index.example/simple", PIP_FIND_LINKS=str(tmp_path),
     )  # fmt: skip
     assert result.stdout.split() == ["http://index.example/simple", str(tmp_path)]
+
+
+def images(root: Path, folder: Path, **engines: str) -> subprocess.CompletedProcess[str]:
+    """Run scripts/images where only these engines answer; each is the body of a program."""
+    (folder / "bin").mkdir()
+    for name in ("docker", "podman", "buildah"):
+        program = folder / "bin" / name
+        program.write_text(f"#!/bin/bash\n{engines.get(name, 'exit 1')}\n")
+        program.chmod(0o755)
+    settings = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "BASE_IMAGE": "own:1"}
+    return subprocess.run(
+        [root / "scripts/images", folder / "out"], env={**os.environ, **settings},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("engine", "save", "saved"),
+    [
+        ("docker", 'touch "$3"', "save -o {out}.new {image}"),
+        ("buildah", 'f=${3#*:}; touch "${f%%:*}"', "push {image} docker-archive:{out}.new:{image}"),
+    ],
+    ids=["docker", "buildah"],
+)
+def test_archives_of_both_images_are_written(
+    root: Path, tmp_path: Path, engine: str, save: str, saved: str
+) -> None:
+    body = f'echo "$@" >>{tmp_path}/said\ncase $1 in save | push) {save} ;; esac'
+    done = images(root, tmp_path, **{engine: body})
+    assert done.returncode == 0, done.stderr
+    said = (tmp_path / "said").read_text()
+    for part in ("operator", "agent"):
+        out = tmp_path / f"out/bamboo-{part}.tar"
+        image = f"docker.io/library/bamboo-{part}:{__version__}"  # podman adds localhost/ otherwise
+        assert out.is_file()
+        assert saved.format(out=out, image=image) in said
+        assert f"--build-arg BASE_IMAGE=own:1 -t {image} -f Dockerfile.{part} ." in said
+    assert f"VERSION={__version__}" in said
+    assert "PIP_INDEX_URL" not in said or "PIP_INDEX_URL" in os.environ
+
+
+def test_a_failed_build_leaves_no_archive(root: Path, tmp_path: Path) -> None:
+    done = images(root, tmp_path, docker="[ $1 != build ]")
+    assert done.returncode != 0
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_without_a_container_engine_one_sentence_says_so(root: Path, tmp_path: Path) -> None:
+    done = images(root, tmp_path)
+    assert done.returncode == 1
+    assert "bamboo: none of docker, podman and buildah answers; install one" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_archives_need_a_directory(root: Path) -> None:
+    done = subprocess.run([root / "scripts/images"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "DIRECTORY is missing; usage: scripts/images DIRECTORY" in done.stderr

@@ -512,11 +512,11 @@ class Backend:
         cast: dict[AgentId, Vote] = {
             agent: self.store[Item.vote(task.step, agent)] for agent in task.agents
         }
-        said = {agent: vote.claims for agent, vote in cast.items()}
+        unequal = votes.unequal(task.step, cast, len(self._setup.sizes))
+        said = {agent: vote.claims | unequal[agent] for agent, vote in cast.items()}
         found = claims.disputes(said, self._question)
         if found:
             raise DisputedError(found)
-        votes.compare(task.step, cast)
         scores = {
             item.index: score
             for item, score in self.store.items()

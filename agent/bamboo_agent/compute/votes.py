@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bamboo_agent.compute.sums import Losses
-from bamboo_core.model.claims import Claims
+from bamboo_core.model.claims import Claims, Said, about_gradient, about_losses
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import CommitRecord
 
-
-class DivergenceError(Exception):
-    """Agents hold different reduced gradients: a faulty device, or nondeterministic code."""
+Numbers = tuple[float | None] | tuple[tuple[int, float | None], ...]
+"""The norm of a gradient, or losses with their micro-batches. None: not a number."""
 
 
 @dataclass(frozen=True)
@@ -25,18 +26,42 @@ class Vote:
     claims: Claims = field(default_factory=dict)  # forwards, and copies of layers in some steps
 
 
-def compare(step: int, votes: Mapping[AgentId, Vote]) -> None:
-    """DivergenceError if two agents hold different reduced gradients of a layer."""
-    known: dict[int, tuple[AgentId, float]] = {}
-    for agent, vote in votes.items():
-        for layer, norm in vote.norms.items():
-            first, other = known.setdefault(layer, (agent, norm))
-            if norm != other and not (math.isnan(norm) and math.isnan(other)):
-                raise DivergenceError(
-                    f"reduced gradients of layer {layer} differ between {first} and {agent} in"
-                    f" step {step};"
-                    " look for a faulty device or for layers that are not deterministic"
-                )
+def unequal(step: int, cast: Mapping[AgentId, Vote], layers: int) -> dict[AgentId, Claims]:
+    """What voters claim about gradients and losses, as far as they do not agree about them.
+
+    layers: of the model. One NaN is as good as another. Claims are made of what differs only,
+    since all votes of a large fleet have many equal numbers.
+    """
+    said = {agent: _said(step, vote, layers) for agent, vote in cast.items()}
+    known: dict[Item, Numbers] = {}
+    names = {
+        name
+        for own in said.values()
+        for name, numbers in own.items()
+        if known.setdefault(name, numbers) != numbers
+    }
+    return {
+        agent: {name: Said(0, _digest(own[name])) for name in names & own.keys()}
+        for agent, own in said.items()
+    }
+
+
+def _said(step: int, vote: Vote, layers: int) -> dict[Item, Numbers]:
+    out: dict[Item, Numbers] = {
+        about_gradient(step, layer): (_known(norm),) for layer, norm in vote.norms.items()
+    }
+    if vote.losses:
+        losses = tuple((m, _known(loss)) for m, loss in sorted(vote.losses.items()))
+        out[about_losses(step, layers)] = losses
+    return out
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number
+
+
+def _digest(numbers: Numbers) -> int:
+    return int.from_bytes(hashlib.blake2b(repr(numbers).encode(), digest_size=6).digest())
 
 
 def count(

@@ -15,7 +15,7 @@ from bamboo_core.protocol.messages import AgentMessage, Heartbeat, Progress, Sus
 
 _READ_S = 5.0
 _MOST = 64
-"""Connections at a time."""
+"""Connections at a time. When there are more, the oldest ends, so that a probe gets through."""
 
 
 class Metrics:
@@ -76,7 +76,7 @@ class HealthServer:
         self._metrics = metrics
         self._is_ready = is_ready
         self._server: asyncio.Server | None = None
-        self._open = 0
+        self._open: dict[asyncio.StreamWriter, None] = {}  # oldest first
 
     async def start(self, host: str, port: int) -> int:
         """Listen and return the port. OSError if it is in use."""
@@ -90,14 +90,15 @@ class HealthServer:
             await self._server.wait_closed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self._open >= _MOST:
-            writer.close()
-            return
-        self._open += 1
+        if len(self._open) >= _MOST:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
             await self._converse(reader, writer)
         finally:
-            self._open -= 1
+            self._open.pop(writer, None)
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

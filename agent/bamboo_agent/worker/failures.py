@@ -14,7 +14,6 @@ import torch
 
 from bamboo_agent.compute.batches import DataTooSmallError
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.compute.votes import DivergenceError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_core.api.reasons import FailureCause, Reason
@@ -58,8 +57,6 @@ def judge(error: Exception, *, ready: bool) -> Verdict:
 
 
 def _reason(error: Exception, *, ready: bool) -> str:
-    if isinstance(error, DivergenceError):
-        return FailureCause.REPLICA_DIFFERS
     if isinstance(error, CorruptionError):
         return FailureCause.CORRUPTION
     return FailureCause.TASK_FAILED if ready else FailureCause.SET_UP_FAILED

@@ -16,7 +16,6 @@ from bamboo_agent.compute.backend import Backend, TrainingSetup
 from bamboo_agent.compute.checks import CorruptionError
 from bamboo_agent.compute.layers import LayerRecord
 from bamboo_agent.compute.serialization import pack, unpack
-from bamboo_agent.compute.votes import DivergenceError
 from bamboo_agent.ipc.activity import ActivityWriter
 from bamboo_agent.storage.checkpoint import CheckpointError, Checkpoints, Header
 from bamboo_agent.storage.reader import Reader
@@ -307,7 +306,7 @@ class Worker:
         started = time.perf_counter()
         try:
             commit = self._do(instruction)
-        except (CorruptionError, DivergenceError):
+        except CorruptionError:
             raise
         except DisputedError as found:
             self._send(Disputed(self.executor.fence, instruction.step, found.disputes))

@@ -82,10 +82,10 @@ class Gradients:
         key = (agent, stage)
         if key not in self._red:
             builder = self._builder
-            waits = (
+            waits = [
                 builder.fetch(item, agent) if task is None else builder.deliver(item, task, agent)
                 for item, task in self._slices(stage)
-            )
+            ]
             self._red[key] = [w for w in waits if w is not None]
         return self._red[key]
 

@@ -1,8 +1,10 @@
-"""Claims: what agents say about forwards that two of them compute, and about copies of layers.
+"""Claims: what agents say about forwards that two of them compute, about copies of layers, and
+about reduced gradients.
 
 An agent claims every whole forward that it computes, by the name of the last slice, and sends the
 claims of a step with its vote. In some steps it also claims the layers that it holds, by the names
-of their versions. Equal names mean equal bits, so two claims of one name must agree.
+of their versions. Every vote has the norms of gradients and the losses; they are claims, too. Equal
+names mean equal bits, so two claims of one name must agree.
 """
 
 from __future__ import annotations
@@ -15,6 +17,12 @@ from typing import NamedTuple
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction
+
+COPIES, GRADIENTS = -1, -2
+"""In place of a dispute's micro-batch: what it is about."""
+
+_ORDER = {Kind.VER: 0, Kind.PREFIX: 1, Kind.RED: 2}
+_ABOUT = {Kind.VER: COPIES, Kind.RED: GRADIENTS}
 
 
 @dataclass(frozen=True)
@@ -29,18 +37,24 @@ class Claim:
 
 @dataclass(frozen=True)
 class Dispute:
-    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``, or hold copies of layer
-    ``lo`` that differ."""
+    """Voters do not agree about a forward of layers ``lo`` to ``hi - 1``, or hold copies or reduced
+    gradients of layer ``lo`` that differ."""
 
     lo: int
     hi: int
-    microbatch: int  # -1: of the copies
+    microbatch: int  # or COPIES, GRADIENTS
     claims: tuple[Claim, ...]  # by agent
 
     @property
     def is_of_copies(self) -> bool:
         """Whether copies of a layer differ. What is wrong with one of them is committed."""
-        return self.microbatch < 0
+        return self.microbatch == COPIES
+
+    @property
+    def is_of_gradients(self) -> bool:
+        """Whether reduced gradients of a layer, or losses, differ. Nothing wrong is committed, and
+        no third computation can tell who is wrong."""
+        return self.microbatch == GRADIENTS
 
 
 @dataclass(frozen=True)
@@ -78,8 +92,18 @@ class DisputedError(Exception):
     """The voters do not agree, so there is no commit."""
 
     def __init__(self, found: tuple[Dispute, ...]) -> None:
-        super().__init__(f"{len(found)} forwards differ between voters")
+        super().__init__(f"{len(found)} results differ between voters")
         self.disputes = found
+
+
+def about_gradient(step: int, layer: int) -> Item:
+    """The name of what a vote says of a layer's reduced gradient."""
+    return Item.red(step, (layer, layer + 1), 0)
+
+
+def about_losses(step: int, layers: int) -> Item:
+    """The name of what a vote says of the losses. layers: of the model; the last one has them."""
+    return Item.red(step, (layers - 1, layers), 1)
 
 
 def name_of(forward: Instruction) -> Item:
@@ -131,7 +155,8 @@ class ClaimBook:
 def disputes(
     cast: Mapping[AgentId, Mapping[Item, Said]], question: Question | None = None
 ) -> tuple[Dispute, ...]:
-    """Names about which the voters do not agree: copies of layers, then the earliest stage first.
+    """Names about which the voters do not agree: copies of layers, then forwards, the earliest
+    stage first, then gradients.
 
     Also forwards whose input is not what the stage before has made: it was altered since then. And
     the forward in question, if a voter has computed it: the older claims are added.
@@ -142,15 +167,14 @@ def disputes(
             said[name].append(Claim(agent, *digests))
     if question is not None and question.name in said:
         said[question.name] += [x for x in question.dispute.claims if x.agent not in cast]
-    forwards = [name for name in said if name.kind is not Kind.VER]
+    forwards = [name for name in said if name.kind is Kind.PREFIX]
     made = {(name.step, name.hi, name.index): {c.digest for c in said[name]} for name in forwards}
     found = []
-    for name, claims in sorted(said.items()):  # VER stands before PREFIX
-        is_copy = name.kind is Kind.VER
+    for name, claims in sorted(said.items(), key=lambda x: (_ORDER[x[0].kind], x[0])):
+        about = _ABOUT.get(name.kind, name.index)
         entered = {claim.entered for claim in claims}
-        given = entered if is_copy else made.get((name.step, name.lo, name.index), entered)
+        given = made.get((name.step, name.lo, name.index), entered) if about >= 0 else entered
         if len({claim.digest for claim in claims}) > 1 or not entered <= given:
-            about = -1 if is_copy else name.index
             found.append(Dispute(name.lo, name.hi, about, tuple(claims)))
     return tuple(found)
 
@@ -174,8 +198,8 @@ def odd_ones(dispute: Dispute) -> frozenset[AgentId]:
 
 
 def odd_copies(dispute: Dispute) -> frozenset[AgentId]:
-    """Whose copy of the layer is wrong: those that differ from at least two others, which are the
-    majority. Empty: nobody knows."""
+    """Whose copy or gradient of the layer is wrong: those that differ from at least two others,
+    which are the majority. Empty: nobody knows."""
     return _minority(dispute.claims)
 
 

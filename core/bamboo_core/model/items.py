@@ -126,18 +126,22 @@ class Item(NamedTuple):
 
     def __str__(self) -> str:
         """``out[4] m3``, ``red[0:4] #1``, ``vote a``; a step other than 0 follows as ``@3``."""
-        where = f"[{self.lo}:{self.hi}]" if self.hi else (f"[{self.lo}]" if self.lo else "")
-        words = [self.kind.name.lower() + where]
-        if self.index:
-            words.append(f"m{self.index}")
-        if self.part:
-            words.append(f"#{self.part}")
-        if self.agent:
-            words.append(self.agent)
-        if self.step:
-            words.append(f"@{self.step}")
-        return " ".join(words)
+        kind, step, lo, hi, index, part, agent = self
+        text = _NAMES[kind]
+        if hi:
+            text += f"[{lo}:{hi}]"
+        elif lo:
+            text += f"[{lo}]"
+        if index:
+            text += f" m{index}"
+        if part:
+            text += f" #{part}"
+        if agent:
+            text += " " + agent
+        return f"{text} @{step}" if step else text
 
+
+_NAMES = {kind: kind.name.lower() for kind in Kind}
 
 # Hundreds of thousands of items are made for one plan: these spare Item.__new__ and the look-ups.
 _new = tuple.__new__

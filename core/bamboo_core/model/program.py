@@ -60,21 +60,25 @@ class Instruction(NamedTuple):
     every: int = 0
 
     def __str__(self) -> str:
-        words = [self.op.value + (f"[{self.lo}:{self.hi}]" if self.hi else "")]
-        if self.op in _INDEXED:
-            words.append(f"m{self.index}")
-        if self.item is not None:
-            words.append(f"({self.item})")
-        if self.peer:
-            words.append(("<" if self.op is Op.RECV else ">") + self.peer)
-        words += [f"{lo}:{hi}" for lo, hi in self.ranges]
-        if self.agents:
-            words.append("{" + ",".join(self.agents) + "}")
-        if self.step:
-            words.append(f"@{self.step}")
-        if self.every:
-            words.append(f"/{self.every}")
-        return " ".join(words)
+        op, step, lo, hi, index, item, peer, ranges, agents, every = self
+        text = _WORDS[op]
+        if hi:
+            text += f"[{lo}:{hi}]"
+        if op in _INDEXED:
+            text += f" m{index}"
+        if item is not None:
+            text += f" ({item.__str__()})"
+        if peer:
+            text += f" <{peer}" if op is _RECV else f" >{peer}"
+        if not (ranges or agents or step or every):
+            return text
+        for a, b in ranges:
+            text += f" {a}:{b}"
+        if agents:
+            text += f" {{{','.join(agents)}}}"
+        if step:
+            text += f" @{step}"
+        return f"{text} /{every}" if every else text
 
 
 Program = tuple[Instruction, ...]
@@ -85,6 +89,8 @@ def layers_done(forward: Instruction) -> int:
     return forward.ranges[0][0] - forward.lo if forward.ranges else 0
 
 
+_WORDS = {op: op.value for op in Op}  # faster than an Enum's attributes
+_RECV = Op.RECV
 _INDEXED = COMPUTE | {Op.FOLD, Op.REDUCE}
 _HEAD = re.compile(r"([A-Z]+)(?:\[(\d+):(\d+)\])?")
 _WORD = re.compile(
@@ -128,7 +134,7 @@ def _with_word(instruction: Instruction, word: re.Match[str]) -> Instruction:
 
 def to_text(program: Iterable[Instruction]) -> str:
     """One instruction per line."""
-    return "".join(f"{instruction}\n" for instruction in program)
+    return "".join([x.__str__() + "\n" for x in program])
 
 
 def parse(text: str) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from operator import itemgetter
 
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import Program
@@ -13,6 +14,7 @@ from bamboo_core.protocol.messages import Continuation, Directive, Manifest, Pee
 
 Programs = dict[AgentId, Program]
 
+_PEER = itemgetter(6)  # of an instruction
 _WATCHED = 2  # neighbors on each side whose liveness an agent watches
 
 
@@ -101,7 +103,7 @@ def _peers(
     known = {a: _peer(a, participants[a]) for a in members}
     out: dict[AgentId, tuple[Peer, ...]] = {}
     for i, agent in enumerate(members):
-        found = {x[6] for programs in parts for x in programs.get(agent, ())}
+        found = {peer for programs in parts for peer in set(map(_PEER, programs.get(agent, ())))}
         found |= {members[(i + j) % len(members)] for j in range(-_WATCHED, _WATCHED + 1)}
         out[agent] = tuple(known[a] for a in sorted(found - {agent, AgentId("")}))
     return out

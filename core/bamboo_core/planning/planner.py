@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from math import inf
+from operator import itemgetter
 
 from bamboo_core.api.spec import CorruptionMode, RedundancyMode
 from bamboo_core.graph import closure
@@ -45,6 +47,7 @@ from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
 
+_OP, _EVERY = itemgetter(0), itemgetter(9)  # of an instruction; hundreds of thousands are visited
 _STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
 
 _Build = Callable[[bool], TaskGraph]
@@ -144,7 +147,7 @@ class _Planning:
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
-        counts = Counter(x[0] for program in resume.values() for x in program)
+        counts = Counter(chain.from_iterable(map(_OP, program) for program in resume.values()))
         return Decision(
             plan,
             self._directives(plan, resume),
@@ -510,7 +513,7 @@ class _Planning:
             )
             made.append((found.length * way.price, found))
         _, best = min(made, key=lambda pair: pair[0])
-        has_periods = any(x.every > 1 for p in best.programs.values() for x in p)
+        has_periods = any(max(map(_EVERY, p), default=0) > 1 for p in best.programs.values())
         for periodic in (True, False) if has_periods else (True,):
             self._check_wanted()
             report = dry_run.dry_run(

@@ -18,6 +18,8 @@ GPT = "bamboo_agent.models.gpt:build"
 
 _FLOAT = 4  # bytes of a number
 _BACKWARD, _HALVES = 2.0, 1.12
+_MOST = 1 << 24  # of a size
+_MOST_BLOCKS = 16_000  # an agent may announce 16,384 layers
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ NAMED: Mapping[str, Transformer] = {
 
 def shape_of(spec: JobSpec) -> Transformer | None:
     """The shape of the model that comes with Bamboo; None for any other. ValueError names an
-    argument that is not a positive integer."""
+    argument that is not a positive integer, or too large for any machine."""
     if spec.model.factory != GPT:
         return None
     usual = {"layers": 6, "width": 128, "context": 64, "vocab": 256}
@@ -79,6 +81,9 @@ def _count(arguments: Mapping[str, Any], name: str, default: int) -> int:
     value = arguments.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"spec.model.args.{name} is {value!r}; it must be a positive integer")
+    most = _MOST_BLOCKS if name == "layers" else _MOST
+    if value > most:
+        raise ValueError(f"spec.model.args.{name} is {value}; it must be at most {most}")
     return value
 
 

@@ -13,9 +13,9 @@ from bamboo_agent.compute.layers import Layer
 from bamboo_agent.compute.optim import clip_scale, optimizer_factory, update
 from bamboo_agent.compute.serialization import FileRecord, SerializationError, pack, unpack
 from bamboo_agent.compute.sums import Slice, Sum
-from bamboo_agent.compute.votes import DivergenceError, Vote, compare, count
+from bamboo_agent.compute.votes import Vote, count, unequal
 from bamboo_core.api.spec import FactorySpec
-from bamboo_core.model.claims import Said
+from bamboo_core.model.claims import Said, disputes
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import CommitRecord
@@ -159,11 +159,32 @@ def test_scalars_are_folded_in_an_order_that_does_not_depend_on_the_votes():
     assert count(6, [], {}) == CommitRecord(6)
 
 
-def test_reduced_gradients_that_differ_are_found():
-    same = {AgentId("a"): Vote({1: math.nan}), AgentId("b"): Vote({1: math.nan, 2: 0.5})}
-    compare(100, same)
-    with pytest.raises(DivergenceError, match="reduced gradients of layer 1 differ between a and"):
-        compare(3, {**same, AgentId("b"): Vote({1: 0.5})})
+A, B, C = map(AgentId, "abc")
+
+
+@pytest.mark.parametrize(
+    ("cast", "names"),
+    [
+        ({A: Vote({1: 0.5}, {0: 2.0}), B: Vote({1: 0.5, 2: 0.5}, {0: 2.0})}, []),
+        ({A: Vote({}, {0: 2.0, 1: 3.0}), B: Vote({}, {1: 3.0, 0: 2.0})}, []),
+        ({A: Vote({1: float("nan")}), B: Vote({1: float("nan")})}, []),  # not the same object
+        ({A: Vote({1: math.nan}), B: Vote({1: math.nan, 2: 0.5}), C: Vote()}, []),
+        ({A: Vote({1: math.nan, 2: 0.5}), B: Vote({1: 0.5, 2: 0.5})}, [(1, 0)]),
+        ({A: Vote({3: 1.0}, {0: 2.0}), B: Vote({3: 1.0}, {0: 2.5}), C: Vote({1: 3.0})}, [(3, 1)]),
+        ({A: Vote({3: 1.0}, {0: 2.0}), B: Vote({3: 1.0}, {1: 2.0})}, [(3, 1)]),
+        ({A: Vote({3: 1.0}, {0: math.nan}), B: Vote({3: 1.0}, {0: math.nan})}, []),
+        ({A: Vote({0: 1.0, 3: 1.0}, {0: 2.0}), B: Vote({0: 2.0, 3: 2.0}, {})}, [(0, 0), (3, 0)]),
+    ],
+)
+def test_gradients_and_losses_that_differ_are_disputed(cast, names):
+    said = unequal(5, cast, 4)
+    assert {(item.lo, item.part) for own in said.values() for item in own} == set(names)
+    found = disputes(said)
+    assert [d.lo for d in found] == [lo for lo, _ in names]
+    for dispute in found:
+        assert dispute.is_of_gradients
+        assert len({claim.digest for claim in dispute.claims}) == 2
+        assert {claim.agent for claim in dispute.claims} == {A, B}
 
 
 @pytest.mark.parametrize(

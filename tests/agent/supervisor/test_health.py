@@ -92,14 +92,17 @@ async def test_a_line_without_an_end_costs_its_connection_only(served: Served) -
     assert (await served.get("/healthz")).status == 200
 
 
-async def test_more_connections_than_allowed_are_closed(
+async def test_the_oldest_connection_ends_so_that_a_probe_gets_through(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "_MOST", 2)
-    kept = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
-    await asyncio.sleep(0)
+    monkeypatch.setattr(health, "_READ_S", 60.0)
+    idle = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
-    async with asyncio.timeout(10):
-        assert await reader.read() == b""
-    for _, other in [*kept, (reader, writer)]:
+    async with asyncio.timeout(30):
+        with contextlib.suppress(ConnectionResetError):
+            assert await idle[0][0].read() == b""
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK")
+    for _, other in [*idle, (reader, writer)]:
         other.close()

@@ -9,7 +9,6 @@ import torch
 
 from bamboo_agent.compute.batches import DataTooSmallError, SampleError
 from bamboo_agent.compute.checks import CorruptionError
-from bamboo_agent.compute.votes import DivergenceError
 from bamboo_agent.model import FactoryError
 from bamboo_agent.storage.checkpoint import CheckpointError
 from bamboo_agent.worker.failures import judge
@@ -129,7 +128,6 @@ def test_a_chain_that_is_a_circle_ends():
     [
         (DataTooSmallError("few"), False, ("DataTooSmall", "few", 2)),
         (CheckpointError("no such scheme"), False, ("CheckpointFailed", "no such scheme", 2)),
-        (DivergenceError("differ"), True, ("ReplicaDiffers", "DivergenceError: differ", 1)),
         (CorruptionError("two"), True, ("Corruption", "CorruptionError: two", 1)),
         (KeyError("text"), True, ("TaskFailed", "KeyError: 'text'", 1)),
         (RuntimeError("oom\nmore"), True, ("TaskFailed", "RuntimeError: oom", 1)),

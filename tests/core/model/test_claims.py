@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from bamboo_core.model.claims import (
+    COPIES,
+    GRADIENTS,
     ClaimBook,
     Question,
     Said,
+    about_gradient,
+    about_losses,
     can_decide,
     disputes,
     name_of,
@@ -167,3 +171,22 @@ def test_copies_of_a_layer_must_be_equal_and_stand_before_forwards() -> None:
 def test_a_copy_is_wrong_if_the_majority_differs(digests: tuple[int, ...], odd: str) -> None:
     claims = tuple(Claim(AgentId("abcde"[n]), 0, x) for n, x in enumerate(digests))
     assert odd_copies(Dispute(5, 6, -1, claims)) == set(odd)
+
+
+def test_gradients_that_differ_stand_last_and_no_third_can_decide() -> None:
+    gradient, losses = about_gradient(3, 1), about_losses(3, 9)
+    assert gradient != losses
+    cast = {
+        A: {gradient: Said(0, 7), losses: Said(0, 1), Item.ver(3, 5): Said(0, 7), LOW: Said(1, 2)},
+        B: {gradient: Said(0, 8), losses: Said(0, 2), Item.ver(3, 5): Said(0, 8), LOW: Said(1, 4)},
+    }
+    found = disputes(cast)
+    assert [(d.lo, d.microbatch) for d in found] == [
+        (5, COPIES),
+        (LOW.lo, LOW.index),
+        (1, GRADIENTS),
+        (8, GRADIENTS),
+    ]
+    assert [d.is_of_gradients for d in found] == [False, False, True, True]
+    assert not found[2].is_of_copies
+    assert not can_decide(found[2])

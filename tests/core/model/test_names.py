@@ -26,6 +26,58 @@ def test_items_round_trip_through_text(item):
     assert parse_item(str(item)) == item
 
 
+def words_of_item(item):
+    """The form of an item, word by word: it is on the wire, so it never changes."""
+    where = f"[{item.lo}:{item.hi}]" if item.hi else (f"[{item.lo}]" if item.lo else "")
+    words = [
+        (True, item.kind.name.lower() + where),
+        (item.index, f"m{item.index}"),
+        (item.part, f"#{item.part}"),
+        (item.agent, item.agent),
+        (item.step, f"@{item.step}"),
+    ]
+    return " ".join(word for is_there, word in words if is_there)
+
+
+def words_of(x):
+    """The form of an instruction, word by word."""
+    is_indexed = x.op in {Op.F, Op.R, Op.B, Op.I, Op.W, Op.V, Op.FOLD, Op.REDUCE}
+    words = [
+        (True, x.op.value + (f"[{x.lo}:{x.hi}]" if x.hi else "")),
+        (is_indexed, f"m{x.index}"),
+        (x.item, f"({words_of_item(x.item)})" if x.item else ""),
+        (x.peer, ("<" if x.op is Op.RECV else ">") + x.peer),
+        *((True, f"{lo}:{hi}") for lo, hi in x.ranges),
+        (x.agents, "{" + ",".join(x.agents) + "}"),
+        (x.step, f"@{x.step}"),
+        (x.every, f"/{x.every}"),
+    ]
+    return " ".join(word for is_there, word in words if is_there)
+
+
+@given(items)
+def test_the_text_of_an_item_has_these_words(item):
+    assert str(item) == words_of_item(item)
+
+
+@given(st.builds(
+    Instruction,
+    op=st.sampled_from(Op),
+    step=st.integers(-1, 9),
+    lo=numbers,
+    hi=numbers,
+    index=numbers,
+    item=st.none() | items,
+    peer=agents,
+    ranges=st.lists(ranges, max_size=3).map(tuple),
+    agents=st.lists(agents.filter(bool), max_size=3).map(tuple),
+    every=st.integers(0, 9),
+))  # fmt: skip
+def test_the_text_of_an_instruction_has_these_words(instruction):
+    assert str(instruction) == words_of(instruction)
+    assert to_text((instruction, instruction)) == 2 * f"{words_of(instruction)}\n"
+
+
 @given(st.lists(st.builds(
     Instruction,
     op=st.sampled_from([Op.F, Op.SEND, Op.VOTE, Op.UPDATE, Op.SAVE]),

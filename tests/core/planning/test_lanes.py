@@ -13,7 +13,7 @@ from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Op
+from bamboo_core.model.program import Instruction, Op
 from bamboo_core.planning.lanes import lanes, limit
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protocol.messages import LayerCost
@@ -54,6 +54,38 @@ def test_the_mandatory_programs_are_the_same_with_a_lane_and_its_work_fills_wait
     assert within.length <= without.length * 1.2  # slices of a whole stage: the last ones overrun
 
 
+@pytest.mark.parametrize(("microbatches", "expected"), [((0,), 0), ((0, 1), 1)])
+def test_the_dry_run_ends_the_lane_with_the_last_computation(
+    microbatches: tuple[int, ...], expected: float
+) -> None:
+    """As executors do. A waits for B's result, before another computation of its own or at the
+    end."""
+    first, *more = (Instruction(Op.F, 0, 0, 1, m) for m in microbatches)
+    out, answer = Item.out(0, 1, 0), Item.out(0, 2, 0)
+    programs = {
+        A: (
+            first,
+            Instruction(Op.SEND, item=out, peer=B),
+            Instruction(Op.RECV, item=answer, peer=B),
+            *more,
+        ),
+        B: (
+            Instruction(Op.RECV, item=out, peer=A),
+            Instruction(Op.F, 0, 1, 2, 0),
+            Instruction(Op.SEND, item=answer, peer=A),
+        ),
+    }
+    report = dry_run(
+        programs,
+        batch=BatchShape(2, 2, 1),
+        layers=3,
+        holdings={A: [Item.ver(0, 0), Item.ver(0, 1)], B: [Item.ver(0, 1)]},
+        lanes={A: (Instruction(Op.R, 0, 1, 2, 0, ranges=((1, 2),)),)},
+    )
+    assert report.ok, str(report)
+    assert report.ahead_s[A] == expected
+
+
 def test_nothing_is_computed_ahead_twice() -> None:
     step = shape(1, 2)
     programs = step.build().programs
@@ -61,6 +93,15 @@ def test_nothing_is_computed_ahead_twice() -> None:
     found = lanes(programs, cut=step.cut, wants=step.wants(), held=held)
     assert [x.index for x in found[A]] == [0, 2, 3]
     assert [x.index for x in found[B]] == [0, 1, 3]
+
+
+def test_what_the_program_computes_itself_is_not_computed_ahead() -> None:
+    """After a loss, an agent may run forwards of two stages."""
+    program = tuple(
+        Instruction(Op.F, 0, *span, m) for span, m in [((0, 1), 0), ((0, 1), 1), ((1, 2), 1)]
+    )
+    found = lanes({A: program}, cut=((0, 1), (1, 2)), wants={A: ((0, 2),)}, held={})
+    assert [str(x) for x in found[A] if x.lo == 1] == ["R[1:2] m0 1:2"]
 
 
 def test_what_has_begun_goes_on_although_the_program_needs_no_forward_any_more() -> None:

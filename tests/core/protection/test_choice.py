@@ -227,3 +227,50 @@ def test_the_reason_is_one_sentence_with_the_figures() -> None:
 def test_numbers_that_make_no_job_are_refused(field: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{field} is {value}"):
         choose(usual(**{field: value}))
+
+
+def test_of_equal_costs_the_least_redundancy_is_taken() -> None:
+    free = usual(hazard_per_agent_hour=0.0, parameter_bytes=0, layer_bytes=0, delay_s=0.0)
+    verdict = choose(free)
+    assert [e.lost_s_per_hour for e in verdict.estimates] == [0, 0, 0]
+    assert verdict.mode is NONE
+
+
+def test_an_overhead_takes_its_share_of_each_hour() -> None:
+    replica = choose(usual(hazard_per_agent_hour=0.0)).of(REPLICA)
+    assert replica.overhead > 1.01
+    steps = 3600 / USUAL.step_s  # in an hour without redundancy
+    left = 3600 / (USUAL.step_s * replica.overhead)
+    assert replica.lost_s_per_hour == pytest.approx((steps - left) * USUAL.step_s)
+
+
+def test_a_loss_costs_no_more_than_a_restore() -> None:
+    slow = usual(hazard_per_agent_hour=0.1, copied=Recovery(2.0, 1e6))
+    replica = choose(slow).of(REPLICA)
+    undisturbed_s = choose(replace(slow, hazard_per_agent_hour=0.0)).of(REPLICA).lost_s_per_hour
+    restore_s = 60 + 180 + 1 + 300
+    assert replica.lost_s_per_hour - undisturbed_s == pytest.approx(8 * 0.1 * restore_s)
+
+
+def test_time_for_results_ahead_limits_what_they_save() -> None:
+    assert choose(usual(ahead_s=0.2)).of(EAGER).ahead == pytest.approx(0.25)  # of 8 x 0.1 s
+
+
+def test_room_for_eager_in_host_memory_has_a_forward_ahead() -> None:
+    size, activation = USUAL.parameter_bytes, USUAL.activation_bytes
+    why = choose(usual(memory_bytes=1_500_000_000, host_memory_bytes=0)).of(EAGER).excluded
+    least = -(-(3 * size + activation) // 2**20)
+    assert why.endswith(
+        f"raise spec.redundancy.hostMemory to {least} MiB for replicas in host memory"
+    )
+
+
+def test_no_more_host_memory_is_asked_for_where_there_is_enough() -> None:
+    """Each forward ahead leaves its output on the device, so more room can be too much for it."""
+    least = 3 * USUAL.parameter_bytes + USUAL.activation_bytes
+    one = usual(memory_bytes=1_620_000_000, host_memory_bytes=least)
+    wide = replace(one, boundary_bytes=10_000_000)
+    assert not choose(wide).of(EAGER).excluded
+    why = choose(replace(wide, host_memory_bytes=8 << 30)).of(EAGER).excluded
+    assert "after a loss" in why
+    assert "hostMemory" not in why

@@ -76,6 +76,14 @@ def test_who_shares_follows_the_policy() -> None:
     assert shadow.degraded > diffuse.degraded
 
 
+def test_the_policy_of_the_job_counts() -> None:
+    alone = gather(spec(recovery=RecoveryPolicy.SHADOW), layers(), Seen(0.1), pipelines=2)
+    shared = gather(spec(recovery=RecoveryPolicy.DIFFUSE), layers(), Seen(0.1), pipelines=2)
+    assert alone.copied
+    assert shared.copied
+    assert alone.copied.degraded > shared.copied.degraded
+
+
 def test_smaller_slices_delay_less() -> None:
     delays = [figures(Shape(1, 4, 16, latency=1 / 64, slices=n)).delay for n in (1, 2, 4, 8)]
     assert delays == sorted(delays, reverse=True)
@@ -145,6 +153,20 @@ def test_a_slow_network_lengthens_the_step() -> None:
         for b in (1e10, 2e7)
     )
     assert slow.step_s > fast.step_s
+
+
+def test_a_message_takes_no_longer_than_a_forward() -> None:
+    """Longer ones are not told apart, so that few dry runs answer for all networks."""
+    slow = Assumptions(bytes_per_s=1e6)  # 1 s for each output, 0.1 s for each forward
+    found = gather(spec(), layers(), Seen(0.1), pipelines=2, assumptions=slow)
+    assert found.idle_s == pytest.approx(0.1 * figures(Shape(2, 4, 8, latency=1.0, slices=2)).idle)
+
+
+def test_a_slice_is_as_long_as_the_longest_layer() -> None:
+    uneven = (*layers(1, forward_s=0.08), *layers(1, forward_s=0.02)) * 4
+    found = gather(spec(), uneven, Seen(0.1), pipelines=2)
+    known = figures(Shape(2, 4, 8, backward=found.backward_s / 0.1, latency=1 / 64, slices=1))
+    assert found.delay_s == pytest.approx(0.1 * known.delay)
 
 
 def test_fewer_layers_than_stages_are_refused() -> None:

@@ -34,6 +34,11 @@ def test_a_bad_zone_counts_as_far_as_agents_are_there() -> None:
     assert both == pytest.approx((only_bad + only_good) / 2)
 
 
+def test_without_agents_the_record_of_the_job_holds() -> None:
+    known = Hazard((ZoneRecord("a", 3.0, 20 * HOUR),))
+    assert known.per_agent_hour({}) == pytest.approx(4 / 40)  # with the prior's loss in 20 hours
+
+
 def test_old_counts_fade() -> None:
     known = Hazard().exposed({"a": 1}, HOUR).lost("a")
     later = known.exposed({}, 24 * HOUR)

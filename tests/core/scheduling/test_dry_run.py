@@ -7,7 +7,7 @@ import pytest
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.model.program import Op, parse
+from bamboo_core.model.program import Instruction, Op, parse
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.dry_run import Blocked, Message, dry_run
 
@@ -122,3 +122,56 @@ def test_swapped_receipts_are_found():
     program[first], program[second] = program[second], program[first]
     report = shape.dry_run({**programs, agent: tuple(program)})
     assert report.disorder or report.deadlock
+
+
+def messages(op, peer, *shared):
+    """As the planner makes them: both ends name one and the same object."""
+    return tuple(Instruction(op, item=item, peer=peer) for item in shared)
+
+
+def shared_run(a, b, held):
+    return dry_run({A: a, B: b}, batch=BATCH, layers=2, holdings={A: held, B: HELD[B]})
+
+
+def test_a_second_send_of_an_item_needs_it_again():
+    """Its backward consumes the activation between two sends."""
+    act = Item.act(0, (1, 2), 0)
+    backward = parse("B[1:2] m0")
+    twice = (*messages(Op.SEND, B, act), *backward, *messages(Op.SEND, B, act))
+    report = shared_run(twice, messages(Op.RECV, A, act, act), {*HELD[A], act})
+    assert report.deadlock[A] == Blocked(2, twice[2], act)
+    assert report.deadlock[B].item == act
+
+
+def test_a_second_send_of_a_version_needs_it_again():
+    """Another version of the layer has come between two sends."""
+    old, new = Item.ver(0, 1), Item.ver(1, 1)
+    first = (
+        *messages(Op.SEND, B, old),
+        *messages(Op.RECV, B, new),
+        *messages(Op.SEND, B, old),
+    )
+    other = (*messages(Op.SEND, A, new), *messages(Op.RECV, A, old))
+    report = dry_run(
+        {A: first, B: other}, batch=BATCH, layers=2,
+        holdings={A: HELD[A], B: {Item.ver(1, 1), Item.ver(0, 0)}},
+    )  # fmt: skip
+    assert report.deadlock[A] == Blocked(2, first[2], old)
+
+
+def test_messages_of_one_object_are_in_order_too():
+    reduced = [Item.red(0, (0, 1), z) for z in range(2)]
+    sends = messages(Op.SEND, B, *reduced)
+    assert shared_run(sends, messages(Op.RECV, A, *reduced), {*HELD[A], *reduced}).ok
+    report = shared_run(sends, messages(Op.RECV, A, *reversed(reduced)), {*HELD[A], *reduced})
+    assert report.disorder == (Message(reduced[1], A, B),)
+
+
+def test_what_is_sent_and_received_at_once_is_sent_to_all():
+    reduced = Item.red(0, (0, 1), 0)
+    sends = (*messages(Op.SEND, B, reduced), *messages(Op.SEND, AgentId("c"), reduced))
+    programs = {A: sends, B: messages(Op.RECV, A, reduced), "c": messages(Op.RECV, A, reduced)}
+    assert dry_run(programs, batch=BATCH, layers=2, holdings={A: {reduced}}).ok
+    del programs["c"]
+    report = dry_run(programs, batch=BATCH, layers=2, holdings={A: {reduced}})
+    assert report.unmatched == (Message(reduced, A, AgentId("c")),)

@@ -1,14 +1,13 @@
-"""A thread that makes one group and performs its operations, one after the other.
+"""A thread that makes one group and posts its operations, and one that waits for their ends.
 
-It may hang in the library. Then it is abandoned: nobody waits for it, and what it says later counts
-only for what it held.
+They may hang in the library. Then they are abandoned: nobody waits for them, and what they say
+later counts only for what they held.
 """
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -38,7 +37,7 @@ class Listener(Protocol):
 
 
 class Pump:
-    """One thread. ``make`` may block; so may all operations.
+    """Never blocks its caller. ``make`` may block; so may all operations.
 
     post: runs a function in the transport's thread, in order. is_abandoned: set by
     :meth:`abandon`, for what can poll it.
@@ -87,14 +86,64 @@ class Pump:
             group.discard()
 
     def _carry(self, group: Group) -> None:
+        """Post each operation at once, although earlier ones still run.
+
+        gloo sends a message only when its receive is posted. If the thread that waits for one
+        operation also posted the next one, the line would be idle between any two.
+        """
         start = group.send if self._is_sender else group.receive
-        posted: deque[Callable[[], None]] = deque()
-        while not self._is_abandoned.is_set():
-            while len(posted) < AHEAD and (not posted or not self._memory.empty()):
-                memory = self._memory.get()
-                if memory is None:
+        ends = _Ends(self._say_end, wake=lambda: self._memory.put(None))
+        try:
+            while (memory := self._memory.get()) is not None and ends.has_room():
+                if self._is_abandoned.is_set():
                     return
-                posted.append(start(memory))
-            posted.popleft()()
-            if not self._is_sender:
-                self._post(lambda: self._listener.done(self))
+                ends.add(start(memory))
+        finally:
+            ends.close()
+
+    def _say_end(self) -> None:
+        if not self._is_sender:
+            self._post(lambda: self._listener.done(self))
+
+
+class _Ends:
+    """A thread that waits until operations end, in the order in which they were posted.
+
+    say: called there after each. wake: called there if one fails; the rest are not waited for.
+    """
+
+    def __init__(self, say: Callable[[], None], wake: Callable[[], None]) -> None:
+        self._say, self._wake = say, wake
+        self._posted: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(AHEAD)
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+        self._thread.start()
+
+    def has_room(self) -> bool:
+        """Wait until fewer than AHEAD operations run. False: one has failed."""
+        self._room.acquire()
+        return self._error is None
+
+    def add(self, wait: Callable[[], None]) -> None:
+        """The next operation. wait: blocks until it has ended."""
+        self._posted.put(wait)
+
+    def close(self) -> None:
+        """Wait for what was posted, and raise the error of the one that failed."""
+        self._posted.put(None)
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        while (wait := self._posted.get()) is not None:
+            try:
+                wait()
+            except Exception as error:  # whatever torch raises: the group has failed
+                self._error = error
+                self._room.release()
+                self._wake()
+                return
+            self._say()
+            self._room.release()
