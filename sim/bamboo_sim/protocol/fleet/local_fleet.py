@@ -189,6 +189,7 @@ class LocalFleet:
 
     async def add(self, agents: Mapping[str, str]) -> None:
         """Start agents: name -> zone."""
+        self.operator.expect(map(AgentId, agents))
         for name, zone in agents.items():
             await self._start(AgentId(name), zone)
 

@@ -14,7 +14,7 @@ import asyncio
 import json
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -302,7 +302,12 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
     def lost(self, agent: AgentId, evidence: str) -> None:
         """Report the end of a pod, to every leader from now on."""
         self._ended[agent] = evidence
+        self.change_goal(expected=self.goal.expected - {agent})
         self.handle(Lost(agent, confirmed=True, evidence=evidence))
+
+    def expect(self, agents: Iterable[AgentId]) -> None:
+        """Pods of these agents exist, so a start waits for them."""
+        self.change_goal(expected=self.goal.expected.union(agents))
 
     def change_goal(self, **changed: Any) -> None:
         """Change the desired state."""
