@@ -110,8 +110,12 @@ def _excluded(plan: JobPlan) -> list[Text]:
 
 
 def _verdict(plan: JobPlan) -> Text:
-    text = Text(f"Auto takes {plan.verdict.mode.value}", style="bold")
-    text.append(f": {plan.verdict.reason}", style="not bold")
+    requested, found = plan.spec.redundancy.mode, plan.verdict
+    text = Text("spec.redundancy.mode is ")
+    text.append(requested.value, style="bold")
+    text.append("; Auto takes ")
+    text.append(found.mode.value, style="bold")
+    text.append(f": {found.reason}")
     return text
 
 

@@ -258,11 +258,14 @@ class JobActor:
             is_newest_stop = order.request.fence == self._leadership.arbiter.fence
             return order is self._computing and is_newest_stop
 
-        async for result in self._results(order.request, is_wanted):
-            if not is_wanted():
-                return
-            self.tell(Planned(order.id, result))
-            await self._leave()
+        with (
+            gc_pause.paused()
+        ):  # until agents have their directives: the first collection takes long
+            async for result in self._results(order.request, is_wanted):
+                if not is_wanted():
+                    return
+                self.tell(Planned(order.id, result))
+                await self._leave()
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""
@@ -277,7 +280,7 @@ class JobActor:
     ) -> AsyncIterator[PlanResult]:
         try:
             results = self._ports.plan(request, is_wanted)
-            while (result := await asyncio.to_thread(_next, results)) is not None:
+            while (result := await asyncio.to_thread(next, results, None)) is not None:
                 yield result
         except Exception as error:
             # A defect of the planner fails this job, not the operator.
@@ -302,11 +305,6 @@ class JobActor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _next(results: Iterator[PlanResult]) -> PlanResult | None:
-    with gc_pause.paused():
-        return next(results, None)
 
 
 class Jobs:

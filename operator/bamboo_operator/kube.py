@@ -7,13 +7,13 @@ Fails fast (three tries, under two seconds); callers have a queue that tries aga
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
+import orjson
 from kubernetes.aio import client, config
 
 from bamboo_operator.api import ApiError, Object, Page
@@ -204,7 +204,7 @@ def _resource(path: str) -> str:
 def _parsed(text: str) -> Object:
     """ApiError if it is not an object, so that something in between has answered."""
     try:
-        parsed = json.loads(text)
+        parsed = orjson.loads(text)  # lists of pods are megabytes
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
@@ -214,7 +214,7 @@ def _parsed(text: str) -> Object:
 
 def _error(code: int, text: str) -> ApiError:
     try:
-        status = json.loads(text)
+        status = orjson.loads(text)
         return ApiError(code, str(status.get("reason", "")), str(status.get("message", text)))
     except (ValueError, AttributeError):
         return ApiError(code, "Unreachable" if code == 0 else "", text[:500])

@@ -29,6 +29,7 @@ from bamboo_core.placement import fitting
 from bamboo_operator import api, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.kueue import queue_of
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.priorities import Priorities
 from bamboo_operator.usage import Usage
@@ -114,6 +115,8 @@ class Line:
         job, spec = observe.job_view(body), specs.from_manifest(body, rules=self._rules)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return
+        if queue_of(body):
+            return  # whether Kueue admits it, its reconcile finds out
         memory = statuses.read_memory(body)
         if memory.terminal is not None:
             return

@@ -98,7 +98,7 @@ def test_the_view_shows_grid_cut_schedule_modes_and_verdict() -> None:
         "0-1",
         "schedule: a step takes",
         "0-0 | F0 F1 F2 F3",
-        "Auto takes Replica: with 4 losses an hour among 8 agents, Replica costs",
+        "spec.redundancy.mode is Auto; Auto takes Replica: with 4 losses an hour among 8 agents,",
     ):
         assert part in shown, shown
     assert [m for m in ("None", "Replica", "Eager") if f" {m} " not in shown] == []
@@ -133,6 +133,14 @@ def test_a_job_in_auto_is_drawn_in_the_mode_that_it_takes(
 ) -> None:
     manifest["spec"]["redundancy"] = {"mode": "Auto"}
     assert "0-3 |" in text(plan(write(manifest)))
+
+
+def test_a_mode_that_the_manifest_asks_for_is_named_beside_that_of_auto(
+    manifest: dict[str, Any], write: Any
+) -> None:
+    manifest["spec"]["redundancy"] = {"mode": "Eager"}
+    shown = " ".join(text(plan(write(manifest), hazard=0.5)).split())
+    assert "spec.redundancy.mode is Eager; Auto takes Replica: with" in shown
 
 
 def test_a_large_grid_is_not_drawn(manifest: dict[str, Any], write: Any) -> None:

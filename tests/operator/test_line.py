@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.core.controller.builders import manifest, spec
 
+from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api.spec import JobSpec, WorkerSpec
 from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
 from bamboo_core.controller.turn import PATIENCE_S
@@ -232,8 +233,10 @@ async def test_a_new_operator_knows_all_jobs_before_it_decides(harness: Harness)
 
 
 async def test_jobs_that_cannot_use_their_turn_do_not_hold_up_others(harness: Harness) -> None:
-    for second, name in enumerate(("refused", "ended", "broken", "asleep", "good")):
+    for second, name in enumerate(("refused", "ended", "broken", "asleep", "queued", "good")):
         put(harness, name, second=second, pipelines=TWO if name == "good" else FOUR)
+    queued = harness.kube.objects[api.job("ns", "queued")]["metadata"]
+    queued["labels"] = {QUEUE_LABEL: "queue"}  # its reconcile asks Kueue
     harness.kube.objects[api.job("ns", "asleep")]["spec"]["suspend"] = True
     harness.kube.objects[api.job("ns", "broken")]["spec"]["seed"] = 1
     harness.kube.objects[api.job("ns", "ended")]["status"] = {

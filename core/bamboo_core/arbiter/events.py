@@ -34,6 +34,7 @@ class Timing:
     start_grace_s: float = 10.0  # for more agents, once enough are ready
     join_grace_s: float = 1.0  # for more newcomers, before a stop lets them join
     report_floor_s: float = 2.0  # least time for a report, else 3 x the longest instruction
+    report_each_s: float = 0.01  # more for each member: all are asked, and answer, at once
     # Newcomers that lack more bytes become learners: they get their copies while the others train,
     # and join with a stop of their own, which costs about 0.2 s of a 10 Gbit/s link.
     catch_up_above_bytes: float = 256e6

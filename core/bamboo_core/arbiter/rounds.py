@@ -118,8 +118,9 @@ def sent(state: State, effects: Iterable[Effect], now: float) -> None:
 def _report_patience_s(state: State) -> float:
     if state.is_loading:
         return _LOADING_FLOOR_S
-    longest_s = state.membership.longest_instruction_s()
-    return max(state.job.timing.report_floor_s, 3 * longest_s)
+    timing, membership = state.job.timing, state.membership
+    queue_s = timing.report_each_s * len(membership.members)
+    return max(timing.report_floor_s, 3 * membership.longest_instruction_s()) + queue_s
 
 
 def reported(state: State, agent: AgentId, report: AgentReport) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId, Coordinate, Fence, Range
@@ -44,18 +45,18 @@ class Plan:
         """Number of layers of the model."""
         return self.cut[-1][1]
 
-    @property
+    @cached_property
     def members(self) -> tuple[AgentId, ...]:
         """All agents that get a directive, sorted."""
         return tuple(sorted({*self.live, *self.leaving, *self.learners}))
 
-    @property
+    @cached_property
     def computing(self) -> tuple[AgentId, ...]:
         """Members that may compute in the target step and that vote for it, sorted."""
         idle = {*self.short_notice, *self.learners}
         return tuple(a for a in self.members if a not in idle)
 
-    @property
+    @cached_property
     def seats(self) -> dict[AgentId, Coordinate]:
         """Agent -> its seat."""
         return {

@@ -45,6 +45,20 @@ def test_an_agent_that_does_not_report_is_lost() -> None:
     assert silent.name not in fleet.arbiter.status().members
 
 
+def test_reports_of_a_large_fleet_may_take_longer() -> None:
+    """All are asked and answer at once."""
+    fleet = running(pipelines=20, stages=3, steps=40, microbatches=20)
+    fleet.until(lambda: committed(fleet, 1))
+    late = fleet.agents.pop(AgentId("a2"))
+    fleet.kill("a1")
+    fleet.run_wire()
+    fleet.agents[late.name] = late  # it is heard of, and does not report
+    fleet.idle(2.4)
+    assert late.name in fleet.arbiter.status().members
+    fleet.idle(0.5)
+    assert late.name not in fleet.arbiter.status().members
+
+
 def test_while_the_first_weights_are_made_a_report_may_take_half_a_minute() -> None:
     fleet = running(steps=40, stages=3)
     late = fleet.agents.pop(AgentId("a2"))
