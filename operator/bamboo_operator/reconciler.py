@@ -54,7 +54,9 @@ class _Known:
     """What is remembered about a job between reconciles, beside its status."""
 
     memory: Memory
-    rejected: str = ""
+    shown: tuple[Condition, ...]  # the conditions as they were written
+    rejected: str = ""  # why the API server takes no pods
+    fault: str = ""  # why the last reconcile ended early
     written_at: float = 0.0
 
 
@@ -103,7 +105,8 @@ class Reconciler:
             self._leave_line(namespace, name)
             await self._ports.jobs.forget([job.uid])
             return None
-        known = self._known.setdefault(job.uid, _Known(statuses.read_memory(body)))
+        memory = statuses.read_memory(body)
+        known = self._known.setdefault(job.uid, _Known(memory, memory.conditions))
         spec = specs.from_manifest(body, rules=self._ports.pod_rules)
         changes = [] if isinstance(spec, list) else _changes(spec, body)
         problems = spec if isinstance(spec, list) else [*changes, *self._queue(body)]
@@ -112,7 +115,10 @@ class Reconciler:
             reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
             await self._refuse(job, body, known, problems, reason)
             return None
-        return await self._lead(job, spec, body, known)
+        again_s = await self._lead(job, spec, body, known)
+        if known.fault:
+            known.fault, again_s = "", 0.0
+        return again_s
 
     async def note_fault(self, namespace: str, name: str, error: Exception) -> None:
         """Show an error in the job's status; best effort. Other jobs do not wait for this one."""
@@ -136,6 +142,7 @@ class Reconciler:
             return
         if (known := self._known.get(job.uid)) is not None:
             known.memory = replace(known.memory, conditions=fault)
+            known.shown, known.fault = fault, text
 
     async def _lead(self, job: JobView, spec: JobSpec, body: Object, known: _Known) -> float | None:
         pods = await self._pods(job)
@@ -299,9 +306,13 @@ class Reconciler:
 
         Returns when to look again, and what is written now.
         """
-        status = decided.status
+        conditions = decided.status.conditions
         if known.rejected:
-            status = lifecycle.rejected(status, known.rejected, now=now)
+            conditions = lifecycle.rejected(conditions, known.rejected, now=now)
+        if known.fault:
+            conditions = lifecycle.stalled(conditions, known.fault, now=now)
+        known.shown = lifecycle.dated(conditions, known.shown, now)
+        status = replace(decided.status, conditions=known.shown)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
         if (cost := prices.write(rate, old.get("cost") or {})) is not None:
@@ -324,6 +335,7 @@ class Reconciler:
         if refused != before:
             written = await self._write_conditions(job, body, refused)
             known.memory = statuses.read_memory(body | {"status": written})
+            known.shown, known.fault = refused, ""
 
     async def _write_conditions(
         self, job: JobView, body: Object, conditions: tuple[Condition, ...]

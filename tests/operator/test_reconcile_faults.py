@@ -86,6 +86,43 @@ async def test_repeated_api_errors_are_shown(harness: Harness) -> None:
     assert "no etcd" in harness.condition("Stalled")["message"]
 
 
+async def test_an_error_that_lasts_is_shown_without_a_break(harness: Harness) -> None:
+    harness.apply()
+    workers = Workers(queue := WorkQueue(), harness.reconciler, Metrics(list))
+    harness.kube.fail = failing("apply", "/configmaps", ApiError(500, "InternalError", "no etcd"))
+    for _ in range(3):
+        await workers._one(("ns", "job"))
+    shown = harness.condition("Stalled")
+    assert shown["status"] == "True"
+    harness.kube.applied.clear()
+    for _ in range(3):
+        harness.now += 60.0
+        await workers._one(("ns", "job"))
+    written = [
+        body["status"]["conditions"] for path, body, _ in harness.kube.applied if "/status" in path
+    ]
+    assert [c for found in written for c in found if c["type"] == "Stalled" and c != shown] == []
+    harness.kube.fail = lambda verb, path: None
+    await workers._one(("ns", "job"))
+    assert (await queue.get()) == ("ns", "job"), "it is looked at again at once"
+    await workers._one(("ns", "job"))
+    assert harness.condition("Stalled")["status"] == "False"
+
+
+async def test_a_rejection_that_lasts_keeps_its_time(harness: Harness) -> None:
+    harness.apply()
+    harness.kube.fail = failing("create", "/pods", ApiError(403, "Forbidden", "exceeded quota"))
+    await harness.reconcile()
+    times = set[str]()
+    for _ in range(3):
+        harness.now += 60.0
+        await harness.reconcile()
+        accepted = harness.condition("Accepted")
+        assert accepted["reason"] == "PodRejected"
+        times.add(accepted["lastTransitionTime"])
+    assert len(times) == 1
+
+
 async def test_badly_typed_pod_templates_are_refused(harness: Harness) -> None:
     template = {"spec": {"containers": [{"name": "agent", "securityContext": "x"}]}}
     harness.apply(worker={"image": "agent:1", "podTemplate": template})

@@ -191,12 +191,11 @@ def refuse(
     return dated([refused, *kept], before, now)
 
 
-def rejected(status: JobStatus, message: str, *, now: float) -> JobStatus:
-    """The status of a job whose pods the API server rejects, with its message."""
+def rejected(before: Iterable[Condition], message: str, *, now: float) -> tuple[Condition, ...]:
+    """Conditions of a job whose pods the API server rejects, with its message."""
     remedy = "create the job again with another spec.worker, or remove what forbids them"
     problem = Problem("pods", f"the API server rejects them: {message}: {remedy}")
-    conditions = refuse([problem], status.conditions, now=now, reason=Reason.POD_REJECTED)
-    return replace(status, conditions=conditions)
+    return refuse([problem], before, now=now, reason=Reason.POD_REJECTED)
 
 
 def stalled(before: Iterable[Condition], error: str, *, now: float) -> tuple[Condition, ...]:
