@@ -40,7 +40,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
 from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect
-from bamboo_operator import facts, gc_pause, pace
+from bamboo_operator import facts, gc_pause, pace, planner_first
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
@@ -258,9 +258,8 @@ class JobActor:
             is_newest_stop = order.request.fence == self._leadership.arbiter.fence
             return order is self._computing and is_newest_stop
 
-        with (
-            gc_pause.paused()
-        ):  # until agents have their directives: the first collection takes long
+        # Until agents have their directives, since the first collection afterwards takes long.
+        with gc_pause.paused():
             async for result in self._results(order.request, is_wanted):
                 if not is_wanted():
                     return
@@ -280,8 +279,11 @@ class JobActor:
     ) -> AsyncIterator[PlanResult]:
         try:
             results = self._ports.plan(request, is_wanted)
-            while (result := await asyncio.to_thread(next, results, None)) is not None:
+            with planner_first.going():  # agents stand still until the first result
+                result = await asyncio.to_thread(next, results, None)
+            while result is not None:
                 yield result
+                result = await asyncio.to_thread(next, results, None)
         except Exception as error:
             # A defect of the planner fails this job, not the operator.
             log.exception("the planner failed", extra={"job": self.job.name})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -179,12 +181,18 @@ class Noting:
         self.sent: list[OperatorMessage] = []
         self.at_directive = 0  # streams whose directive waits
         self.sent_before: list[OperatorMessage] | None = None
+        self.goes_first: list[bool] = []  # part by part
 
     def compute(self, request: PlanRequest, is_wanted: planner.IsWanted) -> Iterator[PlanResult]:
         results = planner.compute(request, is_wanted)
+        self._note_turn()
         yield next(results)
+        self._note_turn()
         self.sent_before = list(self.sent)
         yield from results
+
+    def _note_turn(self) -> None:
+        self.goes_first.append(sys.getswitchinterval() > 0.04)
 
     async def write(self, session: Session, may_go: asyncio.Event) -> None:
         """As the servicer does; directives wait for the event."""
@@ -222,6 +230,19 @@ async def test_directives_are_written_before_the_planner_goes_on() -> None:
     await until(actor, lambda: any(isinstance(m, Continuation) for m in noting.sent))
     assert noting.sent_before is not None
     assert sum(isinstance(m, Directive) for m in noting.sent_before) == len(AGENTS)
+    assert noting.goes_first == [True, False]
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_objects_of_a_plan_are_not_looked_through_before_agents_have_it() -> None:
+    noting, may_go = Noting(), asyncio.Event()
+    actor, writers = await begun(noting, may_go)
+    await until(actor, lambda: noting.at_directive == len(AGENTS))
+    assert not gc.isenabled()
+    may_go.set()
+    await until(actor, gc.isenabled)
+    assert any(isinstance(m, Continuation) for m in noting.sent)
     await actor.close()
     await asyncio.gather(*writers)
 
