@@ -15,7 +15,7 @@ _CELL, _LINE, _TOP, _MARGIN = 46, 24, 46, 8
 _INK, _MUTED, _GRID, _BACK = "#1f2328", "#656d76", "#e6e9ed", "#f6f8fa"
 _COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#cf222e", "#9a6700", "#0e8a8a", "#57606a")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
-_MOST_CURVES = 6
+_REST = 66  # room for "and 3 more"
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 _SHORT = ("", "K", "M", "G")
 
@@ -29,7 +29,7 @@ def picture(board: Board, answers: Answers, start: float, end: float) -> str:
     width = COLUMNS * _CELL
     height = _TOP + max(p.y + p.height for p in places) * _LINE + _MARGIN
     body = "\n".join(line for place in places for line in _place(place, answers, start, end))
-    span = f"{(end - start) / 60:.0f} minutes"
+    span = f"{(end - start) / 60:.1f} minutes"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
         f' height="{height}" font-family="{_FONT}" font-size="11">\n'
@@ -117,9 +117,10 @@ def _plot(
 
 def _legend(curves: list[Curve], x: float, y: float, width: float) -> Iterator[str]:
     at = x
-    for number, (name, _) in enumerate(curves[:_MOST_CURVES]):
-        step = 22 + 6.2 * len(name)
-        if at + step > x + width:
+    for number, (name, _) in enumerate(curves):
+        step, is_last = 28 + 6.6 * len(name), number == len(curves) - 1
+        if at + step + (0 if is_last else _REST) > x + width:
+            yield _text(at, y, f"and {len(curves) - number} more", fill=_MUTED)
             break
         colour = _COLOURS[number % len(_COLOURS)]
         yield f'<path d="M{at:.0f} {y - 4:.0f}h12" stroke="{colour}" stroke-width="3"/>'

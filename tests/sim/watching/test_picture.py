@@ -61,5 +61,14 @@ def test_units(value: float, unit: str, text: str) -> None:
     assert picture.shown(value, unit) == text
 
 
+def test_a_legend_says_how_many_names_have_no_room() -> None:
+    many = [Series({"zone": f"zone-{n}"}, [(0.0, 1.0), (60.0, 3.0)]) for n in range(9)]
+    text = picture.picture(BOARD, ANSWERS | {"Zones": [many]}, 0.0, 60.0)
+    words = [e.text or "" for e in ET.fromstring(text).iter() if e.tag.endswith("text")]
+    named = sum(word.startswith("zone-") for word in words)
+    assert 0 < named < 9
+    assert f"and {9 - named} more" in words
+
+
 def test_a_legend_takes_labels() -> None:
     assert picture.legend("{{a}}/{{b}}", {"a": "x"}) == "x/"
