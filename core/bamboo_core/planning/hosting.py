@@ -7,29 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bamboo_core.api.spec import RedundancySpec
+from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.device_memory import Sizes, need
+from bamboo_core.scheduling.device_memory import Need, Sizes, need
 
 
-def replica_bytes(
+def memory_of(
     plan: Plan, redundancy: RedundancySpec, costs: Sequence[LayerCost], memory_bytes: int
-) -> int:
-    """Host memory of an agent that its replicas take; 0: they are on the device.
+) -> Need:
+    """What an agent needs under the plan.
 
-    costs: one per layer; empty: not measured. memory_bytes: of the smallest device; 0: unknown.
+    costs: one per layer; if they are not measured, everything fits onto the device. memory_bytes:
+    of the smallest device; 0: unknown.
     """
-    if not costs:
-        return 0
     microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
+    if not costs:
+        return Need(0, 0, ahead=microbatches if redundancy.mode is RedundancyMode.EAGER else 0)
     return need(
         Sizes.of(plan.cut, costs, microbatches=microbatches),
         redundancy.mode,
         memory_bytes=memory_bytes,
         host_memory_bytes=redundancy.host_memory_bytes,
-    ).replica_bytes
+    )
 
 
 def replicas(plan: Plan) -> dict[AgentId, tuple[Range, ...]]:

@@ -6,14 +6,13 @@ samples for the first stage: nothing is sent for it. ("Eager FRC" of Bamboo, NSD
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.placement.plan import Cut, layers_of
 from bamboo_core.planning.messages import Programs
-from bamboo_core.protocol.messages import LayerCost
 
 
 def lanes(
@@ -29,14 +28,6 @@ def lanes(
     """
     found = {a: _lane(p, cut, wants.get(a, ()), held.get(a, ())) for a, p in programs.items()}
     return {agent: lane for agent, lane in found.items() if lane}
-
-
-def limit(
-    cut: Sequence[Range], costs: Sequence[LayerCost], *, host_bytes: int, microbatches: int
-) -> int:
-    """How many forwards of any stage fit into ``host_bytes``; all of a step if not measured."""
-    largest = max(sum(x.activation_bytes for x in costs[lo:hi]) for lo, hi in cut)
-    return min(microbatches, host_bytes // largest) if largest else microbatches
 
 
 def _lane(program: Program, cut: Cut, wanted: Collection[Range], held: Collection[Item]) -> Program:

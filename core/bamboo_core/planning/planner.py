@@ -14,7 +14,7 @@ from itertools import chain
 from math import inf
 from operator import itemgetter
 
-from bamboo_core.api.spec import CorruptionMode, RedundancyMode
+from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, TaskGraph
 from bamboo_core.graph.holdings import HoldingsIndex
@@ -26,7 +26,7 @@ from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.placement.plan import Cut, Pipeline, Plan, layers_of, ranges_of, wants
 from bamboo_core.planning import hosting, messages
-from bamboo_core.planning.lanes import lanes, limit
+from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.messages import Programs
 from bamboo_core.planning.messages import hash_of as hash_of
 from bamboo_core.planning.requests import (
@@ -43,6 +43,7 @@ from bamboo_core.planning.team import Team, live_in
 from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
 from bamboo_core.scheduling.costs import unequal
+from bamboo_core.scheduling.device_memory import Need
 from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
@@ -532,38 +533,26 @@ class _Planning:
     # ------------------------------------------------------------ directives
 
     def _directives(self, plan: Plan, resume: Programs) -> dict[AgentId, Directive]:
-        ahead = self._lanes(plan, plan.step_cut, resume, self._index.held)
+        need = self._memory(plan)
         return messages.directives(
             plan,
             resume,
             participants=self._request.participants,
             manifest=self._files,
-            lanes=ahead,
-            lane_limit=(most := self._lane_limit(plan)),
-            compares=most > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
-            hosted=hosting.replicas(plan) if self._replica_bytes(plan) else {},
+            lanes=self._lanes(plan, plan.step_cut, resume, self._index.held),
+            lane_limit=need.ahead,
+            compares=need.ahead > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
+            hosted=hosting.replicas(plan) if need.replica_bytes else {},
             question=self._request.question,
         )
 
-    def _replica_bytes(self, plan: Plan) -> int:
-        request, redundancy = self._request, self._spec.redundancy
-        return hosting.replica_bytes(plan, redundancy, request.costs, request.memory_bytes)
-
-    def _lane_limit(self, plan: Plan) -> int:
-        """Most forwards that an agent computes ahead and keeps."""
-        redundancy = self._spec.redundancy
-        if redundancy.mode is not RedundancyMode.EAGER:
-            return 0
-        return limit(
-            plan.cut,
-            self._request.costs,
-            host_bytes=redundancy.host_memory_bytes - self._replica_bytes(plan),
-            microbatches=plan.batch.microbatches,
-        )
+    def _memory(self, plan: Plan) -> Need:
+        request = self._request
+        return hosting.memory_of(plan, self._spec.redundancy, request.costs, request.memory_bytes)
 
     def _lanes(self, plan: Plan, cut: Cut, programs: Programs, held: _Held) -> Programs:
         """What agents compute ahead beside these programs, in mode Eager."""
-        if not self._lane_limit(plan):
+        if not self._memory(plan).ahead:
             return {}
         return lanes(programs, cut=cut, wants=plan.wants, held=held)
 

@@ -276,7 +276,7 @@ def _or_host(facts: Facts, mode: RedundancyMode) -> str:
     found = _memory(facts, mode, least)
     is_enough = found.replica_bytes and device_memory.fits(found, facts.memory_bytes)
     text = f", or raise spec.redundancy.hostMemory to {_mib(least)} for replicas in host memory"
-    return text if is_enough and least > facts.host_memory_bytes else ""
+    return text if is_enough else ""
 
 
 def _mib(count: int) -> str:

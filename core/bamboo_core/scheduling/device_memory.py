@@ -51,7 +51,8 @@ class Need:
     device_bytes: int
     after_loss_bytes: int  # of the device, once the agent computes its replicas' work, too
     replica_bytes: int = 0  # weights and optimizer state in host memory; 0: on the device
-    ahead: int = 0  # forwards computed ahead that fit into the rest of host memory
+    ahead: int = 0  # forwards computed ahead: the rest of host memory keeps them, the device their
+    # outputs
     ahead_bytes: int = 0  # of them
 
     @property
@@ -63,14 +64,14 @@ class Need:
 def need(sizes: Sizes, mode: RedundancyMode, *, memory_bytes: int, host_memory_bytes: int) -> Need:
     """Memory under a mode. memory_bytes: of the smallest device; 0: unknown.
 
-    Replicas are kept in host memory if the device is too small for them after a loss, if
-    ``host_memory_bytes`` suffices for them (in Eager for a forward ahead as well), and if the
+    Replicas are kept in host memory if the device is too small for them after a loss (in Eager with
+    one forward ahead), if ``host_memory_bytes`` suffices for them (and that forward), and if the
     device then has to hold less. Otherwise they are on the device.
     """
-    usual = _need(sizes, mode, host_memory_bytes, hosts=False)
+    usual = _need(sizes, mode, memory_bytes, host_memory_bytes, hosts=False)
     if not mode.keeps_copies or fits(usual, memory_bytes):
         return usual
-    hosted = _need(sizes, mode, host_memory_bytes, hosts=True)
+    hosted = _need(sizes, mode, memory_bytes, host_memory_bytes, hosts=True)
     has_room = hosted.replica_bytes <= host_memory_bytes
     if mode is RedundancyMode.EAGER:
         has_room = has_room and hosted.ahead > 0
@@ -82,7 +83,9 @@ def fits(found: Need, memory_bytes: int) -> bool:
     return not memory_bytes or found.after_loss_bytes <= USABLE * memory_bytes
 
 
-def _need(sizes: Sizes, mode: RedundancyMode, host_memory_bytes: int, *, hosts: bool) -> Need:
+def _need(
+    sizes: Sizes, mode: RedundancyMode, memory_bytes: int, host_memory_bytes: int, *, hosts: bool
+) -> Need:
     """Of the first agent of a pipeline, which has most activations in flight: P of them.
 
     Outputs and input gradients stay until the step ends. A replica has a reduced gradient, but no
@@ -106,20 +109,23 @@ def _need(sizes: Sizes, mode: RedundancyMode, host_memory_bytes: int, *, hosts: 
     replica_bytes = STATES * size if hosts else 0
     if not is_eager:
         return Need(own + idle, own + max(idle, taken), replica_bytes)
-    ahead = _ahead(sizes, host_memory_bytes - replica_bytes)
     # what the slice that runs keeps, and the output of each forward ahead, is on the device
-    lane = sizes.activation_bytes + ahead * sizes.boundary_bytes
+    idle, taken = idle + sizes.activation_bytes, taken + sizes.activation_bytes
+    ahead = _fitting(sizes.activation_bytes, host_memory_bytes - replica_bytes, sizes.microbatches)
+    if memory_bytes:
+        left_bytes = int(USABLE * memory_bytes) - own - max(idle, taken)
+        # without room for one, the mode does not fit, and the need says by how much
+        ahead = _fitting(sizes.boundary_bytes, max(left_bytes, sizes.boundary_bytes), ahead)
+    outputs = ahead * sizes.boundary_bytes
     return Need(
-        own + idle + lane,
-        own + max(idle, taken) + lane,
+        own + idle + outputs,
+        own + max(idle, taken) + outputs,
         replica_bytes,
         ahead,
         ahead * sizes.activation_bytes,
     )
 
 
-def _ahead(sizes: Sizes, room_bytes: int) -> int:
-    """Forwards ahead that fit into host memory: at most those of a step."""
-    if not sizes.activation_bytes:
-        return sizes.microbatches
-    return max(0, min(sizes.microbatches, room_bytes // sizes.activation_bytes))
+def _fitting(each_bytes: int, room_bytes: int, most: int) -> int:
+    """How many fit."""
+    return max(0, min(most, room_bytes // each_bytes)) if each_bytes else most

@@ -14,7 +14,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.planning.lanes import lanes, limit
+from bamboo_core.planning.lanes import lanes
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.dry_run import dry_run
@@ -115,15 +115,6 @@ def test_what_has_begun_goes_on_although_the_program_needs_no_forward_any_more()
 def test_a_single_stage_has_no_successor() -> None:
     step = shape(1, 1)
     assert not lanes(step.build().programs, cut=step.cut, wants=step.wants(), held={})
-
-
-def test_how_many_fit_into_host_memory() -> None:
-    costs = [LayerCost(1.0, 2.0, 10, 1, activation_bytes=size) for size in (100, 300, 200)]
-    cut = ((0, 2), (2, 3))
-    assert limit(cut, costs, host_bytes=1200, microbatches=8) == 3
-    assert limit(cut, costs, host_bytes=10**9, microbatches=8) == 8
-    assert limit(cut, costs, host_bytes=399, microbatches=8) == 0
-    assert limit(cut, (), host_bytes=0, microbatches=8) == 8
 
 
 @pytest.mark.parametrize("mode", RedundancyMode)
