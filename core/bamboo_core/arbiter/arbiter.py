@@ -117,6 +117,10 @@ class Arbiter:
         """Time has passed, and nothing need be decided yet."""
         self.state.clock.read(now, heard_at)
 
+    def skip_time(self, now: float) -> None:
+        """Signs of life have been dropped until now, so nobody's silence counts."""
+        self.state.clock.skip(now)
+
     # ------------------------------------------------------------ what events say
 
     def _note(self, event: Event, now: float) -> bool:

@@ -20,6 +20,7 @@ from bamboo_core.arbiter.events import (
     ComputePlan,
     Connected,
     DesiredState,
+    Disconnected,
     Dismiss,
     Effect,
     Event,
@@ -118,6 +119,7 @@ class Leadership:
         self._faults = 0
         self._restart_at = 0.0
         self._heard_at = inf  # of the present event
+        self._is_deaf = False  # heartbeats are dropped
         self._held: deque[tuple[Event, bool]] = deque()
         self._out: list[Action] = []
         self._facts = durable  # after the last event that was handled completely
@@ -144,6 +146,9 @@ class Leadership:
         """
         self._heard_at = heard_at
         is_listening = is_leading and now >= self._restart_at
+        if is_listening and self._is_deaf:
+            self.arbiter.skip_time(now)
+        self._is_deaf = not is_listening
         match event:
             case Observed():
                 self._observe(event, now, is_leading=is_leading)
@@ -285,10 +290,17 @@ class Leadership:
             self._out.append(Wake())
 
     def _put(self, event: Event, *, is_listening: bool = False, is_known: bool = False) -> None:
+        if isinstance(event, Connected):
+            self._forget_end(event.hello.agent)
         if is_listening or not _is_routine(event):
             self._held.append((event, is_known))
         if len(self._held) > MOST_HELD:
             self._restart("too many events were held")
+
+    def _forget_end(self, agent: AgentId) -> None:
+        """The agent is back: that a session of it has ended must not speak for its death now."""
+        ended = Disconnected(agent)
+        self._held = deque(held for held in self._held if held[0] != ended)
 
     def _handle_held(self, now: float, *, is_leading: bool) -> None:
         while self._held and is_leading and now >= self._restart_at:

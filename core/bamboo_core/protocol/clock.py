@@ -51,6 +51,11 @@ class PatientClock:
         self._shown = max(self._shown, self._time + min(now - self._last, self.most_s))
         return self._shown
 
+    def skip(self, now: float) -> None:
+        """The time up to ``now`` does not count: what others said meanwhile was not kept."""
+        if self._last is not None:
+            self._last, self._time = max(self._last, now), self._shown
+
     def copy(self) -> PatientClock:
         """An independent clock that shows the same time."""
         new = PatientClock(self.most_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar
 
 from tests.core.controller.builders import JOB, nodes, pod, spec
@@ -85,7 +86,7 @@ class Led:
         job_spec: JobSpec | None = None,
         reported: LastReported = LastReported(),  # noqa: B008 - frozen
     ) -> None:
-        self.now = 0.0
+        self.now, self.heard_at = 0.0, inf
         self.is_leading = self.are_facts_durable = True
         self.spec = job_spec if job_spec is not None else spec()
         self.pods: Sequence[PodView] = PODS
@@ -102,7 +103,9 @@ class Led:
 
     def tell(self, event: Input) -> list[Action]:
         """What it asks for in return."""
-        actions = self.leadership.handle(event, self.now, is_leading=self.is_leading)
+        actions = self.leadership.handle(
+            event, self.now, is_leading=self.is_leading, heard_at=self.heard_at
+        )
         self.actions += actions
         if any(isinstance(action, Restarted) for action in actions):
             self.sessions.clear()

@@ -7,6 +7,7 @@ and a healthy job goes on in its attempt.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 from tests.core.controller.builders import spec
@@ -31,7 +32,16 @@ from bamboo_core.job.leadership import Restarted, Wake
 from bamboo_core.job.tally import GONE_S
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import AgentReport, Failure, Heartbeat, Notice, Stop, Welcome
+from bamboo_core.protocol.messages import (
+    AgentReport,
+    Cause,
+    Failure,
+    Heartbeat,
+    Notice,
+    Stop,
+    Suspicion,
+    Welcome,
+)
 
 from .led import BEGUN, MEMBERS, PODS, Led, defect, ready
 
@@ -43,6 +53,20 @@ def break_down(led: Led, monkeypatch: pytest.MonkeyPatch) -> None:
     """One defect; the pause begins."""
     monkeypatch.setattr(led.leadership.arbiter, "handle", defect)
     led.tick()
+
+
+def one_that_suspects() -> tuple[Led, Heartbeat]:
+    """A job in its first epoch of a new leader; a heartbeat of the first member that has lost its
+    connection to the second one."""
+    led = Led(BEGUN)
+    led.observe()
+    for agent in MEMBERS:
+        led.connect(agent, Fence(0, 2, 1))
+        led.receive(agent, ready())
+    led.until(lambda: bool(led.sent(FIRST, Stop)))
+    fence = led.leadership.arbiter.fence
+    suspicion = Suspicion(SECOND, Cause.CHANNEL_BROKEN, fence)
+    return led, Heartbeat(1, 0, 0, fence, suspicions=(suspicion,))
 
 
 def desired(led: Led) -> DesiredState | None:
@@ -278,6 +302,39 @@ def test_events_count_once_leadership_is_certain_again() -> None:
     assert welcome.term == 2
     assert desired(led) is not None
     assert led.leadership.arbiter is arbiter
+
+
+def test_heartbeats_that_were_dropped_are_no_silence() -> None:
+    """The first sign of life afterwards is one that suspects another agent."""
+    led, suspects = one_that_suspects()
+    led.is_leading = False
+    for _ in range(40):
+        led.now += 0.25
+        led.heard_at = led.now - 0.25
+        led.receive(SECOND, Heartbeat(1, 0, 0, suspects.fence))
+        led.receive(FIRST, suspects)
+    led.is_leading = True
+    led.now += 0.25
+    led.receive(FIRST, suspects)
+    assert not led.lost()
+    led.heard_at = inf
+    for _ in range(5):
+        led.tick()
+        led.receive(FIRST, suspects)
+    assert led.lost() == [SECOND]
+
+
+def test_a_session_that_broke_and_came_back_meanwhile_is_no_loss() -> None:
+    led, suspects = one_that_suspects()
+    led.receive(FIRST, suspects)
+    led.is_leading = False
+    led.disconnect(SECOND)
+    led.connect(SECOND, Fence(0, 2, 1))
+    led.is_leading = True
+    led.tick()
+    assert not led.lost()
+    led.disconnect(SECOND)
+    assert led.lost() == [SECOND]
 
 
 def test_facts_that_became_durable_meanwhile_count() -> None:

@@ -69,6 +69,18 @@ def test_a_process_that_is_busy_for_ever_is_taken_to_have_read_now_and_then() ->
     assert hearing.at(late + 1) == late
 
 
+def test_a_time_that_is_skipped_does_not_count() -> None:
+    clock = PatientClock(0.5)
+    clock.skip(5)
+    clock.read(10)
+    assert clock.read(10.25) == 10.25
+    clock.skip(60)
+    assert clock.read(60, heard_at=59.5) == 10.25
+    assert clock.read(60.25, heard_at=60.25) == 10.5
+    clock.skip(50)
+    assert clock.read(60.5) == 10.75
+
+
 def test_a_copy_goes_its_own_way() -> None:
     clock = PatientClock(0.5)
     clock.read(10)

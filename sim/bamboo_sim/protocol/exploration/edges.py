@@ -168,6 +168,8 @@ def pauses(base: History, part: Part = WHOLE) -> Histories:
             before = inject(at, 0, ("kill", other, n % 3))
             yield inject(before, rng.randrange(30), fault)
         yield inject(inject(at, 0, pause[n % 5]), 3, ("restart operator", bool(n % 2)))
+        broken = inject(at, 0, ("reset", 0, *names))
+        yield inject(broken, rng.randrange(30), ("stand still", "lease", OPERATOR, seconds))
 
 
 def hangs(base: History, part: Part = WHOLE) -> Histories:

@@ -89,6 +89,8 @@ PLANTS: tuple[Planted, ...] = (
             patched(Patience, "with_rarer", edges.endless), (("silences", SMALL),)),
     Planted("what a busy operator has not read counts as silence", "T7",
             patched(PatientClock, "read", edges.all_is_read), (("pauses", SMALL),)),
+    Planted("what is dropped while leadership is uncertain counts as silence", "T8",
+            patched(Arbiter, "skip_time", lambda self, now: None), (("pauses", SMALL),)),
     Planted("agents that wait for each other are not seen", "W1",
             patched(stalls, "_cycle", edges.no_cycle), (("silences", SMALL),)),
     Planted("an instruction without an end is not seen", "W2",
