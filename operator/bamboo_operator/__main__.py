@@ -13,7 +13,7 @@ from bamboo_operator.config import Config, ConfigError, from_env
 
 log = logging.getLogger(__name__)
 
-_RECURSION_LIMIT = 11_000
+RECURSION_LIMIT = 11_000
 """The API server accepts JSON 10000 levels deep. One such job must not make lists unreadable."""
 
 
@@ -23,7 +23,7 @@ def main() -> None:
         config = from_env(os.environ)
     except ConfigError as error:
         sys.exit(f"bamboo-operator: {error}")
-    sys.setrecursionlimit(_RECURSION_LIMIT)
+    sys.setrecursionlimit(RECURSION_LIMIT)
     logs.configure(config.log_level)
     hearing = Hearing()
     sys.exit(attention.run(_run(config, hearing), hearing))

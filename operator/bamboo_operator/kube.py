@@ -7,6 +7,7 @@ Fails fast (three tries, under two seconds); callers have a queue that tries aga
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -204,12 +205,21 @@ def _resource(path: str) -> str:
 def _parsed(text: str) -> Object:
     """ApiError if it is not an object, so that something in between has answered."""
     try:
-        parsed = orjson.loads(text)  # lists of pods are megabytes
-    except ValueError:
+        parsed = _loaded(text)
+    except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, dict):
         raise ApiError(0, "Unreachable", f"the answer is not the API server's: {text[:500]}")
     return parsed
+
+
+def _loaded(text: str) -> Any:
+    """Lists of pods are megabytes, which orjson reads fastest. But it reads only 1024 levels, and
+    one job with deep args must not make a list of jobs unreadable."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)
 
 
 def _error(code: int, text: str) -> ApiError:

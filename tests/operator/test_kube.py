@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from bamboo_core.api.reasons import JobPhase
+from bamboo_operator.__main__ import RECURSION_LIMIT
 from bamboo_operator.api import ApiError
 from bamboo_operator.kube import Kube, connect
 
@@ -32,6 +34,24 @@ async def test_the_answer_of_a_proxy_is_an_error_like_any_other(
     ) as found:
         await kube.create("/api/v1/namespaces/x/events", {})
     assert found.value.code == 0
+
+
+async def test_a_deep_job_does_not_make_the_others_unreadable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server accepts args 10000 levels deep from whoever may create a job."""
+    deep = '{"a":' * 9900 + "1" + "}" * 9900
+
+    async def answer(*_: Any) -> tuple[int, str]:
+        return 200, f'{{"items": [{{"spec": {deep}}}, {{"spec": {{}}}}]}}'
+
+    kube, limit = Kube(None), sys.getrecursionlimit()
+    monkeypatch.setattr(kube, "_send", answer)
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    try:
+        assert len(await kube.list("/apis/bamboo.dev/v1alpha1/bamboojobs")) == 2
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 @pytest.mark.parametrize(
