@@ -20,7 +20,7 @@ from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import disruptions, lifecycle
 from bamboo_core.controller.lifecycle import JobStatus
-from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, step
+from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
@@ -163,6 +163,8 @@ class Reconciler:
         turn = await self._turn(job, spec, view, training, known)
         decided = step(spec, view, training, known.memory, job=job, now=now, turn=turn)
         known.memory = decided.memory
+        if not lacks_pods(spec, view, training, known.memory):
+            known.rejected = ""  # what was rejected is not wanted any more
         self._ports.deleted_pods.counted(pods)
         rate = await self._rate(view)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)

@@ -130,6 +130,23 @@ async def test_pods_that_the_api_server_rejects(harness: Harness) -> None:
     assert harness.condition("Accepted")["status"] == "True"
 
 
+@pytest.mark.parametrize("change", [{"pipelines": {"count": 1, "stages": 2}}, {"suspend": True}])
+async def test_a_rejection_is_over_once_the_job_wants_no_further_pod(
+    change: dict[str, Any], harness: Harness
+) -> None:
+    harness.apply()
+    await harness.reconcile()
+    harness.kube.objects[PATH]["spec"]["pipelines"]["count"] = 2
+    harness.kube.fail = failing("create", "/pods", ApiError(403, "Forbidden", "exceeded quota"))
+    await harness.reconcile()
+    await harness.reconcile()
+    assert harness.condition("Accepted")["reason"] == "PodRejected"
+    harness.kube.objects[PATH]["spec"] |= change
+    harness.now += REFUSED_PAUSE_S
+    await harness.reconcile()
+    assert harness.condition("Accepted")["status"] == "True"
+
+
 async def test_progress_is_written_from_time_to_time(harness: Harness) -> None:
     harness.apply()
     await harness.reconcile()

@@ -223,6 +223,14 @@ def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
             yield DeletePod(pod.name, pod.uid, force=False, reason="the arbiter does not need it")
 
 
+def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> bool:
+    """Whether the job wants a pod that it does not have. One that is suspended or has ended wants
+    none."""
+    if spec.suspend or memory.terminal is not None:
+        return False
+    return not set(_seats(spec)) <= {pod.slot for pod in _staying(view, training)}
+
+
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
     """If there are more agents than seats, delete agents without a part in the plan, first those
     of which a hint says that they may have to leave, then those outside the grid. Not while agents
