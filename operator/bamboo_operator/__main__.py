@@ -6,15 +6,13 @@ import logging
 import os
 import sys
 
+from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import attention, kube, logs
 from bamboo_operator.app import App
 from bamboo_operator.config import Config, ConfigError, from_env
 
 log = logging.getLogger(__name__)
-
-RECURSION_LIMIT = 11_000
-"""The API server accepts JSON 10000 levels deep. One such job must not make lists unreadable."""
 
 
 def main() -> None:

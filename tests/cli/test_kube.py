@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,27 @@ def test_status_command(kubeconfig: Path) -> None:
     assert result.exit_code == 0
     assert "step 20/80" in result.output
     assert "TrainingStep" in result.output
+
+
+def test_a_deep_job_of_somebody_does_not_end_the_command(
+    kubeconfig: Path,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The API server accepts args 10000 levels deep from whoever may create a job."""
+    deep = '{"a":' * 9900 + "1" + "}" * 9900
+    jobs = f'{{"items": [{{"metadata": {{"namespace": "team", "name": "deep"}}, "spec": {deep}}}]}}'
+    server.answers[JOBS_PATH] = (200, jobs.encode())
+    monkeypatch.setattr("sys.argv", ["bamboo", "status", "other", "--kubeconfig", str(kubeconfig)])
+    limit = sys.getrecursionlimit()
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    finally:
+        sys.setrecursionlimit(limit)
+    assert stopped.value.code == 1
+    assert "it has deep; give one of them" in capsys.readouterr().err
 
 
 def test_errors_are_one_sentence(

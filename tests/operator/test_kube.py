@@ -14,8 +14,8 @@ import aiohttp.web
 import pytest
 import yaml
 
+from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.api.reasons import JobPhase
-from bamboo_operator.__main__ import RECURSION_LIMIT
 from bamboo_operator.api import ApiError
 from bamboo_operator.kube import Kube, connect
 

@@ -20,6 +20,9 @@ MOST_AGENTS = 1024
 """Pipelines times stages."""
 DEEPEST = 100
 """Levels of objects and lists in the spec."""
+RECURSION_LIMIT = 11_000
+"""Python's own, for who reads jobs: the API server accepts JSON 10000 levels deep, and one such job
+must not make lists of jobs unreadable."""
 _SEED = 2**53 - 1  # JSON numbers are exact up to here
 _NORM = 1_000_000_000
 _LEAST_SAMPLE = 0.0001

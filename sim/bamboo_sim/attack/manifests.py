@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from bamboo_core.api import spec as specs
+from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.controller.view import JobView
 from bamboo_core.model.ids import AgentId
 from bamboo_operator import api, facts, jobs
@@ -39,7 +40,6 @@ MOST_CPU_S = 5.0
 """Of one manifest: two reconciles and the deletion."""
 MOST_GROWTH_MB = 400
 MOST_STATUS_BYTES = 100_000
-_RECURSION_LIMIT = 11_000  # that of bamboo_operator.__main__
 _EVERY = 100
 _SEALS = Seals(b"the operator's own secret key...")
 
@@ -198,7 +198,7 @@ def _condition(status: Object) -> Object:
 
 def serve(pipe: Connection) -> None:
     """The operator's process: answers each manifest with what came of it."""
-    sys.setrecursionlimit(_RECURSION_LIMIT)
+    sys.setrecursionlimit(RECURSION_LIMIT)
     asyncio.run(_serve(pipe))
 
 
