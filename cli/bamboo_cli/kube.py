@@ -6,7 +6,9 @@ Objects are parsed JSON. Every failure raises ClusterError.
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from bamboo_cli.errors import (
     NotReadyError,
 )
 from bamboo_cli.job import Manifest
+from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 
 GROUP, VERSION, PLURAL = "bamboo.dev", "v1alpha1", "bamboojobs"
@@ -173,7 +176,8 @@ class Kube:
             answer = call(
                 *arguments, **options, _preload_content=False, _request_timeout=_TIMEOUT_S
             )
-            found = json.loads(answer.data)
+            with _deep_reading():
+                found = json.loads(answer.data)
             if not isinstance(found, dict):
                 raise ValueError("not an object of the API")
             return found
@@ -190,6 +194,17 @@ class Kube:
                 "the server at that address is not a Kubernetes API server; check the address in"
                 " the kubeconfig."
             ) from error
+
+
+@contextmanager
+def _deep_reading() -> Iterator[None]:
+    """For this reader only: others shall refuse what is so deep."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(RECURSION_LIMIT)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def _refused(error: client.ApiException) -> ClusterError:

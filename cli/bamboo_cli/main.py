@@ -15,7 +15,6 @@ from bamboo_cli import job_commands, screen
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
-from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.api.spec import Channel
 from bamboo_core.protection.hazard import PRIOR
 from bamboo_devcluster.errors import DevclusterError
@@ -227,7 +226,6 @@ for each in job_commands.COMMANDS:
 
 def main() -> None:
     """Run the command. Errors of the user print one sentence and exit with 1."""
-    sys.setrecursionlimit(RECURSION_LIMIT)
     try:
         cli(standalone_mode=False)
     except click.exceptions.Exit as stop:

@@ -190,11 +190,9 @@ def test_a_deep_job_of_somebody_does_not_end_the_command(
     server.answers[JOBS_PATH] = (200, jobs.encode())
     monkeypatch.setattr("sys.argv", ["bamboo", "status", "other", "--kubeconfig", str(kubeconfig)])
     limit = sys.getrecursionlimit()
-    try:
-        with pytest.raises(SystemExit) as stopped:
-            main()
-    finally:
-        sys.setrecursionlimit(limit)
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert sys.getrecursionlimit() == limit
     assert stopped.value.code == 1
     assert "it has deep; give one of them" in capsys.readouterr().err
 
