@@ -198,7 +198,7 @@ class Kube:
 
 @contextmanager
 def _deep_reading() -> Iterator[None]:
-    """For this reader only: others shall refuse what is so deep."""
+    """For this reader only. Others refuse what is so deep, such as the reader of job files."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(RECURSION_LIMIT)
     try:
