@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
+import torch._dynamo  # every optimizer imports it: before the fork, once for all workers
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from torchft import DistributedDataParallel, Manager, Optimizer, ProcessGroupGloo
 from torchft.coordination import LighthouseServer

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
+import torch._dynamo  # every optimizer imports it: before the fork, once for all workers
 import torch.distributed as dist
 from torch.distributed import run
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch

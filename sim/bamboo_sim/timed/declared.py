@@ -27,7 +27,7 @@ from bamboo_core.protocol.messages import LayerCost
 
 @dataclass(frozen=True)
 class Links:
-    """Each agent has one network interface, on which it sends one item after the other."""
+    """Each agent has one network interface, which sends, and receives, one item after the other."""
 
     bandwidth: float = inf  # of an interface
     latency_s: float = 0.0

@@ -1,4 +1,8 @@
-"""Transfers between agents: an interface sends one item after the other, in the order of SENDs."""
+"""Transfers between agents: an interface sends, and receives, one item after the other.
+
+What arrives at an interface that still receives another item waits for it. Items come in the order
+in which their first bytes arrive.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +14,12 @@ from bamboo_sim.timed.declared import Links
 
 
 class Network:
-    """Who sends until when. ``sent_bytes``: by sender."""
+    """Who sends and who receives until when. ``sent_bytes``: by sender."""
 
     def __init__(self, clock: Clock, links: Links, zone: Callable[[AgentId], str]) -> None:
         self._clock, self._links, self._zone = clock, links, zone
-        self._free_at: dict[AgentId, float] = {}
+        self._sends_until: dict[AgentId, float] = {}
+        self._receives_until: dict[AgentId, float] = {}
         self._ended_at: dict[AgentId, float] = {}
         self.sent_bytes: dict[AgentId, int] = {}
 
@@ -24,15 +29,22 @@ class Network:
         is_far = self._zone(source) != self._zone(target)
         bandwidth = min(links.bandwidth, links.zone_bandwidth) if is_far else links.bandwidth
         latency = links.latency_s + (links.zone_latency_s if is_far else 0.0)
-        end = max(now, self._free_at.get(source, 0.0)) + num_bytes / bandwidth
-        self._free_at[source] = end
+        start = max(now, self._sends_until.get(source, 0.0))
+        end = start + num_bytes / bandwidth
+        self._sends_until[source] = end
         self.sent_bytes[source] = self.sent_bytes.get(source, 0) + num_bytes
 
         def deliver() -> None:
             if self._ended_at.get(source, end) >= end and target not in self._ended_at:
                 arrive()
 
-        self._clock.at(end + latency, deliver)
+        def receive() -> None:
+            free = max(self._clock.now, self._receives_until.get(target, 0.0))
+            received = max(free + num_bytes / links.bandwidth, end + latency)
+            self._receives_until[target] = received
+            self._clock.at(received, deliver)
+
+        self._clock.at(start + latency, receive)
 
     def end(self, agent: AgentId) -> None:
         """The agent has ended now."""

@@ -11,11 +11,11 @@ import torch
 from tests.rotation import in_turn
 
 from bamboo_agent.model import build_model
-from bamboo_core.api.spec import Channel, TransportSpec
+from bamboo_core.api.spec import Channel, RedundancyMode, RedundancySpec, TransportSpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.messages import AgentReport, LayerCost
+from bamboo_core.protocol.messages import AgentReport, LayerCost, Progress
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -65,6 +65,25 @@ def test_every_grid_equals_the_plain_program(pipelines, stages, leaf_size):
     batch = BatchShape(reference.G, leaf_size, 4)
     fleet = run_fleet(tiny_gpt(), pipelines=pipelines, stages=stages, batch=batch)
     assert_equal(fleet.history(), fleet.weights(), leaf_size=leaf_size, chunks=4)
+
+
+REDUNDANT = [
+    (mode, pipelines, stages)
+    for mode in (RedundancyMode.REPLICA, RedundancyMode.EAGER)
+    for pipelines, stages in product((1, 2, 3), (2, 3, 4))
+]
+
+
+@pytest.mark.parametrize(
+    ("mode", "pipelines", "stages"), [(RedundancyMode.EAGER, 1, 4), *in_turn(6, REDUNDANT)]
+)
+def test_redundancy_changes_no_bit(mode, pipelines, stages):
+    job = replace(tiny_gpt(), redundancy=RedundancySpec(mode))
+    batch = BatchShape(reference.G, 2, 4)
+    fleet = run_fleet(job, pipelines=pipelines, stages=stages, batch=batch)
+    assert_equal(fleet.history(), fleet.weights(), leaf_size=2, chunks=4)
+    computed_ahead = [m.ahead.slices for _, m in fleet.messages if isinstance(m, Progress)]
+    assert any(computed_ahead) is (mode is RedundancyMode.EAGER)
 
 
 @pytest.mark.parametrize(

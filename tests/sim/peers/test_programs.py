@@ -35,6 +35,14 @@ def test_logs_are_read_while_they_grow(tmp_path: Path) -> None:
     assert [(c.step, c.samples, c.done) for c in reader.read()] == [(0, 32, True), (1, 28, False)]
 
 
+def test_forked_workers_do_not_import_what_an_optimizer_needs() -> None:
+    """Eight workers would import the same 900 modules at every restart."""
+    code = "import sys, peers.torchrun_host; print('torch._dynamo' in sys.modules)"
+    environ = {**os.environ, **ENVIRONMENT}
+    done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+    assert done.stdout == "True\n"
+
+
 def test_a_replica_that_heals_does_not_know_the_samples_of_a_step(tmp_path: Path) -> None:
     fleet = TorchftFleet(tmp_path, BY_NAME["torchft_tuned"], Path("python"))
     for worker, samples, done in [("replica-1", 4, True), ("replica-0", 28, True)]:

@@ -59,6 +59,24 @@ def test_an_interface_sends_one_item_after_the_other() -> None:
     assert net.sent_bytes == {A: 200, B: 100}
 
 
+def test_an_interface_receives_one_item_after_the_other() -> None:
+    clock, seen = Clock(), list[tuple[str, float]]()
+    net = network(clock, Links(bandwidth=100, latency_s=0.5))
+    net.send(A, B, 100, lambda: seen.append(("first", clock.now)))
+    net.send(FAR, B, 200, lambda: seen.append(("second", clock.now)))
+    net.send(A, FAR, 100, lambda: seen.append(("elsewhere", clock.now)))
+    run(clock)
+    assert seen == [("first", 1.5), ("elsewhere", 2.5), ("second", 3.5)]
+
+
+def test_what_a_slow_path_brings_does_not_wait_at_an_idle_interface() -> None:
+    clock, seen = Clock(), list[float]()
+    net = network(clock, Links(bandwidth=100, zone_bandwidth=50))
+    net.send(A, FAR, 100, lambda: seen.append(clock.now))
+    run(clock)
+    assert seen == [2]
+
+
 def test_what_is_not_sent_completely_is_lost_with_its_sender() -> None:
     clock, seen = Clock(), list[int]()
     net = network(clock, Links(bandwidth=100, latency_s=1))
