@@ -11,13 +11,15 @@ the schedule alone is predicted. A measured step is the mean of one run, as its 
 it. Kernels run in rounds, each with a run of each mode; ratios are medians over rounds. Beside it,
 for kernels: what Replica and Eager cost, measured and predicted. Links, sums and updates of weights
 cost nothing in predictions: with kernels on two busy cores a message takes some 10 ms, so their
-micro-batches are large.
+micro-batches are large. interrupted: the step in which a worker of a pipeline of sleeping layers is
+killed, from commit to commit; the time that its plan took is declared.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,8 +39,8 @@ from bamboo_core.model.ids import AgentId, Coordinate, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost, Progress
 from bamboo_sim import arguments, results_file
-from bamboo_sim.timed.declared import TimedJob
-from bamboo_sim.timed.measured import undisturbed
+from bamboo_sim.timed.declared import Delays, TimedJob
+from bamboo_sim.timed.measured import lose, undisturbed, warm
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.process_fleet import ProcessFleet
 
@@ -200,6 +202,64 @@ def measure(case: Case, steps: int) -> dict[str, list[dict[str, Any]]]:
         real.close()
 
 
+LOSSES = {"pipelines": 1, "stages": 4, "stage": 1}
+FRACTIONS = (0.2, 0.4, 0.6, 0.8)
+"""Of a step, when a worker is killed."""
+
+
+def interrupted(mode: RedundancyMode, fraction: float) -> dict[str, float]:
+    """Seconds of a step in which a worker is killed, predicted and measured."""
+    case = Case("interrupted", SLEEPING, LOSSES["pipelines"], LOSSES["stages"], 1, (LAYER,) * 8)
+    job = spec(case, mode, 1_000_000)
+    fleet = ProcessFleet(job, plans.names(case.pipelines * case.stages))
+
+    def decide(epoch: int, before: Plan | None) -> plans.Decided:
+        fence = Fence(0, 1, epoch)
+        return plans.decide(
+            job,
+            fence=fence,
+            layers=len(case.costs),
+            reports=fleet.stop(fence),
+            batch=batch_shape(job),
+            before=before,
+            peers=fleet.peers,
+            costs=case.costs,
+        )
+
+    def committed(step: int) -> float:
+        fleet.wait(
+            lambda: any(isinstance(m, Progress) and m.commit.step == step for _, m in fleet.messages)
+        )
+        return time.monotonic()
+
+    try:
+        fleet.ready()
+        first = decide(1, None)
+        fleet.install(first)
+        start = committed(WARM)
+        timed = TimedJob(case.pipelines, case.stages, MICROBATCHES, case.costs, mode)
+        kill_s = fraction * undisturbed(timed).step_s
+        time.sleep(max(0.0, start + kill_s - time.monotonic()))
+        victim = next(
+            a for a, x in first.plan.seats.items() if x == Coordinate(0, LOSSES["stage"])
+        )
+        fleet.kill(victim)
+        killed = time.monotonic()
+        fleet.install(decide(2, first.plan))
+        decision_s = time.monotonic() - killed
+        end = committed(WARM + 1)
+    finally:
+        fleet.close()
+    run = warm(replace(timed, delays=Delays(decision_s=decision_s)))
+    found = lose(run, pipeline=0, stage=LOSSES["stage"], fraction=fraction)
+    return {
+        "fraction": fraction,
+        "decision_s": round(decision_s, 4),
+        "predicted_s": round(found.step_s + found.pause_s, 4),
+        "measured_s": round(end - start, 4),
+    }
+
+
 Seconds = tuple[str, str]  # of a round: which mode, predicted_s or measured_s
 
 
@@ -209,10 +269,18 @@ def median_ratio(rounds: Sequence[dict[str, Any]], above: Seconds, below: Second
     return round(statistics.median(ratios), 4)
 
 
-def figures(samples: dict[str, list[dict[str, Any]]]) -> dict[str, float]:
+def figures(
+    samples: dict[str, list[dict[str, Any]]], losses: dict[str, list[dict[str, float]]]
+) -> dict[str, float]:
     """Ratios; of kernels also what a mode costs."""
     names = [mode.value.lower() for mode in MODES]
     out = {
+        f"interrupted_{mode}": round(
+            statistics.median(x["predicted_s"] / x["measured_s"] for x in found), 4
+        )
+        for mode, found in losses.items()
+    }
+    out |= {
         f"{name}_{mode}": median_ratio(rounds, (mode, "predicted_s"), (mode, "measured_s"))
         for name, rounds in samples.items()
         for mode in names
@@ -236,10 +304,16 @@ def main() -> None:
         found = measure(case, steps)
         samples |= found
         print(found, flush=True)
+    losses = {
+        mode.value.lower(): [interrupted(mode, fraction) for fraction in FRACTIONS]
+        for mode in MODES[1:]
+    }
+    print(losses, flush=True)
+    found = figures(samples, losses)
     path = results_file.write(
-        "timed_validation", samples=samples, figures=figures(samples), note=NOTE
+        "timed_validation", samples={**samples, "interrupted": losses}, figures=found, note=NOTE
     )
-    print(*(f"{name}: {x}" for name, x in figures(samples).items()), f"-> {path}", sep="\n")
+    print(*(f"{name}: {x}" for name, x in found.items()), f"-> {path}", sep="\n")
 
 
 if __name__ == "__main__":

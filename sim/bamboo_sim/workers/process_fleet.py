@@ -111,6 +111,12 @@ class ProcessFleet(WorkerFleet):
         except PipeClosedError:
             self._selector.unregister(pipe)
 
+    def kill(self, agent: AgentId) -> None:
+        """End a worker at once."""
+        self.processes[agent].kill()
+        self._selector.unregister(pipe := self._pipes.pop(agent))
+        pipe.close()
+
     def close(self) -> None:
         """Close the pipes, which ends the workers."""
         self._selector.close()
