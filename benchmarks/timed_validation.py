@@ -228,7 +228,9 @@ def interrupted(mode: RedundancyMode, fraction: float) -> dict[str, float]:
 
     def committed(step: int) -> float:
         fleet.wait(
-            lambda: any(isinstance(m, Progress) and m.commit.step == step for _, m in fleet.messages)
+            lambda: any(
+                isinstance(m, Progress) and m.commit.step == step for _, m in fleet.messages
+            )
         )
         return time.monotonic()
 
@@ -240,9 +242,7 @@ def interrupted(mode: RedundancyMode, fraction: float) -> dict[str, float]:
         timed = TimedJob(case.pipelines, case.stages, MICROBATCHES, case.costs, mode)
         kill_s = fraction * undisturbed(timed).step_s
         time.sleep(max(0.0, start + kill_s - time.monotonic()))
-        victim = next(
-            a for a, x in first.plan.seats.items() if x == Coordinate(0, LOSSES["stage"])
-        )
+        victim = next(a for a, x in first.plan.seats.items() if x == Coordinate(0, LOSSES["stage"]))
         fleet.kill(victim)
         killed = time.monotonic()
         fleet.install(decide(2, first.plan))
@@ -301,9 +301,9 @@ def main() -> None:
     steps = parser.parse_args().steps
     samples: dict[str, list[dict[str, Any]]] = {}
     for case in CASES:
-        found = measure(case, steps)
-        samples |= found
-        print(found, flush=True)
+        rounds = measure(case, steps)
+        samples |= rounds
+        print(rounds, flush=True)
     losses = {
         mode.value.lower(): [interrupted(mode, fraction) for fraction in FRACTIONS]
         for mode in MODES[1:]
