@@ -131,8 +131,16 @@ class User:
         return seen[0]
 
     def until_ended(self, name: str, *, timeout_s: float = 90.0) -> Job:
-        """Wait for Complete or Failed."""
-        return self.until(name, lambda job: job.ended is not None, timeout_s=timeout_s)
+        """Wait for Complete or Failed; AssertionError if no step is committed for timeout_s."""
+        job = self.job(name)
+        while job.ended is None:
+            job = self.until(name, _goes_on_after(job), timeout_s=timeout_s)
+        return job
+
+
+def _goes_on_after(before: Job) -> Callable[[Job], bool]:
+    """Whether a job has ended or committed a step since then: how fast depends on the machine."""
+    return lambda job: job.ended is not None or job.step != before.step
 
 
 def eventually(
