@@ -23,15 +23,16 @@ only_arguments() {
     done
 }
 
-# two_at_a_time TASK...: runs these functions, two at the same time, and none after one has failed. Prints a line when
+# side_by_side N TASK...: runs these functions, N at the same time, and none after one has failed. Prints a line when
 # a task ends; at the end their outputs and, of each that failed, the name and the last 30 lines. Fails if one has failed.
-two_at_a_time() {
-    local folder beside task failed=0
+side_by_side() {
+    local lanes=$1 folder lane task failed=0
+    shift
     folder=$(mktemp -d)
-    take_tasks "$folder" "$@" &
-    beside=$!
-    take_tasks "$folder" "$@"
-    wait "$beside"
+    for ((lane = 0; lane < lanes; lane++)); do
+        take_tasks "$folder" "$@" &
+    done
+    wait
     for task in "$@"; do
         [ ! -e "$folder/$task" ] || { echo "--> ${task//_/ }" && cat "$folder/$task/output"; }
     done

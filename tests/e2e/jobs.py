@@ -16,7 +16,7 @@ from bamboo_cli.job import Job, read_job
 from bamboo_cli.programs import Programs
 
 Object = dict[str, Any]
-_POLL_S = 0.1
+_POLL_S = 0.3  # each look takes a tenth of a second of a core
 
 STEPS = 240
 """Enough steps for everything to happen before the end, on a fast machine, too."""
@@ -78,7 +78,7 @@ def merge(into: Object, other: Object) -> None:
 class User:
     """A user with kubectl and a namespace. records: folder of the agents' event logs.
 
-    poll_s: pause between two looks of `until`. Each takes a tenth of a second of a core.
+    poll_s: pause between two looks of `until`.
     """
 
     programs: Programs
@@ -131,8 +131,16 @@ class User:
         return seen[0]
 
     def until_ended(self, name: str, *, timeout_s: float = 90.0) -> Job:
-        """Wait for Complete or Failed."""
-        return self.until(name, lambda job: job.ended is not None, timeout_s=timeout_s)
+        """Wait for Complete or Failed; AssertionError if no step is committed for timeout_s."""
+        job = self.job(name)
+        while job.ended is None:
+            job = self.until(name, _goes_on_after(job), timeout_s=timeout_s)
+        return job
+
+
+def _goes_on_after(before: Job) -> Callable[[Job], bool]:
+    """Whether a job has ended or committed a step since then: how fast depends on the machine."""
+    return lambda job: job.ended is not None or job.step != before.step
 
 
 def eventually(

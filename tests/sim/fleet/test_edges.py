@@ -23,7 +23,7 @@ from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 from bamboo_sim.protocol.fleet.local_operator import Writes
 from bamboo_sim.protocol.fleet.scenarios import TrainingResult
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.rotating(4)]
+pytestmark = [pytest.mark.timeout(180), pytest.mark.rotating(6)]
 
 AGENTS = {f"agent-{n}": f"zone-{'abc'[n % 3]}" for n in range(4)}
 TIMING = Timing(start_grace_s=0.2, join_grace_s=0.2, instruction_floor_s=1.5)

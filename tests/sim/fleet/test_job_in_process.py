@@ -20,7 +20,7 @@ from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
 pytestmark = pytest.mark.timeout(300)
-IN_TURN = pytest.mark.rotating(5)
+IN_TURN = pytest.mark.rotating(9)
 
 
 def names(count: int) -> dict[str, str]:

@@ -31,7 +31,7 @@ from bamboo_sim.protocol.fleet.scenarios import (
 )
 
 pytestmark = pytest.mark.timeout(400)
-IN_TURN = pytest.mark.rotating(6)
+IN_TURN = pytest.mark.rotating(7)
 
 
 def chosen(scenario: Scenario, count: int) -> list[Points]:

@@ -15,7 +15,7 @@ def run(root: Path, tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
 
     def run(tasks: str, *names: str) -> subprocess.CompletedProcess[str]:
-        program = f"source '{root}/scripts/lib.sh'; {tasks}; two_at_a_time {' '.join(names)}"
+        program = f"source '{root}/scripts/lib.sh'; {tasks}; side_by_side 2 {' '.join(names)}"
         return subprocess.run(
             ["/bin/bash", "-ceu", program],
             cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False,
