@@ -26,10 +26,11 @@ from bamboo_core.api.spec import (
     JobSpec,
     PipelinesSpec,
     TrainingSpec,
+    TransportSpec,
     WorkerSpec,
 )
 from bamboo_core.protection.choice import EAGER, MODES, REPLICA, Facts, choose
-from bamboo_core.protection.facts import Assumptions, Seen, gather
+from bamboo_core.protection.facts import Seen, gather
 from bamboo_core.protection.hazard import PRIOR
 from bamboo_core.protection.shapes import Transformer, costs
 from bamboo_sim import results_file
@@ -40,7 +41,7 @@ LEAST, MOST = 1e-4, 20.0  # losses per agent-hour; beyond, no agent is replaced 
 _HALVINGS = 24
 
 
-def job(pipelines: int, stages: int) -> JobSpec:
+def job(pipelines: int, stages: int, gigabits: float) -> JobSpec:
     return JobSpec(
         model=FactorySpec("a:b"),
         data=DataSpec("a:b"),
@@ -48,6 +49,7 @@ def job(pipelines: int, stages: int) -> JobSpec:
         pipelines=PipelinesSpec(pipelines, stages),
         worker=WorkerSpec("a"),
         checkpoint=CheckpointSpec("file:///a", every_steps=100),
+        transport=TransportSpec(bandwidth_gbps=gigabits),
     )
 
 
@@ -55,11 +57,10 @@ def facts(pipelines: int, stages: int, width: int, gigabits: float) -> Facts:
     """Facts without a hazard."""
     blocks = Transformer(4 * stages, width=width, context=1024, vocabulary=0)
     return gather(
-        job(pipelines, stages),
+        job(pipelines, stages, gigabits),
         costs(blocks, samples=1, speed=V100_SPEED),
         Seen(0.0),
         pipelines=pipelines,
-        assumptions=Assumptions(gigabits * 1e9 / 8),
     )
 
 

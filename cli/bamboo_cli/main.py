@@ -150,9 +150,7 @@ def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more:
     "--bandwidth",
     "gbits",
     type=click.FloatRange(min=0, min_open=True),
-    default=10.0,
-    show_default=True,
-    help="Network between two agents, in Gbit/s.",
+    help="Network between two agents, in Gbit/s.  [default: spec.transport.bandwidthGbps]",
 )
 @click.option("--memory", help="Memory of a device, such as 80Gi.  [default: the profile's]")
 @click.option(
@@ -171,11 +169,26 @@ def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more:
     show_default=True,
     help="Seconds until another agent has a lost one's layers.",
 )
+@click.option(
+    "--stop",
+    "stop_s",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="Seconds from a loss until the other agents compute again.",
+)
+@click.option(
+    "--step",
+    "step_s",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Seconds of an undisturbed step.  [default: as the planner schedules it]",
+)
 @click.option("--json", "is_json", is_flag=True, help="Print JSON.")
 def plan(**given: Any) -> None:
     """Show a job's grid, cut, memory and schedule, and what each mode of redundancy would cost.
 
-    It needs no cluster. The mode that it recommends is the one that redundancy.mode Auto takes.
+    It needs no cluster. The mode that it recommends is the one that redundancy.mode Auto takes with
+    the same figures; status.protection.inputs of a job has those that were measured.
     """
     from bamboo_cli.plan import as_json, plan_of
     from bamboo_cli.plan_view import plan_view

@@ -57,18 +57,22 @@ def plan_of(
     shape: str | None,
     tflops: float,
     hazard: float,
-    gbits: float,
+    gbits: float | None,
     memory: str | None,
     restart_s: float,
     refill_s: float,
+    stop_s: float,
+    step_s: float | None,
 ) -> JobPlan:
     """The answer to a command line. CommandError names the field or option that is wrong."""
     numbers = {
         "--tflops": tflops,
         "--hazard": hazard,
-        "--bandwidth": gbits,
+        "--bandwidth": gbits or 0.0,
         "--restart": restart_s,
         "--refill": refill_s,
+        "--stop": stop_s,
+        "--step": step_s or 0.0,
     }
     for option, value in numbers.items():
         if not isfinite(value):
@@ -84,8 +88,16 @@ def plan_of(
         costs = measured(spec, profile)
     if memory is not None:
         costs = replace(costs, memory_bytes=_bytes(memory))
-    assumptions = Assumptions(gbits * 1e9 / 8, restart_s=restart_s, refill_s=refill_s)
-    return make_plan(name, spec, costs, hazard_per_agent_hour=hazard, assumptions=assumptions)
+    if gbits is not None:
+        spec = replace(spec, transport=replace(spec.transport, bandwidth_gbps=gbits))
+    seen = Seen(
+        hazard,
+        are_costs_measured=profile is not None,
+        memory_bytes=costs.memory_bytes,
+        step_s=step_s or 0.0,
+    )
+    assumptions = Assumptions(stop_s=stop_s, restart_s=restart_s, refill_s=refill_s)
+    return make_plan(name, spec, costs, seen, assumptions)
 
 
 def _bytes(memory: str) -> int:
@@ -133,12 +145,10 @@ def make_plan(
     name: str,
     spec: JobSpec,
     costs: Costs,
-    *,
-    hazard_per_agent_hour: float,
+    seen: Seen,
     assumptions: Assumptions,
 ) -> JobPlan:
     """What the planner and Auto would do. CommandError names the field that is wrong."""
-    seen = Seen(hazard_per_agent_hour, memory_bytes=costs.memory_bytes)
     try:
         cut = facts.cut_of(spec, costs.layers)
         found = facts.gather(

@@ -25,6 +25,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.job.training import LastReported
 from bamboo_core.protection.choice import Estimate, Verdict
+from bamboo_core.protection.inputs import Input, inputs
 from bamboo_operator import api, failed_agents, totals
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
@@ -223,15 +224,17 @@ def _verdict(mode: RedundancyMode, verdict: Verdict | None) -> Object:
     """What Auto has decided, and from what."""
     if verdict is None or verdict.mode is not mode:
         return {"mode": mode.value}
-    facts = verdict.facts
     return {
         "mode": mode.value,
         "reason": _clipped(verdict.reason),
-        "hazardPerAgentHour": _number(facts.hazard_per_agent_hour, 4),
-        "stepSeconds": _number(facts.step_s, 4),
-        "idleSeconds": _number(facts.idle_s, 4),
+        "inputs": [_input(x) for x in inputs(verdict.facts)],
         "estimates": [_estimate(e) for e in verdict.estimates],
     }
+
+
+def _input(x: Input) -> Object:
+    value = str(x.value) if isinstance(x.value, int) else f"{x.value:.4g}"
+    return {"name": x.name, "value": value, "source": x.source.value}
 
 
 def _estimate(estimate: Estimate) -> Object:

@@ -45,10 +45,12 @@ def plan(file: Path = QUICKSTART, **options: Any) -> Any:
         "shape": None,
         "tflops": 0.01,
         "hazard": 0.05,
-        "gbits": 10.0,
+        "gbits": None,
         "memory": None,
         "restart_s": 60.0,
         "refill_s": 180.0,
+        "stop_s": 1.0,
+        "step_s": None,
     }
     return plan_of(file=file, **(usual | options))
 
@@ -158,9 +160,32 @@ def test_the_answer_is_that_of_auto(write: Any) -> None:
     path = write(json.dumps(profile_of(spec)), "profile.json")
     found = plan(profile=path, hazard=0.2)
     costs = read_profile(path).costs
-    seen = facts.Seen(0.2)
+    seen = facts.Seen(0.2, are_costs_measured=True)
     expected = choose(facts.gather(spec, costs, seen, pipelines=spec.pipelines.count))
     assert found.verdict == expected
+
+
+@pytest.mark.parametrize(("gbps", "mode"), [(10, "None"), (100, "Replica")])
+def test_the_network_of_the_manifest_counts(
+    gbps: float, mode: str, manifest: dict[str, Any], write: Any
+) -> None:
+    """Auto knows no other, so the answer would not be its answer."""
+    manifest["spec"]["model"] = {"factory": "mine:model"}
+    manifest["spec"]["pipelines"] = {"count": 1, "stages": 12}
+    manifest["spec"]["training"] |= {"globalBatchSize": 256, "microBatchSize": 8}
+    manifest["spec"]["transport"] = {"bandwidthGbps": gbps}
+    path = write(manifest)
+    asked = {"shape": "bert-large", "tflops": 50.0, "hazard": 0.05}
+    found = plan(path, **asked)
+    assert found.verdict.facts.bytes_per_s == gbps * 1e9 / 8
+    assert found.verdict.mode.value == mode
+    other = plan(path, gbits=5.0, **asked)
+    assert other.verdict.facts.bytes_per_s == 5e9 / 8
+
+
+def test_measured_figures_can_be_given() -> None:
+    found = plan(step_s=2.0, stop_s=0.5).verdict.facts
+    assert (found.step_s, found.stop_s) == (2.0, 0.5)
 
 
 def test_json_has_the_whole_answer() -> None:
@@ -373,6 +398,8 @@ def test_a_model_that_no_machine_holds_is_refused(
         ({"tflops": nan}, "--tflops is nan; give a finite number"),
         ({"hazard": inf}, "--hazard is inf; give a finite number"),
         ({"gbits": inf}, "--bandwidth is inf; give a finite number"),
+        ({"stop_s": inf}, "--stop is inf; give a finite number"),
+        ({"step_s": nan}, "--step is nan; give a finite number"),
         ({"restart_s": inf}, "--restart is inf; give a finite number"),
         ({"refill_s": nan}, "--refill is nan; give a finite number"),
         ({"gbits": 1e-310}, r"--bandwidth is 1e-310; give a number from 1e-09 to 1e\+09"),

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FRACTIONS = {
     "spec.training.clipNorm",
     "spec.corruption.sample",
+    "spec.transport.bandwidthGbps",
     "spec.placement.onDemand.maxShare",
 }
 

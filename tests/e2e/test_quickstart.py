@@ -116,6 +116,8 @@ def test_the_whole_quick_start(begin: Any) -> None:
     assert run.wait(580) == 0, run.output
     assert re.search(r"quickstart Complete at step (\d+) of \1 ", run.output), run.output
     assert "validation loss falling" in run.output
+    mode = r"redundancy (None|Replica|Eager), taken by Auto: with [\d.]+ losses an hour among"
+    assert re.search(mode, " ".join(run.output.split())), run.output
     for fault, agents in FAULTS.items():
         row = re.search(_ROW.format(fault), run.output)
         assert row, f"{fault}:\n{run.output}"

@@ -98,7 +98,16 @@ CASES = [
     resting("redundancy", {}, {"redundancy": {"mode": "Replica"}}),
     resting("recovery", {}, {"recovery": {"policy": "Peers"}}),
     resting("placement", {}, {"placement": {"zones": ["a", "b"]}}),
-    resting("transport", {}, {"transport": {"channel": "ProcessGroup"}}),
+    resting(
+        "transport.channel and encryption",
+        {"transport": {"bandwidthGbps": 25}},
+        {"transport": {"channel": "ProcessGroup"}},
+    ),
+    resting(
+        "transport.channel and encryption",
+        {"transport": {"bandwidthGbps": 25}},
+        {"transport": {"encryption": "Off"}},
+    ),
     resting("corruption", {}, {"corruption": {"mode": "Detect"}}),
     resting("worker", {}, {"worker": {"image": "agent:2"}}),
     resting("checkpoint", CHECKPOINT, {"checkpoint": {"everySteps": 9}}),

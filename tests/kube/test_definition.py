@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.core.protection.job import usual
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
@@ -22,6 +23,7 @@ from bamboo_core.controller.failures import MOST_RECENT, Failure, Failures
 from bamboo_core.controller.reconcile import CreatePod, step
 from bamboo_core.controller.view import ClusterView, JobView, Memory, Slot, TrainingView, pod_name
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protection.choice import choose
 from bamboo_devcluster import binaries
 from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import ApiError, KubeApi
@@ -61,11 +63,13 @@ async def test_status_is_not_pruned(
     body = await kube.create(api.jobs(devcluster_namespace), job(devcluster_namespace))
     view, spec = observe.job_view(body), from_manifest(body)
     assert isinstance(spec, JobSpec)
+    verdict = choose(usual(host_memory_bytes=0, memory_bytes=16 << 30)) if copies else None
     training = TrainingView(
         epoch=3, attempt=1, planned=True, has_begun=True, pipelines=2,
         progress=TrainingProgress(5, loss=-3e38, validation_loss=1.0, step_s=2.0, skipped=2),
         checkpoint_step=4, checkpoint_path="/c",
         checkpoint_error="agent x: disk full", outcome=outcome, copies=copies,
+        mode=verdict.mode if verdict else None, verdict=verdict,
     )  # fmt: skip
     memory = Memory(incarnation=4, failures=_failures())
     decided = step(spec, ClusterView(), training, memory, job=view, now=1e9)
@@ -75,6 +79,7 @@ async def test_status_is_not_pruned(
     stored = await kube.apply(path, statuses.envelope(view, new), manager=api.STATUS_MANAGER)
     assert stored["status"] == new
     assert ("protection" in new) == bool(copies)
+    assert not copies or {"inputs", "estimates"} <= new["protection"].keys()
     assert {c["type"]: c["status"] for c in new["conditions"]}["Degraded"] == degraded
     found = statuses.read_memory(stored)
     assert found.terminal is outcome

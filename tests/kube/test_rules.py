@@ -121,6 +121,7 @@ async def test_changes_of_checkpoint_while_the_job_runs(server: Server) -> None:
 async def test_count_and_limits_may_change_while_the_job_runs(server: Server) -> None:
     name = await server.create({})
     await server.change(name, {"pipelines": {"count": 3}, "runPolicy": {"backoffLimit": 9}})
+    await server.change(name, {"transport": {"bandwidthGbps": 2.5}})
 
 
 def rules(node: Any) -> Iterator[dict[str, str]]:

@@ -26,6 +26,7 @@ must not make lists of jobs unreadable."""
 _SEED = 2**53 - 1  # JSON numbers are exact up to here
 _NORM = 1_000_000_000
 _LEAST_SAMPLE = 0.0001
+_LEAST_GBPS, _MOST_GBPS = 0.001, 100_000
 
 LIMITS: Mapping[str, Limits] = {
     "spec.seed": Limits(0, _SEED),
@@ -41,6 +42,7 @@ LIMITS: Mapping[str, Limits] = {
     "spec.pipelines.stages": Limits(1, _STAGES),
     "spec.placement.onDemand.afterSeconds": Limits(0, _TEN_YEARS_S),
     "spec.placement.onDemand.maxShare": Limits(0, 1),
+    "spec.transport.bandwidthGbps": Limits(_LEAST_GBPS, _MOST_GBPS),
     "spec.corruption.sample": Limits(_LEAST_SAMPLE, 1),
     "spec.checkpoint.everySteps": Limits(0, _STEPS),
     "spec.checkpoint.keep": Limits(1, _COUNT),

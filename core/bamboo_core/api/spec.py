@@ -204,10 +204,16 @@ class RedundancySpec:
 
 @dataclass(frozen=True)
 class TransportSpec:
-    """How items travel between agents."""
+    """How items travel between agents. bandwidth_gbps: of the network between two agents."""
 
     channel: Channel = Channel.AUTO
     encryption: Encryption = Encryption.AUTO
+    bandwidth_gbps: float = 10.0
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The bandwidth."""
+        return self.bandwidth_gbps * 1e9 / 8
 
 
 @dataclass(frozen=True)

@@ -302,7 +302,7 @@ class Arbiter:
         """A change of the desired state gives agents without a seat another chance."""
         state, before = self.state, self.state.desired
         state.desired, state.membership.drained = desired, desired.drained
-        if before is None or replace(before, expected=desired.expected) != desired:
+        if before is None or _concerns_agents(before, desired):
             state.membership.without_seat.clear()
             if isinstance(state.phase, Holding):
                 rounds.begin(state, "the desired state has changed")
@@ -455,6 +455,12 @@ class Arbiter:
         return count
 
 
+def _concerns_agents(before: DesiredState, desired: DesiredState) -> bool:
+    """Whether the desired state has changed in something for which agents may be of use."""
+    kept = replace(before, expected=desired.expected, bandwidth_gbps=desired.bandwidth_gbps)
+    return kept != desired
+
+
 def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
     """What a new leader knows: the durable facts."""
     out = Outbox(durable)
@@ -475,5 +481,5 @@ def initial_state(job: ArbiterJob, durable: Durable, term: int) -> State:
         ledger=Ledger(job.spec.training.steps),
         epoch=durable.plan.epoch,
         phase=phase,
-        protection=Protection(durable.hazard),
+        protection=Protection(durable.hazard, durable.measured),
     )

@@ -19,6 +19,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Cut, Pipeline
 from bamboo_core.protection.hazard import Hazard, ZoneRecord
+from bamboo_core.protection.measured import Measured
 from bamboo_core.protocol.messages import Manifest
 
 _MAX_PLAIN = 2048
@@ -58,9 +59,11 @@ class Durable:
     # that ``manifests`` names
     bad: tuple[tuple[int, int], ...] = ()
     committed: int = -1  # newest commit known when this was written
-    # Of mode Auto: the mode of the newest plan (None: it is another one), and the losses seen.
+    # Of mode Auto: the mode of the newest plan (None: it is another one), the losses seen, and how
+    # long things have taken.
     mode: RedundancyMode | None = None
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
+    measured: Measured = Measured()  # noqa: RUF009 - frozen
     # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
     void: Fence = Fence()
     voided: tuple[int, ...] = ()  # the newest steps of this attempt that were void, ``void`` last
@@ -141,6 +144,10 @@ def to_json(durable: Durable) -> dict[str, Any]:
         out["mode"] = d.mode.value
     if d.hazard.zones:
         out["hazard"] = [[z.zone, z.losses, z.agent_s] for z in d.hazard.zones]
+    if d.measured != Measured():
+        m = d.measured
+        durations = (list(m.stops), list(m.refills), list(m.restarts))
+        out["measured"] = [m.pipelines, m.step_s, *durations]
     if d.void != Fence():
         out["void"] = list(d.void)
     if d.question is not None:
@@ -188,6 +195,7 @@ def _read(value: dict[str, Any]) -> Durable:
         committed=int(value.get("committed", -1)),
         mode=None if (mode := value.get("mode")) is None else RedundancyMode(mode),
         hazard=_hazard(value.get("hazard", ())),
+        measured=_measured(value["measured"]) if "measured" in value else Measured(),
         void=Fence(*value.get("void", ())),
         voided=tuple(int(step) for step in value.get("voided", ())),
         suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
@@ -205,6 +213,11 @@ def _cut(value: Any) -> Cut:
 
 def _hazard(value: Any) -> Hazard:
     return Hazard(tuple(ZoneRecord(str(z), float(n), float(s)) for z, n, s in value))
+
+
+def _measured(value: Any) -> Measured:
+    pipelines, step_s, stops, refills, restarts = value
+    return Measured(int(pipelines), float(step_s), tuple(stops), tuple(refills), tuple(restarts))
 
 
 def _question(d: Question) -> list[Any]:

@@ -60,6 +60,7 @@ def restore(
     state.membership.slow.clear()  # slow agents are better than none
     state.membership.ready_at = now
     state.in_force, state.copied_at = None, inf
+    state.protection.hold()
     state.ledger.forget_commit()
     state.phase = Waiting(why)
     state.deadlines.clear()
@@ -71,6 +72,7 @@ def end(state: State, outcome: Outcome, reason: str, message: str) -> None:
     if isinstance(state.phase, OverPhase):
         return
     membership = state.membership
+    state.protection.end()
     state.out.save(
         outcome=outcome,
         reason=str(reason),

@@ -119,6 +119,7 @@ class DesiredState:
     drained: frozenset[AgentId] = frozenset()  # they leave as soon as others can replace them
     expected: frozenset[AgentId] = frozenset()  # their pods exist; a start may wait for them
     least: int = 1  # pipelines without which the job does not train
+    bandwidth_gbps: float | None = None  # between two agents; None: as the arbiter's spec says
 
     @property
     def at_least(self) -> int:

@@ -1,20 +1,22 @@
 """Mode Auto: which redundancy the next plan has, and how often agents have been lost until now.
 
-The mode is a durable fact of the plan in force, and so are the losses that were seen, so that a new
-leader goes on with both. Other modes leave everything here as it is.
+The mode is a durable fact of the plan in force, and so is what was seen of losses and durations, so
+that a new leader goes on with both. Other modes leave everything here as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from math import inf
 
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.state import State
+from bamboo_core.arbiter.state import Interrupted, State, Vacancy
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.protection import facts
 from bamboo_core.protection.choice import choose
+from bamboo_core.protection.measured import Measured, interrupted_s, usual
 
 _COUNT_S = 60.0  # between two counts of the agents that may be lost
 _WORTH = 1.25  # growth of the agent-hours since the last write that is worth another one
@@ -27,12 +29,13 @@ def is_auto(state: State) -> bool:
 
 
 def lost(state: State, agent: AgentId) -> None:
-    """A member is lost. Call it while the agent is still known."""
+    """A member is lost. Call it while the agent is still known, and before training stops."""
     if is_auto(state):
         count(state)
         record = state.membership.agents.get(agent)
         zone = record.hello.zone if record is not None else ""
         state.protection.hazard = state.protection.hazard.lost(zone)
+        _lose_seat(state, agent)
 
 
 def count(state: State) -> None:
@@ -67,22 +70,40 @@ def spec_of_plan(state: State, staying: Collection[AgentId]) -> JobSpec:
     assert state.desired is not None
     membership = state.membership
     ready = membership.reference()
-    zones = membership.zones(set(staying) & membership.agents.keys())
-    seen = facts.Seen(
-        state.protection.hazard.per_agent_hour(zones),
-        memory_bytes=membership.smallest_memory(),
-        step_s=state.ledger.whole_s,
-        current=state.durable.mode,
-    )
     wanted = state.desired.pipelines
     found = facts.gather(
-        spec,
+        _with_bandwidth(spec, state.desired.bandwidth_gbps),
         ready.costs or facts.even_costs(ready.layers),
-        seen,
+        _seen(state, membership.zones(set(staying) & membership.agents.keys())),
         pipelines=pipelines_for(len(staying), stages=spec.pipelines.stages, wanted=wanted),
     )
     verdict = state.protection.verdict = choose(found)
     return replace(spec, redundancy=replace(spec.redundancy, mode=verdict.mode))
+
+
+def _with_bandwidth(spec: JobSpec, gbps: float | None) -> JobSpec:
+    """The user may change it while the job runs."""
+    if gbps is None:
+        return spec
+    return replace(spec, transport=replace(spec.transport, bandwidth_gbps=gbps))
+
+
+def _seen(state: State, zones: Mapping[str, int]) -> facts.Seen:
+    """zones: where the next plan's members are, and how many."""
+    known, membership = state.protection, state.membership
+    hazard, measured = known.hazard, known.measured
+    return facts.Seen(
+        hazard.per_agent_hour(zones),
+        is_hazard_measured=hazard.is_measured,
+        are_costs_measured=bool(membership.reference().costs),
+        memory_bytes=membership.smallest_memory(),
+        step_s=measured.step_s,
+        step_pipelines=measured.pipelines,
+        stop_s=usual(measured.stops),
+        restart_s=usual(measured.restarts),
+        refill_s=usual(measured.refills),
+        current=state.durable.mode,
+    )
 
 
 def put_in_force(state: State) -> str:
@@ -91,5 +112,85 @@ def put_in_force(state: State) -> str:
     if not is_auto(state) or verdict is None:
         return ""
     count(state)
-    state.out.save(mode=verdict.mode, hazard=state.protection.hazard.rounded())
+    known = state.protection
+    state.out.save(mode=verdict.mode, hazard=known.hazard.rounded(), measured=known.measured)
     return f"redundancy {verdict.mode.value}" if verdict.mode is not before else ""
+
+
+# ---------------------------------------------------------------- durations
+# What is measured replaces assumptions of the cost model, in the units of its facts. What has begun
+# under another leader is not measured, nor what waits for agents or for users.
+
+
+def stepped(state: State, step_s: float) -> None:
+    """An agent of the plan in force says how long a step took that nothing has interrupted. With
+    an empty seat, or while learners get their copies, others take longer than usual."""
+    assert state.in_force is not None
+    plan, known = state.in_force.plan, state.protection
+    if is_auto(state) and 0 < step_s < inf and not plan.holes and not plan.learners:
+        known.measured = known.measured.stepped(len(plan.pipelines), step_s)
+
+
+def _lose_seat(state: State, agent: AgentId) -> None:
+    in_force, known = state.in_force, state.protection
+    if in_force is None or agent not in in_force.plan.seats:
+        return
+    known.vacancies.append(Vacancy(state.real_s, _taken(state)))
+    if state.stopped_at is None:
+        known.interrupted = _interrupted(state)
+
+
+def begun(state: State) -> None:
+    """There are enough agents for a new attempt. Only one from a checkpoint tells something."""
+    if is_auto(state) and state.durable.manifest is not None:
+        state.protection.started_at = state.real_s
+
+
+def committed(state: State, step: int) -> None:
+    """A step is committed. Training goes on, unless it is stopped meanwhile."""
+    if not is_auto(state):
+        return
+    known, now = state.protection, state.real_s
+    known.committed = (step, now)
+    if state.stopped_at is not None or state.in_force is None:
+        return
+    measured, interrupted = known.measured, known.interrupted
+    if interrupted is not None and interrupted.step == step:
+        measured = measured.stopped(now - interrupted.begun_at - interrupted.expected_s)
+    if known.started_at is not None and measured.step_s:
+        measured = measured.restarted(now - known.started_at - measured.step_s)
+    measured = _refill(state, measured, known.started_at if known.started_at is not None else now)
+    known.interrupted = known.started_at = None
+    if measured != known.measured:
+        known.measured = measured
+        state.out.save(measured=measured)
+
+
+def _interrupted(state: State) -> Interrupted | None:
+    """What is known of the step in which an agent of the full grid is lost."""
+    assert state.in_force is not None
+    plan, known, mode = state.in_force.plan, state.protection, state.durable.mode
+    step, begun_at = known.committed
+    if plan.holes or known.verdict is None or mode is None:
+        return None
+    step_s = known.measured.step_s if known.measured.pipelines == len(plan.pipelines) else 0.0
+    expected_s = interrupted_s(known.verdict, mode, step_s)
+    return Interrupted(step + 1, begun_at, expected_s) if expected_s is not None else None
+
+
+def _refill(state: State, measured: Measured, now: float) -> Measured:
+    """Vacancies end when as many seats are taken as before, whoever has them."""
+    assert state.desired is not None
+    known, taken = state.protection, _taken(state)
+    most = state.desired.pipelines * state.job.spec.pipelines.stages
+    for vacancy in known.vacancies:
+        if vacancy.taken <= taken:
+            measured = measured.refilled(now - vacancy.since)
+    known.vacancies = [v for v in known.vacancies if taken < v.taken <= most]
+    return measured
+
+
+def _taken(state: State) -> int:
+    """Seats of the plan in force that have an agent."""
+    assert state.in_force is not None
+    return len(state.membership.members & state.in_force.plan.seats.keys())

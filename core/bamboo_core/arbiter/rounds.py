@@ -25,6 +25,7 @@ from bamboo_core.arbiter.state import (
     Planning,
     Running,
     State,
+    Waiting,
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
@@ -61,6 +62,8 @@ def begin(state: State, why: str, *, cause: Iterable[AgentId] = (), ask_all: boo
     state.epoch += 1
     if state.stopped_at is None:
         state.stopped_at = state.real_s
+    if isinstance(state.phase, Waiting):
+        redundancy.begun(state)
     state.out.withdraw(
         lambda e: isinstance(e, Send) and isinstance(e.message, Stop | Directive | Continuation)
     )
@@ -221,6 +224,7 @@ def _hold(
         end(state, Outcome.SUSPENDED, Reason.USER_REQUESTED, words)
         return
     state.phase = Holding(why, state.reports(), restore_by, cause, plan_by)
+    state.protection.hold()
     # newcomers do not put it off
     state.deadlines.retry_at = min(state.deadlines.retry_at, now + state.retry_s)
     if restore_by == inf:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import NamedTuple
 
 from bamboo_core.api.events import FACTS, EventFact, EventReason, RestoreCause, Severity
 from bamboo_core.api.progress import TrainingProgress
@@ -23,6 +24,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
+from bamboo_core.protection.measured import Measured
 from bamboo_core.protocol.clock import PatientClock
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
@@ -214,14 +216,43 @@ class Stalls:
         self.text = ""
 
 
+class Interrupted(NamedTuple):
+    """A loss has interrupted a step."""
+
+    step: int
+    begun_at: float  # real time
+    expected_s: float  # that the step should take, if the others go on at once
+
+
+class Vacancy(NamedTuple):
+    """A seat has lost its agent."""
+
+    since: float  # real time
+    taken: int  # seats of all pipelines that had an agent before
+
+
 @dataclass
 class Protection:
     """What mode Auto has seen and decided."""
 
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
+    measured: Measured = Measured()  # noqa: RUF009 - frozen
     verdict: Verdict | None = None  # of this leader, for its newest request to the planner
     counted_at: float | None = None  # real time until which ``hazard`` counts; None: never yet
     zones: dict[str, int] = field(default_factory=dict)  # members by zone since then
+    committed: tuple[int, float] = (-1, 0.0)  # newest step, and when (real time)
+    interrupted: Interrupted | None = None  # until training goes on
+    started_at: float | None = None  # of an attempt that has committed nothing yet; real time
+    vacancies: list[Vacancy] = field(default_factory=list)
+
+    def hold(self) -> None:
+        """How long training stands still now does not show what a loss costs."""
+        self.interrupted = self.started_at = None
+
+    def end(self) -> None:
+        """Nobody replaces agents now."""
+        self.hold()
+        self.vacancies.clear()
 
 
 @dataclass

@@ -19,6 +19,7 @@ from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
+from bamboo_core.arbiter import redundancy
 from bamboo_core.arbiter.durable import with_manifest
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
@@ -65,6 +66,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
     if in_force is not None and step > in_force.plan.target and agent in in_force.plan.seats:
         # a step with a pause, or the first of a newcomer, which counts from its start, says nothing
         state.ledger.whole_s = progress.step_s or state.ledger.whole_s
+        redundancy.stepped(state, progress.step_s)
     state.speeds.learn(agent, progress, now)
     state.settle_question(step)
     if state.ledger.learn(agent, progress, now):
@@ -73,6 +75,7 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         if in_force is not None and step >= in_force.plan.target:
             state.is_loading = False
             resumed(state, step)
+        redundancy.committed(state, step)
         if not progress.commit.finite:
             _skipped(state, progress.commit)
 

@@ -25,6 +25,7 @@ def desired_state(
         drained=frozenset(p.agent for p in alive if p.node in nodes and nodes[p.node].departing),
         expected=frozenset(pod.agent for pod in alive) - dismissed,
         least=spec.pipelines.min,
+        bandwidth_gbps=spec.transport.bandwidth_gbps,
     )
 
 
@@ -51,13 +52,14 @@ def certain_losses(view: ClusterView) -> Iterator[tuple[AgentId, str]]:
 def same_for_arbiter(one: JobSpec, other: JobSpec) -> bool:
     """False: the arbiter must start again, since its part of the spec differs.
 
-    The number of pipelines and ``suspend`` reach it by the desired state. Of the limits, only the
-    deadline of an agent's start concerns it.
+    Number of pipelines, bandwidth and ``suspend`` reach it by the desired state. Of the limits,
+    only the deadline of an agent's start concerns it.
     """
 
     def core(spec: JobSpec) -> JobSpec:
         grid = PipelinesSpec(count=1, stages=spec.pipelines.stages, min=1, max=1)
         policy = RunPolicy(start_deadline_s=spec.run_policy.start_deadline_s)
-        return replace(spec, suspend=False, run_policy=policy, pipelines=grid)
+        network = replace(spec.transport, bandwidth_gbps=1.0)
+        return replace(spec, suspend=False, run_policy=policy, pipelines=grid, transport=network)
 
     return core(one) == core(other)

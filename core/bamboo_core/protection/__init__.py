@@ -2,5 +2,5 @@
 
 Not here: when the question is asked again, and how a change of mode is carried out.
 
-Public: ``choice``, ``facts``, ``hazard``, ``interrupted``, ``shapes``.
+Public: ``choice``, ``facts``, ``hazard``, ``inputs``, ``interrupted``, ``measured``, ``shapes``.
 """

@@ -59,6 +59,11 @@ class Facts:
     checkpoint_s: float = inf  # between two checkpoints; inf: there is none before the end
     refill_s: float = 180.0  # from a loss until a newcomer has the lost agent's layers
     current: RedundancyMode | None = None  # in force; None: nothing is chosen yet
+    measured: tuple[str, ...] = ()  # names of these fields whose values were measured
+
+    def recovery(self, mode: RedundancyMode) -> Recovery | None:
+        """After a loss in this mode; None: it is fatal, or there is no such mode."""
+        return self.bare if mode is NONE else self.copied
 
     @property
     def agents(self) -> int:
@@ -92,6 +97,7 @@ class Estimate:
     host_bytes: int
     replica_host_bytes: int = 0  # of them, replicas; 0: these are on the device
     ahead: float = 0.0  # share of forwards that are done ahead and still held at a loss
+    redone_s: float = 0.0  # time for what is computed again after a loss
 
     @property
     def name(self) -> str:
@@ -147,16 +153,17 @@ def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
     memory = _memory(facts, mode, facts.host_memory_bytes)
     excluded = _why_not(facts, mode, memory)
     ahead = _ahead(facts, memory) if mode is EAGER else 0.0
-    recovery = facts.bare if mode is NONE else facts.copied
+    recovery = facts.recovery(mode)
     overhead = _overhead(facts, mode, memory)
     sizes = memory.device_bytes, memory.host_bytes, memory.replica_bytes
     if recovery is None and mode is not NONE:
         return Estimate(mode, excluded, overhead, inf, inf, inf, *sizes)
     losses, chance = _losses_per_hour(facts), _fatal_chance(facts, mode)
     restore_s = _restore_s(facts)
-    pause_s = slower_s = 0.0
+    redone_s = pause_s = slower_s = 0.0
     if recovery is not None:
-        pause_s = facts.stop_s + recovery.redone_s * (1 - ahead * _forward_share(facts))
+        redone_s = recovery.redone_s * (1 - ahead * _forward_share(facts))
+        pause_s = facts.stop_s + redone_s
         slower_s = facts.refill_s * (1 - 1 / recovery.degraded)
     survived_s = min(pause_s + slower_s, restore_s)
     per_loss_s = (1 - chance) * survived_s + chance * restore_s
@@ -169,6 +176,7 @@ def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
         _HOUR_S * (1 - 1 / overhead) + losses * per_loss_s,
         *sizes,
         ahead=ahead,
+        redone_s=redone_s,
     )
 
 

@@ -27,7 +27,6 @@ _UNKNOWN_S = 0.1  # a forward of a stage whose costs are not measured
 class Assumptions:
     """What nobody measures before a job runs; times in seconds."""
 
-    bytes_per_s: float = 1.25e9  # 10 Gbit/s
     host_bytes_per_s: float = 12e9  # four fifths of PCIe 3
     stop_s: float = 1.0
     restart_s: float = 60.0
@@ -36,11 +35,17 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Seen:
-    """What was measured in the job, or is assumed about it."""
+    """What was measured in the job, or is assumed about it. 0: unknown."""
 
     hazard_per_agent_hour: float
-    memory_bytes: int = 0  # of the smallest device; 0: unknown
-    step_s: float = 0.0  # of the last step; 0: unknown
+    is_hazard_measured: bool = False  # or is it that of a job without a record?
+    are_costs_measured: bool = False  # of the layers
+    memory_bytes: int = 0  # of the smallest device
+    step_s: float = 0.0  # of the last step with an agent in every seat
+    step_pipelines: int = 0  # then; 0: as many as are asked about
+    stop_s: float = 0.0  # these three: as in Assumptions, and they count more
+    restart_s: float = 0.0
+    refill_s: float = 0.0
     current: RedundancyMode | None = None  # mode in force
 
 
@@ -65,14 +70,16 @@ def gather(
     """Facts of a job with so many pipelines. costs: one per layer. ValueError as in cut_of.
 
     The step takes as long as measured, else as long as the planner's schedule of its costliest
-    stage and the reduction. A stage is one of the cut; sizes are the largest of any stage.
+    stage and the reduction. A stage is one of the cut; sizes are the largest of any stage. What
+    ``seen`` does not know is assumed.
     """
     cut = cut_of(spec, costs)
     stages = [costs[lo:hi] for lo, hi in cut]
     slowest = max(stages, key=lambda s: sum(c.forward_s + c.backward_s for c in s))
     forward_s = sum(c.forward_s for c in slowest)
     backward_s = sum(c.backward_s for c in slowest)
-    microbatches = max(1, -(-spec.training.microbatches // pipelines))
+    microbatches = _microbatches(spec, pipelines)
+    bytes_per_s = spec.transport.bytes_per_s
     sizes = Sizes.of(cut, costs, microbatches=microbatches)
     is_split = bool(seen.memory_bytes) and all(c.can_split for c in costs)
     shape = Shape(
@@ -80,7 +87,7 @@ def gather(
         len(cut),
         microbatches,
         _ratio(forward_s, backward_s),
-        latency=_latency(sizes.boundary_bytes / assumptions.bytes_per_s, forward_s),
+        latency=_latency(sizes.boundary_bytes / bytes_per_s, forward_s),
         slices=_slices(slowest, forward_s),
         split=is_split,
         policy=spec.recovery,
@@ -88,8 +95,8 @@ def gather(
     found = figures(shape)
     # of the reduction, an agent sends 2 (D - 1) / D times its stage (direct exchange)
     reduced_bytes = 2 * (pipelines - 1) / pipelines * sizes.parameter_bytes
-    estimated_s = found.length * forward_s + reduced_bytes / assumptions.bytes_per_s
-    step_s = seen.step_s or max(estimated_s, _LEAST_S)
+    estimated_s = found.length * forward_s + reduced_bytes / bytes_per_s
+    step_s = _measured_s(spec, seen, microbatches) or max(estimated_s, _LEAST_S)
     checkpoint = spec.checkpoint.every_steps if spec.checkpoint is not None else 0
     return Facts(
         hazard_per_agent_hour=seen.hazard_per_agent_hour,
@@ -110,14 +117,42 @@ def gather(
         layer_bytes=sizes.layer_bytes,
         memory_bytes=seen.memory_bytes,
         host_memory_bytes=spec.redundancy.host_memory_bytes,
-        bytes_per_s=assumptions.bytes_per_s,
+        bytes_per_s=bytes_per_s,
         host_bytes_per_s=assumptions.host_bytes_per_s,
-        stop_s=assumptions.stop_s,
-        restart_s=assumptions.restart_s,
-        refill_s=assumptions.refill_s,
+        stop_s=seen.stop_s or assumptions.stop_s,
+        restart_s=seen.restart_s or assumptions.restart_s,
+        refill_s=seen.refill_s or assumptions.refill_s,
         checkpoint_s=(checkpoint or spec.training.steps) * step_s,
         current=seen.current,
+        measured=_measured(seen),
     )
+
+
+def _measured(seen: Seen) -> tuple[str, ...]:
+    """Names of facts, and not of assumptions."""
+    known = [
+        name
+        for name in ("memory_bytes", "step_s", "stop_s", "restart_s", "refill_s")
+        if getattr(seen, name)
+    ]
+    if seen.is_hazard_measured:
+        known.append("hazard_per_agent_hour")
+    if seen.are_costs_measured:
+        known += ["forward_s", "backward_s", "parameter_bytes", "activation_bytes"]
+    return tuple(sorted(known))
+
+
+def _microbatches(spec: JobSpec, pipelines: int) -> int:
+    """M of one pipeline."""
+    return max(1, -(-spec.training.microbatches // pipelines))
+
+
+def _measured_s(spec: JobSpec, seen: Seen, microbatches: int) -> float:
+    """The step; from a grid with more or fewer pipelines it is scaled. In 1F1B a step takes
+    M + P - 1 slots."""
+    ramp = spec.pipelines.stages - 1
+    then = _microbatches(spec, seen.step_pipelines) if seen.step_pipelines else microbatches
+    return seen.step_s * (microbatches + ramp) / (then + ramp)
 
 
 def _ratio(forward_s: float, backward_s: float) -> float:

@@ -44,6 +44,11 @@ class Hazard:
         """Of all zones."""
         return sum(z.agent_s for z in self.zones) / 3600
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether what was seen weighs about as much as the prior. A loss counts for a day."""
+        return self.losses >= 0.5 or self.agent_hours >= _WORTH_HOURS
+
     def exposed(self, agents: Mapping[str, int], seconds: float) -> Hazard:
         """After so many seconds with so many agents in each zone."""
         keep = 0.5 ** (max(0.0, seconds) / _HALF_LIFE_S)

@@ -77,7 +77,11 @@ def specs(draw: st.DrawFn) -> JobSpec:
         redundancy=RedundancySpec(draw(st.sampled_from(RedundancyMode)), "3Gi"),
         recovery=draw(st.sampled_from(RecoveryPolicy)),
         placement=PlacementSpec(draw(st.sampled_from(Adjacency)), ("b", "a")),
-        transport=TransportSpec(draw(st.sampled_from(Channel)), draw(st.sampled_from(Encryption))),
+        transport=TransportSpec(
+            draw(st.sampled_from(Channel)),
+            draw(st.sampled_from(Encryption)),
+            draw(st.floats(0.001, 100_000)),
+        ),
         corruption=CorruptionSpec(draw(st.sampled_from(CorruptionMode)), draw(st.floats(0.1, 1))),
         run_policy=RunPolicy(draw(st.none() | st.integers(0, 9)), 1, 2, 3),
         suspend=draw(st.booleans()),

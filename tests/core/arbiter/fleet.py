@@ -117,6 +117,7 @@ class Fleet:
         self.hold_files = False
         self.beat = Heartbeat(1, 0, 0)
         self.sealed: list[Manifest] = []
+        self.step_s = 0.1  # that agents report
         self.lists = True  # agents answer when they are asked for the checkpoints
 
     # ------------------------------------------------------------ agents
@@ -292,7 +293,8 @@ class Fleet:
                 case x.StepEnded(commit):
                     key = (agent.executor.fence.attempt, commit.step)
                     self.commits[key] = self.commits.get(key, 0) + 1
-                    self.receive(agent.name, Progress(commit, agent.executor.fence, step_s=0.1))
+                    progress = Progress(commit, agent.executor.fence, step_s=self.step_s)
+                    self.receive(agent.name, progress)
                 case _:
                     pass
 

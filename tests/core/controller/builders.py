@@ -17,6 +17,7 @@ from bamboo_core.api.spec import (
     RedundancySpec,
     RunPolicy,
     TrainingSpec,
+    TransportSpec,
     WorkerSpec,
 )
 from bamboo_core.controller.view import JobView, NodeView, PodPhase, PodView, Slot, pod_name
@@ -36,6 +37,7 @@ def spec(
     worker: WorkerSpec | None = None,
     redundancy: RedundancyMode = RedundancyMode.NONE,
     checkpoint: CheckpointSpec | None = None,
+    transport: TransportSpec | None = None,
 ) -> JobSpec:
     """A small job."""
     return JobSpec(
@@ -49,6 +51,7 @@ def spec(
         suspend=suspend,
         redundancy=RedundancySpec(redundancy),
         checkpoint=checkpoint,
+        transport=transport if transport is not None else TransportSpec(),
     )
 
 

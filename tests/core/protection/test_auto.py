@@ -6,7 +6,7 @@ import pytest
 from tests.core.arbiter.fleet import Fleet, spec
 from tests.core.protection.job import layers
 
-from bamboo_core.api.spec import RedundancyMode
+from bamboo_core.api.spec import RedundancyMode, TransportSpec
 from bamboo_core.arbiter import durable as facts
 from bamboo_core.arbiter.events import ArbiterPhase, DesiredState, Tick
 from bamboo_core.model.ids import AgentId
@@ -78,13 +78,48 @@ def test_status_names_mode_reason_and_inputs() -> None:
     assert "Replica costs" in status.verdict.reason
 
 
+def test_the_network_of_the_spec_counts_and_may_change_at_any_time() -> None:
+    made = fleet(costs=layers(4, parameter_bytes=20_000_000))
+    assert made.arbiter.status().verdict.facts.bytes_per_s == 1.25e9
+    assert mode_of(made) is RedundancyMode.NONE
+    epoch = made.arbiter.fence.epoch
+    made.tell(DesiredState(2, bandwidth_gbps=1000.0))
+    assert made.arbiter.fence.epoch == epoch  # no reason to stop
+    made.kill("a1")
+    made.run()
+    assert made.arbiter.status().verdict.facts.bytes_per_s == 1.25e11
+    assert mode_of(made) is RedundancyMode.REPLICA
+    assert made.job.spec.transport == TransportSpec()
+
+
+def test_another_network_is_no_reason_to_try_agents_without_a_seat_again() -> None:
+    made = fleet()
+    made.arbiter.state.membership.without_seat = {AgentId("x")}
+    made.tell(DesiredState(2, bandwidth_gbps=1000.0))
+    assert made.arbiter.state.membership.without_seat == {AgentId("x")}
+    made.tell(DesiredState(2, bandwidth_gbps=1000.0, least=2))
+    assert made.arbiter.state.membership.without_seat == set()
+
+
+def test_what_the_agents_measured_is_no_assumption() -> None:
+    found = fleet(memory_bytes=1 << 34).arbiter.status().verdict
+    assert found is not None
+    assert {"forward_s", "memory_bytes", "parameter_bytes"} <= set(found.facts.measured)
+    assert "hazard_per_agent_hour" not in found.facts.measured
+    bare = fleet(costs=()).arbiter.status().verdict
+    assert bare is not None
+    assert bare.facts.measured == ()
+
+
 def test_a_loss_raises_the_hazard_of_its_zone_and_is_durable() -> None:
     made = fleet()
     made.kill("a1")
     made.run()
     assert [z.zone for z in made.arbiter.durable.hazard.zones if z.losses] == ["z1"]
     assert made.requests[-1].spec.redundancy.mode is RedundancyMode.REPLICA
-    assert made.arbiter.status().verdict.facts.hazard_per_agent_hour > 0.05
+    found = made.arbiter.status().verdict.facts
+    assert found.hazard_per_agent_hour > 0.05
+    assert "hazard_per_agent_hour" in found.measured
 
 
 def test_a_new_leader_goes_on_with_mode_and_record() -> None:

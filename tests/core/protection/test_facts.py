@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.core.protection.job import layers, spec
 
-from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
+from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, TransportSpec
 from bamboo_core.model.numerics import choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted
-from bamboo_core.protection.facts import Assumptions, Seen, even_costs, gather
+from bamboo_core.protection.facts import Seen, even_costs, gather
 from bamboo_core.protection.figures import Shape, figures
 from bamboo_core.scheduling.costs import Costs
 
@@ -132,6 +132,13 @@ def test_a_measured_step_counts_more_than_the_estimate() -> None:
     assert found.checkpoint_s == 700.0
 
 
+def test_a_step_that_was_measured_in_another_grid_is_scaled() -> None:
+    """M + P - 1 slots: 16 + 3 in one pipeline, 8 + 3 in each of two."""
+    seen = Seen(0.1, step_s=7.0, step_pipelines=1)
+    assert gather(spec(), layers(), seen, pipelines=1).step_s == 7.0
+    assert gather(spec(), layers(), seen, pipelines=2).step_s == pytest.approx(7.0 * 11 / 19)
+
+
 def test_without_checkpoints_the_whole_job_is_at_risk() -> None:
     found = gather(spec(checkpoint=None), layers(), Seen(0.1), pipelines=2)
     assert found.checkpoint_s == pytest.approx(1000 * found.step_s)
@@ -149,16 +156,16 @@ def test_costs_that_are_not_measured_are_even_and_have_no_bytes() -> None:
 
 def test_a_slow_network_lengthens_the_step() -> None:
     fast, slow = (
-        gather(spec(), layers(), Seen(0.1), pipelines=2, assumptions=Assumptions(bytes_per_s=b))
-        for b in (1e10, 2e7)
+        gather(spec(transport=network), layers(), Seen(0.1), pipelines=2)
+        for network in (TransportSpec(bandwidth_gbps=80.0), TransportSpec(bandwidth_gbps=0.16))
     )
     assert slow.step_s > fast.step_s
 
 
 def test_a_message_takes_no_longer_than_a_forward() -> None:
     """Longer ones are not told apart, so that few dry runs answer for all networks."""
-    slow = Assumptions(bytes_per_s=1e6)  # 1 s for each output, 0.1 s for each forward
-    found = gather(spec(), layers(), Seen(0.1), pipelines=2, assumptions=slow)
+    slow = TransportSpec(bandwidth_gbps=0.008)  # 1 s for each output, 0.1 s for each forward
+    found = gather(spec(transport=slow), layers(), Seen(0.1), pipelines=2)
     assert found.idle_s == pytest.approx(0.1 * figures(Shape(2, 4, 8, latency=1.0, slices=2)).idle)
 
 

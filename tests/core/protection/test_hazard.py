@@ -25,6 +25,16 @@ def test_a_long_record_outweighs_the_prior() -> None:
     assert known.per_agent_hour({"a": 4}) == pytest.approx(0.5, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("losses", "hours", "is_measured"),
+    [(0.0, 0.0, False), (0.0, 19.0, False), (0.0, 20.0, True), (0.4, 5.0, False), (0.9, 0.1, True)],
+)
+def test_a_record_that_says_little_is_no_measure(
+    losses: float, hours: float, is_measured: bool
+) -> None:
+    assert Hazard((ZoneRecord("a", losses, hours * HOUR),)).is_measured == is_measured
+
+
 def test_a_bad_zone_counts_as_far_as_agents_are_there() -> None:
     known = Hazard((ZoneRecord("bad", 100.0, 100 * HOUR), ZoneRecord("good", 0.0, 100 * HOUR)))
     only_bad, both, only_good = (
