@@ -116,7 +116,7 @@ _ROWS: list[Row] = [
     ),
     (
         "bamboo_job_tasks_redone",
-        "Tasks that agents have computed again within a step, after a loss",
+        "Least number of forwards and backwards computed again within a step, after a loss",
         lambda f: f.status.totals.redone_tasks,
     ),
     (
