@@ -106,8 +106,8 @@ _ROWS: list[Row] = [
     ),
     (
         "bamboo_job_samples",
-        "Samples in committed steps",
-        lambda f: f.status.totals.steps * f.global_batch,
+        "Samples in committed steps; absent while the spec cannot be used",
+        lambda f: f.status.totals.steps * f.global_batch if f.global_batch else None,
     ),
     (
         "bamboo_job_repeated_steps",
