@@ -450,6 +450,7 @@ def _figures(
         spec.training.global_batch_size,
         checkpoint_at=_checkpoint_at(kept),
         rate=rate,
+        has_checkpoints=spec.checkpoint is not None,
     )
 
 

@@ -24,6 +24,7 @@ class JobFigures:
     global_batch: int | None  # None: the spec cannot be used
     checkpoint_at: float | None = None  # when the newest checkpoint was seen; None: there is none
     rate: Rate | None = None  # None: there are no prices
+    has_checkpoints: bool = False  # spec.checkpoint is set
 
     @property
     def labels(self) -> list[str]:

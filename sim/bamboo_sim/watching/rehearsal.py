@@ -96,12 +96,25 @@ def record(folder: Path, end: float) -> None:
         lines += samples(story.metrics.registry, now)
     file = folder / "story.txt"
     file.write_text("\n".join([*lines, "# EOF\n"]), encoding="utf-8")
+    _make_blocks("the story", "openmetrics", str(file), str(folder / "data"))
+
+
+def record_rules(folder: Path, file: Path, end: float) -> None:
+    """Add what the recording rules would have recorded of the story."""
+    with server.running(folder, {}, port=free_port()) as asked:
+        _make_blocks(
+            "the rules", "rules", f"--url={asked.url}", f"--start={end - STEP_S * MINUTES:.0f}",
+            f"--end={end:.0f}", f"--eval-interval={STEP_S}s", f"--output-dir={folder / 'data'}",
+            str(file),
+        )  # fmt: skip
+
+
+def _make_blocks(what: str, *arguments: str) -> None:
     program = prometheus.ensure(print)["promtool"]
-    command = [str(program), "tsdb", "create-blocks-from", "openmetrics", str(file)]
-    command.append(str(folder / "data"))
+    command = [str(program), "tsdb", "create-blocks-from", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PrometheusError(f"promtool does not take the story: {done.stderr.strip()}")
+        raise PrometheusError(f"promtool does not take {what}: {done.stderr.strip()}")
 
 
 def rehearse() -> Rehearsal:
@@ -112,6 +125,7 @@ def rehearse() -> Rehearsal:
         record(folder, end)
         file = folder / "rules.yaml"
         file.write_text(without_waits(rules.text()), encoding="utf-8")
+        record_rules(folder, file, end)
         with server.running(
             folder, {}, port=free_port(), rules=file, interval_s=_EVALUATION_S
         ) as asked:
@@ -126,7 +140,7 @@ def _ask(asked: Server) -> Rehearsal:
 
     asked.until(are_evaluated, _WAIT_S, f"the alerts {', '.join(sorted(expected))}")
     found = Rehearsal({}, fired=firing(asked))
-    now = time.time()  # the recorded series exist only now
+    now = time.time()  # series that are recorded of others exist only now
     span = queries.Span(now - STEP_S * MINUTES, now, STEP_S / 4)
     for job in (CALM, STORM):
         chosen = variables(NAMESPACE, job, _RATE_S)

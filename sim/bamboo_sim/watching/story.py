@@ -22,7 +22,7 @@ NAMESPACE = "team-a"
 _BATCH = 64
 _HOUR_S = 3600.0
 _ALWAYS = (ConditionType.ACCEPTED, ConditionType.CAPACITY_AVAILABLE, ConditionType.RUNNING)
-_TROUBLED = (ConditionType.ACCEPTED, ConditionType.RUNNING, ConditionType.DEGRADED)
+_TROUBLED = (ConditionType.RUNNING, ConditionType.DEGRADED)
 
 
 class Story:
@@ -77,7 +77,7 @@ class Story:
         return _figures(CALM, status, checkpoint_at=now - 60.0)
 
     def _storm(self) -> JobFigures:
-        """Losses, failures, a dispute and a restore; then it stands still and has no room."""
+        """Losses, failures, a dispute and a restore; it stands still, and its pods are rejected."""
         n = self.moment
         totals = Totals(
             steps=20,
@@ -128,4 +128,4 @@ def _conditions(*true: ConditionType) -> tuple[Condition, ...]:
 
 def _figures(name: str, status: JobStatus, *, checkpoint_at: float) -> JobFigures:
     job = JobView(NAMESPACE, name, f"uid-{name}", 1, 0.0)
-    return JobFigures(job, status, _BATCH, checkpoint_at, Rate(9.2, 29.4, 0))
+    return JobFigures(job, status, _BATCH, checkpoint_at, Rate(9.2, 29.4, 0), has_checkpoints=True)
