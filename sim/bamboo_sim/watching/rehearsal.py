@@ -73,27 +73,30 @@ def firing(asked: Server) -> dict[str, set[str]]:
     return found
 
 
-def samples(registry: CollectorRegistry, at: float) -> Iterator[str]:
-    """What a scrape would have found at that instant, in OpenMetrics text."""
+def samples(registry: CollectorRegistry, pod: str, at: float) -> Iterator[str]:
+    """What a scrape of the pod would have found at that instant, in OpenMetrics text."""
     for family in registry.collect():
         for sample in family.samples:
             if sample.name.endswith("_created"):
                 continue
-            labels = ",".join(f'{k}="{v}"' for k, v in sample.labels.items())
+            labels = ",".join(f'{k}="{v}"' for k, v in {**sample.labels, "pod": pod}.items())
             yield f"{sample.name}{{{labels}}} {sample.value} {at:.3f}"
 
 
 def record(folder: Path, end: float) -> None:
     """Fill Prometheus' store in the folder with the story until that instant.
 
-    PrometheusError if promtool does not take it.
+    In the middle another operator begins to lead. PrometheusError if promtool does not take it.
     """
     now = start = end - STEP_S * MINUTES
     story = Story(lambda: now)
     lines: list[str] = []
     for minute in range(MINUTES + 1):
         now = start + STEP_S * minute
-        lines += samples(story.metrics.registry, now)
+        operator, *agents = story.registries
+        lines += samples(operator, f"operator-{int(2 * minute > MINUTES)}", now)
+        for number, agent in enumerate(agents):
+            lines += samples(agent, f"agent-{number}", now)
     file = folder / "story.txt"
     file.write_text("\n".join([*lines, "# EOF\n"]), encoding="utf-8")
     _make_blocks("the story", "openmetrics", str(file), str(folder / "data"))

@@ -270,11 +270,12 @@ def test_a_wrong_rule_fails(tmp_path: Path) -> None:
 
 
 def test_the_operator_exports_what_boards_and_rules_use() -> None:
-    registry = Story(lambda: 0.0).metrics.registry
-    assert list(registry.collect())  # the first moment; then counters have labels
+    story = Story(lambda: 0.0)
+    assert list(story.metrics.registry.collect())  # the first moment; then counters have labels
     exported = set()
-    for family in registry.collect():
-        exported |= {family.name, *(sample.name for sample in family.samples)}
+    for registry in story.registries:
+        for family in registry.collect():
+            exported |= {family.name, *(sample.name for sample in family.samples)}
     assert queries.metrics_used() - exported == set()
 
 
