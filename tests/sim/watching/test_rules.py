@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from bamboo_devcluster import prometheus
-from bamboo_sim.watching import queries, rules
+from bamboo_sim.watching import boards, queries, rules
 from bamboo_sim.watching.story import Story
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -286,3 +287,14 @@ def test_every_alert_has_a_runbook() -> None:
         assert page.startswith(f"# {name}\n"), name
         for heading in ("## What it means", "## What to look at", "## What to do"):
             assert f"\n{heading}\n" in page, name
+
+
+def test_runbooks_name_panels_that_exist() -> None:
+    """Outside code, words in quotation marks that begin with a capital are names of panels."""
+    titles = {p.title for board in boards.every().values() for p in board.panels()}
+    named = set()
+    for path in (ROOT / rules.RUNBOOKS).glob("Bamboo*.md"):
+        text = re.sub(r"```.*?```|`[^`]*`", "", path.read_text(), flags=re.DOTALL)
+        named |= set(re.findall(r'"([A-Z][^"]*)"', text))
+    assert len(named) > 10
+    assert named <= titles
