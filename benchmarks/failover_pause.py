@@ -144,7 +144,7 @@ class Bench:
         newcomer = await self._add(fleet.pods[victim].zone)
         await fleet.until(lambda: newcomer in fleet.status().standby, f"{newcomer} to be ready")
         step_s = await self._steady()
-        sent, first = len(fleet.operator.messages), max(self._commits(0))
+        noticed_at, first = time.monotonic(), max(self._commits(0))
         fleet.terminate(victim)
         await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
         self._replaced.add(victim)
@@ -155,7 +155,7 @@ class Bench:
             "exit": fleet.exits[victim],
             "step_s": round(step_s, 4),
             "pause_s": round(longest_s - step_s, 4),
-            "redone_tasks": self._redone(sent),
+            "redone_tasks": fleet.redone_tasks(after=noticed_at),
         }
 
     async def _steady(self) -> float:
@@ -218,10 +218,6 @@ class Bench:
             if isinstance(said.message, Progress) and said.message.commit.step >= first:
                 found.setdefault(said.message.commit.step, said.at)
         return found
-
-    def _redone(self, sent: int) -> int:
-        messages = (said.message for said in self._fleet.operator.messages[sent:])
-        return sum(m.redone_tasks for m in messages if isinstance(m, Progress))
 
     def _marks(self, sent: int, recorded: int, tails: Sequence[Tail]) -> list[float]:
         """When each part ended (time.monotonic())."""

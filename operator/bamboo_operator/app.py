@@ -261,7 +261,7 @@ class App:
 
         def wake_later(job: JobView) -> None:
             assert self._reconciler is not None
-            delay_s = max(1.0, len(self._reconciler.figures) / _PROGRESS_PER_S)
+            delay_s = max(1.0, self._reconciler.unended / _PROGRESS_PER_S)
             self._queue.add_after((job.namespace, job.name), delay_s)
 
         return jobs.Ports(

@@ -91,6 +91,7 @@ class Reconciler:
         self._known: dict[str, _Known] = {}
         self._uids: dict[tuple[str, str], set[str]] = {}
         self.figures: dict[str, JobFigures] = {}
+        self._unended: set[str] = set()  # of these, the jobs that have not ended
 
     async def reconcile(self, namespace: str, name: str) -> float | None:
         """Returns the seconds until the next call is due even if nothing happens; None: never."""
@@ -131,7 +132,9 @@ class Reconciler:
             job, memory = observe.job_view(body), statuses.read_memory(body)
             text = str(error) if isinstance(error, ApiError) else f"{type(error).__name__}: {error}"
             fault = lifecycle.stalled(memory.conditions, text, now=self._ports.clock())
-            await self._write_conditions(job, body, fault)
+            written = await self._write_conditions(job, body, fault)
+            if job.uid in self._uids.get((namespace, name), ()):
+                self._show_conditions(job, body | {"status": written})
         except Exception as late:
             if not (
                 isinstance(late, ApiError) and late.is_absence
@@ -166,9 +169,10 @@ class Reconciler:
         if not lacks_pods(spec, view, training, known.memory):
             known.rejected = ""  # what was rejected is not wanted any more
         self._ports.deleted_pods.counted(pods)
-        rate = await self._rate(view)
+        rate = await self._rate(view, training)
         again_s, kept = await self._write(job, spec, body, known, decided, rate, now)
-        self.figures[job.uid] = _figures(job, spec, decided.status, kept, rate)
+        status = replace(decided.status, conditions=known.shown)
+        self._show(_figures(job, spec, status, kept, rate))
         await self._act(job, spec, known, decided.actions)
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
@@ -240,11 +244,12 @@ class Reconciler:
         if self._ports.line is not None:
             self._ports.line.leave(namespace, name)
 
-    async def _rate(self, view: ClusterView) -> Rate | None:
+    async def _rate(self, view: ClusterView, training: TrainingView) -> Rate | None:
         """What the job's nodes cost now."""
-        nodes = await self._ports.nodes.list() if self._ports.prices else []
-        used = (pod.node for pod in view.pods if pod.node and not pod.has_ended)
-        return prices.rate(self._ports.prices, nodes, used)
+        if not self._ports.prices:
+            return None
+        nodes = await self._ports.nodes.list()
+        return prices.rate(self._ports.prices, nodes, view.used(training))
 
     async def _pods(self, job: JobView) -> list[Object]:
         labels = f"{observe.JOB_LABEL}={job.name}"
@@ -283,6 +288,7 @@ class Reconciler:
         for old in gone:
             self._known.pop(old, None)
             self.figures.pop(old, None)
+            self._unended.discard(old)
 
     async def _sweep(self, namespace: str, name: str) -> None:
         """Delete the pods of a deleted job, since the garbage collector is slower."""
@@ -321,7 +327,7 @@ class Reconciler:
             new["cost"] = cost
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
             return [], new
-        pause_s = max(PROGRESS_S, len(self.figures) / WRITES_PER_S)
+        pause_s = max(PROGRESS_S, self.unended / WRITES_PER_S)
         left_s = known.written_at + pause_s - now
         if left_s > 0 and statuses.differ_in_progress_only(old, new):
             return [left_s], old
@@ -332,12 +338,13 @@ class Reconciler:
     async def _refuse(
         self, job: JobView, body: Object, known: _Known, problems: list[Problem], reason: Reason
     ) -> None:
-        before = known.memory.conditions
+        before, written = known.memory.conditions, body.get("status") or {}
         refused = lifecycle.refuse(problems, before, now=self._ports.clock(), reason=reason)
         if refused != before:
             written = await self._write_conditions(job, body, refused)
             known.memory = statuses.read_memory(body | {"status": written})
             known.shown, known.fault = refused, ""
+        self._show_conditions(job, body | {"status": written})
 
     async def _write_conditions(
         self, job: JobView, body: Object, conditions: tuple[Condition, ...]
@@ -354,6 +361,26 @@ class Reconciler:
     async def _apply(self, job: JobView, status: Object) -> None:
         path = api.job_status(job.namespace, job.name)
         await self._kube.apply(path, statuses.envelope(job, status), manager=api.STATUS_MANAGER)
+
+    # ------------------------------------------------------------ metrics
+
+    @property
+    def unended(self) -> int:
+        """Number of jobs that have not ended. These share the writes of progress."""
+        return len(self._unended)
+
+    def _show(self, found: JobFigures) -> None:
+        self.figures[found.job.uid] = found
+        (self._unended.discard if found.has_ended else self._unended.add)(found.job.uid)
+
+    def _show_conditions(self, job: JobView, body: Object) -> None:
+        """The spec cannot be used, or not now: only conditions and phase have changed."""
+        written = statuses.read(body)
+        known = self.figures.get(job.uid)
+        if known is None:
+            known = JobFigures(job, written, None, checkpoint_at=_checkpoint_at(body["status"]))
+        status = replace(known.status, phase=written.phase, conditions=written.conditions)
+        self._show(replace(known, status=status))
 
     # ------------------------------------------------------------ actions
 
@@ -417,14 +444,18 @@ def _figures(
     """What metrics show: counters as in the status that is written."""
     written = statuses.read_progress({"status": kept})
     progress = replace(status.progress, skipped=written.progress.skipped)
-    checkpoint = kept.get("lastCheckpoint") or {}
     return JobFigures(
         job,
         replace(status, progress=progress, totals=written.totals, times=totals.read_times(kept)),
         spec.training.global_batch_size,
-        checkpoint_at=observe.timestamp(checkpoint.get("time")),
+        checkpoint_at=_checkpoint_at(kept),
         rate=rate,
+        has_checkpoints=spec.checkpoint is not None,
     )
+
+
+def _checkpoint_at(status: Object) -> float | None:
+    return observe.timestamp((status.get("lastCheckpoint") or {}).get("time"))
 
 
 def _changes(spec: JobSpec, body: Object) -> list[Problem]:

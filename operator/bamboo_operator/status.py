@@ -107,6 +107,24 @@ def read_progress(body: Object) -> LastReported:
     )
 
 
+def read(body: Object) -> JobStatus:
+    """The counters and numbers that a job has whatever becomes of it."""
+    status, reported, memory = body["status"], read_progress(body), read_memory(body)
+    checkpoint = status.get("lastCheckpoint") or {}
+    return JobStatus(
+        JobPhase(status["phase"]),
+        memory.conditions,
+        epoch=int(status.get("planEpoch", 0)),
+        attempt=int(status.get("attempt", 0)),
+        progress=reported.progress,
+        checkpoint_step=int(checkpoint.get("step", -1)),
+        losses=reported.losses,
+        failures=memory.failures,
+        totals=reported.totals,
+        times=memory.times,
+    )
+
+
 def _condition(value: Object) -> Condition:
     return Condition(
         value["type"],

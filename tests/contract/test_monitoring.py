@@ -16,9 +16,12 @@ from .chart import CHART, helm, of_kind, render
 ON = ("serviceMonitor", "podMonitor", "rules", "boards")
 
 
+PAGES = "https://example.com/run"
+
+
 def all_on(*more: str) -> list[dict[str, Any]]:
     flags = [arg for name in ON for arg in ("--set", f"monitoring.{name}.enabled=true")]
-    return render(*flags, *more)
+    return render(*flags, "--set", f"monitoring.rules.runbooks={PAGES}", *more)
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,6 @@ def objects() -> list[dict[str, Any]]:
     pools = json.dumps([{"labels": {"pool": "spot"}, "dollarsPerHour": 1.5}])
     return all_on(
         "--set-string", "monitoring.rules.labels.release=prom", "--set-json", f"prices={pools}",
-        "--set", "monitoring.rules.runbooks=https://example.com/run",
         "--set", "namespaces={team-a}",
     )  # fmt: skip
 
@@ -52,10 +54,21 @@ def test_boards_are_config_maps(objects: list[dict[str, Any]]) -> None:
 def test_rules_are_those_of_the_code(objects: list[dict[str, Any]]) -> None:
     (body,) = of_kind(objects, "PrometheusRule")
     assert body["metadata"]["labels"]["release"] == "prom"
-    text = rules.text().replace(rules.RUNBOOKS, "https://example.com/run")
+    text = rules.text().replace(rules.RUNBOOKS, PAGES)
     assert body["spec"] == yaml.safe_load(text)
     alert = body["spec"]["groups"][1]["rules"][0]
-    assert alert["annotations"]["runbook_url"].startswith("https://example.com/run/Bamboo")
+    assert alert["annotations"]["runbook_url"].startswith(f"{PAGES}/Bamboo")
+
+
+@pytest.mark.parametrize("pages", ["", "docs/runbooks", "wiki.example.com/run"])
+def test_a_runbook_is_a_link_that_can_be_followed(pages: str) -> None:
+    done = helm(
+        "template", "bamboo", str(CHART), "--set", "monitoring.rules.enabled=true",
+        "--set", f"monitoring.rules.runbooks={pages}",
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert f"monitoring.rules.runbooks {pages!r}".replace("'", '"') in done.stderr
+    assert "for example https://" in done.stderr
 
 
 def test_monitors_find_the_operator_and_the_agents(objects: list[dict[str, Any]]) -> None:
@@ -85,7 +98,7 @@ def test_the_operator_gets_the_prices(objects: list[dict[str, Any]]) -> None:
     [
         'prices=[{"labels":{},"dollarsPerHour":1}]', 'prices=[{"labels":{"a":"b"}}]',
         'prices=[{"labels":{"a":"b"},"dollarsPerHour":-1}]', 'monitoring.rules={"on":true}',
-        'monitoring.podMonitor.interval="15"', 'monitoring.rules.runbooks=""',
+        'monitoring.podMonitor.interval="15"', 'monitoring.rules.runbooks="https://a/"',
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(setting: str) -> None:

@@ -9,12 +9,13 @@ from prometheus_client import generate_latest
 
 from bamboo_core.api.progress import Ahead, Hosted, Way
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
-from bamboo_operator import prices, totals
+from bamboo_operator import api, prices, totals
 from bamboo_operator.metrics import Metrics
 from bamboo_operator.prices import Pool
 from bamboo_operator.reconciler import PROGRESS_S
 
-from .harness import Harness
+from .harness import AGENTS, Harness
+from .objects import node_object
 
 LABELS = 'job_namespace="ns",training_job="job"'
 FULL = Totals(
@@ -160,6 +161,30 @@ async def test_the_status_says_what_the_job_costs(harness: Harness) -> None:
     await harness.reconcile()
     assert harness.status["cost"]["dollarsPerHour"] == 0.0  # no pod has a node yet
     assert f"bamboo_job_cost_dollars_per_hour{{{LABELS}}} 0.0" in exported(harness)
+
+
+async def test_a_node_that_is_gone_costs_nothing_although_its_pod_is_still_there(
+    harness: Harness,
+) -> None:
+    """The kubelet of a node that is gone ends no pod."""
+    reconciler = harness.reconciler
+    reconciler._ports = replace(reconciler._ports, prices=(Pool({}, 1.5, 4.0),))
+    harness.apply()
+    for agent, zone in zip(AGENTS, "ab", strict=True):
+        harness.add_pod(agent, zone=zone)
+    await harness.reconcile()
+    assert harness.status["cost"]["dollarsPerHour"] == 3.0
+    actor = harness.jobs.find("uid-1")
+    assert actor is not None
+    actor._leadership._dismissed.add(AGENTS[0])  # the arbiter goes on without it
+    await harness.reconcile()
+    assert harness.status["cost"]["dollarsPerHour"] == 1.5
+    node = node_object("node-b", "b")
+    node["status"]["conditions"] = [{"type": "Ready", "status": "Unknown"}]
+    harness.kube.put(f"{api.nodes()}/node-b", node)
+    harness.nodes.changed()
+    await harness.reconcile()
+    assert harness.status["cost"]["dollarsPerHour"] == 0.0
 
 
 def test_prices_of_the_chart() -> None:

@@ -124,7 +124,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
         st.lists(COMMIT, max_size=3).map(tuple),
         st.integers(-1, 2**62),
     ),
-    m.Progress: st.builds(m.Progress, COMMIT, FENCE, NUMBER, NUMBER, U64, U64),
+    m.Progress: st.builds(m.Progress, COMMIT, FENCE, NUMBER, NUMBER, U64),
     m.Suspicion: SUSPICION,
     m.Notice: st.builds(m.Notice, SECONDS, TEXT, TEXT, st.booleans()),
     m.Failure: st.builds(m.Failure, TEXT, TEXT, st.booleans(), st.integers(-255, 255)),
@@ -182,7 +182,7 @@ FULL: tuple[Any, ...] = (
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
     m.Progress(
-        DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5),
+        DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5),
         (Sent("zone", 1, 2, 3),),
     ),
     SUSPECTED,

@@ -37,7 +37,6 @@ class Metrics:
         self.step_s = self._gauge("step_seconds", "duration of the last committed step")
         self.compute = self._counter("compute_seconds", "computing time in committed steps")
         self.sent = self._counter("sent_bytes", "bytes sent to other agents in committed steps")
-        self.redone = self._counter("tasks_redone", "tasks computed again after a loss")
         self.suspicions = Counter(
             "bamboo_agent_suspicions_total",
             "evidence against other agents, by cause",
@@ -52,7 +51,6 @@ class Metrics:
             self.step_s.set(message.step_s)
             self.compute.inc(max(0.0, message.busy_s))
             self.sent.inc(message.sent_bytes)
-            self.redone.inc(message.redone_tasks)
         elif isinstance(message, Heartbeat):
             for suspicion in set(message.suspicions) - self._suspicions:
                 self.suspicions.labels(**self._labels, cause=suspicion.cause.value).inc()

@@ -1,4 +1,4 @@
-"""The figures of Progress: times, traffic, tasks computed again."""
+"""The figures of Progress: times and traffic."""
 
 from __future__ import annotations
 
@@ -24,20 +24,13 @@ class Meter:
         self._slices, self._host, self._held = 0, ahead, held
         self._busy_s = 0.0
         self._ended_at = time.perf_counter()
-        self._done: set[tuple[Op, int, int, int, int]] = set()
-        self._redone = 0
 
     def add(self, instruction: Instruction, elapsed_s: float) -> None:
         """Count a completed instruction."""
-        op, step, lo, hi, index = instruction[:5]
-        if op is Op.R:  # it costs nobody time
+        if instruction.op is Op.R:  # it costs nobody time
             self._slices += 1
-        if op not in COMPUTE or op is Op.R:
-            return
-        self._busy_s += elapsed_s
-        task = (op, step, lo, hi, index)
-        self._redone += task in self._done
-        self._done.add(task)
+        elif instruction.op in COMPUTE:
+            self._busy_s += elapsed_s
 
     def end_step(self, commit: CommitRecord, fence: Fence, sent: tuple[Sent, ...]) -> Progress:
         """The figures of the step that ends. The next one begins. sent: since the start."""
@@ -48,13 +41,11 @@ class Meter:
             step_s=now - self._ended_at,
             busy_s=self._busy_s,
             sent_bytes=sent_bytes - self._sent_bytes,
-            redone_tasks=self._redone,
             ahead=self._ahead(),
             hosted=self._held.figures,
             sent=sent,
         )
-        self._sent_bytes, self._busy_s, self._redone, self._ended_at = sent_bytes, 0.0, 0, now
-        self._done.clear()
+        self._sent_bytes, self._busy_s, self._ended_at = sent_bytes, 0.0, now
         return progress
 
     def _ahead(self) -> Ahead:

@@ -103,6 +103,8 @@ class EventFact(StrEnum):
     """Number of layers loaded from a checkpoint."""
     REPEATED_STEPS = "repeatedSteps"
     """Number of committed steps that are computed again."""
+    REDONE_TASKS = "redoneTasks"
+    """Least number of forwards and backwards of the interrupted step that are computed again."""
     SOURCE = "source"
     """Who has heard the notice: Gce, AwsSpot, AwsRebalance or Azure for a metadata server, Node for
     the node's taints and conditions, and nothing for SIGTERM."""
@@ -147,6 +149,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
         EventFact.COPIED_LAYERS,
         EventFact.LOADED_LAYERS,
         EventFact.REPEATED_STEPS,
+        EventFact.REDONE_TASKS,
     ),
     EventReason.STALLED: (EventFact.CAUSE, EventFact.AGENTS),
     EventReason.STEP_SKIPPED: (EventFact.STEP, EventFact.LAYER),

@@ -86,7 +86,7 @@ class Totals:
 
     steps: int = 0  # committed, repeated ones included
     repeated_steps: int = 0  # committed steps that a restore has undone
-    redone_tasks: int = 0  # of agents, within a step
+    redone_tasks: int = 0  # least number of forwards and backwards, within steps
     busy_s: float = 0.0  # computing time of all agents
     sent_bytes: int = 0  # between agents
     corruptions: int = 0  # disputes about a forward

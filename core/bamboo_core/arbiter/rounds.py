@@ -393,6 +393,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     """Durable first, then every member's directive."""
     plan, membership, durable = decision.plan, state.membership, state.durable
     repeated = max(0, state.ledger.newest(durable) - decision.committed)
+    redone = state.redone(decision)
     if repeated:  # only dead agents knew that these steps were committed
         state.ledger.forget_commit()
     idle, before = membership.members - set(plan.members), set(durable.members)
@@ -402,7 +403,9 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     is_suspending = plan.last < state.job.spec.training.steps
     assert isinstance(state.phase, Planning)
     speeds = state.phase.speeds
-    state.in_force = InForce(plan, decision.directives, is_suspending, speeds=speeds, begun_at=now)
+    state.in_force = InForce(
+        plan, decision.directives, is_suspending, speeds=speeds, begun_at=now, redone=redone.parts
+    )
     state.is_loading, state.is_listed = decision.loads > 0, False
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0
     if decision.copies or state.copied_at == inf:
@@ -434,7 +437,7 @@ def _direct(state: State, decision: Decision, now: float) -> None:
             state.record(EventReason.AGENT_LEFT, text, agents=agent)
         state.let_go(agent)
     state.fence_suspects()
-    _record_plan(state, decision, repeated, mode_change)
+    _record_plan(state, decision, repeated, redone.tasks, mode_change)
 
 
 def _continue(state: State, result: Continuations) -> None:
@@ -450,7 +453,7 @@ def _continue(state: State, result: Continuations) -> None:
         state.out.after_facts(Send(agent, result.directives[agent]))
 
 
-def _record_plan(state: State, decision: Decision, repeated: int, mode: str) -> None:
+def _record_plan(state: State, decision: Decision, repeated: int, redone: int, mode: str) -> None:
     plan = decision.plan
     facts: dict[str, str | int] = {
         "epoch": plan.fence.epoch,
@@ -464,6 +467,7 @@ def _record_plan(state: State, decision: Decision, repeated: int, mode: str) -> 
         "copied_layers": decision.copies,
         "loaded_layers": decision.loads,
         "repeated_steps": repeated,
+        "redone_tasks": redone,
     }
     text = (
         f"epoch {plan.fence.epoch}: {len(plan.pipelines)} x {len(plan.cut)} from step"
@@ -476,6 +480,7 @@ def _record_plan(state: State, decision: Decision, repeated: int, mode: str) -> 
         f"{decision.copies} layers copied" if decision.copies else "",
         f"{decision.loads} layers loaded" if decision.loads else "",
         f"{repeated} committed steps are repeated" if repeated else "",
+        f"{redone} tasks are computed again" if redone else "",
         mode,
     ]
     state.record(

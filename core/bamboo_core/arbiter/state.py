@@ -21,7 +21,11 @@ from bamboo_core.evidence.liveness import Evidence
 from bamboo_core.evidence.speed import Speeds
 from bamboo_core.evidence.stalls import StallCause
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import Plan
+from bamboo_core.planning import redone
+from bamboo_core.planning.redone import Part, Redone
+from bamboo_core.planning.requests import Decision
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protection.hazard import Hazard
 from bamboo_core.protection.measured import Measured
@@ -178,9 +182,16 @@ class InForce:
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # with which it was made
     begun_at: float = 0.0
+    redone: frozenset[Part] = frozenset()  # of the target step, that plans for it have counted
     sent_at: dict[AgentId, float] = field(default_factory=dict)  # when its first directive left
     continued_at: dict[AgentId, float] = field(default_factory=dict)  # the same of the rest
     caught_up: set[AgentId] = field(default_factory=set)  # learners that keep up by now
+
+    def programs(self, step: int) -> dict[AgentId, Program]:
+        """What agents were told to compute in a step."""
+        if step == self.plan.target:
+            return {agent: told.resume for agent, told in self.directives.items()}
+        return {agent: told.steady for agent, told in self.continuations.items()}
 
 
 @dataclass
@@ -310,6 +321,28 @@ class State:
         """Reachable agents that have not reported: they may hold what is missing."""
         membership = self.membership
         return membership.reachable() - membership.members - self.reports().keys()
+
+    def redone(self, decision: Decision) -> Redone:
+        """What a plan that is not in force yet computes again of the interrupted step.
+
+        Without a loss it is nothing. Of a restore, the repeated steps count instead.
+        """
+        plan, durable, before, reports = decision.plan, self.durable, self.in_force, self.reports()
+        is_same = before is not None and before.plan.target == plan.target
+        counted = before.redone if before is not None and is_same else frozenset[Part]()
+        lost = set(durable.members) - reports.keys()
+        if not lost or durable.plan.attempt != plan.fence.attempt:
+            return Redone(parts=counted)
+        interrupted = redone.Interrupted(
+            step=plan.target,
+            batch=plan.batch,
+            cut=plan.step_cut,
+            programs=before.programs(plan.target) if before is not None else {},
+            held=[report.items for report in reports.values()],
+            lost=lost,
+            counted=counted,
+        )
+        return redone.find(interrupted, {a: d.resume for a, d in decision.directives.items()})
 
     def check(self) -> None:
         """Assert what holds between any two events."""

@@ -196,6 +196,16 @@ class ClusterView:
         """The nodes, to be asked for one or for numbers of them."""
         return NodeViews.of(self.nodes)
 
+    def used(self, training: TrainingView) -> set[str]:
+        """Names of the nodes for which the job is charged.
+
+        Where a node is gone, nobody ends its pods: the arbiter goes on without their agents, and
+        soon the node is not ready.
+        """
+        known, gone = self.fleet.by_name, training.dismissed
+        pods = [p for p in self.pods if not p.has_ended and p.agent not in gone]
+        return {p.node for p in pods if p.node in known and known[p.node].ready}
+
     def located(self) -> ClusterView:
         """With the zones of pods that could go anywhere and have got a node."""
         known = self.fleet.by_name

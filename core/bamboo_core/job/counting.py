@@ -65,6 +65,9 @@ class Counting:
         elif reason is EventReason.RESTORING:
             steps = int(record.facts.get(EventFact.REPEATED_STEPS, 0))
             self.totals = replace(totals, repeated_steps=totals.repeated_steps + steps)
+        elif reason is EventReason.PLANNED:
+            tasks = int(record.facts.get(EventFact.REDONE_TASKS, 0))
+            self.totals = replace(totals, redone_tasks=totals.redone_tasks + tasks)
         self._heard = max(self._heard, self._cause_of(record, leaving), key=_ORDER.index)
         if self._cause is not None:
             self._cause = max(self._cause, self._heard, key=_ORDER.index)
@@ -121,7 +124,6 @@ class Counting:
         totals = self.totals
         self.totals = replace(
             totals,
-            redone_tasks=totals.redone_tasks + progress.redone_tasks,
             busy_s=totals.busy_s + increase(0.0, progress.busy_s),
             sent_bytes=totals.sent_bytes + progress.sent_bytes,
         )

@@ -2,6 +2,6 @@
 
 Not here: when to plan.
 
-Public: ``planner`` and ``requests``; ``lanes``, for what is computed ahead; ``preview``,
-``step_shape`` and ``show``, which display schedules.
+Public: ``planner`` and ``requests``; ``lanes``, for what is computed ahead; ``redone``, which
+counts what a loss costs; ``preview``, ``step_shape`` and ``show``, which display schedules.
 """

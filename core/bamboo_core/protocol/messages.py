@@ -120,7 +120,6 @@ class Progress:
     step_s: float = 0.0
     busy_s: float = 0.0  # computing time within step_s
     sent_bytes: int = 0
-    redone_tasks: int = 0
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen; since the worker's start
     hosted: Hosted = Hosted()  # noqa: RUF009 - as ahead
     sent: tuple[Sent, ...] = ()  # by zone, as ahead

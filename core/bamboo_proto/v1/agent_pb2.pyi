@@ -185,12 +185,11 @@ class Sent(_message.Message):
     def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence", "ahead", "hosted", "sent")
+    __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent")
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     STEP_S_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     SENT_BYTES_FIELD_NUMBER: _ClassVar[int]
-    REDONE_TASKS_FIELD_NUMBER: _ClassVar[int]
     FENCE_FIELD_NUMBER: _ClassVar[int]
     AHEAD_FIELD_NUMBER: _ClassVar[int]
     HOSTED_FIELD_NUMBER: _ClassVar[int]
@@ -199,12 +198,11 @@ class Progress(_message.Message):
     step_s: float
     busy_s: float
     sent_bytes: int
-    redone_tasks: int
     fence: Fence
     ahead: Ahead
     hosted: Hosted
     sent: _containers.RepeatedCompositeFieldContainer[Sent]
-    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., redone_tasks: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ...) -> None: ...
+    def __init__(self, commit: _Optional[_Union[CommitRecord, _Mapping]] = ..., step_s: _Optional[float] = ..., busy_s: _Optional[float] = ..., sent_bytes: _Optional[int] = ..., fence: _Optional[_Union[Fence, _Mapping]] = ..., ahead: _Optional[_Union[Ahead, _Mapping]] = ..., hosted: _Optional[_Union[Hosted, _Mapping]] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("sequence", "step", "progress_word", "fence", "activity", "suspicions")

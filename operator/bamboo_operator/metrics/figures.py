@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from bamboo_core.api.reasons import JobPhase
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.view import JobView
 from bamboo_operator.prices import Rate
@@ -20,14 +21,20 @@ class JobFigures:
 
     job: JobView
     status: JobStatus
-    global_batch: int
+    global_batch: int | None  # None: the spec cannot be used
     checkpoint_at: float | None = None  # when the newest checkpoint was seen; None: there is none
     rate: Rate | None = None  # None: there are no prices
+    has_checkpoints: bool = False  # spec.checkpoint is set
 
     @property
     def labels(self) -> list[str]:
         """Values of JOB_LABELS."""
         return [self.job.namespace, self.job.name]
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the job is complete or has failed."""
+        return self.status.phase in (JobPhase.COMPLETE, JobPhase.FAILED)
 
 
 Value = Callable[[JobFigures], float | None]

@@ -85,6 +85,11 @@ _ROWS: list[Row] = [
         _loss,
     ),
     (
+        "bamboo_checkpoint_configured",
+        "1 if spec.checkpoint is set, else 0",
+        lambda f: float(f.has_checkpoints),
+    ),
+    (
         "bamboo_checkpoint_last_step",
         "Step of the newest complete checkpoint; -1 if there is none",
         _checkpoint,

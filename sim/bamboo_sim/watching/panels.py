@@ -12,6 +12,9 @@ from typing import Any
 
 COLUMNS = 24
 """Width of a board in Grafana's grid."""
+TIMELINE = "state-timeline"
+RATE = "[$__rate_interval]"
+"""The range that Grafana chooses for rates."""
 _ROW_HEIGHT = 1
 _SCHEMA = 39
 _DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
@@ -29,7 +32,8 @@ class Query:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over time, or with ``kind`` stat the newest value as a number."""
+    """Curves over time. With ``kind`` stat the newest value as a number; with TIMELINE a bar
+    for each series, while its value is 1."""
 
     title: str
     text: str  # what it shows
@@ -42,12 +46,18 @@ class Panel:
     is_step: bool = False  # the value holds until it changes
 
 
+def one(title: str, text: str, expr: str, legend: str = "", **more: object) -> Panel:
+    """A panel with one query."""
+    return Panel(title, text, (Query(expr, legend),), **more)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Row:
     """Panels under a heading, from left to right."""
 
     title: str
     panels: tuple[Panel, ...]
+    is_collapsed: bool = False  # only the heading is shown until somebody opens it
 
 
 @dataclass(frozen=True)
@@ -84,25 +94,32 @@ class Place:
     y: int
     width: int
     height: int
+    is_hidden: bool = False  # a panel of a collapsed row
 
 
 def placed(board: Board) -> Iterator[Place]:
-    """Headings and panels with their places. A line of panels ends when it is full."""
+    """Headings and panels with their places. A line of panels ends when it is full.
+
+    A collapsed row takes no more room than its heading.
+    """
     y = 0
     for row in board.rows:
         yield Place(row, 0, y, COLUMNS, _ROW_HEIGHT)
         y, x, line = y + _ROW_HEIGHT, 0, 0
+        heading = y
         for panel in row.panels:
             if x + panel.width > COLUMNS:
                 x, y, line = 0, y + line, 0
-            yield Place(panel, x, y, panel.width, panel.height)
+            yield Place(panel, x, y, panel.width, panel.height, row.is_collapsed)
             x, line = x + panel.width, max(line, panel.height)
-        y += line
+        y = heading if row.is_collapsed else y + line
 
 
 def text(board: Board) -> str:
     """The board as Grafana reads it."""
-    panels = [_panel(number, place) for number, place in enumerate(placed(board), start=1)]
+    panels: list[Json] = []
+    for number, place in enumerate(placed(board), start=1):
+        (panels[-1]["panels"] if place.is_hidden else panels).append(_panel(number, place))
     found = {
         "uid": board.uid,
         "title": board.title,
@@ -146,15 +163,8 @@ def _panel(number: int, place: Place) -> Json:
     grid = {"x": place.x, "y": place.y, "w": place.width, "h": place.height}
     item = place.item
     if isinstance(item, Row):
-        return {"id": number, "type": "row", "title": item.title, "gridPos": grid, "panels": []}
-    custom: Json = {"lineWidth": 1, "fillOpacity": 20 if item.is_stacked else 0}
-    if item.is_stacked:
-        custom["stacking"] = {"mode": "normal"}
-    if item.is_step:
-        custom["lineInterpolation"] = "stepAfter"
-    defaults: Json = {"unit": item.unit}
-    if item.kind == "timeseries":
-        defaults |= {"custom": custom, "min": 0}
+        head = {"id": number, "type": "row", "title": item.title, "gridPos": grid}
+        return head | {"collapsed": item.is_collapsed, "panels": []}
     return {
         "id": number,
         "type": item.kind,
@@ -162,8 +172,8 @@ def _panel(number: int, place: Place) -> Json:
         "description": item.text,
         "gridPos": grid,
         "datasource": _DATASOURCE,
-        "fieldConfig": {"defaults": defaults, "overrides": []},
-        "options": {"tooltip": {"mode": "multi"}} if item.kind == "timeseries" else {},
+        "fieldConfig": {"defaults": _defaults(item), "overrides": []},
+        "options": _OPTIONS.get(item.kind, {}),
         "targets": [
             {
                 "refId": chr(ord("A") + n),
@@ -174,3 +184,25 @@ def _panel(number: int, place: Place) -> Json:
             for n, query in enumerate(item.queries)
         ],
     }
+
+
+def _defaults(panel: Panel) -> Json:
+    """How Grafana shows values."""
+    found: Json = {"unit": panel.unit}
+    if panel.kind == TIMELINE:
+        texts = {"0": {"text": "no", "color": "transparent"}, "1": {"text": "yes", "color": "blue"}}
+        found |= {"mappings": [{"type": "value", "options": texts}], "custom": {"fillOpacity": 70}}
+    elif panel.kind == "timeseries":
+        custom: Json = {"lineWidth": 1, "fillOpacity": 60 if panel.is_stacked else 0}
+        if panel.is_stacked:
+            custom["stacking"] = {"mode": "normal"}
+        if panel.is_step:
+            custom["lineInterpolation"] = "stepAfter"
+        found |= {"custom": custom, "min": 0}
+    return found
+
+
+_OPTIONS: dict[str, Json] = {
+    "timeseries": {"tooltip": {"mode": "multi"}},
+    TIMELINE: {"showValue": "never", "mergeValues": True, "legend": {"showLegend": False}},
+}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from math import isfinite
+from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 from bamboo_cli.svg import Axis
-from bamboo_sim.watching.panels import COLUMNS, Board, Panel, Place, placed
+from bamboo_sim.watching.panels import COLUMNS, TIMELINE, Board, Panel, Place, Row, placed
 from bamboo_sim.watching.server import Series
 
 _CELL, _LINE, _TOP, _MARGIN = 46, 24, 46, 8
@@ -16,6 +17,7 @@ _INK, _MUTED, _GRID, _BACK = "#1f2328", "#656d76", "#e6e9ed", "#f6f8fa"
 _COLOURS = ("#0969da", "#bc4c00", "#1a7f37", "#8250df", "#cf222e", "#9a6700", "#0e8a8a", "#57606a")
 _FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 _REST = 66  # room for "and 3 more"
+_NAMES = 150  # room for the names of a timeline
 _BYTES = ("B", "kB", "MB", "GB", "TB")
 _SHORT = ("", "K", "M", "G")
 
@@ -25,7 +27,7 @@ Answers = Mapping[str, Sequence[Sequence[Series]]]
 
 def picture(board: Board, answers: Answers, start: float, end: float) -> str:
     """The SVG document. start, end: seconds since 1970."""
-    places = list(placed(board))
+    places = [place for place in placed(board) if not place.is_hidden]
     width = COLUMNS * _CELL
     height = _TOP + max(p.y + p.height for p in places) * _LINE + _MARGIN
     body = "\n".join(line for place in places for line in _place(place, answers, start, end))
@@ -41,8 +43,8 @@ def picture(board: Board, answers: Answers, start: float, end: float) -> str:
 
 def _place(place: Place, answers: Answers, start: float, end: float) -> Iterator[str]:
     x, y = place.x * _CELL, _TOP + place.y * _LINE
-    if not isinstance(place.item, Panel):
-        yield _text(12, y + 17, place.item.title, size=13, weight=600)
+    if isinstance(place.item, Row):
+        yield _text(12, y + 17, _heading(place.item), size=13, weight=600)
         return
     width, height = place.width * _CELL - _MARGIN, place.height * _LINE - _MARGIN
     yield (
@@ -54,15 +56,30 @@ def _place(place: Place, answers: Answers, start: float, end: float) -> Iterator
     if not curves:
         yield _text(x + 14, y + 44, "no data", fill=_MUTED)
     elif place.item.kind == "stat":
-        newest = curves[0][1][-1][1]
+        newest = curves[0].points[-1][1]
         yield _text(x + 14, y + height / 2 + 18, shown(newest, place.item.unit), size=26)
+    elif place.item.kind == TIMELINE:
+        box = (x + 14 + _NAMES, y + 34, x + width - 8, y + height - 8)
+        yield from _timeline(curves, box, Axis(start, end, box[0], box[2]))
     else:
         box = (x + 62, y + 34, x + width - 8, y + height - 38)
         yield from _plot(place.item, curves, box, Axis(start, end, box[0], box[2]))
         yield from _legend(curves, x + 14, y + height - 8, width - 20)
 
 
-Curve = tuple[str, Sequence[tuple[float, float]]]
+def _heading(row: Row) -> str:
+    return f"{row.title} ({len(row.panels)} panels, closed)" if row.is_collapsed else row.title
+
+
+Points = Sequence[tuple[float, float]]
+
+
+class Curve(NamedTuple):
+    """A named line. In a stacked panel the room between it and ``base`` is filled."""
+
+    name: str
+    points: Points
+    base: Points = ()
 
 
 def _curves(panel: Panel, answered: Sequence[Sequence[Series]]) -> list[Curve]:
@@ -71,18 +88,24 @@ def _curves(panel: Panel, answered: Sequence[Sequence[Series]]) -> list[Curve]:
     for query, series in zip(panel.queries, answered, strict=False):
         for one in series:
             name = legend(query.legend, one.labels) or panel.title
-            found.append((name, [p for p in one.points if isfinite(p[1])]))
-    found = [curve for curve in found if curve[1]]
-    found.sort(key=lambda curve: curve[0])
+            found.append(Curve(name, [p for p in one.points if isfinite(p[1])]))
+    found = [curve for curve in found if curve.points]
+    found.sort(key=lambda curve: curve.name)
     if not panel.is_stacked:
         return found
     below: dict[float, float] = {}
     stacked: list[Curve] = []
-    for name, points in found:
+    for name, points, _ in _seen(found):
+        base = [(at, below.get(at, 0.0)) for at, _ in points]
         for at, value in points:
             below[at] = below.get(at, 0.0) + value
-        stacked.append((name, [(at, below[at]) for at, _ in points]))
+        stacked.append(Curve(name, [(at, below[at]) for at, _ in points], base))
     return stacked
+
+
+def _seen(found: list[Curve]) -> list[Curve]:
+    """Without those that are always zero: in a stack they only take the room of other names."""
+    return [curve for curve in found if any(value for _, value in curve.points)] or found
 
 
 def legend(text: str, labels: Mapping[str, str]) -> str:
@@ -94,30 +117,72 @@ def _plot(
     panel: Panel, curves: list[Curve], box: tuple[float, float, float, float], time: Axis
 ) -> Iterator[str]:
     left, top, right, bottom = box
-    most = max(value for _, points in curves for _, value in points)
+    most = max(value for curve in curves for _, value in curve.points)
     values = Axis(0.0, most * 1.05 or 1.0, bottom, top)
     for tick in values.ticks(3):
         y = values(tick)
         yield f'<path d="M{left:.0f} {y:.1f}H{right:.0f}" stroke="{_GRID}"/>'
         yield _text(left - 6, y + 4, shown(tick, panel.unit), fill=_MUTED, anchor="end")
-    for number, (_, points) in enumerate(curves):
-        steps = [f"M{time(points[0][0]):.1f} {values(points[0][1]):.1f}"]
-        before = points[0][1]
-        for at, value in points[1:]:
-            if value == before and at != points[-1][0]:
-                continue  # a level line needs no points in between
-            if panel.is_step or value != before:
-                steps.append(f"H{time(at):.1f}V{values(value):.1f}")
-            else:
-                steps.append(f"L{time(at):.1f} {values(value):.1f}")
-            before = value
+    for number, curve in enumerate(curves):
         colour = _COLOURS[number % len(_COLOURS)]
-        yield f'<path d="{"".join(steps)}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
+        line = [(time(at), values(v)) for at, v in _corners(curve.points, panel.is_step)]
+        if curve.base:
+            base = [(time(at), values(v)) for at, v in _corners(curve.base, panel.is_step)]
+            area = _path([*line, *reversed(base)])
+            yield f'<path d="{area}Z" fill="{colour}" fill-opacity="0.6"/>'
+        yield f'<path d="{_path(line)}" fill="none" stroke="{colour}" stroke-width="1.4"/>'
+
+
+def _corners(points: Points, is_step: bool) -> list[tuple[float, float]]:
+    """The points where the line turns. is_step: a value holds until the next one."""
+    found = [points[0]]
+    for n in range(1, len(points)):
+        at, value = points[n]
+        if is_step and value != points[n - 1][1]:
+            found.append((at, points[n - 1][1]))
+        is_level = value == points[n - 1][1] and n + 1 < len(points) and value == points[n + 1][1]
+        if not is_level:
+            found.append((at, value))
+    return found
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _timeline(
+    curves: list[Curve], box: tuple[float, float, float, float], time: Axis
+) -> Iterator[str]:
+    """A line for each series, with bars while its value is 1."""
+    left, top, _, bottom = box
+    height = (bottom - top) / len(curves)
+    for number, curve in enumerate(curves):
+        y = top + number * height
+        yield _text(left - 10, y + height / 2 + 4, curve.name, fill=_MUTED, anchor="end")
+        for begin, end in _times(curve.points):
+            width = max(1.0, time(end) - time(begin))
+            yield (
+                f'<rect x="{time(begin):.1f}" y="{y + 2:.1f}" width="{width:.1f}"'
+                f' height="{height - 4:.1f}" fill="{_COLOURS[0]}" fill-opacity="0.7"/>'
+            )
+
+
+def _times(points: Points) -> list[tuple[float, float]]:
+    """From when to when the value is 1."""
+    found: list[tuple[float, float]] = []
+    begin: float | None = None
+    for at, value in points:
+        if value == 1 and begin is None:
+            begin = at
+        elif value != 1 and begin is not None:
+            found.append((begin, at))
+            begin = None
+    return found if begin is None else [*found, (begin, points[-1][0])]
 
 
 def _legend(curves: list[Curve], x: float, y: float, width: float) -> Iterator[str]:
     at = x
-    for number, (name, _) in enumerate(curves):
+    for number, (name, _, _) in enumerate(curves):
         step, is_last = 28 + 6.6 * len(name), number == len(curves) - 1
         if at + step + (0 if is_last else _REST) > x + width:
             yield _text(at, y, f"and {len(curves) - number} more", fill=_MUTED)

@@ -73,35 +73,51 @@ def firing(asked: Server) -> dict[str, set[str]]:
     return found
 
 
-def samples(registry: CollectorRegistry, at: float) -> Iterator[str]:
-    """What a scrape would have found at that instant, in OpenMetrics text."""
+def samples(registry: CollectorRegistry, pod: str, at: float) -> Iterator[str]:
+    """What a scrape of the pod would have found at that instant, in OpenMetrics text."""
     for family in registry.collect():
         for sample in family.samples:
             if sample.name.endswith("_created"):
                 continue
-            labels = ",".join(f'{k}="{v}"' for k, v in sample.labels.items())
+            labels = ",".join(f'{k}="{v}"' for k, v in {**sample.labels, "pod": pod}.items())
             yield f"{sample.name}{{{labels}}} {sample.value} {at:.3f}"
 
 
 def record(folder: Path, end: float) -> None:
     """Fill Prometheus' store in the folder with the story until that instant.
 
-    PrometheusError if promtool does not take it.
+    In the middle another operator begins to lead. PrometheusError if promtool does not take it.
     """
     now = start = end - STEP_S * MINUTES
     story = Story(lambda: now)
     lines: list[str] = []
     for minute in range(MINUTES + 1):
         now = start + STEP_S * minute
-        lines += samples(story.metrics.registry, now)
+        operator, *agents = story.registries
+        lines += samples(operator, f"operator-{int(2 * minute > MINUTES)}", now)
+        for number, agent in enumerate(agents):
+            lines += samples(agent, f"agent-{number}", now)
     file = folder / "story.txt"
     file.write_text("\n".join([*lines, "# EOF\n"]), encoding="utf-8")
+    _make_blocks("the story", "openmetrics", str(file), str(folder / "data"))
+
+
+def record_rules(folder: Path, file: Path, end: float) -> None:
+    """Add what the recording rules would have recorded of the story."""
+    with server.running(folder, {}, port=free_port()) as asked:
+        _make_blocks(
+            "the rules", "rules", f"--url={asked.url}", f"--start={end - STEP_S * MINUTES:.0f}",
+            f"--end={end:.0f}", f"--eval-interval={STEP_S}s", f"--output-dir={folder / 'data'}",
+            str(file),
+        )  # fmt: skip
+
+
+def _make_blocks(what: str, *arguments: str) -> None:
     program = prometheus.ensure(print)["promtool"]
-    command = [str(program), "tsdb", "create-blocks-from", "openmetrics", str(file)]
-    command.append(str(folder / "data"))
+    command = [str(program), "tsdb", "create-blocks-from", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise PrometheusError(f"promtool does not take the story: {done.stderr.strip()}")
+        raise PrometheusError(f"promtool does not take {what}: {done.stderr.strip()}")
 
 
 def rehearse() -> Rehearsal:
@@ -112,6 +128,7 @@ def rehearse() -> Rehearsal:
         record(folder, end)
         file = folder / "rules.yaml"
         file.write_text(without_waits(rules.text()), encoding="utf-8")
+        record_rules(folder, file, end)
         with server.running(
             folder, {}, port=free_port(), rules=file, interval_s=_EVALUATION_S
         ) as asked:
@@ -126,7 +143,7 @@ def _ask(asked: Server) -> Rehearsal:
 
     asked.until(are_evaluated, _WAIT_S, f"the alerts {', '.join(sorted(expected))}")
     found = Rehearsal({}, fired=firing(asked))
-    now = time.time()  # the recorded series exist only now
+    now = time.time()  # series that are recorded of others exist only now
     span = queries.Span(now - STEP_S * MINUTES, now, STEP_S / 4)
     for job in (CALM, STORM):
         chosen = variables(NAMESPACE, job, _RATE_S)

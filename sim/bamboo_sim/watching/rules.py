@@ -10,9 +10,9 @@ import yaml
 RUNBOOKS = "docs/runbooks"
 """Where the pages are; the chart puts its value monitoring.rules.runbooks in its place."""
 
-_BY_JOB = "by (job_namespace, training_job)"
+_JOB = "job_namespace, training_job"
+_BY_JOB = f"by ({_JOB})"
 _WHO = "{{ $labels.job_namespace }}/{{ $labels.training_job }}"
-_IS_RUNNING = 'bamboo_job_condition{type="Running"} == 1'
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,45 @@ class Alert:
     text: str
 
 
+def _newest(counter: str, *labels: str) -> str:
+    """A counter of a job, whichever operator exports it: the next one goes on from its value."""
+    return f"max by ({', '.join((_JOB, *labels))}) ({counter})"
+
+
+def _condition(kind: str, value: int) -> str:
+    """Jobs whose condition is true (1) or is not (0)."""
+    return f'max {_BY_JOB} (bamboo_job_condition{{type="{kind}"}}) == {value}'
+
+
 RECORDED = {
-    "bamboo:job_samples:rate5m": f"sum {_BY_JOB} (rate(bamboo_job_samples_total[5m]))",
+    "bamboo:job_steps:max": _newest("bamboo_job_steps_total"),
+    "bamboo:job_samples:max": _newest("bamboo_job_samples_total"),
+    "bamboo:job_repeated_steps:max": _newest("bamboo_job_repeated_steps_total"),
+    "bamboo:job_corruptions:max": _newest("bamboo_job_corruptions_total"),
+    "bamboo:job_losses:max": _newest("bamboo_preemptions_total", "noticed"),
+    "bamboo:job_failures:max": _newest("bamboo_job_failures_total", "cause"),
+    "bamboo:job_pause_seconds:max": _newest("bamboo_job_pause_seconds_total", "cause", "phase"),
+    "bamboo:job_time_seconds:max": _newest("bamboo_job_time_seconds_total", "state"),
+    "bamboo:job_samples:rate5m": "rate(bamboo:job_samples:max[5m])",
     "bamboo:job_training_share:ratio1h": (
-        f'sum {_BY_JOB} (increase(bamboo_job_time_seconds_total{{state="Training"}}[1h]))'
-        f" / (sum {_BY_JOB} (increase(bamboo_job_time_seconds_total[1h])) > 0)"
+        f'sum {_BY_JOB} (increase(bamboo:job_time_seconds:max{{state="Training"}}[1h]))'
+        f" / (sum {_BY_JOB} (increase(bamboo:job_time_seconds:max[1h])) > 0)"
     ),
-    "bamboo:job_pause_share:ratio1h": (f"sum {_BY_JOB} (rate(bamboo_job_pause_seconds_total[1h]))"),
+    "bamboo:job_pause_share:ratio1h": f"sum {_BY_JOB} (rate(bamboo:job_pause_seconds:max[1h]))",
     "bamboo:job_samples_per_dollar:rate5m": (
-        f"3600 * sum {_BY_JOB} (rate(bamboo_job_samples_total[5m]))"
-        f" / (sum {_BY_JOB} (bamboo_job_cost_dollars_per_hour) > 0)"
+        "3600 * rate(bamboo:job_samples:max[5m])"
+        f" / (max {_BY_JOB} (bamboo_job_cost_dollars_per_hour) > 0)"
     ),
 }
-"""Name -> query."""
+"""Name -> query. One operator after the other exports a job's counters, each as a series of its
+own. Those named ``max`` are one series, so that a loss or a restore which is counted while the
+operator changes is an increase."""
 
 ALERTS = (
     Alert(
         "BambooJobStandsStill",
-        f"increase(bamboo_job_steps_total[15m]) == 0 and ignoring (type) ({_IS_RUNNING})"
-        ' or ignoring (type) (bamboo_job_condition{type="Stalled"} == 1)',
+        f"increase(bamboo:job_steps:max[15m]) == 0 and {_condition('Running', 1)}"
+        f" or {_condition('Stalled', 1)}",
         "5m",
         "critical",
         f"{_WHO} does not make progress",
@@ -53,8 +73,17 @@ ALERTS = (
         " true.",
     ),
     Alert(
+        "BambooJobNotAccepted",
+        _condition("Accepted", 0),
+        "10m",
+        "warning",
+        f"{_WHO} is not accepted",
+        "Its spec cannot be used, or the API server rejects its pods. The condition Accepted says"
+        " why.",
+    ),
+    Alert(
         "BambooJobWaitsForCapacity",
-        'bamboo_job_condition{type="CapacityAvailable"} == 0',
+        _condition("CapacityAvailable", 0),
         "30m",
         "warning",
         f"{_WHO} has waited for nodes for 30 minutes",
@@ -62,17 +91,20 @@ ALERTS = (
     ),
     Alert(
         "BambooCheckpointTooOld",
-        "time() - bamboo_checkpoint_last_timestamp_seconds > 3600"
-        f" and ignoring (type) ({_IS_RUNNING})",
+        f"(time() - max {_BY_JOB} (bamboo_checkpoint_last_timestamp_seconds) > 3600"
+        f' or max {_BY_JOB} (bamboo_job_time_seconds_total{{state="Training"}}) > 3600'
+        f" and max {_BY_JOB} (bamboo_checkpoint_configured) == 1"
+        f" unless max {_BY_JOB} (bamboo_checkpoint_last_timestamp_seconds))"
+        f" and {_condition('Running', 1)}",
         "10m",
         "warning",
         f"{_WHO} has had no new checkpoint for an hour",
-        "The job trains. If a layer loses its last copy, it repeats the work since then.",
+        "The job trains. If a layer loses its last copy, it repeats the work since then. Perhaps"
+        " it has never written one.",
     ),
     Alert(
         "BambooOneLossFromRestore",
-        "bamboo_job_least_copies == 1"
-        ' and ignoring (type) (bamboo_job_condition{type="Degraded"} == 1)',
+        f"max {_BY_JOB} (bamboo_job_least_copies) == 1 and {_condition('Degraded', 1)}",
         "10m",
         "warning",
         f"{_WHO}: the loss of one agent would cost a restore",
@@ -80,7 +112,7 @@ ALERTS = (
     ),
     Alert(
         "BambooWorkRepeated",
-        "increase(bamboo_job_repeated_steps_total[1h]) > 0",
+        "increase(bamboo:job_repeated_steps:max[1h]) > 0",
         "0m",
         "warning",
         f"{_WHO} repeats steps that were committed",
@@ -96,8 +128,8 @@ ALERTS = (
     ),
     Alert(
         "BambooUnannouncedLosses",
-        f'sum {_BY_JOB} (increase(bamboo_preemptions_total{{noticed="false"}}[6h])) > 4'
-        f' and sum {_BY_JOB} (increase(bamboo_preemptions_total{{noticed="true"}}[6h])) == 0',
+        f'sum {_BY_JOB} (increase(bamboo:job_losses:max{{noticed="false"}}[6h])) > 4'
+        f' and sum {_BY_JOB} (increase(bamboo:job_losses:max{{noticed="true"}}[6h])) == 0',
         "0m",
         "info",
         f"{_WHO} loses agents without notice",
@@ -106,7 +138,7 @@ ALERTS = (
     ),
     Alert(
         "BambooAgentsFail",
-        f"sum {_BY_JOB} (increase(bamboo_job_failures_total[30m])) > 3",
+        f"sum {_BY_JOB} (increase(bamboo:job_failures:max[30m])) > 3",
         "0m",
         "warning",
         f"{_WHO}: agents fail by themselves",
@@ -114,8 +146,8 @@ ALERTS = (
     ),
     Alert(
         "BambooCorruptionFound",
-        "increase(bamboo_job_corruptions_total[1h]) > 0"
-        ' or increase(bamboo_job_failures_total{cause="Corruption"}[1h]) > 0',
+        "increase(bamboo:job_corruptions:max[1h]) > 0"
+        f' or sum {_BY_JOB} (increase(bamboo:job_failures:max{{cause="Corruption"}}[1h])) > 0',
         "0m",
         "critical",
         f"{_WHO}: two agents computed different bits",
@@ -123,7 +155,7 @@ ALERTS = (
     ),
     Alert(
         "BambooJobFailed",
-        'bamboo_job_condition{type="Failed"} == 1',
+        _condition("Failed", 1),
         "0m",
         "warning",
         f"{_WHO} has failed",

@@ -1,4 +1,5 @@
-"""Two jobs as the operator sees them, scrape by scrape: one is calm, and everything happens to one.
+"""Jobs as the operator sees them, scrape by scrape: one is calm, everything happens to one, and one
+has no agents yet.
 
 It stands for a run where there is no time for one: the metrics, the scrapes, the rules and the
 queries are real.
@@ -8,21 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from prometheus_client import CollectorRegistry
+
+from bamboo_agent.supervisor import health as agents
 from bamboo_core.api.progress import Ahead, Hosted, Lane, TrainingProgress, Way
 from bamboo_core.api.reasons import ConditionType, FailureCause, JobPhase
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import Condition, JobView, Losses
+from bamboo_core.protocol.messages import CommitRecord, Progress
 from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_operator.prices import Rate
 
-CALM, STORM = "calm", "storm"
+CALM, STORM, NEW = "calm", "storm", "new"
 NAMESPACE = "team-a"
 _BATCH = 64
 _HOUR_S = 3600.0
+_MOMENT_S = 60.0  # from one scrape to the next
 _ALWAYS = (ConditionType.ACCEPTED, ConditionType.CAPACITY_AVAILABLE, ConditionType.RUNNING)
-_TROUBLED = (ConditionType.ACCEPTED, ConditionType.RUNNING, ConditionType.DEGRADED)
+_TROUBLED = (ConditionType.RUNNING, ConditionType.DEGRADED)
 
 
 class Story:
@@ -36,6 +42,10 @@ class Story:
         self.metrics.streams.set(8)
         self.metrics.loop_lag_s.set(0.001)
         self.metrics.last_event.labels("pods").set(self._began)
+        self._agents = {
+            f"{name}-p0-s0-i0": agents.Metrics(job=f"{NAMESPACE}/{name}", agent=f"{name}-p0-s0-i0")
+            for name in (CALM, STORM)
+        }
 
     def _jobs(self) -> list[JobFigures]:
         self.moment += 1
@@ -45,7 +55,16 @@ class Story:
         metrics.reconcile_s.observe(0.01)
         metrics.queue_depth.set(self.moment % 3)
         metrics.observe_request("PATCH", "bamboojobs", 200, 0.01)
-        return [self._calm(), self._storm()]
+        for agent, share in (("calm-p0-s0-i0", 0.75), ("storm-p0-s0-i0", 0.5)):
+            self._agents[agent].sent_to_operator(
+                Progress(CommitRecord(self.moment), step_s=0.25, busy_s=share * _MOMENT_S)
+            )
+        return [self._calm(), self._storm(), self._new()]
+
+    @property
+    def registries(self) -> list[CollectorRegistry]:
+        """What Prometheus scrapes: the operator first, then agents."""
+        return [self.metrics.registry, *(agent.registry for agent in self._agents.values())]
 
     def _calm(self) -> JobFigures:
         now, done = self._clock(), self.moment
@@ -76,8 +95,14 @@ class Story:
         )
         return _figures(CALM, status, checkpoint_at=now - 60.0)
 
+    def _new(self) -> JobFigures:
+        """None of its pods exists yet."""
+        conditions = _conditions(ConditionType.ACCEPTED, ConditionType.CAPACITY_AVAILABLE)
+        status = JobStatus(JobPhase.PENDING, conditions, pipelines_wanted=1, agents_wanted=4)
+        return _figures(NEW, status, checkpoint_at=None)
+
     def _storm(self) -> JobFigures:
-        """Losses, failures, a dispute and a restore; then it stands still and has no room."""
+        """Losses, failures, a dispute and a restore; it stands still, and its pods are rejected."""
         n = self.moment
         totals = Totals(
             steps=20,
@@ -126,6 +151,6 @@ def _conditions(*true: ConditionType) -> tuple[Condition, ...]:
     )
 
 
-def _figures(name: str, status: JobStatus, *, checkpoint_at: float) -> JobFigures:
+def _figures(name: str, status: JobStatus, *, checkpoint_at: float | None) -> JobFigures:
     job = JobView(NAMESPACE, name, f"uid-{name}", 1, 0.0)
-    return JobFigures(job, status, _BATCH, checkpoint_at, Rate(9.2, 29.4, 0))
+    return JobFigures(job, status, _BATCH, checkpoint_at, Rate(9.2, 29.4, 0), has_checkpoints=True)

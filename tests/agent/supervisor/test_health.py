@@ -53,7 +53,7 @@ async def test_alive_and_ready(served: Served) -> None:
 
 async def test_metrics(served: Served) -> None:
     served.metrics.step.set(12)
-    served.metrics.sent_to_operator(Progress(CommitRecord(3), Fence(), 1.0, 0.75, 1000, 2))
+    served.metrics.sent_to_operator(Progress(CommitRecord(3), Fence(), 1.0, 0.75, 1000))
     suspicion = Suspicion(AgentId("b-0"), Cause.LIVENESS_CLOSED, Fence())
     for suspicions in ((), (suspicion,), (suspicion,), (), (suspicion,)):
         served.metrics.sent_to_operator(Heartbeat(1, 0, 0, suspicions=suspicions))
@@ -63,7 +63,6 @@ async def test_metrics(served: Served) -> None:
     assert f"bamboo_agent_step_seconds{{{who}}} 1.0" in body
     assert f"bamboo_agent_compute_seconds_total{{{who}}} 0.75" in body
     assert f"bamboo_agent_sent_bytes_total{{{who}}} 1000.0" in body
-    assert f"bamboo_agent_tasks_redone_total{{{who}}} 2.0" in body
     cause = 'agent="a-0",cause="LivenessClosed",job_namespace="ns",training_job="job"'
     assert f"bamboo_agent_suspicions_total{{{cause}}} 2.0" in body
 

@@ -136,6 +136,13 @@ def test_a_restore_does_not_take_steps_back() -> None:
     assert (counting.totals.steps, counting.totals.repeated_steps) == (2, 4)
 
 
+def test_tasks_that_a_plan_repeats_are_counted() -> None:
+    counting = training(Totals(redone_tasks=3))
+    for tasks in (0, 4):
+        tell(counting, 1.0, Phase.RUNNING, record(EventReason.PLANNED, redone_tasks=tasks))
+    assert counting.totals.redone_tasks == 7
+
+
 def test_disputes_and_stalls_are_counted() -> None:
     counting = training(Totals(stalls={"WaitCycle": 1}))
     stalled = record(EventReason.STALLED, cause="WaitCycle")
@@ -146,7 +153,7 @@ def test_disputes_and_stalls_are_counted() -> None:
 
 def progress(step: int, attempt: int = 0) -> Progress:
     commit = CommitRecord(step=step, loss=1.0, grad_norm=1.0)
-    return Progress(commit, Fence(attempt), busy_s=0.5, sent_bytes=10, redone_tasks=2)
+    return Progress(commit, Fence(attempt), busy_s=0.5, sent_bytes=10)
 
 
 def test_what_an_agent_says_twice_counts_once() -> None:
@@ -157,7 +164,7 @@ def test_what_an_agent_says_twice_counts_once() -> None:
     counting.report(A, progress(11))
     counting.report(A, progress(10, attempt=1))  # a restore repeats it
     totals = counting.totals
-    assert (totals.busy_s, totals.sent_bytes, totals.redone_tasks) == (2.0, 40, 8)
+    assert (totals.busy_s, totals.sent_bytes) == (2.0, 40)
 
 
 def test_a_led_job_goes_on_from_its_status() -> None:

@@ -15,7 +15,7 @@ from tests.rotation import in_turn
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.model.ids import AgentId
-from bamboo_core.protocol.messages import Progress
+from bamboo_core.model.program import Op
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
 from bamboo_sim.protocol.fleet.local_fleet import ForkServerProcess, LocalFleet
 
@@ -87,6 +87,29 @@ async def test_a_killed_pod_changes_nothing(
     assert_nothing_restored(fleet)
 
 
+async def test_a_pod_killed_in_the_middle_of_a_step_costs_tasks(
+    tmp_path: Path, forkserver: ForkServerProcess
+) -> None:
+    job = tiny_gpt(tmp_path, pipelines=2, stages=2, steps=1_000_000)
+    async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
+        await fleet.add(names(4))
+        await fleet.committed(2)
+        victim = fleet.plan().pipelines[0][1]
+        assert victim is not None
+        assert fleet.redone_tasks() == 0
+        arbiter = fleet.operator.arbiter
+        assert arbiter is not None
+        assert arbiter.state.in_force is not None
+        steady = arbiter.state.in_force.continuations[victim].steady
+        last = [x for x in steady if x.op in (Op.B, Op.I, Op.W)][-1]
+        text = str(last._replace(step=fleet.committed_step + 20))
+        fleet.arm_kill_switch(victim, "before", text)
+        await fleet.until(lambda: victim in fleet.exits, f"its death before {text}")
+        await fleet.committed(fleet.committed_step + 2)
+        assert fleet.redone_tasks() > 0
+        await fleet.suspended(deadline_s=90.0)
+
+
 @IN_TURN
 async def test_a_killed_worker_changes_nothing(fleet: LocalFleet, undisturbed: Result) -> None:
     fleet.kill_worker("agent-2")
@@ -139,7 +162,7 @@ async def test_a_noticed_pod_changes_nothing(fleet: LocalFleet, undisturbed: Res
     assert_equal(await result(fleet), undisturbed)
     assert_nothing_restored(fleet)
     assert fleet.exits[AgentId("agent-3")] in (0, 143)
-    assert sum(progress.redone_tasks for progress in fleet.messages(Progress)) == 0
+    assert fleet.redone_tasks() == 0
 
 
 async def test_a_noticed_pod_hands_over_to_a_standby(
@@ -157,7 +180,7 @@ async def test_a_noticed_pod_hands_over_to_a_standby(
         assert leaver not in fleet.plan().live
         await fleet.suspended(deadline_s=90.0)
         assert_nothing_restored(fleet)
-        assert sum(progress.redone_tasks for progress in fleet.messages(Progress)) == 0
+        assert fleet.redone_tasks() == 0
 
 
 @IN_TURN

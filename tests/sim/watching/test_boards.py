@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from bamboo_sim.watching import boards, panels, queries, rehearsal, rules, server
+from bamboo_sim.watching import boards, panels, picture, queries, rehearsal, rules, server
 from bamboo_sim.watching.rehearsal import Rehearsal
 from bamboo_sim.watching.server import PrometheusError, Series
-from bamboo_sim.watching.story import STORM
+from bamboo_sim.watching.story import CALM, NEW, STORM
 
 
 @pytest.mark.timeout(300)  # a second where nothing else runs
@@ -21,6 +22,20 @@ def test_every_query_returns_data_and_alerts_fire_for_the_job_in_trouble_only() 
     operators = {"BambooNoLeader", "BambooOperatorFails"}
     expected = {alert.name: {STORM} for alert in rules.ALERTS if alert.name not in operators}
     assert found.fired == expected | {"BambooOperatorFails": {""}}
+    for where, series in found.answers.items():
+        if ": " in where:  # a panel
+            assert_no_name_comes_twice(where, series)
+    missing = found.answers[f"{STORM}, fleet: Agents missing, query 1"]
+    now = {s.labels["training_job"]: s.points[-1][1] for s in missing}
+    assert now == {CALM: 0.0, STORM: 4.0, NEW: 4.0}
+
+
+def assert_no_name_comes_twice(where: str, found: list[Series]) -> None:
+    """Two operators have exported the series, one after the other."""
+    board, title, number = re.fullmatch(r"\w+, (\w+): (.*), query (\d+)", where).groups()  # type: ignore[union-attr]
+    (panel,) = (p for p in boards.every()[board].panels() if p.title == title)
+    names = [picture.legend(panel.queries[int(number) - 1].legend, s.labels) for s in found]
+    assert len(names) == len(set(names)), where
 
 
 def test_a_query_without_data_is_found() -> None:
@@ -31,7 +46,7 @@ def test_a_query_without_data_is_found() -> None:
 
 @pytest.mark.parametrize("name", boards.every())
 def test_panels_do_not_overlap_and_fit(name: str) -> None:
-    places = list(panels.placed(boards.every()[name]))
+    places = [p for p in panels.placed(boards.every()[name]) if not p.is_hidden]
     cells = [
         (x, y)
         for place in places
@@ -59,9 +74,12 @@ def test_grafanas_json(name: str) -> None:
     found = json.loads(panels.text(boards.every()[name]))
     assert found["uid"] == f"bamboo-{name}"
     assert found["templating"]["list"][0]["name"] == "datasource"
-    ids = [panel["id"] for panel in found["panels"]]
-    assert len(ids) == len(set(ids))
+    every = [x for panel in found["panels"] for x in (panel, *panel.get("panels", ()))]
+    ids = [panel["id"] for panel in every]
+    assert len(ids) == len(set(ids)) == len(list(panels.placed(boards.every()[name])))
     for panel in found["panels"]:
+        assert panel.get("collapsed", False) == bool(panel.get("panels"))
+    for panel in every:
         if panel["type"] != "row":
             assert panel["datasource"]["uid"] == "${datasource}"
             assert panel["targets"][0]["refId"] == "A"

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from bamboo_sim.watching import picture
-from bamboo_sim.watching.panels import Board, Panel, Query, Row
+from bamboo_sim.watching.panels import TIMELINE, Board, Panel, Query, Row
 from bamboo_sim.watching.server import Series
 
 PANELS = (
@@ -42,7 +42,61 @@ def test_a_board_is_drawn() -> None:
 
 def test_stacked_curves_are_summed_from_below() -> None:
     curves = picture._curves(PANELS[0], ANSWERS["Zones"])
-    assert curves == [("a", [(0.0, 1.0), (60.0, 2.0)]), ("b", [(0.0, 2.0), (60.0, 5.0)])]
+    assert curves == [
+        ("a", [(0.0, 1.0), (60.0, 2.0)], [(0.0, 0.0), (60.0, 0.0)]),
+        ("b", [(0.0, 2.0), (60.0, 5.0)], [(0.0, 1.0), (60.0, 2.0)]),
+    ]
+
+
+def test_the_legend_of_a_stack_has_no_name_that_is_always_zero() -> None:
+    found = [[Series({"zone": z}, [(0.0, v), (60.0, v)]) for z, v in (("a", 0.0), ("b", 1.0))]]
+    assert [curve.name for curve in picture._curves(PANELS[0], found)] == ["b"]
+    assert [curve.name for curve in picture._curves(PANELS[3], found)] == ["d", "d"]
+    nothing = [[Series({"zone": "a"}, [(0.0, 0.0)])]]
+    assert [curve.name for curve in picture._curves(PANELS[0], nothing)] == ["a"]
+
+
+def shapes(text: str, tag: str) -> list[dict[str, str]]:
+    return [e.attrib for e in ET.fromstring(text).iter() if e.tag.endswith(tag)]
+
+
+def test_only_stacked_curves_are_filled() -> None:
+    """Otherwise the upper one reads as the larger one."""
+    text = picture.picture(BOARD, ANSWERS, 0.0, 60.0)
+    filled = [e["d"] for e in shapes(text, "path") if e.get("fill", "none") != "none"]
+    assert len(filled) == 2
+    assert all(d.endswith("Z") for d in filled)
+
+
+def test_a_step_holds_its_value_until_the_next() -> None:
+    points = [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0), (3.0, 4.0), (4.0, 4.0)]
+    assert picture._corners(points, is_step=True) == [
+        (0.0, 1.0), (2.0, 1.0), (3.0, 1.0), (3.0, 4.0), (4.0, 4.0)
+    ]  # fmt: skip
+    assert picture._corners(points, is_step=False) == [
+        (0.0, 1.0), (2.0, 1.0), (3.0, 4.0), (4.0, 4.0)
+    ]  # fmt: skip
+
+
+def test_a_timeline_has_a_bar_for_each_time_that_something_is_true() -> None:
+    panel = Panel("Conditions", "x.", (Query("e", "{{type}}"),), kind=TIMELINE)
+    board = Board("u", "Board", "", (), (Row("Row", (panel,)),))
+    ready = [(t, float(t not in (20.0, 30.0))) for t in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0)]
+    found = [Series({"type": "Ready"}, ready), Series({"type": "Failed"}, [(0.0, 0.0)])]
+    text = picture.picture(board, {"Conditions": [found]}, 0.0, 60.0)
+    words = [e.text for e in ET.fromstring(text).iter() if e.tag.endswith("text")]
+    assert {"Ready", "Failed"} <= set(words)
+    bars = [float(e["width"]) for e in shapes(text, "rect") if "fill-opacity" in e]
+    assert len(bars) == 2
+    assert bars[0] == pytest.approx(bars[1], abs=0.2)  # 0 to 20, and 40 to 60
+
+
+def test_a_collapsed_row_shows_its_heading_only() -> None:
+    board = Board("u", "Board", "", (), (Row("Seldom", PANELS, is_collapsed=True),))
+    text = picture.picture(board, ANSWERS, 0.0, 60.0)
+    words = [e.text for e in ET.fromstring(text).iter() if e.tag.endswith("text")]
+    assert "Seldom (4 panels, closed)" in words
+    assert "Zones" not in words
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ import torch
 
 from bamboo_agent.storage.checkpoint import Checkpoints
 from bamboo_agent.supervisor.event_log import divergences
-from bamboo_core.api.events import EventReason
+from bamboo_core.api.events import EventFact, EventReason
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.events import ArbiterStatus, Over, Timing
 from bamboo_core.model.ids import AgentId
@@ -356,6 +356,11 @@ class LocalFleet:
     def recorded(self, reason: EventReason, *, after: float = 0.0) -> bool:
         """Whether the arbiter has recorded this event after a time (time.monotonic())."""
         return any(at > after and r.reason is reason for at, r in self.operator.records)
+
+    def redone_tasks(self, after: float = 0.0) -> int:
+        """Tasks that plans have repeated after a time (time.monotonic())."""
+        facts = [r.facts for at, r in self.operator.records if at > after]
+        return sum(int(f.get(EventFact.REDONE_TASKS, 0)) for f in facts)
 
     def instructions(self, agent: str) -> InstructionLog:
         """The worker's instructions so far, from its event log."""

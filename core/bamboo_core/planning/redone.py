@@ -1,0 +1,151 @@
+"""How many tasks of an interrupted step are computed again after a loss. Pure.
+
+A task was done before if what agents still hold proves it, or if it comes before such a task in the
+program of a lost agent, since agents compute in the order of their programs. What a lost agent did
+after that has left no trace, so the number is the least that can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from math import inf
+
+from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.placement.plan import Cut
+
+_PARTS = {Op.F: (Op.F,), Op.I: (Op.I,), Op.W: (Op.W,), Op.B: (Op.I, Op.W)}
+"""Forwards and backwards; a fused backward is both of its halves."""
+
+Part = tuple[Op, int, int]
+"""F, I or W; the first layer of the stage; the micro-batch."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A step that was stopped."""
+
+    step: int
+    batch: BatchShape
+    cut: Cut
+    programs: Mapping[AgentId, Program]  # what its agents were told; empty: not known
+    held: Iterable[Set[Item]]  # what agents hold that have reported, with absolute steps
+    lost: Set[AgentId]  # agents that have not
+    counted: Set[Part] = frozenset()  # by older plans for the same step
+
+
+@dataclass(frozen=True)
+class Redone:
+    """What is computed again."""
+
+    tasks: int = 0
+    parts: frozenset[Part] = frozenset()  # counted now or by older plans for the same step
+
+
+def find(interrupted: Interrupted, resume: Mapping[AgentId, Program]) -> Redone:
+    """Forwards and backwards in the new programs of the step that were done before.
+
+    What an older plan has counted does not count again: perhaps its agents did not come to it.
+    """
+    proof = _Proof(interrupted.cut, interrupted.batch)
+    for items in interrupted.held:
+        for item in items:
+            if item.step == interrupted.step:
+                proof.see(item)
+    done: set[Part] = set()
+    for agent in interrupted.lost:
+        done |= _certain(interrupted.programs.get(agent, ()), proof)
+    told = {p for program in interrupted.programs.values() for x in program for p in _parts(x)}
+
+    def is_done(part: Part) -> bool:
+        is_older = bool(told) and part not in told  # of an older plan for the same step
+        return part not in interrupted.counted and (is_older or part in done or proof.of(part))
+
+    again = [
+        set(filter(is_done, _parts(x)))
+        for program in resume.values()
+        for x in program
+        if not _is_empty(x)
+    ]
+    return Redone(sum(map(bool, again)), frozenset(interrupted.counted).union(*again))
+
+
+def _parts(x: Instruction) -> list[Part]:
+    return [(part, x.lo, x.index) for part in _PARTS.get(x.op, ())]
+
+
+def _is_empty(x: Instruction) -> bool:
+    """Whether all layers of a forward were computed ahead."""
+    return x.op is Op.F and bool(x.ranges) and x.ranges[0][0] == x.hi
+
+
+def _certain(program: Program, proof: _Proof) -> set[Part]:
+    """What a program computes up to the last task that is proved."""
+    each = [_parts(x) for x in program]
+    end = max((n for n, parts in enumerate(each, start=1) if any(map(proof.of, parts))), default=0)
+    return {part for parts in each[:end] for part in parts}
+
+
+@dataclass
+class _Proof:
+    """What items prove. Stages are named by their first layers."""
+
+    cut: Cut
+    batch: BatchShape
+    forward: dict[int, int] = field(default_factory=dict)  # micro-batch -> last stage that is done
+    # micro-batch -> first stage whose input gradient has been computed
+    backward: dict[int, int] = field(default_factory=dict)
+    summed: set[tuple[int, int]] = field(default_factory=set)  # (stage, micro-batch)
+
+    def see(self, item: Item) -> None:
+        """An item of the step that some agent holds."""
+        if item.kind is Kind.OUT:
+            for lo, hi in self.cut:
+                if hi == item.lo:
+                    self._forward(item.index, lo)
+        elif item.kind is Kind.INGRAD:
+            self._backward(item.index, item.lo)
+        elif (item.lo, item.hi) not in self.cut:
+            return  # of an older cut, or of no stage
+        elif item.kind is Kind.ACT:
+            self._forward(item.index, item.lo)
+        else:
+            for m in self._in_sum(item):
+                self.summed.add((item.lo, m))
+                self._backward(m, item.hi)
+
+    def _forward(self, microbatch: int, stage: int) -> None:
+        self.forward[microbatch] = max(stage, self.forward.get(microbatch, stage))
+
+    def _backward(self, microbatch: int, stage: int) -> None:
+        """The gradient that leaves the stage; behind the last stage it is the loss."""
+        self.backward[microbatch] = min(stage, self.backward.get(microbatch, stage))
+        self._forward(microbatch, self.cut[-1][0])
+
+    def _in_sum(self, item: Item) -> Iterable[int]:
+        """The micro-batches that a sum of gradients contains; none: the item is no sum."""
+        batch, index = self.batch, item.index
+        if item.kind is Kind.PART:
+            return batch.microbatches_of(index)[: item.part]
+        leaves: range | None = None
+        if item.kind is Kind.LEAF:
+            leaves = range(index, index + 1)
+        elif item.kind is Kind.FOLDED:
+            leaves = batch.leaves_of(index)[: item.part]
+        elif item.kind is Kind.CHUNK:
+            leaves = batch.leaves_of(index)
+        elif item.kind is Kind.RED:
+            leaves = range(batch.leaves)
+        return (m for leaf in leaves or () for m in batch.microbatches_of(leaf))
+
+    def of(self, part: Part) -> bool:
+        """Whether the part was done."""
+        op, stage, microbatch = part
+        if op is Op.F:
+            return stage <= self.forward.get(microbatch, -1)
+        if op is Op.I:
+            return stage >= self.backward.get(microbatch, inf)
+        return (stage, microbatch) in self.summed
