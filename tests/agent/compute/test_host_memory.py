@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import mmap
 import weakref
 
 import pytest
@@ -15,6 +16,7 @@ from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer
 
 ROOM = 1 << 20
+PAGE = mmap.PAGESIZE
 DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
@@ -175,6 +177,24 @@ def test_memory_that_the_system_refuses_stays_on_the_device(monkeypatch, caplog)
     assert "200 bytes of host memory is all there is" in caplog.text
     given.clear()
     assert blocks.take(200, tally) is not None
+
+
+def test_each_block_has_pages_of_its_own(monkeypatch):
+    """CUDA pins whole pages, and none of them twice."""
+    pinned = []
+
+    def cuda(function, address, size=0, flags=0):
+        assert (function, flags) == ("cudaHostRegister", 0)
+        pages = range(address // PAGE, (address + size - 1) // PAGE + 1)
+        assert not set(pages) & {page for found in pinned for page in found}
+        pinned.append(pages)
+
+    monkeypatch.setattr(host_blocks, "_cuda", cuda)
+    blocks, tally = HostBlocks(1 << 20, torch.device("cuda")), Tally()
+    found = [blocks.take(size, tally) for size in (200, 200, PAGE, PAGE + 1, 3, 5000)]
+    assert [block.memory.numel() for block in found] == [200, 200, PAGE, PAGE + 1, 3, 5000]
+    assert [len(pages) for pages in pinned] == [1, 1, 1, 2, 1, 2]
+    assert all(block.memory.data_ptr() % PAGE == 0 for block in found)
 
 
 def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):
