@@ -29,12 +29,12 @@ class Block:
 class Tally:
     """What one user of host memory has done with it.
 
-    used_bytes: now; peak_bytes: the most of it; copied_bytes: both ways; copied_s: seconds that
-    this took.
+    used_bytes: now; peak_bytes: the most of it; left_bytes: found no room, since the start;
+    copied_bytes: both ways; copied_s: seconds that this took.
     """
 
     def __init__(self) -> None:
-        self.used_bytes = self.peak_bytes = self.copied_bytes = 0
+        self.used_bytes = self.peak_bytes = self.left_bytes = self.copied_bytes = 0
         self.copied_s = 0.0
 
 

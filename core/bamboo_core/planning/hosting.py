@@ -1,4 +1,4 @@
-"""Which layers agents keep in host memory, because the device is short, and what that leaves there.
+"""What agents keep in host memory, because the device is short.
 
 See :mod:`bamboo_core.scheduling.device_memory` for the decision.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bamboo_core.api.spec import RedundancyMode, RedundancySpec
+from bamboo_core.api.spec import RedundancySpec
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
@@ -23,12 +23,14 @@ def memory_of(
     of the smallest device; 0: unknown.
     """
     microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
-    if not costs:
-        return Need(0, 0, ahead=microbatches if redundancy.mode is RedundancyMode.EAGER else 0)
+    if costs:
+        sizes = Sizes.of(plan.cut, costs, microbatches=microbatches)
+    else:
+        sizes = Sizes(len(plan.cut), microbatches, 0, 0, 0, 0)
     return need(
-        Sizes.of(plan.cut, costs, microbatches=microbatches),
+        sizes,
         redundancy.mode,
-        memory_bytes=memory_bytes,
+        memory_bytes=memory_bytes if costs else 0,
         host_memory_bytes=redundancy.host_memory_bytes,
     )
 

@@ -44,7 +44,6 @@ from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
 from bamboo_core.scheduling.costs import unequal
 from bamboo_core.scheduling.device_memory import Need
-from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
 
@@ -114,7 +113,6 @@ class _Planning:
             self._continue_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
-        self._profile = Profile(request.costs, request.memory_bytes)
         self._speeds = unequal(request.participants, request.speeds)
 
     def _continue_after(self, committed: int) -> None:
@@ -500,7 +498,16 @@ class _Planning:
     def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
         """The shortest programs among the variants worth trying."""
         made = []
-        for way in inflight.variants(plan, self._costs, self._profile, is_degraded=is_degraded):
+        measured = self._request.costs
+        ways = inflight.variants(
+            plan,
+            self._costs,
+            self._memory(plan),
+            is_measured=bool(measured),
+            knows_memory=bool(measured and self._request.memory_bytes),
+            is_degraded=is_degraded,
+        )
+        for way in ways:
             self._check_wanted()
             graph = build(way.split)
             self._check_wanted()
@@ -542,6 +549,7 @@ class _Planning:
             lanes=self._lanes(plan, plan.step_cut, resume, self._index.held),
             lane_limit=need.ahead,
             compares=need.ahead > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
+            hosts_ahead=need.ahead_bytes > 0,
             hosted=hosting.replicas(plan) if need.replica_bytes else {},
             question=self._request.question,
         )

@@ -20,7 +20,7 @@ from bamboo_sim.timed.declared import TimedJob
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
 from bamboo_sim.timed.operator import TimedOperator, TimedRunError
-from bamboo_sim.timed.sizes import Sizes, Times, hosted
+from bamboo_sim.timed.sizes import Sizes, Times
 
 
 class Fleet:
@@ -30,8 +30,7 @@ class Fleet:
         self.job, self.clock = job, Clock()
         self.batch = batch_shape(job.spec)
         sizes = Sizes(job.layers, self.batch.chunks)
-        on_host = hosted(job.mode, offloads=job.device.offloads)
-        times = Times(job.layers, sizes, self.batch.chunks, job.device, on_host)
+        times = Times(job.layers, sizes, self.batch.chunks, job.device)
         self.network = Network(self.clock, job.links, job.zone)
         self.operator = TimedOperator(job, self.clock, self._deliver, self._enter)
         self.agents = {
@@ -39,11 +38,12 @@ class Fleet:
                 agent,
                 len(job.layers),
                 batch=self.batch,
+                mode=job.mode,
                 clock=self.clock,
                 network=self.network,
                 sizes=sizes,
                 times=times,
-                memory=Memory(sizes, on_host),
+                memory=Memory(sizes),
                 slowness=job.slowness.get(agent, 1.0),
                 say=self.operator.hear,
                 reach=self._agent,

@@ -9,10 +9,12 @@ from bamboo_sim.timed.sizes import REPLICA_OPTIMIZER, REPLICA_WEIGHTS, STATES, S
 
 
 class Memory:
-    """Bytes by group. ``peak``: of each group alone; ``device_peak``: of all that is not hosted."""
+    """Bytes by group. ``hosted``: groups in host memory, as the plan says; ``peak``: of each group
+    alone; ``device_peak``: of all that is not hosted."""
 
-    def __init__(self, sizes: Sizes, hosted: frozenset[str]) -> None:
-        self._sizes, self._hosted = sizes, hosted
+    def __init__(self, sizes: Sizes) -> None:
+        self.hosted = frozenset[str]()
+        self._sizes = sizes
         self._items: dict[Item, int] = {}
         self._layers: dict[int, bool] = {}  # layer -> whether it is of the agent's own seat
         self._now = Counter[str]()
@@ -56,6 +58,6 @@ class Memory:
         now = self._now
         now[group] += size
         self.peak[group] = max(self.peak[group], now[group])
-        host = sum(now[g] for g in self._hosted)
+        host = sum(now[g] for g in self.hosted)
         self.host_peak = max(self.host_peak, host)
         self.device_peak = max(self.device_peak, sum(now.values()) - host)

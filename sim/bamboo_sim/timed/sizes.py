@@ -8,7 +8,7 @@ from itertools import accumulate
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
-from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.protocol.messages import Directive, LayerCost
 from bamboo_core.scheduling.costs import Costs
 from bamboo_sim.timed.declared import Device
 
@@ -36,12 +36,13 @@ def group_of(kind: Kind) -> str:
     return "gradients" if kind in _SUMS or kind in _SLICES else "records"
 
 
-def hosted(mode: RedundancyMode, *, offloads: bool) -> frozenset[str]:
+def hosted(directive: Directive, mode: RedundancyMode) -> frozenset[str]:
     """Groups in host memory. In mode Eager each step uses the replicas' weights, so they stay."""
-    if not offloads:
-        return frozenset()
-    weights = {REPLICA_WEIGHTS} if mode is not RedundancyMode.EAGER else set[str]()
-    return frozenset({AHEAD, REPLICA_OPTIMIZER} | weights)
+    ahead = {AHEAD} if directive.hosts_ahead else set[str]()
+    replicas = {REPLICA_OPTIMIZER} if directive.hosted else set[str]()
+    if directive.hosted and mode is not RedundancyMode.EAGER:
+        replicas.add(REPLICA_WEIGHTS)
+    return frozenset(ahead | replicas)
 
 
 class Sizes:
@@ -86,20 +87,22 @@ class Times:
         sizes: Sizes,
         chunks: int,
         device: Device,
-        hosted: frozenset[str],
     ) -> None:
         self._durations = Costs.measured(layers).durations()
         self._sizes, self._chunks, self._device = sizes, chunks, device
-        self._ahead = AHEAD in hosted
-        states = (STATES - 1) * (REPLICA_OPTIMIZER in hosted) + (REPLICA_WEIGHTS in hosted)
-        self._streamed = 2 * states  # they come from the host and go back
 
-    def of(self, instruction: Instruction, own: range = range(0)) -> float:
-        """Seconds at the typical speed. own: the layers of the agent's seat."""
+    def of(
+        self,
+        instruction: Instruction,
+        own: range = range(0),
+        hosted: frozenset[str] = frozenset(),
+    ) -> float:
+        """Seconds at the typical speed. own: the layers of the agent's seat; hosted: groups in host
+        memory."""
         return (
             self._durations.of(instruction)
             + self._touched(instruction) / self._device.memory_bandwidth
-            + self._copied(instruction, own) / self._device.host_bandwidth
+            + self._copied(instruction, own, hosted) / self._device.host_bandwidth
         )
 
     def _touched(self, task: Instruction) -> float:
@@ -116,12 +119,13 @@ class Times:
                 return _VOTE * sum(self._sizes.parameters(lo, hi) for lo, hi in held)
         return 0.0
 
-    def _copied(self, task: Instruction, own: range) -> float:
+    def _copied(self, task: Instruction, own: range, hosted: frozenset[str]) -> float:
         """Bytes that go to or come from the host before the next instruction begins."""
-        if task.op is Op.R and self._ahead:
+        if task.op is Op.R and AHEAD in hosted:
             return self._sizes.activations(*task.ranges[0])
-        if task.op is Op.F and task.ranges and self._ahead:
+        if task.op is Op.F and task.ranges and AHEAD in hosted:
             return self._sizes.activations(task.lo, task.ranges[0][0])
-        if task.op is Op.UPDATE and task.lo not in own:
-            return self._streamed * self._sizes.parameters(task.lo, task.hi)
+        if task.op is Op.UPDATE and task.lo not in own:  # states come from the host and go back
+            states = (STATES - 1) * (REPLICA_OPTIMIZER in hosted) + (REPLICA_WEIGHTS in hosted)
+            return 2 * states * self._sizes.parameters(task.lo, task.hi)
         return 0.0

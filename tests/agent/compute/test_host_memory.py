@@ -51,7 +51,9 @@ MODULES = [
 
 
 def memory_of(limit):
-    return HostMemory(HostBlocks(limit, DEVICE))
+    memory = HostMemory(HostBlocks(limit, DEVICE))
+    memory.is_used = True
+    return memory
 
 
 def layer_of(module):
@@ -85,6 +87,14 @@ def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
     assert memory.tally.peak_bytes == kept
     assert memory.tally.copied_bytes == 2 * kept
     assert (memory.tally.copied_s > 0) is (kept > 0)
+
+
+def test_what_the_plan_leaves_on_the_device_is_not_copied():
+    memory, layer = HostMemory(HostBlocks(ROOM, DEVICE)), layer_of(MODULES[0])
+    found = memory.run([layer], lambda: forward(layer))
+    assert (memory.tally.used_bytes, memory.tally.copied_bytes) == (0, 0)
+    expected = gradients(layer_of(MODULES[0]), *forward(layer_of(MODULES[0])))
+    assert len(gradients(layer, *found)) == len(expected)
 
 
 @pytest.fixture
@@ -127,9 +137,11 @@ def test_what_has_moved_takes_no_memory_of_the_device(limit):
 def test_what_finds_no_room_stays_on_the_device(linear, wide):
     memory = memory_of(256)
     first = memory.run([linear], lambda: forward(linear))
+    assert memory.tally.left_bytes == 0
     second = memory.run([linear], lambda: forward(linear, 1))
     third = memory.run([wide], lambda: forward(wide))
     assert memory.tally.used_bytes == memory.tally.copied_bytes == 256
+    assert memory.tally.left_bytes == 256 + 512
     del first
     fourth = memory.run([linear], lambda: forward(linear, 2))
     assert memory.tally.used_bytes == 256
