@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter.state import State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
+from bamboo_core.planning.requests import Decision
 from bamboo_core.protection import facts
 from bamboo_core.protection.choice import choose
 
@@ -93,3 +95,18 @@ def put_in_force(state: State) -> str:
     count(state)
     state.out.save(mode=verdict.mode, hazard=state.protection.hazard.rounded())
     return f"redundancy {verdict.mode.value}" if verdict.mode is not before else ""
+
+
+def refusal(state: State, decision: Decision) -> str:
+    """Why the job must not start under this plan; empty: it may.
+
+    Memory is refused before the start only. A job that has trained goes on, and its status says
+    what is short. Auto takes no mode that does not fit.
+    """
+    return "" if is_auto(state) or state.durable.pipelines else decision.shortage
+
+
+def warn(state: State, before: str, shortage: str) -> None:
+    """Say what is short under the new plan, unless it was so under the plan before."""
+    if shortage and shortage != before:
+        state.record(EventReason.MEMORY_SHORT, shortage, Severity.WARNING)

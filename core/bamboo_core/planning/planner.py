@@ -113,6 +113,7 @@ class _Planning:
             self._continue_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
+        self._room = (self._spec.redundancy, request.costs, request.memory_bytes)
         self._speeds = unequal(request.participants, request.speeds)
 
     def _continue_after(self, committed: int) -> None:
@@ -154,6 +155,7 @@ class _Planning:
             tasks=sum(counts[op] for op in COMPUTE),
             copies=sum(_copies(program) for program in resume.values()),
             loads=counts[Op.LOAD] + counts[Op.INIT],
+            shortage=hosting.shortage_of(plan, *self._room),
         )
 
     def proceed(self, decision: Decision) -> Continuations:
@@ -555,8 +557,7 @@ class _Planning:
         )
 
     def _memory(self, plan: Plan) -> Need:
-        request = self._request
-        return hosting.memory_of(plan, self._spec.redundancy, request.costs, request.memory_bytes)
+        return hosting.memory_of(plan, *self._room)
 
     def _lanes(self, plan: Plan, cut: Cut, programs: Programs, held: _Held) -> Programs:
         """What agents compute ahead beside these programs, in mode Eager."""
