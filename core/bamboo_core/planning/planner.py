@@ -379,7 +379,7 @@ class _Planning:
                 ]
                 for a in plan.members
             }
-            return self._best(plan, build, held, is_degraded=is_degraded)
+            return self._best(plan, build, held, is_degraded=is_degraded, ahead=plan.step_cut)
         except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in self._spared)
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
@@ -477,7 +477,7 @@ class _Planning:
         steady: Programs = {}
         if plan.target + 1 < plan.last:
             build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
-            steady = self._best(plan, build, _held(goals), is_degraded=is_degraded)
+            steady = self._best(plan, build, _held(goals), is_degraded=is_degraded, ahead=plan.cut)
         ending = replace(
             goals,
             target=3,
@@ -497,8 +497,17 @@ class _Planning:
             save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
         )
 
-    def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
-        """The shortest programs among the variants worth trying."""
+    def _best(
+        self,
+        plan: Plan,
+        build: _Build,
+        held: _Held,
+        *,
+        is_degraded: bool,
+        ahead: Cut | None = None,
+    ) -> Programs:
+        """The shortest programs among the variants worth trying. ahead: the cut by which agents
+        compute ahead beside them; None: they do not."""
         made = []
         measured = self._request.costs
         ways = inflight.variants(
@@ -523,21 +532,28 @@ class _Planning:
             )
             made.append((found.length * way.price, found))
         _, best = min(made, key=lambda pair: pair[0])
-        has_periods = any(max(map(_EVERY, p), default=0) > 1 for p in best.programs.values())
+        self._try(plan, best.programs, held, ahead)
+        return best.programs
+
+    def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:
+        """The dry run, with what agents compute ahead; _NoPlanError if the programs cannot run."""
+        lanes = {} if ahead is None else self._lanes(plan, ahead, programs, held)
+        has_periods = any(max(map(_EVERY, p), default=0) > 1 for p in programs.values())
         for periodic in (True, False) if has_periods else (True,):
             self._check_wanted()
             report = dry_run.dry_run(
-                best.programs,
+                programs,
                 batch=plan.batch,
                 layers=plan.layers,
                 holdings=held,
                 costs=self._costs,
                 periodic=periodic,
+                lanes=lanes,
+                lane_limit=self._memory(plan).ahead,
             )
             if not report.ok:
                 text = f"programs of {plan.fence} for step {plan.target} cannot run: {report}"
                 raise _NoPlanError(PlannerFault(text))
-        return best.programs
 
     # ------------------------------------------------------------ directives
 

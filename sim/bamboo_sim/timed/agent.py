@@ -21,10 +21,11 @@ from bamboo_core.protocol.messages import (
     Progress,
     Stop,
 )
+from bamboo_core.scheduling.item_bytes import ItemBytes
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
-from bamboo_sim.timed.sizes import Sizes, Times, hosted
+from bamboo_sim.timed.sizes import Times, hosted
 
 _GROWING = frozenset({Kind.PART, Kind.FOLDED, Kind.PREFIX})
 """The next item of the kind takes their place in memory. Others go when the instruction is over."""
@@ -49,7 +50,7 @@ class TimedAgent:
         mode: RedundancyMode,
         clock: Clock,
         network: Network,
-        sizes: Sizes,
+        sizes: ItemBytes,
         times: Times,
         memory: Memory,
         slowness: float,

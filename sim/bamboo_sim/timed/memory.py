@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 
 from bamboo_core.model.items import Item, Kind
-from bamboo_sim.timed.sizes import REPLICA_OPTIMIZER, REPLICA_WEIGHTS, STATES, Sizes, group_of
+from bamboo_core.scheduling.device_memory import STATES
+from bamboo_core.scheduling.item_bytes import ItemBytes
+from bamboo_sim.timed.sizes import REPLICA_OPTIMIZER, REPLICA_WEIGHTS, group_of
 
 
 class Memory:
     """Bytes by group. ``hosted``: groups in host memory, as the plan says; ``peak``: of each group
     alone; ``device_peak``: of all that is not hosted."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: ItemBytes) -> None:
         self.hosted = frozenset[str]()
         self._sizes = sizes
         self._items: dict[Item, int] = {}

@@ -1,28 +1,22 @@
-"""Bytes of items, and times of instructions, from the declared layers."""
+"""Groups of memory, and times of instructions, from the declared layers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.items import Kind
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import Directive, LayerCost
 from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.device_memory import STATES
+from bamboo_core.scheduling.item_bytes import BOUNDARIES, SLICES, SUMS, ItemBytes
 from bamboo_sim.timed.declared import Device
 
 AHEAD, REPLICA_WEIGHTS, REPLICA_OPTIMIZER = "ahead", "replica_weights", "replica_optimizer"
 """Groups of memory that can be hosted: be in host memory between their uses."""
 
-STATES = 3  # a layer's state: the weight and Adam's two averages
-_RECORD = 256  # bytes of a vote or a commit
 _FOLD, _VOTE, _UPDATE = 3, 1, 7  # times the parameters' bytes are read or written
-
-_ACTIVATIONS = frozenset({Kind.ACT, Kind.PREFIX})
-_BOUNDARIES = frozenset({Kind.OUT, Kind.INGRAD, Kind.EVAL})
-_SUMS = frozenset({Kind.PART, Kind.LEAF, Kind.FOLDED})
-_SLICES = frozenset({Kind.CHUNK, Kind.RED})
 
 
 def group_of(kind: Kind) -> str:
@@ -31,9 +25,9 @@ def group_of(kind: Kind) -> str:
         return AHEAD
     if kind is Kind.ACT:
         return "activations"
-    if kind in _BOUNDARIES:
+    if kind in BOUNDARIES:
         return "boundaries"
-    return "gradients" if kind in _SUMS or kind in _SLICES else "records"
+    return "gradients" if kind in SUMS or kind in SLICES else "records"
 
 
 def hosted(directive: Directive, mode: RedundancyMode) -> frozenset[str]:
@@ -45,46 +39,13 @@ def hosted(directive: Directive, mode: RedundancyMode) -> frozenset[str]:
     return frozenset(ahead | replicas)
 
 
-class Sizes:
-    """Bytes of every item. ``chunks``: C of the job."""
-
-    def __init__(self, layers: Sequence[LayerCost], chunks: int) -> None:
-        self._chunks = chunks
-        self._parameters = list(accumulate((x.parameter_bytes for x in layers), initial=0))
-        self._activations = list(accumulate((x.activation_bytes for x in layers), initial=0))
-        self._outputs = [x.output_bytes for x in layers]
-
-    def parameters(self, lo: int, hi: int) -> int:
-        """Of the weights of layers lo..hi-1; gradients have the same size."""
-        return self._parameters[hi] - self._parameters[lo]
-
-    def activations(self, lo: int, hi: int) -> int:
-        """What a forward of layers lo..hi-1 keeps for one micro-batch."""
-        return self._activations[hi] - self._activations[lo]
-
-    def of(self, item: Item) -> int:
-        """Bytes of the item, in memory and on the wire. VER: of the layer's whole state."""
-        kind, lo, hi = item.kind, item.lo, item.hi
-        if kind in _BOUNDARIES:
-            return self._outputs[lo - 1]
-        if kind is Kind.ACT:
-            return self.activations(lo, hi)
-        if kind is Kind.PREFIX:
-            return self.activations(lo, lo + item.part)
-        if kind in _SUMS:
-            return self.parameters(lo, hi)
-        if kind in _SLICES:
-            return -(-self.parameters(lo, hi) // self._chunks)
-        return STATES * self.parameters(lo, hi) if kind is Kind.VER else _RECORD
-
-
 class Times:
     """Seconds of every instruction on the declared device."""
 
     def __init__(
         self,
         layers: Sequence[LayerCost],
-        sizes: Sizes,
+        sizes: ItemBytes,
         chunks: int,
         device: Device,
     ) -> None:

@@ -13,12 +13,13 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import Directive
+from bamboo_core.scheduling.item_bytes import ItemBytes
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.declared import Device, Links, TimedJob
 from bamboo_sim.timed.fleet import Fleet
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
-from bamboo_sim.timed.sizes import Sizes, Times, hosted
+from bamboo_sim.timed.sizes import Times, hosted
 
 A, B, FAR = AgentId("a"), AgentId("b"), AgentId("far")
 
@@ -82,7 +83,7 @@ def test_an_agent_that_has_ended_receives_nothing() -> None:
     assert seen == []
 
 
-SIZES = Sizes((LAYER,) * 4, chunks=2)
+SIZES = ItemBytes((LAYER,) * 4, chunks=2)
 
 
 @pytest.mark.parametrize(
