@@ -1,4 +1,4 @@
-"""What the dry run proves of the planner's programs: lanes change none of them, and memory suffices."""
+"""What the dry run proves of the planner's programs: lanes change none, memory suffices."""
 
 from __future__ import annotations
 
