@@ -2,14 +2,14 @@
 
     python benchmarks/frc_value.py
 
-Equal stages of 4 transformer blocks (slices of a quarter of a forward) on declared V100s in three
-zones over 100 Gb/s; M = 2 P micro-batches for each pipeline. Beside them one grid over 10 Gb/s, and
-BERT-Large in one pipeline, whose longest stage leaves the other agents room for nearly all
-forwards. The agents of the first, the middle and the last stage are lost at a quarter, a half and
-three quarters of a step. A pause is how much longer that step takes than an undisturbed one of the
-same mode, with detection and decision. A slot is the forward of a stage (mean of all stages).
-Losses per agent-hour above ``hazard`` make Eager the faster mode; -1: no rate does, since Eager
-saves nothing.
+Equal stages of 4 transformer blocks (slices of a quarter of a forward) on declared V100s of 16 GiB,
+which keep forwards ahead on the device, in three zones over 100 Gb/s; M = 2 P micro-batches for
+each pipeline. Beside them one grid over 10 Gb/s, and BERT-Large in one pipeline, whose longest
+stage leaves the other agents room for nearly all forwards. The agents of the first, the middle and
+the last stage are lost at a quarter, a half and three quarters of a step. A pause is how much
+longer that step takes than an undisturbed one of the same mode, with detection and decision. A slot
+is the forward of a stage (mean of all stages). Losses per agent-hour above ``hazard`` make Eager
+the faster mode; -1: no rate does, since Eager saves nothing.
 """
 
 from __future__ import annotations

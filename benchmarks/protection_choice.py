@@ -2,11 +2,12 @@
 
     python benchmarks/protection_choice.py [--page]
 
-Equal stages of 4 transformer blocks on 1,024 tokens, on a V100 with 4-byte numbers, M = 4 P
-micro-batches for each pipeline, a checkpoint every 100 steps, the default assumptions of
-``bamboo plan``. For each number of pipelines and stages, size of a stage and network: the losses
-per agent-hour from which Replica and Eager are taken (none: never). Afterwards, and with --page
-only, docs/choosing-protection.md gets its tables and plots from the result files that exist.
+Equal stages of 4 transformer blocks on 1,024 tokens, on a V100 with 4-byte numbers, whose memory is
+not limited here, M = 4 P micro-batches for each pipeline, a checkpoint every 100 steps, the default
+assumptions of ``bamboo plan``. For each number of pipelines and stages, size of a stage and
+network: the losses per agent-hour from which Replica and Eager are taken (none: never). Afterwards,
+and with --page only, docs/choosing-protection.md gets its tables and plots from the result files
+that exist.
 """
 
 from __future__ import annotations

@@ -130,29 +130,31 @@ def choice_block(result: Result) -> tuple[str, dict[str, str]]:
 
 def overhead_block(result: Result) -> tuple[str, dict[str, str]]:
     """Table and plot of ``redundancy_overhead``."""
-    samples: Mapping[str, Mapping[str, float]] = result["samples"]
+    samples: Mapping[str, Mapping[str, Any]] = result["samples"]
     lines = [
-        "| job | step | Replica | Eager | computed ahead | device memory: None, Replica, Eager |",
-        "|---|---|---|---|---|---|",
+        "| job | step | Replica | Eager | computed ahead | in host memory | device memory: None,"
+        " Replica, Eager |",
+        "|---|---|---|---|---|---|---|",
     ]
     groups: dict[str, dict[str, float]] = {}
     for name, found in samples.items():
-        for way in ("", "_offload"):
-            if f"eager{way}_over_none" not in found:
-                continue
-            key = name + ", offloaded" * bool(way)
-            groups[key] = {
-                mode: 100 * (found[f"{mode.lower()}{way}_over_none"] - 1)
-                for mode in ("Replica", "Eager")
-            }
-            cells = " | ".join(f"{value:.1f} %" for value in groups[key].values())
-            memory = ", ".join(
-                f"{found[x]:.3g}" for x in ("none_gb", f"replica{way}_gb", f"eager{way}_gb")
-            )
-            share = found[f"ahead{way}"]
-            lines.append(
-                f"| {key} | {found['step_s']:.3g} s | {cells} | {share:.0%} | {memory} GB |"
-            )
+        ratios = {mode: found.get(f"{mode.lower()}_over_none") for mode in ("Replica", "Eager")}
+        groups[name] = {m: 100 * (ratio - 1) for m, ratio in ratios.items() if ratio is not None}
+        cells = " | ".join(
+            f"{groups[name][mode]:.1f} %" if mode in groups[name] else "does not fit"
+            for mode in ratios
+        )
+        memory = ", ".join(
+            f"{found[x]:.3g}" for x in ("none_gb", "replica_gb", "eager_gb") if x in found
+        )
+        share = f"{found['ahead']:.0%}" if "ahead" in found else "-"
+        hosts = "; ".join(
+            f"{mode}: {found[x]}" for mode in ratios if (x := f"{mode.lower()}_hosts") in found
+        )
+        lines.append(
+            f"| {name} | {found['step_s']:.3g} s | {cells} | {share} | {hosts or '-'} |"
+            f" {memory} GB |"
+        )
     text = "![Overheads](images/protection-overhead.svg)\n\n" + "\n".join(lines)
     plot = bars("How much longer an undisturbed step takes than in mode None", groups, "%")
     return text, {"protection-overhead.svg": plot}

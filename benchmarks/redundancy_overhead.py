@@ -5,11 +5,14 @@
 The models of the Bamboo paper on its grids, and equal stages on D=4 P=8 M=32, on declared V100s
 with 4-byte numbers in three zones, over 10, 25 and 100 Gb/s (the paper's: 10 and 100). A ratio is
 the steady step's time in a mode over that of mode None. Memory is what the fullest device holds.
+Where forwards computed ahead and replicas are kept is the planner's decision, which depends on the
+size of the device. V100s have 16 GiB, those of the paper's models 32 GiB, so that every mode fits.
+The same jobs on smaller devices show what host memory costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -17,13 +20,28 @@ from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim import arguments, results_file
 from bamboo_sim.timed import parallel, shapes
 from bamboo_sim.timed.declared import Device
-from bamboo_sim.timed.hardware import A100, A100_SPEED, V100, V100_SPEED, placed
+from bamboo_sim.timed.hardware import (
+    A100,
+    A100_SPEED,
+    V100,
+    V100_32,
+    V100_SPEED,
+    of_size,
+    placed,
+)
 from bamboo_sim.timed.measured import Undisturbed, undisturbed
+from bamboo_sim.timed.sizes import AHEAD
 
 BANDWIDTHS = (100, 10, 25)
 PLAIN = shapes.uniform(4, 8, 32)
-HOSTED = (PLAIN, shapes.BERT)
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
+SMALLER = (
+    (PLAIN, 8, (NONE, REPLICA, EAGER)),  # Eager keeps in host memory what is computed ahead
+    (PLAIN, 6, (NONE, REPLICA, EAGER)),  # and its replicas
+    (PLAIN, 5.5, (NONE, REPLICA)),  # Replica, too, and Eager does not fit
+    (shapes.BERT, 8, (NONE, REPLICA, EAGER)),
+)
+"""Devices in GiB on which something goes to host memory, and the modes that fit."""
 NOTE = (
     "virtual time; V100: 8e12 operations/s with 4-byte numbers; a100: 140e12 with 2-byte numbers"
     " (sizes stay those of 4 bytes); goals at 100 Gb/s: Replica <= 1.02, Eager <= 1.05"
@@ -33,16 +51,20 @@ NOTE = (
 Job = Callable[[], Undisturbed]
 
 
-def cases(shape: shapes.Shape, gigabits: float, speed: float, device: Device) -> dict[str, Job]:
-    """The shape in each mode; at 100 Gb/s some also with what is computed ahead on the host."""
-    ways = [(mode, False) for mode in (NONE, REPLICA, EAGER)]
-    if gigabits == max(BANDWIDTHS) and shape in HOSTED:
-        ways += [(REPLICA, True), (EAGER, True)]
-    out: dict[str, Job] = {}
-    for mode, offloads in ways:
-        job = placed(shape, mode, gigabits=gigabits, speed=speed, device=device, offloads=offloads)
-        out[mode.value.lower() + "_offload" * offloads] = partial(undisturbed, job)
-    return out
+def cases(
+    shape: shapes.Shape,
+    gigabits: float,
+    speed: float = V100_SPEED,
+    device: Device = V100,
+    modes: Collection[RedundancyMode] = (NONE, REPLICA, EAGER),
+) -> dict[str, Job]:
+    """The shape in each mode."""
+    return {
+        mode.value.lower(): partial(
+            undisturbed, placed(shape, mode, gigabits=gigabits, speed=speed, device=device)
+        )
+        for mode in modes
+    }
 
 
 def summary(found: dict[str, Undisturbed]) -> dict[str, Any]:
@@ -53,21 +75,31 @@ def summary(found: dict[str, Undisturbed]) -> dict[str, Any]:
         if name != "none":
             out[f"{name}_over_none"] = round(run.step_s / none.step_s, 4)
         out[f"{name}_gb"] = round(run.device_bytes / 1e9, 2)
-        if run.host_bytes:
+        if run.hosted:
             out[f"{name}_host_gb"] = round(run.host_bytes / 1e9, 2)
-    out["ahead"] = round(found["eager"].ahead, 3)
-    if "eager_offload" in found:
-        out["ahead_offload"] = round(found["eager_offload"].ahead, 3)
+            out[f"{name}_hosts"] = hosts(run)
+    if "eager" in found:
+        out["ahead"] = round(found["eager"].ahead, 3)
     return out
+
+
+def hosts(run: Undisturbed) -> str:
+    """What is in host memory, in words."""
+    replicas = ["replicas"] if len(run.hosted) > (AHEAD in run.hosted) else []
+    return " and ".join(["ahead"] * (AHEAD in run.hosted) + replicas)
 
 
 def jobs() -> dict[str, dict[str, Job]]:
     """What is measured, the most important first."""
-    out = {f"{PLAIN.name} {x} Gb/s": cases(PLAIN, x, V100_SPEED, V100) for x in BANDWIDTHS}
-    for gigabits in (max(BANDWIDTHS), min(BANDWIDTHS)):
+    out = {f"{PLAIN.name} {x} Gb/s": cases(PLAIN, x) for x in BANDWIDTHS}
+    most = max(BANDWIDTHS)
+    for shape, size, modes in SMALLER:
+        device = of_size(V100, size)
+        out[f"{shape.name} {most} Gb/s {size} GiB"] = cases(shape, most, device=device, modes=modes)
+    for gigabits in (most, min(BANDWIDTHS)):
         for shape in shapes.PAPER:
-            out[f"{shape.name} {gigabits} Gb/s"] = cases(shape, gigabits, V100_SPEED, V100)
-    out[f"{PLAIN.name} a100 100 Gb/s"] = cases(PLAIN, 100, A100_SPEED, A100)
+            out[f"{shape.name} {gigabits} Gb/s"] = cases(shape, gigabits, device=V100_32)
+    out[f"{PLAIN.name} a100 {most} Gb/s"] = cases(PLAIN, most, A100_SPEED, A100)
     return out
 
 
@@ -84,21 +116,20 @@ def main() -> None:
 
 
 def figures(samples: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """Ratios at 100 Gb/s, and memory over that of None."""
-    plain = samples[f"{PLAIN.name} 100 Gb/s"]
-    out = {name: plain[name] for name in ("replica_over_none", "eager_over_none")}
+    """Ratios at 100 Gb/s, and on smaller devices; memory over that of None."""
+    most = f"{PLAIN.name} {max(BANDWIDTHS)} Gb/s"
+    out = {name: samples[most][name] for name in ("replica_over_none", "eager_over_none")}
+    memory = {most, f"{shapes.BERT.name} {max(BANDWIDTHS)} Gb/s"}
     for name, found in samples.items():
-        words = name.replace(" Gb/s", "_gbps").split()
-        if (words[0], words[-1]) != (PLAIN.name, "100_gbps") or len(words) > 2:
-            for mode in ("replica", "eager"):
-                out["_".join([*words, mode, "over_none"])] = found[f"{mode}_over_none"]
-    for shape in HOSTED:
-        found = samples[f"{shape.name} 100 Gb/s"]
-        for mode in ("replica", "replica_offload", "eager", "eager_offload"):
-            ratio = found[f"{mode}_gb"] / found["none_gb"]
-            out[f"{shape.name}_{mode}_memory_over_none"] = round(ratio, 3)
-            if mode.endswith("offload"):
-                out[f"{shape.name}_{mode}_over_none"] = found[f"{mode}_over_none"]
+        key = name.replace(" Gb/s", "_gbps").replace(".", "_").replace(" ", "_").lower()
+        for mode in ("replica", "eager"):
+            if f"{mode}_over_none" not in found:
+                continue
+            if name != most:
+                out[f"{key}_{mode}_over_none"] = found[f"{mode}_over_none"]
+            if name in memory or "GiB" in name:
+                ratio = found[f"{mode}_gb"] / found["none_gb"]
+                out[f"{key}_{mode}_memory_over_none"] = round(ratio, 3)
     return out
 
 

@@ -201,6 +201,7 @@ def _mode(estimate: Estimate) -> Mapping[str, Any]:
         "deviceBytes": estimate.device_bytes,
         "hostBytes": estimate.host_bytes,
         "replicaHostBytes": estimate.replica_host_bytes,
+        "aheadHostBytes": estimate.ahead_host_bytes,
         "aheadShare": estimate.ahead,
     }
 

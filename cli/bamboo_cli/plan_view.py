@@ -90,15 +90,23 @@ def _modes(plan: JobPlan) -> Table:
 
 
 def _hosted(plan: JobPlan) -> list[Text]:
-    """Where replicas are, if the device is too small for them."""
-    return [
-        Text(
-            f"{e.mode.value} keeps replicas in host memory: the device is too small for them after"
-            f" a loss, so {size(e.replica_host_bytes)} of weights and optimizer state wait there"
-        )
-        for e in plan.verdict.estimates
-        if e.replica_host_bytes and not e.excluded
-    ]
+    """What is in host memory, if the device is too small for it."""
+    found: list[Text] = []
+    for e in plan.verdict.estimates:
+        if e.replica_host_bytes and not e.excluded:
+            text = (
+                f"{e.mode.value} keeps replicas in host memory: the device is too small for them"
+                f" after a loss, so {size(e.replica_host_bytes)} of weights and optimizer state"
+                " wait there"
+            )
+            found.append(Text(text))
+        if e.ahead_host_bytes and not e.excluded:
+            text = (
+                f"{e.mode.value} keeps what is computed ahead in host memory: the device is short,"
+                f" so {size(e.ahead_host_bytes)} wait there"
+            )
+            found.append(Text(text))
+    return found
 
 
 def _excluded(plan: JobPlan) -> list[Text]:

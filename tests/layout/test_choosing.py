@@ -38,17 +38,20 @@ def test_pauses_and_overheads_are_drawn(filler: dict[str, Any]) -> None:
     pauses = {"replica_pause_s": 0.5, "eager_pause_s": 0.25, "shorter_by": 0.5, "hazard": -1}
     over = {"replica_over_none": 1.01, "eager_over_none": 1.03, "step_s": 2.0, "ahead": 0.9}
     over |= {"none_gb": 1.0, "replica_gb": 1.25, "eager_gb": 2.0}
-    hosted = {"replica_offload_over_none": 1.05, "eager_offload_over_none": 1.1}
-    hosted |= {"replica_offload_gb": 1.125, "eager_offload_gb": 1.5, "ahead_offload": 0.5}
+    hosted = {**over, "eager_over_none": 1.1, "eager_hosts": "ahead and replicas"}
+    small = {name: x for name, x in over.items() if not name.startswith(("eager", "ahead"))}
+    overheads = {"bert": over, "bert 8 GiB": hosted, "bert 5.5 GiB": small}
     results = {
         "frc_value": {"commit": "abc", "samples": {"d1_p4": pauses}},
-        "redundancy_overhead": {"commit": "abc", "samples": {"bert 100 Gb/s": {**over, **hosted}}},
+        "redundancy_overhead": {"commit": "abc", "samples": overheads},
     }
     blocks = "".join(f"<!-- {name} -->\n<!-- end -->\n" for name in results)
     text, plots = filler["filled"](blocks, results)
     assert "| d1_p4 | 0.5 s | 0.25 s | 50% | never |" in text
-    assert "| bert 100 Gb/s | 2 s | 1.0 % | 3.0 % | 90% | 1, 1.25, 2 GB |" in text
-    assert "| bert 100 Gb/s, offloaded | 2 s | 5.0 % | 10.0 % | 50% | 1, 1.12, 1.5 GB |" in text
+    assert "| bert | 2 s | 1.0 % | 3.0 % | 90% | - | 1, 1.25, 2 GB |" in text
+    moved = "| bert 8 GiB | 2 s | 1.0 % | 10.0 % | 90% | Eager: ahead and replicas |"
+    assert f"{moved} 1, 1.25, 2 GB |" in text
+    assert "| bert 5.5 GiB | 2 s | 1.0 % | does not fit | - | - | 1, 1.25 GB |" in text
     assert sorted(plots) == ["protection-overhead.svg", "protection-pause.svg"]
     assert "3 %" in plots["protection-overhead.svg"]
 

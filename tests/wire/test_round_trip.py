@@ -155,6 +155,7 @@ MESSAGES: dict[type, st.SearchStrategy[Any]] = {
             PROGRAM,
             U32,
             st.booleans(),
+            st.booleans(),
             st.lists(RANGE, max_size=2).map(tuple),
             st.none() | QUESTION,
         )
@@ -182,7 +183,7 @@ FULL: tuple[Any, ...] = (
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
     m.Progress(
-        DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5),
+        DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5, 5), Hosted(1, 2, 3, 0.5),
         (Sent("zone", 1, 2, 3),),
     ),
     SUSPECTED,
@@ -199,7 +200,7 @@ FULL: tuple[Any, ...] = (
     m.Directive(
         ONE, 4, 9, LINE, ((0, 2),), BatchShape(4, 2, 2), AgentId("a-0"),
         (AgentId("a-0"), AgentId("b-0")), (OTHER,), b"own", SAVED, "hash", True, LINE, 3, True,
-        ((0, 1),),
+        True, ((0, 1),),
         UNSURE,
     ),
     m.Continuation(ONE, "hash", LINE, LINE, (OTHER,), LINE),

@@ -1,11 +1,13 @@
 """Blocks of host memory, pinned if the device is a GPU, within one limit for all who use them.
 
-A block is free again when its object is no longer referenced. All copies are synchronous.
+A block has pages of its own, since pages are what is pinned. It is free again when its object is no
+longer referenced. All copies are synchronous.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import time
 import weakref
 from collections.abc import Iterator
@@ -27,17 +29,18 @@ class Block:
 class Tally:
     """What one user of host memory has done with it.
 
-    used_bytes: now; peak_bytes: the most of it; copied_bytes: both ways; copied_s: seconds that
-    this took.
+    used_bytes: now; peak_bytes: the most of it; left_bytes: found no room, since the start;
+    copied_bytes: both ways; copied_s: seconds that this took.
     """
 
     def __init__(self) -> None:
-        self.used_bytes = self.peak_bytes = self.copied_bytes = 0
+        self.used_bytes = self.peak_bytes = self.left_bytes = self.copied_bytes = 0
         self.copied_s = 0.0
 
 
 class HostBlocks:
-    """limit_bytes: most that is allocated, for all blocks together."""
+    """limit_bytes: most that is allocated, for all blocks together, without the rest of each one's
+    last page."""
 
     def __init__(self, limit_bytes: int, device: torch.device) -> None:
         self.limit_bytes, self.device = limit_bytes, device
@@ -95,7 +98,11 @@ class HostBlocks:
         self._free[memory.numel()].append(memory)
 
     def _allocate(self, size: int) -> torch.Tensor:
-        memory = torch.empty(size, dtype=torch.uint8)
+        try:
+            pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise RuntimeError(f"the system gives no {size} bytes: {error}") from error
+        memory = torch.frombuffer(pages, dtype=torch.uint8)
         if self.device.type == "cuda":
             # torch.empty(pin_memory=True) would round the size up to a power of two
             _cuda("cudaHostRegister", memory.data_ptr(), size, 0)

@@ -1,12 +1,13 @@
 """Host memory for what forwards that are computed ahead keep for their backward.
 
-Autograd's graph stays where it is. The tensors that it has saved in a slice go to host memory when
-the slice is done, and each comes back when a backward asks for it. Their memory moves as bytes, so
-strides and bits stay. Parameters and buffers stay on the device, and so do a slice's outputs, which
-the next slice or another agent takes.
+The plan says whether it is used: it is if the device is short. Autograd's graph stays where it is.
+The tensors that it has saved in a slice go to host memory when the slice is done, and each comes
+back when a backward asks for it. Their memory moves as bytes, so strides and bits stay. Parameters
+and buffers stay on the device, and so do a slice's outputs, which the next slice or another agent
+takes.
 
 All copies are synchronous. Nothing is dropped here: a block of memory is free again when no graph
-refers to it any more. What finds no room stays on the device.
+refers to it any more. What finds no room stays on the device, and is counted.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ class _Saved:
 
 
 class HostMemory:
-    """What is computed ahead, in blocks of host memory. tally: its share of them."""
+    """What is computed ahead, in blocks of host memory. tally: its share of them; is_used: whether
+    what forwards keep from now on goes there."""
 
     def __init__(self, blocks: HostBlocks) -> None:
-        self.tally = Tally()
+        self.tally, self.is_used = Tally(), False
         self._blocks, self._device = blocks, blocks.device
 
     def run(self, layers: Sequence[Layer], forward: Callable[[], _T]) -> _T:
         """Run a forward of the layers. What it saves for its backward moves to host memory."""
-        if self._blocks.limit_bytes <= 0:
+        if not self.is_used:
             return forward()
         stays = {
             tensor.untyped_storage().data_ptr()
@@ -69,8 +71,10 @@ class HostMemory:
 
     def _move(self, found: Sequence[_Saved]) -> None:
         """To the host, if there is room for all of it."""
-        block = self._blocks.take(sum(saved.size for saved in found), self.tally)
+        size = sum(saved.size for saved in found)
+        block = self._blocks.take(size, self.tally)
         if block is None:
+            self.tally.left_bytes += size
             return
         at = 0
         with self._blocks.copying(block.memory.numel(), self.tally):

@@ -50,4 +50,11 @@ class Meter:
 
     def _ahead(self) -> Ahead:
         host = self._host
-        return Ahead(self._slices, self.dropped, host.peak_bytes, host.copied_bytes, host.copied_s)
+        return Ahead(
+            self._slices,
+            self.dropped,
+            host.peak_bytes,
+            host.copied_bytes,
+            host.copied_s,
+            host.left_bytes,
+        )

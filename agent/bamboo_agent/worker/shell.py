@@ -119,6 +119,7 @@ class Worker:
             self.backend.adopt_batch(
                 directive.batch, compares=directive.compares, question=directive.question
             )
+            self.backend.host_memory.is_used = directive.hosts_ahead
             self.backend.held.host({x for lo, hi in directive.hosted for x in range(lo, hi)})
             self._manifest = directive.manifest
         self._perform(self._events.install(directive))

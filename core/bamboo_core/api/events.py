@@ -49,6 +49,9 @@ class EventReason(StrEnum):
     WAITING = "Waiting"
     """No plan is possible yet: there are too few agents, none of those that know the newest
     committed step has reported, or no member holds some layer."""
+    MEMORY_SHORT = "MemoryShort"
+    """The smallest device of the new plan may not suffice for the mode of redundancy. The job goes
+    on; in mode Eager nothing is computed ahead."""
     RESTORING = "Restoring"
     """A new attempt starts from a checkpoint or from the beginning."""
     CHECKPOINT_SEALED = "CheckpointSealed"
@@ -155,6 +158,7 @@ FACTS: Mapping[EventReason, tuple[EventFact, ...]] = {
     EventReason.STEP_SKIPPED: (EventFact.STEP, EventFact.LAYER),
     EventReason.AGENT_SLOW: (EventFact.AGENTS,),
     EventReason.WAITING: (),
+    EventReason.MEMORY_SHORT: (),
     EventReason.RESTORING: (
         EventFact.CAUSE,
         EventFact.ATTEMPT,

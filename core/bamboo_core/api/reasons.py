@@ -110,6 +110,8 @@ class Reason(StrEnum):
     """Fewer agents than wanted do all the work."""
     FEWER_PIPELINES = "FewerPipelines"
     """Fewer pipelines than wanted are training."""
+    MEMORY_SHORT = "MemoryShort"
+    """The smallest device may not suffice for the mode of redundancy; the message says how much."""
     FULLY_PROTECTED = "FullyProtected"
     """Every seat is taken and every layer has at least two live copies."""
     NOT_PROTECTED = "NotProtected"

@@ -437,6 +437,7 @@ class Arbiter:
             slow=tuple(sorted(membership.slow & membership.members)),
             mode=durable.mode,
             verdict=state.protection.verdict,
+            shortage=state.in_force.shortage if state.in_force is not None else "",
             outcome=durable.outcome,
             reason=durable.reason,
             message=durable.message,

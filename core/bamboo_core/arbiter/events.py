@@ -279,6 +279,7 @@ class ArbiterStatus:
     slow: tuple[AgentId, ...]  # members that are to be replaced
     mode: RedundancyMode | None  # that Auto has put in force; None: the spec's own mode holds
     verdict: Verdict | None  # why
+    shortage: str  # why the smallest device does not suffice for the mode; empty: it does
     outcome: Outcome | None
     reason: str
     message: str

@@ -10,10 +10,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from math import inf
 
+from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.arbiter.state import Interrupted, State, Vacancy
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
+from bamboo_core.planning.requests import Decision
 from bamboo_core.protection import facts
 from bamboo_core.protection.choice import choose
 from bamboo_core.protection.measured import Measured, interrupted_s, usual
@@ -194,3 +196,18 @@ def _taken(state: State) -> int:
     """Seats of the plan in force that have an agent."""
     assert state.in_force is not None
     return len(state.membership.members & state.in_force.plan.seats.keys())
+
+
+def refusal(state: State, decision: Decision) -> str:
+    """Why the job must not start under this plan; empty: it may.
+
+    Memory is refused before the start only. A job that has trained goes on, and its status says
+    what is short. Auto takes no mode that does not fit.
+    """
+    return "" if is_auto(state) or state.durable.pipelines else decision.shortage
+
+
+def warn(state: State, before: str, shortage: str) -> None:
+    """Say what is short under the new plan, unless it was so under the plan before."""
+    if shortage and shortage != before:
+        state.record(EventReason.MEMORY_SHORT, shortage, Severity.WARNING)

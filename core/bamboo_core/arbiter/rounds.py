@@ -324,7 +324,11 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
     state.evidence.begin_epoch()
     match result:
         case Decision():
-            _direct(state, result, now)
+            if why := redundancy.refusal(state, result):
+                state.membership.without_seat = set(state.membership.members)
+                _hold(state, why, now)
+            else:
+                _direct(state, result, now)
         case Fatal(layers, committed):
             state.out.save(committed=max(committed, state.durable.committed))
             text = f"no live copy of layers {', '.join(map(str, layers))}"
@@ -403,8 +407,15 @@ def _direct(state: State, decision: Decision, now: float) -> None:
     is_suspending = plan.last < state.job.spec.training.steps
     assert isinstance(state.phase, Planning)
     speeds = state.phase.speeds
+    redundancy.warn(state, state.in_force.shortage if state.in_force else "", decision.shortage)
     state.in_force = InForce(
-        plan, decision.directives, is_suspending, speeds=speeds, begun_at=now, redone=redone.parts
+        plan,
+        decision.directives,
+        is_suspending,
+        shortage=decision.shortage,
+        speeds=speeds,
+        begun_at=now,
+        redone=redone.parts,
     )
     state.is_loading, state.is_listed = decision.loads > 0, False
     state.learner_plans = state.learner_plans + 1 if plan.learners else 0

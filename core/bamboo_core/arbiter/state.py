@@ -177,6 +177,7 @@ class InForce:
     plan: Plan
     directives: dict[AgentId, Directive]
     is_suspending: bool
+    shortage: str = ""  # why the smallest device does not suffice for the mode of redundancy
     catch_up_by: float = inf  # learners get no more time than this
     continuations_by: float = inf  # then the planner has taken too long for its second part
     continuations: dict[AgentId, Continuation] = field(default_factory=dict)

@@ -387,6 +387,8 @@ def _degraded(seen: _Seen) -> Condition:
     if len(training.members) < seen.wanted:
         text = f"{len(training.members)} agents do the work of {seen.wanted}"
         return Condition(kind, True, Reason.FEWER_AGENTS, text)
+    if training.shortage:
+        return Condition(kind, True, Reason.MEMORY_SHORT, training.shortage)
     if min(training.copies) < 2:
         return Condition(kind, False, Reason.NOT_PROTECTED, _unprotected(seen.spec))
     text = f"every seat is taken, and each layer has at least {min(training.copies)} live copies"

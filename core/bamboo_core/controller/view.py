@@ -272,6 +272,7 @@ class TrainingView:
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     mode: RedundancyMode | None = None  # that Auto has put in force; None: the spec's own holds
     verdict: Verdict | None = None  # why; None: the present leader has made no plan yet
+    shortage: str = ""  # why the smallest device does not suffice for the mode; empty: it does
     stall: str = ""  # who holds up the training, and how; empty: nobody
     stalls: tuple[tuple[str, int], ...] = ()  # (cause, how many since this operator leads the job)
     checkpoint_step: int = -1  # of the newest complete one; -1: none

@@ -67,6 +67,7 @@ def view(
         has_begun=has_begun,
         mode=status.mode,
         verdict=status.verdict,
+        shortage=status.shortage,
         stall=status.stall,
         stalls=tuple(sorted(status.stalls.items())),
         failed=failed,

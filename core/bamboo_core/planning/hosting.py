@@ -1,4 +1,4 @@
-"""Which layers agents keep in host memory, because the device is short, and what that leaves there.
+"""What agents keep in host memory, because the device is short.
 
 See :mod:`bamboo_core.scheduling.device_memory` for the decision.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bamboo_core.api.spec import RedundancyMode, RedundancySpec
+from bamboo_core.api.spec import RedundancySpec
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.device_memory import Need, Sizes, need
+from bamboo_core.scheduling.device_memory import Need, Sizes, need, shortage
 
 
 def memory_of(
@@ -22,15 +22,37 @@ def memory_of(
     costs: one per layer; if they are not measured, everything fits onto the device. memory_bytes:
     of the smallest device; 0: unknown.
     """
-    microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
-    if not costs:
-        return Need(0, 0, ahead=microbatches if redundancy.mode is RedundancyMode.EAGER else 0)
     return need(
-        Sizes.of(plan.cut, costs, microbatches=microbatches),
+        _sizes(plan, costs),
+        redundancy.mode,
+        memory_bytes=memory_bytes if costs else 0,
+        host_memory_bytes=redundancy.host_memory_bytes,
+    )
+
+
+def shortage_of(
+    plan: Plan, redundancy: RedundancySpec, costs: Sequence[LayerCost], memory_bytes: int
+) -> str:
+    """Why the device does not suffice for the mode that the plan has; empty: it does.
+
+    Mode None is never refused: there is nothing less to take.
+    """
+    if not (redundancy.mode.keeps_copies and costs and memory_bytes) or len(plan.cut) < 2:
+        return ""
+    found = shortage(
+        _sizes(plan, costs),
         redundancy.mode,
         memory_bytes=memory_bytes,
         host_memory_bytes=redundancy.host_memory_bytes,
     )
+    return found and f"spec.redundancy.mode is {redundancy.mode.value}, but {found}"
+
+
+def _sizes(plan: Plan, costs: Sequence[LayerCost]) -> Sizes:
+    microbatches = -(-plan.batch.microbatches // max(1, len(plan.pipelines)))
+    if not costs:
+        return Sizes(len(plan.cut), microbatches, 0, 0, 0, 0)
+    return Sizes.of(plan.cut, costs, microbatches=microbatches)
 
 
 def replicas(plan: Plan) -> dict[AgentId, tuple[Range, ...]]:

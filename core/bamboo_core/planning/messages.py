@@ -32,13 +32,15 @@ def directives(
     lanes: Programs,
     lane_limit: int,
     compares: bool,
+    hosts_ahead: bool,
     hosted: Mapping[AgentId, tuple[Range, ...]],
     question: Question | None,
 ) -> dict[AgentId, Directive]:
     """The first part of the plan for every member.
 
     manifest: the checkpoint that LOAD reads; lane_limit: most forwards computed ahead to keep;
-    compares: whether those are compared with the owners'; hosted: layers in host memory;
+    compares: whether those are compared with the owners'; hosts_ahead: whether host memory keeps
+    them; hosted: layers in host memory;
     question: what else is compared.
     """
     peers, digest = _peers(plan, participants, resume), hash_of(plan)
@@ -60,6 +62,7 @@ def directives(
             lane=lanes.get(agent, ()),
             lane_limit=lane_limit,
             compares=compares,
+            hosts_ahead=hosts_ahead,
             hosted=hosted.get(agent, ()),
             question=question,
         )

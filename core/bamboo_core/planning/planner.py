@@ -44,7 +44,6 @@ from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
 from bamboo_core.scheduling.costs import unequal
 from bamboo_core.scheduling.device_memory import Need
-from bamboo_core.scheduling.inflight import Profile
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
 
@@ -114,7 +113,7 @@ class _Planning:
             self._continue_after(planned)
         self._last = min(self._target + 1, self._steps) if request.is_last else self._steps
         self._costs = Costs.measured(request.costs) if request.costs else Costs.even(request.layers)
-        self._profile = Profile(request.costs, request.memory_bytes)
+        self._room = (self._spec.redundancy, request.costs, request.memory_bytes)
         self._speeds = unequal(request.participants, request.speeds)
 
     def _continue_after(self, committed: int) -> None:
@@ -156,6 +155,7 @@ class _Planning:
             tasks=sum(counts[op] for op in COMPUTE),
             copies=sum(_copies(program) for program in resume.values()),
             loads=counts[Op.LOAD] + counts[Op.INIT],
+            shortage=hosting.shortage_of(plan, *self._room),
         )
 
     def proceed(self, decision: Decision) -> Continuations:
@@ -379,7 +379,7 @@ class _Planning:
                 ]
                 for a in plan.members
             }
-            return self._best(plan, build, held, is_degraded=is_degraded)
+            return self._best(plan, build, held, is_degraded=is_degraded, ahead=plan.step_cut)
         except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in self._spared)
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
@@ -477,7 +477,7 @@ class _Planning:
         steady: Programs = {}
         if plan.target + 1 < plan.last:
             build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
-            steady = self._best(plan, build, _held(goals), is_degraded=is_degraded)
+            steady = self._best(plan, build, _held(goals), is_degraded=is_degraded, ahead=plan.cut)
         ending = replace(
             goals,
             target=3,
@@ -497,10 +497,28 @@ class _Planning:
             save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,
         )
 
-    def _best(self, plan: Plan, build: _Build, held: _Held, *, is_degraded: bool) -> Programs:
-        """The shortest programs among the variants worth trying."""
+    def _best(
+        self,
+        plan: Plan,
+        build: _Build,
+        held: _Held,
+        *,
+        is_degraded: bool,
+        ahead: Cut | None = None,
+    ) -> Programs:
+        """The shortest programs among the variants worth trying. ahead: the cut by which agents
+        compute ahead beside them; None: they do not."""
         made = []
-        for way in inflight.variants(plan, self._costs, self._profile, is_degraded=is_degraded):
+        measured = self._request.costs
+        ways = inflight.variants(
+            plan,
+            self._costs,
+            self._memory(plan),
+            is_measured=bool(measured),
+            knows_memory=bool(measured and self._request.memory_bytes),
+            is_degraded=is_degraded,
+        )
+        for way in ways:
             self._check_wanted()
             graph = build(way.split)
             self._check_wanted()
@@ -514,21 +532,28 @@ class _Planning:
             )
             made.append((found.length * way.price, found))
         _, best = min(made, key=lambda pair: pair[0])
-        has_periods = any(max(map(_EVERY, p), default=0) > 1 for p in best.programs.values())
+        self._try(plan, best.programs, held, ahead)
+        return best.programs
+
+    def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:
+        """The dry run, with what agents compute ahead; _NoPlanError if the programs cannot run."""
+        lanes = {} if ahead is None else self._lanes(plan, ahead, programs, held)
+        has_periods = any(max(map(_EVERY, p), default=0) > 1 for p in programs.values())
         for periodic in (True, False) if has_periods else (True,):
             self._check_wanted()
             report = dry_run.dry_run(
-                best.programs,
+                programs,
                 batch=plan.batch,
                 layers=plan.layers,
                 holdings=held,
                 costs=self._costs,
                 periodic=periodic,
+                lanes=lanes,
+                lane_limit=self._memory(plan).ahead,
             )
             if not report.ok:
                 text = f"programs of {plan.fence} for step {plan.target} cannot run: {report}"
                 raise _NoPlanError(PlannerFault(text))
-        return best.programs
 
     # ------------------------------------------------------------ directives
 
@@ -542,13 +567,13 @@ class _Planning:
             lanes=self._lanes(plan, plan.step_cut, resume, self._index.held),
             lane_limit=need.ahead,
             compares=need.ahead > 0 and self._spec.corruption.mode is CorruptionMode.DETECT,
+            hosts_ahead=need.ahead_bytes > 0,
             hosted=hosting.replicas(plan) if need.replica_bytes else {},
             question=self._request.question,
         )
 
     def _memory(self, plan: Plan) -> Need:
-        request = self._request
-        return hosting.memory_of(plan, self._spec.redundancy, request.costs, request.memory_bytes)
+        return hosting.memory_of(plan, *self._room)
 
     def _lanes(self, plan: Plan, cut: Cut, programs: Programs, held: _Held) -> Programs:
         """What agents compute ahead beside these programs, in mode Eager."""

@@ -82,6 +82,8 @@ class Decision:
     tasks: int  # compute tasks that were missing
     copies: int  # layers that move between agents
     loads: int  # layers that are read from files
+    # Why the smallest device does not suffice for the mode of redundancy; empty: it does.
+    shortage: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from math import exp, inf
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.scheduling import device_memory
-from bamboo_core.scheduling.device_memory import STATES, USABLE, Need, Sizes
+from bamboo_core.scheduling.device_memory import STATES, Need, Sizes
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 MODES = (NONE, REPLICA, EAGER)
@@ -96,6 +96,7 @@ class Estimate:
     device_bytes: int  # of the fullest agent
     host_bytes: int
     replica_host_bytes: int = 0  # of them, replicas; 0: these are on the device
+    ahead_host_bytes: int = 0  # of them, what is computed ahead; 0: it is on the device
     ahead: float = 0.0  # share of forwards that are done ahead and still held at a loss
     redone_s: float = 0.0  # time for what is computed again after a loss
 
@@ -150,19 +151,24 @@ def _priced(estimate: Estimate, facts: Facts) -> float:
 
 
 def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
-    memory = _memory(facts, mode, facts.host_memory_bytes)
-    excluded = _why_not(facts, mode, memory)
+    memory = device_memory.need(
+        facts.sizes,
+        mode,
+        memory_bytes=facts.memory_bytes,
+        host_memory_bytes=facts.host_memory_bytes,
+    )
+    excluded = _why_not(facts, mode)
     ahead = _ahead(facts, memory) if mode is EAGER else 0.0
     recovery = facts.recovery(mode)
     overhead = _overhead(facts, mode, memory)
-    sizes = memory.device_bytes, memory.host_bytes, memory.replica_bytes
+    sizes = memory.device_bytes, memory.host_bytes, memory.replica_bytes, memory.ahead_bytes
     if recovery is None and mode is not NONE:
         return Estimate(mode, excluded, overhead, inf, inf, inf, *sizes)
     losses, chance = _losses_per_hour(facts), _fatal_chance(facts, mode)
     restore_s = _restore_s(facts)
     redone_s = pause_s = slower_s = 0.0
     if recovery is not None:
-        redone_s = recovery.redone_s * (1 - ahead * _forward_share(facts))
+        redone_s = recovery.redone_s * (1 - ahead * _saved_share(facts, memory))
         pause_s = facts.stop_s + redone_s
         slower_s = facts.refill_s * (1 - 1 / recovery.degraded)
     survived_s = min(pause_s + slower_s, restore_s)
@@ -219,8 +225,9 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
 
     Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
     of the step graph), and nothing overlaps with it here. Eager: besides, a slice that has begun
-    when an input comes delays the agents that wait for it, by as much as the dry run shows. The
-    update of a copy in host memory moves it to the device and back; in Eager, weights stay there.
+    when an input comes delays the agents that wait for it, by as much as the dry run shows, in
+    which slices take longer if what they keep goes to host memory. The update of a copy in host
+    memory moves it to the device and back; in Eager, weights stay there.
     """
     if mode is NONE:
         return 1.0
@@ -233,11 +240,13 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
     return 1 + extra_s / facts.step_s
 
 
-def _forward_share(facts: Facts) -> float:
-    """Of what is redone after a loss, the part that was done ahead: F of F + B. The backward is
-    always left to do (lazy BRC)."""
+def _saved_share(facts: Facts, memory: Need) -> float:
+    """Of what is redone after a loss, the part that a forward done ahead saves: F of F + B, less
+    the time in which what it keeps comes back from host memory. The backward is always left to do
+    (lazy BRC)."""
     whole = facts.forward_s + facts.backward_s
-    return facts.forward_s / whole if whole else 0.0
+    back_s = facts.activation_bytes / facts.host_bytes_per_s if memory.ahead_bytes else 0.0
+    return (facts.forward_s - back_s) / whole if whole else 0.0
 
 
 def _ahead(facts: Facts, memory: Need) -> float:
@@ -251,44 +260,18 @@ def _ahead(facts: Facts, memory: Need) -> float:
 # ---------------------------------------------------------------- memory
 
 
-def _memory(facts: Facts, mode: RedundancyMode, host_memory_bytes: int) -> Need:
-    return device_memory.need(
-        facts.sizes, mode, memory_bytes=facts.memory_bytes, host_memory_bytes=host_memory_bytes
-    )
-
-
-def _why_not(facts: Facts, mode: RedundancyMode, memory: Need) -> str:
-    """Why the mode cannot be taken; empty: it can. An agent must have room for the sums of its
-    replicas, since it needs them as soon as it takes over."""
+def _why_not(facts: Facts, mode: RedundancyMode) -> str:
+    """Why the mode cannot be taken; empty: it can."""
     if mode is NONE:
         return ""
     if facts.stages == 1:
         return "there is no next stage: spec.pipelines.stages is 1"
-    if not device_memory.fits(memory, facts.memory_bytes):
-        return (
-            f"it needs {_mib(memory.after_loss_bytes)} after a loss, and {USABLE:.0%} of the"
-            f" device's {facts.memory_bytes // 2**20} MiB can be used: raise"
-            f" spec.pipelines.stages, or lower spec.training.microBatchSize{_or_host(facts, mode)}"
-        )
-    if mode is EAGER and not memory.ahead:
-        return (
-            "no result computed ahead fits into spec.redundancy.hostMemory: it takes"
-            f" {_mib(facts.activation_bytes)}"
-        )
-    return ""
-
-
-def _or_host(facts: Facts, mode: RedundancyMode) -> str:
-    """More host memory as a remedy, if replicas would fit there and the mode onto the device."""
-    least = STATES * facts.parameter_bytes + (facts.activation_bytes if mode is EAGER else 0)
-    found = _memory(facts, mode, least)
-    is_enough = found.replica_bytes and device_memory.fits(found, facts.memory_bytes)
-    text = f", or raise spec.redundancy.hostMemory to {_mib(least)} for replicas in host memory"
-    return text if is_enough else ""
-
-
-def _mib(count: int) -> str:
-    return f"{-(-count // 2**20)} MiB"
+    return device_memory.shortage(
+        facts.sizes,
+        mode,
+        memory_bytes=facts.memory_bytes,
+        host_memory_bytes=facts.host_memory_bytes,
+    )
 
 
 # ---------------------------------------------------------------- words
@@ -310,6 +293,8 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
         text += f", {' and '.join(others)}"
     if best.replica_host_bytes:
         text += "; replicas are in host memory, since the device is too small for them"
+    if best.ahead_host_bytes:
+        text += "; what is computed ahead goes to host memory, since the device is short"
     if cannot:
         text += f"; {', '.join(cannot)}"
     cheaper = min(

@@ -14,10 +14,11 @@ from bamboo_core.placement import partition
 from bamboo_core.protection.choice import Facts, Recovery
 from bamboo_core.protection.figures import AfterLoss, Shape, figures
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.device_memory import Sizes
+from bamboo_core.scheduling.device_memory import Sizes, need
 
 _GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
 _LEAST, _MOST = 0.5, 4.0
+_MOST_COPIED = 16.0  # times a forward
 _LEAST_LATENCY = 1 / 64  # of a forward
 _LEAST_S = 1e-9  # of a step
 _UNKNOWN_S = 0.1  # a forward of a stage whose costs are not measured
@@ -70,8 +71,9 @@ def gather(
     """Facts of a job with so many pipelines. costs: one per layer. ValueError as in cut_of.
 
     The step takes as long as measured, else as long as the planner's schedule of its costliest
-    stage and the reduction. A stage is one of the cut; sizes are the largest of any stage. What
-    ``seen`` does not know is assumed.
+    stage and the reduction. A stage is one of the cut; sizes are the largest of any stage. Slices
+    of the lane take longer if what they keep goes to host memory. What ``seen`` does not know is
+    assumed.
     """
     cut = cut_of(spec, costs)
     stages = [costs[lo:hi] for lo, hi in cut]
@@ -81,6 +83,13 @@ def gather(
     microbatches = _microbatches(spec, pipelines)
     bytes_per_s = spec.transport.bytes_per_s
     sizes = Sizes.of(cut, costs, microbatches=microbatches)
+    eager = need(
+        sizes,
+        RedundancyMode.EAGER,
+        memory_bytes=seen.memory_bytes,
+        host_memory_bytes=spec.redundancy.host_memory_bytes,
+    )
+    copied_s = eager.ahead_bytes and sizes.activation_bytes / assumptions.host_bytes_per_s
     is_split = bool(seen.memory_bytes) and all(c.can_split for c in costs)
     shape = Shape(
         pipelines,
@@ -89,6 +98,7 @@ def gather(
         _ratio(forward_s, backward_s),
         latency=_latency(sizes.boundary_bytes / bytes_per_s, forward_s),
         slices=_slices(slowest, forward_s),
+        copied=_copied(copied_s, forward_s),
         split=is_split,
         policy=spec.recovery,
     )
@@ -159,6 +169,12 @@ def _ratio(forward_s: float, backward_s: float) -> float:
     """B over F in grains."""
     ratio = backward_s / forward_s if forward_s > 0 else 2.0
     return min(_MOST, max(_LEAST, round(ratio / _GRAIN) * _GRAIN))
+
+
+def _copied(copied_s: float, forward_s: float) -> float:
+    """What a forward keeps on its way to host memory, in forwards, in grains."""
+    ratio = copied_s / forward_s if forward_s > 0 else 0.0
+    return min(_MOST_COPIED, round(ratio / _GRAIN) * _GRAIN)
 
 
 def _latency(transfer_s: float, forward_s: float) -> float:

@@ -36,6 +36,7 @@ class Shape:
     backward: float = 2.0  # B over F
     latency: float = 0.0  # of a boundary tensor, in forwards of a stage
     slices: int = 1  # layers of a stage, which the lane runs one at a time
+    copied: float = 0.0  # time in which what a forward ahead keeps goes to host memory
     split: bool = False  # steps have I and W instead of B, and more activations in flight
     policy: RecoveryPolicy = RecoveryPolicy.DIFFUSE
 
@@ -165,7 +166,14 @@ def _step(shape: Shape, mode: RedundancyMode, *, lost: bool = False) -> _Layered
         mode=mode,
         policy=shape.policy,
         extra=_EXTRA if lost or shape.split else 0,
-        costs=Costs(one, whole, half, half, shape.latency),
+        costs=Costs(
+            one,
+            whole,
+            half,
+            half,
+            shape.latency,
+            ahead=((1 + shape.copied) / shape.slices,) * layers,
+        ),
         slices=shape.slices,
     )
 

@@ -2,6 +2,6 @@
 
 Not here: the arbiter.
 
-Public: ``messages``, ``exit_codes``, ``admission``, ``channels``, ``clock``; for agents and
-simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``, ``watch``.
+Public: ``messages``, ``exit_codes``, ``admission``, ``channels``, ``clock``, ``lane``; for agents
+and simulations ``executor``, ``effects``, ``supervisor``, ``supervisor_io``, ``said``, ``watch``.
 """

@@ -310,6 +310,7 @@ class Directive:
     lane: Program = ()  # R instructions, each run only while ``resume`` waits for an input
     lane_limit: int = 0  # most forwards computed ahead that are kept at once
     compares: bool = False  # votes carry claims, and wait for comparisons that have begun
+    hosts_ahead: bool = False  # what they keep for their backwards goes to host memory
     hosted: tuple[Range, ...] = ()  # layers whose weights and optimizer state go to host memory
     question: Question | None = None  # a forward that is to be compared with these older claims
 

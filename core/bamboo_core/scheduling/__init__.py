@@ -3,5 +3,5 @@
 Not here: which tasks exist.
 
 Public, for planning: ``costs``, ``workmap``, ``remaining``, ``inflight``, ``schedule``,
-``dry_run``, and ``device_memory``, which says where replicas are kept.
+``dry_run``, ``item_bytes``, and ``device_memory``, which says what agents keep where.
 """

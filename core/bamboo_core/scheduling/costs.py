@@ -21,6 +21,7 @@ class Costs:
     weight_gradient: tuple[float, ...]  # W
     latency: float = 0.0  # of a message
     can_split: bool = True  # I and W may replace B
+    ahead: tuple[float, ...] = ()  # R; empty: as F
 
     @staticmethod
     def even(layers: int, *, unit: float = 1.0, latency: float = 0.0) -> Costs:
@@ -45,7 +46,7 @@ class Costs:
         return Durations(
             {
                 Op.F: _prefix(self.forward),
-                Op.R: _prefix(self.forward),
+                Op.R: _prefix(self.ahead or self.forward),
                 Op.V: _prefix(self.forward),
                 Op.B: _prefix(self.fused),
                 Op.I: _prefix(self.input_gradient),

@@ -1,4 +1,4 @@
-"""What the fullest agent needs of its device and of host memory, and where replicas are kept.
+"""What the fullest agent needs of its device and of host memory, and what is kept where.
 
 One pure function, :func:`need`. The planner, ``Auto`` and ``bamboo plan`` ask it, so they agree.
 """
@@ -17,6 +17,8 @@ USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fr
 STATES = 3  # times the parameters' bytes: weight, Adam's two. What a replica keeps in host memory
 _REDUCED = 1  # times the parameters' bytes: a replica's update needs the reduced gradient
 _MOMENTS = STATES - 1  # without the weight
+_BEYOND = 8  # most activations in flight beyond P (measured: more gains nothing)
+_FEWER = 2  # what is copied to host memory takes so many times as long to compute, about
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,9 @@ class Need:
     device_bytes: int
     after_loss_bytes: int  # of the device, once the agent computes its replicas' work, too
     replica_bytes: int = 0  # weights and optimizer state in host memory; 0: on the device
-    ahead: int = 0  # forwards computed ahead: the rest of host memory keeps them, the device their
-    # outputs
-    ahead_bytes: int = 0  # of them
+    ahead: int = 0  # forwards computed ahead that are kept at once; 0: there is no room for any
+    ahead_bytes: int = 0  # of what they keep for their backwards in host memory; 0: on the device
+    spare: int = 0  # activations in flight beyond P for which the device has room besides
 
     @property
     def host_bytes(self) -> int:
@@ -62,19 +64,18 @@ class Need:
 
 
 def need(sizes: Sizes, mode: RedundancyMode, *, memory_bytes: int, host_memory_bytes: int) -> Need:
-    """Memory under a mode. memory_bytes: of the smallest device; 0: unknown.
+    """Memory under a mode. memory_bytes: of the smallest device; 0: unknown, everything fits.
 
-    Replicas are kept in host memory if the device is too small for them after a loss (in Eager with
-    one forward ahead), if ``host_memory_bytes`` suffices for them (and that forward), and if the
-    device then has to hold less. Otherwise they are on the device.
+    What is computed ahead and the replicas stay on the device as long as it suffices after a loss,
+    with one forward ahead at least. If not, or if host memory keeps more than twice as many
+    forwards, what is computed ahead goes there. Replicas follow if the device still does not
+    suffice, if ``host_memory_bytes`` has room for them, and if the device then has to hold less.
     """
-    usual = _need(sizes, mode, memory_bytes, host_memory_bytes, hosts=False)
+    usual = _placed(sizes, mode, memory_bytes, host_memory_bytes, hosts=False)
     if not mode.keeps_copies or fits(usual, memory_bytes):
         return usual
-    hosted = _need(sizes, mode, memory_bytes, host_memory_bytes, hosts=True)
+    hosted = _placed(sizes, mode, memory_bytes, host_memory_bytes, hosts=True)
     has_room = hosted.replica_bytes <= host_memory_bytes
-    if mode is RedundancyMode.EAGER:
-        has_room = has_room and hosted.ahead > 0
     return hosted if has_room and hosted.after_loss_bytes < usual.after_loss_bytes else usual
 
 
@@ -83,14 +84,96 @@ def fits(found: Need, memory_bytes: int) -> bool:
     return not memory_bytes or found.after_loss_bytes <= USABLE * memory_bytes
 
 
-def _need(
+def shortage(
+    sizes: Sizes, mode: RedundancyMode, *, memory_bytes: int, host_memory_bytes: int
+) -> str:
+    """Why the device does not suffice for a mode, with remedies; empty: it does.
+
+    An agent must have room for the sums of its replicas, since it needs them as soon as it takes
+    over.
+    """
+    found = need(sizes, mode, memory_bytes=memory_bytes, host_memory_bytes=host_memory_bytes)
+    if fits(found, memory_bytes):
+        return ""
+    return (
+        f"it needs {_mib(found.after_loss_bytes)} after a loss, and {USABLE:.0%} of the device's"
+        f" {memory_bytes // 2**20} MiB can be used: raise spec.pipelines.stages, or lower"
+        f" spec.training.microBatchSize{_or_host(sizes, mode, memory_bytes, host_memory_bytes)}"
+    )
+
+
+def _or_host(sizes: Sizes, mode: RedundancyMode, memory_bytes: int, host_memory_bytes: int) -> str:
+    """More host memory as a remedy, if with it the mode would fit onto the device."""
+    ahead, replicas = sizes.activation_bytes, STATES * sizes.parameter_bytes
+    for least in sorted({ahead, replicas, ahead + replicas}):
+        found = need(sizes, mode, memory_bytes=memory_bytes, host_memory_bytes=least)
+        if least > host_memory_bytes and fits(found, memory_bytes):
+            return f", or raise spec.redundancy.hostMemory to {_mib(least)}"
+    return ""
+
+
+def _mib(count: int) -> str:
+    return f"{-(-count // 2**20)} MiB"
+
+
+def _placed(
     sizes: Sizes, mode: RedundancyMode, memory_bytes: int, host_memory_bytes: int, *, hosts: bool
 ) -> Need:
-    """Of the first agent of a pipeline, which has most activations in flight: P of them.
+    """With what is computed ahead in the better place. hosts: replicas are in host memory."""
+    replica_bytes = STATES * sizes.parameter_bytes if hosts else 0
+    usual = _need(sizes, mode, memory_bytes, replica_bytes)
+    left_bytes = host_memory_bytes - replica_bytes
+    most = _fitting(sizes.activation_bytes, left_bytes, sizes.microbatches)
+    if mode is not RedundancyMode.EAGER or not most or not sizes.activation_bytes:
+        return usual
+    hosted = _need(sizes, mode, memory_bytes, replica_bytes, ahead_in_host=most)
+    is_enough = fits(usual, memory_bytes) and _FEWER * usual.ahead >= hosted.ahead
+    return usual if is_enough else hosted
 
-    Outputs and input gradients stay until the step ends. A replica has a reduced gradient, but no
-    sums; they come when its work does. In host memory, an update brings one layer to the device at
-    a time. Weights come as soon as a forward needs them, and the optimizer's state stays.
+
+def _need(
+    sizes: Sizes,
+    mode: RedundancyMode,
+    memory_bytes: int,
+    replica_bytes: int,
+    *,
+    ahead_in_host: int = 0,
+) -> Need:
+    """replica_bytes: in host memory; ahead_in_host: forwards for which it has room; 0: what is
+    computed ahead stays on the device.
+
+    Outputs of forwards ahead always stay on the device, and are small. What else these keep there
+    comes after activations in flight, since it must change no program.
+    """
+    is_eager, activation = mode is RedundancyMode.EAGER, sizes.activation_bytes
+    now, taken = _without_lane(sizes, mode, hosts=replica_bytes > 0)
+    each = sizes.boundary_bytes + (0 if ahead_in_host else activation) if is_eager else 0
+    ahead, spare = (ahead_in_host or sizes.microbatches) if is_eager else 0, _BEYOND
+    if memory_bytes:
+        left_bytes = int(USABLE * memory_bytes) - taken
+        first = _fitting(each, left_bytes, ahead if ahead_in_host else 1)
+        spare = _fitting(activation, left_bytes - first * each, _BEYOND)
+        ahead = _fitting(each, left_bytes - spare * activation, ahead)
+    # without room for one, the mode does not fit, and the need says by how much
+    lane = max(1, ahead) * each
+    return Need(
+        now + lane,
+        taken + lane,
+        replica_bytes,
+        ahead,
+        ahead_in_host and ahead * activation,
+        spare,
+    )
+
+
+def _without_lane(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> tuple[int, int]:
+    """Bytes of the device before and after a loss.
+
+    Of the first agent of a pipeline, which has most activations in flight: P of them. Outputs and
+    input gradients stay until the step ends. A replica has a reduced gradient, but no sums; they
+    come when its work does. In host memory, an update brings one layer to the device at a time.
+    Weights come as soon as a forward needs them, and the optimizer's state stays. In Eager, what
+    the slice that runs keeps is on the device.
     """
     size = sizes.parameter_bytes
     own = (
@@ -99,31 +182,15 @@ def _need(
         + 2 * sizes.microbatches * sizes.boundary_bytes
     )
     if not mode.keeps_copies:
-        return Need(own, own)
+        return own, own
     is_eager = mode is RedundancyMode.EAGER
     idle, taken = (STATES + _REDUCED) * size, RESIDENT * size
     if hosts:
         moved = _MOMENTS if is_eager else STATES
         idle += moved * (sizes.layer_bytes - size)
         taken += _MOMENTS * (sizes.layer_bytes - size)
-    replica_bytes = STATES * size if hosts else 0
-    if not is_eager:
-        return Need(own + idle, own + max(idle, taken), replica_bytes)
-    # what the slice that runs keeps, and the output of each forward ahead, is on the device
-    idle, taken = idle + sizes.activation_bytes, taken + sizes.activation_bytes
-    ahead = _fitting(sizes.activation_bytes, host_memory_bytes - replica_bytes, sizes.microbatches)
-    if memory_bytes:
-        left_bytes = int(USABLE * memory_bytes) - own - max(idle, taken)
-        # without room for one, the mode does not fit, and the need says by how much
-        ahead = _fitting(sizes.boundary_bytes, max(left_bytes, sizes.boundary_bytes), ahead)
-    outputs = ahead * sizes.boundary_bytes
-    return Need(
-        own + idle + outputs,
-        own + max(idle, taken) + outputs,
-        replica_bytes,
-        ahead,
-        ahead * sizes.activation_bytes,
-    )
+    own += sizes.activation_bytes if is_eager else 0
+    return own + idle, own + max(idle, taken)
 
 
 def _fitting(each_bytes: int, room_bytes: int, most: int) -> int:

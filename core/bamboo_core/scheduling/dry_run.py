@@ -8,18 +8,21 @@ two agents must be received in the order in which they are sent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass, field
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program
-from bamboo_core.model.rules import consumes, makes, needs, releases
+from bamboo_core.model.rules import Prepared, consumes, makes, needs, prepare, releases
+from bamboo_core.protocol.lane import Lane
 from bamboo_core.scheduling.costs import Costs
 
 Span = tuple[int, float, float]
 """Position in the program, begin, end."""
+
+_UNLIMITED = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,9 @@ class DryRunResult:
     busy: dict[AgentId, float]  # computing time
     length: float  # end of the last computation
     spans: dict[AgentId, tuple[Span, ...]]  # one per computation of the program
-    ahead: dict[AgentId, int]  # forwards computed ahead, in part or as a whole
+    ahead: dict[AgentId, int]  # peak number of forwards computed ahead, in part or as a whole
     ahead_s: dict[AgentId, float]  # time that they took
+    bytes: dict[AgentId, int]  # peak of all items and layers; empty without ``bytes_of``
 
     @property
     def ok(self) -> bool:
@@ -91,16 +95,22 @@ def dry_run(
     costs: Costs | None = None,
     periodic: bool = True,
     lanes: Mapping[AgentId, Program] | None = None,
+    lane_limit: int = _UNLIMITED,
+    bytes_of: Callable[[Item], int] | None = None,
 ) -> DryRunResult:
     """Execute the programs of one step.
 
     layers: of the whole model; holdings: items (including VER, with relative steps) that agents
     have at the start; costs: by default F = I = W = 1 and B = 2 per layer; periodic: whether
-    instructions with ``every`` run in this step; lanes: what agents run while they wait for items.
+    instructions with ``every`` run in this step; lanes: what agents run while they wait for items;
+    lane_limit: most forwards computed ahead that an agent keeps; bytes_of: size of an item, VER: of
+    a layer's state, which is counted with it.
     """
-    run = _Run(programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic)
+    run = _Run(
+        programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic, bytes_of
+    )
     for name, lane in (lanes or {}).items():
-        run.give_lane(run.agents[name], lane)
+        run.give_lane(run.agents[name], lane, lane_limit)
     run.run()
     return run.report()
 
@@ -129,7 +139,7 @@ def stopped(
 _SEND, _RECV, _VOTE, _SAVE = Op.SEND, Op.RECV, Op.VOTE, Op.SAVE
 _VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
-_ACTIVATIONS, _BOUNDARIES, _GRADIENTS = range(3)
+_ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
 _GROUP = {
     Kind.ACT: _ACTIVATIONS,
     Kind.OUT: _BOUNDARIES,
@@ -138,6 +148,7 @@ _GROUP = {
     Kind.LEAF: _GRADIENTS,
     Kind.FOLDED: _GRADIENTS,
     Kind.CHUNK: _GRADIENTS,
+    Kind.PREFIX: _AHEAD,
 }
 
 
@@ -150,7 +161,9 @@ class _Agent:
     at: int = 0  # position in the program
     clock: float = 0.0
     spans: list[Span] = field(default_factory=list)
-    lane: list[Instruction] = field(default_factory=list)  # last first
+    lane: Lane = field(default_factory=Lane)
+    lane_limit: int = 0
+    continued: Set[Item] = frozenset()  # computed ahead, and continued by the program
     last: int = -1  # the computation with which the lane ends
     ahead_s: float = 0.0
     lacks: Item | None = None  # the item for which it has stopped
@@ -160,14 +173,23 @@ class _Agent:
     # Sender -> (item, arrival), in the order in which they were sent. Few wait at a time, and there
     # is one for each pair of agents: a list is made faster than a deque, and takes a sixth of it.
     inbox: dict[AgentId, list[tuple[Item, float]]] = field(default_factory=dict)
-    count: list[float] = field(default_factory=lambda: [0, 0, 0])  # by _GROUP
-    peak: list[float] = field(default_factory=lambda: [0, 0, 0])
+    count: list[float] = field(default_factory=lambda: [0, 0, 0, 0])  # by _GROUP
+    peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
+    bytes: int = 0
+    most_bytes: int = 0
 
     def items(self, until: float) -> set[Item]:
         """All items that it holds, including messages that have arrived by then."""
         versions = {Item.ver(k, x) for x, k in self.versions.items()}
         come = {i for inbox in self.inbox.values() for i, at in inbox if at < until}
         return versions | {i for i in self.held if i.kind is not Kind.VOTE} | come
+
+
+def _may(agent: _Agent, task: Prepared) -> bool:
+    """Whether all its inputs are here."""
+    return all(agent.versions.get(x) == version for x, version in task.versions) and all(
+        item in agent.held for item in task.items
+    )
 
 
 class _Run:
@@ -181,9 +203,11 @@ class _Run:
         holdings: Mapping[AgentId, Collection[Item]],
         costs: Costs,
         periodic: bool,
+        bytes_of: Callable[[Item], int] | None = None,
     ) -> None:
         self.batch, self.layers, self.periodic = batch, layers, periodic
         self.slice = 1 / batch.chunks  # a slice of a chunk, in sums of a stage's size
+        self.bytes_of = bytes_of
         self.durations, self.latency = costs.durations(), costs.latency
         self.agents = {a: _Agent(a, p) for a, p in programs.items()}
         for name, items in holdings.items():
@@ -195,15 +219,19 @@ class _Run:
         self.disorder: list[Message] = []
         self.todo = deque(self.agents.values())
 
-    def give_lane(self, agent: _Agent, lane: Program) -> None:
+    def give_lane(self, agent: _Agent, lane: Program, limit: int) -> None:
         """Let the agent compute ahead in waits before its last computation, as executors do."""
         computing = [
             at
             for at, x in enumerate(agent.program)
             if x.op in COMPUTE and (self.periodic or x.every <= 1)
         ]
-        if computing:
-            agent.lane, agent.last = list(reversed(lane)), computing[-1]
+        if not computing:
+            return
+        agent.lane, agent.last = Lane.of(prepare(lane, 0, self.batch, self.layers)), computing[-1]
+        wanted = (item for x in agent.program for item in needs(x, self.batch, self.layers))
+        agent.lane_limit = limit
+        agent.continued = frozenset(item for item in wanted if item.kind is Kind.PREFIX)
 
     def run(self) -> None:
         """Run until no agent can continue."""
@@ -293,7 +321,7 @@ class _Run:
             return False
         del inbox[0]
         if arrival > agent.clock:
-            if agent.lane:
+            if agent.lane.forwards:
                 self._compute_ahead(agent, arrival)
             agent.clock = max(agent.clock, arrival)
         self._gain(agent, item, True)
@@ -301,26 +329,22 @@ class _Run:
 
     def _compute_ahead(self, agent: _Agent, until: float) -> None:
         """Run slices that begin before ``until``; the last one may end later, as in an executor."""
-        waiting: list[Instruction] = []
-        while agent.lane and agent.clock < until:
-            slice = agent.lane.pop()
-            if any(x.index == slice.index for x in waiting) or not self._can_run(agent, slice):
-                waiting.append(slice)
-                continue
-            time = self.durations.of(slice)
+        while agent.clock < until:
+            taken = agent.lane.take(lambda task: _may(agent, task))
+            if taken is None:
+                return
+            task, rest = taken
+            surplus = rest.surplus(task, agent.held, agent.lane_limit, agent.continued)
+            if surplus is None:
+                return
+            agent.lane = rest
+            time = self.durations.of(task.instruction)
             agent.clock += time
             agent.ahead_s += time
-            for item in consumes(slice, self.batch, self.layers):
+            for item in (*surplus, *task.gone):
                 self._lose(agent, item)
-            for item in makes(slice, self.batch, self.layers):
+            for item in task.items_made:
                 self._gain(agent, item, False)
-        agent.lane += reversed(waiting)
-
-    def _can_run(self, agent: _Agent, instruction: Instruction) -> bool:
-        return all(
-            item in agent.held or (item.kind is _VER and agent.versions.get(item.lo) == item.step)
-            for item in needs(instruction, self.batch, self.layers)
-        )
 
     def _in_disorder(self, agent: _Agent, peer: AgentId, item: Item) -> bool:
         """Whether the item has been sent after others; if so, move it to the front."""
@@ -348,7 +372,7 @@ class _Run:
             agent.clock += self.durations.of(instruction)
             agent.spans.append((at, begin, agent.clock))
             if at == agent.last:
-                agent.lane = []
+                agent.lane = Lane()
         for item in consumes(instruction, batch, layers):
             self._lose(agent, item)
         for item in releases(instruction, layers):
@@ -371,11 +395,17 @@ class _Run:
     def _gain(self, agent: _Agent, item: Item, received: bool) -> None:
         kind, held = item[0], agent.held
         if kind is _VER:
+            if self.bytes_of is not None and item[2] not in agent.versions:
+                self._add_bytes(agent, self.bytes_of(item))
             agent.versions[item[2]] = item[1]
             return
         before = len(held)
         held.setdefault(item, received)  # one look-up: hashing items takes most of the time
-        if len(held) > before and kind in _GROUP:
+        if len(held) == before:
+            return
+        if self.bytes_of is not None:
+            self._add_bytes(agent, self.bytes_of(item))
+        if kind in _GROUP:
             group, count = _GROUP[kind], agent.count
             total = count[group] + (self.slice if kind is _CHUNK else 1)
             count[group] = total
@@ -385,9 +415,19 @@ class _Run:
     def _lose(self, agent: _Agent, item: Item) -> None:
         kind = item[0]
         if kind is _VER:
-            agent.versions.pop(item[2], None)
-        elif agent.held.pop(item, None) is not None and kind in _GROUP:
+            if agent.versions.pop(item[2], None) is None:
+                return
+        elif agent.held.pop(item, None) is None:
+            return
+        elif kind in _GROUP:
             agent.count[_GROUP[kind]] -= self.slice if kind is _CHUNK else 1
+        if self.bytes_of is not None:
+            agent.bytes -= self.bytes_of(item)
+
+    @staticmethod
+    def _add_bytes(agent: _Agent, count: int) -> None:
+        agent.bytes += count
+        agent.most_bytes = max(agent.most_bytes, agent.bytes)
 
     def report(self) -> DryRunResult:
         agents = sorted(self.agents.values(), key=lambda a: a.name)
@@ -408,6 +448,7 @@ class _Run:
             busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
             length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
             spans={a.name: tuple(a.spans) for a in agents},
-            ahead={a.name: sum(i.kind is Kind.PREFIX for i in a.held) for a in agents},
+            ahead={a.name: int(a.peak[_AHEAD]) for a in agents},
             ahead_s={a.name: a.ahead_s for a in agents},
+            bytes={a.name: a.most_bytes for a in agents} if self.bytes_of is not None else {},
         )

@@ -147,18 +147,20 @@ class Manifest(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Ahead(_message.Message):
-    __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s")
+    __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s", "left_bytes")
     SLICES_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIED_S_FIELD_NUMBER: _ClassVar[int]
+    LEFT_BYTES_FIELD_NUMBER: _ClassVar[int]
     slices: int
     dropped: int
     host_bytes: int
     copied_bytes: int
     copied_s: float
-    def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
+    left_bytes: int
+    def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ..., left_bytes: _Optional[int] = ...) -> None: ...
 
 class Hosted(_message.Message):
     __slots__ = ("host_bytes", "left_bytes", "copied_bytes", "copied_s")
@@ -447,7 +449,7 @@ class Peer(_message.Message):
     def __init__(self, agent: _Optional[str] = ..., data_address: _Optional[str] = ..., liveness_address: _Optional[str] = ..., key: _Optional[bytes] = ..., zone: _Optional[str] = ...) -> None: ...
 
 class Directive(_message.Message):
-    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question")
+    __slots__ = ("fence", "target", "last", "resume", "plan_hash", "has_continuation", "wanted", "peers", "key", "manifest", "voters", "batch", "coordinator", "lane", "lane_limit", "compares", "hosted", "question", "hosts_ahead")
     FENCE_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
@@ -466,6 +468,7 @@ class Directive(_message.Message):
     COMPARES_FIELD_NUMBER: _ClassVar[int]
     HOSTED_FIELD_NUMBER: _ClassVar[int]
     QUESTION_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_AHEAD_FIELD_NUMBER: _ClassVar[int]
     fence: Fence
     target: int
     last: int
@@ -484,7 +487,8 @@ class Directive(_message.Message):
     compares: bool
     hosted: _containers.RepeatedCompositeFieldContainer[Range]
     question: Question
-    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ...) -> None: ...
+    hosts_ahead: bool
+    def __init__(self, fence: _Optional[_Union[Fence, _Mapping]] = ..., target: _Optional[int] = ..., last: _Optional[int] = ..., resume: _Optional[str] = ..., plan_hash: _Optional[str] = ..., has_continuation: _Optional[bool] = ..., wanted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., peers: _Optional[_Iterable[_Union[Peer, _Mapping]]] = ..., key: _Optional[bytes] = ..., manifest: _Optional[_Union[Manifest, _Mapping]] = ..., voters: _Optional[_Iterable[str]] = ..., batch: _Optional[_Union[BatchShape, _Mapping]] = ..., coordinator: _Optional[str] = ..., lane: _Optional[str] = ..., lane_limit: _Optional[int] = ..., compares: _Optional[bool] = ..., hosted: _Optional[_Iterable[_Union[Range, _Mapping]]] = ..., question: _Optional[_Union[Question, _Mapping]] = ..., hosts_ahead: _Optional[bool] = ...) -> None: ...
 
 class Continuation(_message.Message):
     __slots__ = ("fence", "plan_hash", "steady", "final", "peers", "lane")

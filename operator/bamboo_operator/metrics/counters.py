@@ -150,7 +150,7 @@ _ROWS: list[Row] = [
     ),
     (
         "bamboo_job_ahead_dropped",
-        "Forwards computed ahead that were dropped because spec.redundancy.hostMemory was full",
+        "Forwards computed ahead that were dropped for want of room",
         lambda f: f.status.totals.ahead.dropped,
     ),
     (
@@ -162,6 +162,11 @@ _ROWS: list[Row] = [
         "bamboo_job_host_copy_seconds",
         "Time that these copies took",
         lambda f: f.status.totals.ahead.copied_s,
+    ),
+    (
+        "bamboo_job_ahead_left_bytes",
+        "Bytes of what is computed ahead that stayed on the device for want of host memory",
+        lambda f: f.status.totals.ahead.left_bytes,
     ),
     (
         "bamboo_job_replica_copied_bytes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
@@ -20,10 +21,11 @@ from bamboo_core.protocol.messages import (
     Progress,
     Stop,
 )
+from bamboo_core.scheduling.item_bytes import ItemBytes
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
-from bamboo_sim.timed.sizes import Sizes, Times
+from bamboo_sim.timed.sizes import Times, hosted
 
 _GROWING = frozenset({Kind.PART, Kind.FOLDED, Kind.PREFIX})
 """The next item of the kind takes their place in memory. Others go when the instruction is over."""
@@ -45,9 +47,10 @@ class TimedAgent:
         num_layers: int,
         *,
         batch: BatchShape,
+        mode: RedundancyMode,
         clock: Clock,
         network: Network,
-        sizes: Sizes,
+        sizes: ItemBytes,
         times: Times,
         memory: Memory,
         slowness: float,
@@ -59,7 +62,7 @@ class TimedAgent:
         self.memory, self.own = memory, range(0)
         self.is_alive = True
         self.spans: list[Span] = []  # of instructions that compute
-        self._num_layers, self._batch = num_layers, batch
+        self._num_layers, self._batch, self._mode = num_layers, batch, mode
         self._clock, self._network, self._sizes, self._times = clock, network, sizes, times
         self._slowness, self._say, self._reach = slowness, say, reach
         self._committed = committed
@@ -74,6 +77,7 @@ class TimedAgent:
             case Stop():
                 self._perform(self.executor.stop(message))
             case Directive():
+                self.memory.hosted = hosted(message, self._mode)
                 self._perform(self.executor.install(message))
             case Continuation():
                 self._perform(self.executor.proceed(message))
@@ -127,7 +131,7 @@ class TimedAgent:
                 self._say(self.name, effect.message)
 
     def _run(self, task: Instruction) -> None:
-        seconds = self._slowness * self._times.of(task, self.own)
+        seconds = self._slowness * self._times.of(task, self.own, self.memory.hosted)
         begin = self._clock.now
         if task.op in COMPUTE:
             self.spans.append((task, begin, begin + seconds))

@@ -45,7 +45,6 @@ class Device:
     memory_bytes: int = 0  # 0: unlimited
     memory_bandwidth: float = inf
     host_bandwidth: float = inf  # of copies between device and host
-    offloads: bool = False  # forwards computed ahead, and replicas' states, live in host memory
 
 
 @dataclass(frozen=True)
@@ -74,6 +73,7 @@ class TimedJob:
     device: Device = field(default_factory=Device)
     delays: Delays = field(default_factory=Delays)
     slowness: Mapping[AgentId, float] = field(default_factory=dict)  # factor on times; absent: 1
+    host_memory: str = RedundancySpec.host_memory  # what the planner may use of each agent's
 
     def __post_init__(self) -> None:
         if len(self.layers) < self.stages:
@@ -106,6 +106,6 @@ class TimedJob:
             ),
             pipelines=PipelinesSpec(count=self.pipelines, stages=self.stages),
             worker=WorkerSpec("image"),
-            redundancy=RedundancySpec(self.mode),
+            redundancy=RedundancySpec(self.mode, self.host_memory),
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones > 1 else Adjacency.CLUSTER),
         )

@@ -14,13 +14,14 @@ from typing import Any
 from bamboo_core.api.spec import batch_shape
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
+from bamboo_core.scheduling.item_bytes import ItemBytes
 from bamboo_sim.timed.agent import TimedAgent
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.declared import TimedJob
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
 from bamboo_sim.timed.operator import TimedOperator, TimedRunError
-from bamboo_sim.timed.sizes import Sizes, Times, hosted
+from bamboo_sim.timed.sizes import Times
 
 
 class Fleet:
@@ -29,9 +30,8 @@ class Fleet:
     def __init__(self, job: TimedJob) -> None:
         self.job, self.clock = job, Clock()
         self.batch = batch_shape(job.spec)
-        sizes = Sizes(job.layers, self.batch.chunks)
-        on_host = hosted(job.mode, offloads=job.device.offloads)
-        times = Times(job.layers, sizes, self.batch.chunks, job.device, on_host)
+        sizes = ItemBytes(job.layers, self.batch.chunks)
+        times = Times(job.layers, sizes, self.batch.chunks, job.device)
         self.network = Network(self.clock, job.links, job.zone)
         self.operator = TimedOperator(job, self.clock, self._deliver, self._enter)
         self.agents = {
@@ -39,11 +39,12 @@ class Fleet:
                 agent,
                 len(job.layers),
                 batch=self.batch,
+                mode=job.mode,
                 clock=self.clock,
                 network=self.network,
                 sizes=sizes,
                 times=times,
-                memory=Memory(sizes, on_host),
+                memory=Memory(sizes),
                 slowness=job.slowness.get(agent, 1.0),
                 say=self.operator.hear,
                 reach=self._agent,

@@ -12,8 +12,17 @@ GIBIBYTE = 1 << 30
 V100_SPEED = 8e12
 """Operations per second that a V100 sustains with 4-byte numbers: half of its peak of 15.7e12."""
 
+
+def of_size(device: Device, gibibytes: float) -> Device:
+    """The device with other memory."""
+    return replace(device, memory_bytes=int(gibibytes * GIBIBYTE))
+
+
 V100 = Device(memory_bytes=16 * GIBIBYTE, memory_bandwidth=700e9, host_bandwidth=12e9)
-"""A V100 of 16 GB on PCIe 3: four fifths of its 900 GB/s and of 15.8 GB/s."""
+"""A V100 of 16 GiB on PCIe 3: four fifths of its 900 GB/s and of 15.8 GB/s."""
+
+V100_32 = of_size(V100, 32)
+"""The V100 of 32 GiB."""
 
 A100_SPEED = 140e12
 """Operations per second that an A100 sustains with 2-byte numbers: 45 % of its peak."""
@@ -38,7 +47,6 @@ def placed(
     gigabits: float,
     speed: float = V100_SPEED,
     device: Device = V100,
-    offloads: bool = False,
 ) -> TimedJob:
     """The shape on such devices, in three zones, ring neighbours in different ones."""
     return TimedJob(
@@ -49,6 +57,6 @@ def placed(
         mode,
         zones=3,
         links=ethernet(gigabits),
-        device=replace(device, offloads=offloads),
+        device=device,
         delays=DELAYS,
     )

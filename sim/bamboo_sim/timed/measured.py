@@ -23,6 +23,7 @@ class Undisturbed:
     host_bytes: int
     groups: dict[str, int]  # what the fullest device holds, by heading, each at its own peak
     sent_bytes: int  # by all agents
+    hosted: tuple[str, ...]  # groups in host memory
 
 
 def undisturbed(job: TimedJob) -> Undisturbed:
@@ -45,6 +46,7 @@ def undisturbed(job: TimedJob) -> Undisturbed:
         host_bytes=max(x.memory.host_peak for x in fleet.agents.values()),
         groups=dict(sorted(fullest.memory.peak.items())),
         sent_bytes=sum(fleet.network.sent_bytes.values()) - before,
+        hosted=tuple(sorted(fullest.memory.hosted)),
     )
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import Counter
 
 from bamboo_core.model.items import Item, Kind
-from bamboo_sim.timed.sizes import REPLICA_OPTIMIZER, REPLICA_WEIGHTS, STATES, Sizes, group_of
+from bamboo_core.scheduling.device_memory import STATES
+from bamboo_core.scheduling.item_bytes import ItemBytes
+from bamboo_sim.timed.sizes import REPLICA_OPTIMIZER, REPLICA_WEIGHTS, group_of
 
 
 class Memory:
-    """Bytes by group. ``peak``: of each group alone; ``device_peak``: of all that is not hosted."""
+    """Bytes by group. ``hosted``: groups in host memory, as the plan says; ``peak``: of each group
+    alone; ``device_peak``: of all that is not hosted."""
 
-    def __init__(self, sizes: Sizes, hosted: frozenset[str]) -> None:
-        self._sizes, self._hosted = sizes, hosted
+    def __init__(self, sizes: ItemBytes) -> None:
+        self.hosted = frozenset[str]()
+        self._sizes = sizes
         self._items: dict[Item, int] = {}
         self._layers: dict[int, bool] = {}  # layer -> whether it is of the agent's own seat
         self._now = Counter[str]()
@@ -56,6 +60,6 @@ class Memory:
         now = self._now
         now[group] += size
         self.peak[group] = max(self.peak[group], now[group])
-        host = sum(now[g] for g in self._hosted)
+        host = sum(now[g] for g in self.hosted)
         self.host_peak = max(self.host_peak, host)
         self.device_peak = max(self.device_peak, sum(now.values()) - host)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import mmap
 import weakref
 
 import pytest
@@ -15,6 +16,7 @@ from bamboo_agent.compute.host_memory import HostMemory
 from bamboo_agent.compute.layers import Layer
 
 ROOM = 1 << 20
+PAGE = mmap.PAGESIZE
 DEVICE = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
 
 
@@ -49,7 +51,9 @@ MODULES = [
 
 
 def memory_of(limit):
-    return HostMemory(HostBlocks(limit, DEVICE))
+    memory = HostMemory(HostBlocks(limit, DEVICE))
+    memory.is_used = True
+    return memory
 
 
 def layer_of(module):
@@ -83,6 +87,14 @@ def test_bits_do_not_depend_on_where_tensors_wait(module, limit):
     assert memory.tally.peak_bytes == kept
     assert memory.tally.copied_bytes == 2 * kept
     assert (memory.tally.copied_s > 0) is (kept > 0)
+
+
+def test_what_the_plan_leaves_on_the_device_is_not_copied():
+    memory, layer = HostMemory(HostBlocks(ROOM, DEVICE)), layer_of(MODULES[0])
+    found = memory.run([layer], lambda: forward(layer))
+    assert (memory.tally.used_bytes, memory.tally.copied_bytes) == (0, 0)
+    expected = gradients(layer_of(MODULES[0]), *forward(layer_of(MODULES[0])))
+    assert len(gradients(layer, *found)) == len(expected)
 
 
 @pytest.fixture
@@ -125,9 +137,11 @@ def test_what_has_moved_takes_no_memory_of_the_device(limit):
 def test_what_finds_no_room_stays_on_the_device(linear, wide):
     memory = memory_of(256)
     first = memory.run([linear], lambda: forward(linear))
+    assert memory.tally.left_bytes == 0
     second = memory.run([linear], lambda: forward(linear, 1))
     third = memory.run([wide], lambda: forward(wide))
     assert memory.tally.used_bytes == memory.tally.copied_bytes == 256
+    assert memory.tally.left_bytes == 256 + 512
     del first
     fourth = memory.run([linear], lambda: forward(linear, 2))
     assert memory.tally.used_bytes == 256
@@ -175,6 +189,24 @@ def test_memory_that_the_system_refuses_stays_on_the_device(monkeypatch, caplog)
     assert "200 bytes of host memory is all there is" in caplog.text
     given.clear()
     assert blocks.take(200, tally) is not None
+
+
+def test_each_block_has_pages_of_its_own(monkeypatch):
+    """CUDA pins whole pages, and none of them twice."""
+    pinned = []
+
+    def cuda(function, address, size=0, flags=0):
+        assert (function, flags) == ("cudaHostRegister", 0)
+        pages = range(address // PAGE, (address + size - 1) // PAGE + 1)
+        assert not set(pages) & {page for found in pinned for page in found}
+        pinned.append(pages)
+
+    monkeypatch.setattr(host_blocks, "_cuda", cuda)
+    blocks, tally = HostBlocks(1 << 20, torch.device("cuda")), Tally()
+    found = [blocks.take(size, tally) for size in (200, 200, PAGE, PAGE + 1, 3, 5000)]
+    assert [block.memory.numel() for block in found] == [200, 200, PAGE, PAGE + 1, 3, 5000]
+    assert [len(pages) for pages in pinned] == [1, 1, 1, 2, 1, 2]
+    assert all(block.memory.data_ptr() % PAGE == 0 for block in found)
 
 
 def test_a_tensor_comes_back_once_for_both_halves_of_a_backward(linear):

@@ -29,6 +29,10 @@ from bamboo_sim.workers.jobs import tiny_gpt
 
 BATCH = BatchShape(reference.G, 2, 4)
 COST = LayerCost(1.0, 2.0, 1, 1, activation_bytes=100_000)  # more than a layer of the GPT keeps
+FORWARD = 2 * COST.activation_bytes  # of a stage of two layers
+TAKEN = 12 * 2 + 4 * FORWARD + 2 * reference.G  # of three stages, after a loss in Eager
+SHORT = int((TAKEN + reference.G) / 0.8) + 1  # a device with room for outputs, and no forward ahead
+FEW = int((TAKEN + 3 * FORWARD + 3) / 0.8) + 1  # with room for three forwards ahead
 expected = functools.lru_cache(reference.train)
 
 
@@ -49,10 +53,12 @@ def plan(fleet, fence, *, grid, redundancy, before=None, costs=(), memory_bytes=
     return decision.plan
 
 
-def lose(grid, redundancy, *, victims, turns, job=None, costs=()):
+def lose(grid, redundancy, *, victims, turns, job=None, costs=(), memory_bytes=0):
     """Kill one victim after so many turns of the whole fleet, then the next."""
     fleet = InProcessFleet(job or tiny_gpt(), plans.names(grid[0] * grid[1]))
-    options = {"grid": grid, "redundancy": redundancy, "costs": costs}
+    options = {
+        "grid": grid, "redundancy": redundancy, "costs": costs, "memory_bytes": memory_bytes,
+    }  # fmt: skip
     current = plan(fleet, Fence(0, 1, 1), **options)
     for epoch, (victim, count) in enumerate(zip(victims, turns, strict=True), start=2):
         for _ in range(count):
@@ -106,27 +112,46 @@ def test_recoveries_continue_what_was_computed_ahead(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("host_memory", "is_limited"), [("700k", True), *in_turn(4, [("0", False), ("8Gi", False)])]
+    ("memory_bytes", "host_memory", "is_hosted", "is_limited"),
+    [
+        (SHORT, "700k", True, True),
+        *in_turn(4, [(0, "0", False, False), (FEW, "0", False, True), (SHORT, "8Gi", True, False)]),
+    ],
 )
-def test_bits_do_not_depend_on_host_memory(host_memory, is_limited, monkeypatch):
-    """Without costs the planner does not count what fits: the lane has no limit then."""
+def test_bits_do_not_depend_on_where_forwards_ahead_wait(
+    memory_bytes, host_memory, is_hosted, is_limited, monkeypatch
+):
     bring_back, brought = HostMemory._returned, []
     monkeypatch.setattr(
         HostMemory, "_returned", lambda self, x: brought.append(x.block) or bring_back(self, x)
     )
     job = replace(tiny_gpt(), redundancy=RedundancySpec(host_memory=host_memory))
-    costs = (COST,) * 6 if is_limited else ()
-    fleet = lose((1, 3), RedundancyMode.EAGER, victims=[1], turns=[60], job=job, costs=costs)
+    options = {"job": job, "costs": (COST,) * 6, "memory_bytes": memory_bytes}
+    fleet = lose((1, 3), RedundancyMode.EAGER, victims=[1], turns=[60], **options)
     assert_exact(fleet)
-    assert any(brought) is (host_memory != "0")
+    assert any(brought) is is_hosted
     found = {a: m.ahead for a, m in fleet.messages if isinstance(m, Progress)}
     assert any(x.slices for x in found.values())
     assert any(x.dropped for x in found.values()) is is_limited
     for figures in found.values():
         assert figures.host_bytes <= job.redundancy.host_memory_bytes
-        assert (figures.copied_bytes > 0) is (figures.slices > 0 and host_memory != "0")
+        assert figures.left_bytes == 0
+        assert (figures.copied_bytes > 0) is (figures.slices > 0 and is_hosted)
     if is_limited:  # what the planner counts is more than what is kept
-        assert max(x.host_bytes for x in found.values()) <= 3 * 2 * COST.activation_bytes
+        assert max(x.host_bytes for x in found.values()) <= 3 * FORWARD
+
+
+def test_what_finds_no_room_in_host_memory_is_counted():
+    """The planner counts 16 bytes for a forward, and host memory has room for one."""
+    cost = LayerCost(1.0, 2.0, 1, 1, activation_bytes=8)
+    taken = 12 * 2 + 4 * 16 + 2 * reference.G
+    job = replace(tiny_gpt(), redundancy=RedundancySpec(host_memory="16"))
+    options = {"job": job, "costs": (cost,) * 6, "memory_bytes": int((taken + 4) / 0.8) + 1}
+    fleet = lose((1, 3), RedundancyMode.EAGER, victims=[1], turns=[60], **options)
+    assert_exact(fleet)
+    found = [m.ahead for _, m in fleet.messages if isinstance(m, Progress)]
+    assert max(x.left_bytes for x in found) > 1000
+    assert all(x.copied_bytes == 0 for x in found)
 
 
 def test_two_losses_one_after_the_other_change_no_bit():

@@ -247,6 +247,10 @@ def test_degraded() -> None:
     assert whole.message == "every seat is taken, and each layer has at least 2 live copies"
     alone = replace(TRAINING, members=frozenset({AgentId("x")}))
     assert condition(status(*PODS, training=alone), kind).reason == Reason.FEWER_AGENTS
+    short = replace(TRAINING, shortage="it needs 2 MiB")
+    found = condition(status(*PODS, training=short), kind)
+    assert (found.status, found.reason) == (True, Reason.MEMORY_SHORT)
+    assert found.message == "it needs 2 MiB"
     fewer = condition(status(*PODS, training=TRAINING, count=2), kind)
     assert (fewer.reason, fewer.message) == (
         Reason.FEWER_PIPELINES,

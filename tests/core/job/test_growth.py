@@ -80,10 +80,11 @@ def test_another_operator_goes_on_from_the_status() -> None:
 
 def test_what_is_in_host_memory_is_sums_and_peaks() -> None:
     counting = led()
-    counting.report(A, said(0, ahead=Ahead(3, 1, 100, 200, 0.5)))
+    counting.report(A, said(0, ahead=Ahead(3, 1, 100, 200, 0.5, 20)))
     counting.report(B, said(0, ahead=Ahead(2), hosted=Hosted(80, 10, 10, 0.25)))
-    counting.report(A, said(4, ahead=Ahead(7, 1, 90, 250, 0.75), hosted=Hosted(100, 5, 300, 0.5)))
-    assert counting.totals.ahead == Ahead(9, 1, 100, 250, 0.75)
+    more = Ahead(7, 1, 90, 250, 0.75, 35)
+    counting.report(A, said(4, ahead=more, hosted=Hosted(100, 5, 300, 0.5)))
+    assert counting.totals.ahead == Ahead(9, 1, 100, 250, 0.75, 35)
     assert counting.totals.hosted == Hosted(100, 10, 310, 0.75)
 
 

@@ -70,12 +70,31 @@ def test_replicas_stay_on_a_device_that_is_not_known_to_be_short(
     assert hosted(decided(host_memory="6000"))
 
 
-def test_replicas_leave_less_host_memory_for_forwards_ahead() -> None:
-    limits = [
-        {x.lane_limit for x in decided(EAGER, bytes_, "6400").directives.values()}
-        for bytes_ in (0, 29_000)  # it holds two forwards ahead, and no replicas after a loss
-    ]
-    assert limits == [{4}, {2}]
+TAKEN = 24_000 + 3 * 200 + 2 * 4 * 10
+"""Of the device after a loss in Eager, without what is computed ahead: 200 bytes for each forward,
+and 10 for its output. With replicas in host memory it is 6,000 less 2,000 of one layer."""
+
+
+@pytest.mark.parametrize(
+    ("left", "host_memory", "limit", "hosts_ahead", "hosts_replicas"),
+    [
+        (8 * 200 + 4 * 210, "0", 4, False, False),
+        (210, "0", 1, False, False),
+        (40, "800", 4, True, False),
+        (40, "400", 2, True, False),
+        (9, "6400", 1, False, True),
+        (40 - 4000 + 2000, "6400", 2, True, True),
+        (9, "100", 0, False, False),  # it does not fit: nothing is computed ahead
+    ],
+)
+def test_all_agents_learn_what_to_keep_in_host_memory(
+    left: int, host_memory: str, limit: int, *, hosts_ahead: bool, hosts_replicas: bool
+) -> None:
+    memory_bytes = -(-(TAKEN + left) * 10 // 8)
+    for order in decided(EAGER, memory_bytes, host_memory).directives.values():
+        assert (order.lane_limit, order.hosts_ahead) == (limit, hosts_ahead)
+        assert bool(order.hosted) is hosts_replicas
+        assert bool(order.lane) <= (limit > 0)
 
 
 def test_an_agent_that_takes_over_still_counts_the_layers_as_replicas() -> None:

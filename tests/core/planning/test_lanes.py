@@ -132,7 +132,7 @@ def test_without_room_nothing_is_computed_ahead() -> None:
     job = spec(pipelines=1, stages=3, steps=4)
     job = replace(job, redundancy=RedundancySpec(RedundancyMode.EAGER, "1Ki"))
     costs = (LayerCost(1.0, 2.0, 10, 1, activation_bytes=2000),) * 4
-    request = replace(request_of(job), costs=costs)
+    request = replace(request_of(job), costs=costs, memory_bytes=20_000)
     assert not any(d.lane for d in decide(request).directives.values())
     assert not any(c.lane for c in proceed(request).directives.values())
 

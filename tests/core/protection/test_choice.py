@@ -77,7 +77,7 @@ def test_estimates_are_ordered(known: Facts) -> None:
     assert none.overhead == 1 <= min(replica.overhead, eager.overhead)
     assert none.fatal_per_hour >= replica.fatal_per_hour or math.isinf(replica.fatal_per_hour)
     assert none.device_bytes <= min(replica.device_bytes, eager.device_bytes)
-    if not replica.excluded:
+    if not replica.excluded and not eager.ahead_host_bytes:
         assert eager.pause_s <= replica.pause_s
     if not (replica.replica_host_bytes or eager.replica_host_bytes):
         assert replica.overhead <= eager.overhead
@@ -126,18 +126,55 @@ def test_results_ahead_shorten_the_forward_part_of_a_pause() -> None:
     assert saved == pytest.approx(0.8 / 3, rel=1e-3)  # F of F + B
 
 
+TAKEN = 12 * USUAL.parameter_bytes + 5 * USUAL.activation_bytes + 16 * USUAL.boundary_bytes
+"""Of the device after a loss in Eager, without what is computed ahead."""
+
+
+def with_left(left_bytes: int, **changes: int) -> Facts:
+    """A device that has so much left."""
+    return usual(ahead_s=0.8, memory_bytes=int((TAKEN + left_bytes) / 0.8) + 2, **changes)
+
+
 def test_room_for_results_ahead_limits_what_they_save() -> None:
-    known = usual(ahead_s=0.8, host_memory_bytes=4 * USUAL.activation_bytes)
-    verdict = choose(known)
-    assert verdict.of(EAGER).ahead == 0.5
-    assert verdict.of(EAGER).host_bytes == 4 * USUAL.activation_bytes
-    assert choose(usual(activation_bytes=0)).of(EAGER).host_bytes == 0
+    forward = USUAL.activation_bytes + USUAL.boundary_bytes
+    known = with_left(8 * USUAL.activation_bytes + 4 * forward, host_memory_bytes=0)
+    eager = choose(known).of(EAGER)
+    assert (eager.ahead, eager.host_bytes) == (0.5, 0)
+    assert choose(replace(known, activation_bytes=0)).of(EAGER).host_bytes == 0
 
 
 def test_no_room_for_results_ahead_excludes_eager() -> None:
-    (why,) = [e.excluded for e in choose(usual(host_memory_bytes=0)).estimates if e.mode is EAGER]
-    assert "spec.redundancy.hostMemory" in why
-    assert "10 MiB" in why
+    none = with_left(USUAL.activation_bytes, host_memory_bytes=0)
+    why = choose(none).of(EAGER).excluded
+    assert why.endswith("or raise spec.redundancy.hostMemory to 10 MiB")
+    assert not choose(none).of(REPLICA).excluded
+    one = with_left(USUAL.activation_bytes + USUAL.boundary_bytes, host_memory_bytes=0)
+    assert not choose(one).of(EAGER).excluded
+
+
+def test_results_ahead_that_wait_in_host_memory_must_come_back() -> None:
+    """A forward of 0.1 s keeps 10 MB, which take 0.04 s each way here."""
+    on_device = usual(ahead_s=0.8)
+    on_host = with_left(10 * USUAL.boundary_bytes, host_bytes_per_s=0.25e9)
+    usual_, moved = (choose(x).of(EAGER) for x in (on_device, on_host))
+    assert (usual_.ahead, moved.ahead) == (1, 1)
+    assert moved.host_bytes == moved.ahead_host_bytes == 8 * USUAL.activation_bytes
+    redone_s = 0.8  # F + B of 0.3 s, of which F was done
+    assert moved.pause_s - usual_.pause_s == pytest.approx(redone_s * 0.04 / 0.3, rel=1e-3)
+    assert "what is computed ahead goes to host memory" in _reason_of_eager(on_host)
+
+
+def _reason_of_eager(known: Facts) -> str:
+    dear = replace(
+        known,
+        hazard_per_agent_hour=5.0,
+        bare=Recovery(1.6, 600.0),
+        copied=Recovery(1.1, 300.0),
+        delay_s=0.01,
+    )
+    verdict = choose(dear)
+    assert verdict.mode is EAGER
+    return verdict.reason
 
 
 def test_a_copy_has_a_reduced_gradient_but_must_have_room_for_sums() -> None:
@@ -151,9 +188,7 @@ def test_a_copy_has_a_reduced_gradient_but_must_have_room_for_sums() -> None:
     short = choose(usual(memory_bytes=int(after_loss / 0.8) - 1, host_memory_bytes=0))
     why = short.of(REPLICA).excluded
     assert f"{-(-after_loss // 2**20)} MiB after a loss" in why
-    assert why.endswith(
-        ", or raise spec.redundancy.hostMemory to 287 MiB for replicas in host memory"
-    )
+    assert why.endswith(", or raise spec.redundancy.hostMemory to 287 MiB")
     hosted = choose(usual(memory_bytes=int(after_loss / 0.8) - 1, host_memory_bytes=287 << 20))
     assert not hosted.of(REPLICA).excluded
 
@@ -167,7 +202,8 @@ def test_a_copy_in_host_memory_costs_time_and_hardly_any_of_the_device() -> None
     assert replica.host_bytes == replica.replica_host_bytes == 3 * size
     moved_s = 2 * 3 * size / USUAL.host_bytes_per_s
     assert replica.overhead == pytest.approx(usual_.overhead + moved_s / USUAL.step_s)
-    assert eager.host_bytes == 3 * size + 8 * USUAL.activation_bytes
+    assert eager.host_bytes == eager.replica_host_bytes + eager.ahead_host_bytes
+    assert eager.replica_host_bytes == 3 * size
     eager_s = moved_s * 2 / 3 + USUAL.delay_s
     assert eager.overhead == pytest.approx(usual_.overhead + eager_s / USUAL.step_s)
 
@@ -182,10 +218,10 @@ def test_the_reason_says_that_copies_are_in_host_memory() -> None:
 
 def test_outputs_of_what_is_computed_ahead_stay_on_the_device() -> None:
     _, replica, eager = choose(USUAL).estimates
-    lane = USUAL.activation_bytes + 8 * USUAL.boundary_bytes
-    assert eager.device_bytes == replica.device_bytes + lane
-    four = choose(usual(host_memory_bytes=4 * USUAL.activation_bytes)).of(EAGER)
-    assert eager.device_bytes - four.device_bytes == 4 * USUAL.boundary_bytes
+    each, slice_ = USUAL.activation_bytes + USUAL.boundary_bytes, USUAL.activation_bytes
+    assert eager.device_bytes == replica.device_bytes + slice_ + 8 * each
+    moved = choose(with_left(10 * USUAL.boundary_bytes)).of(EAGER)
+    assert moved.device_bytes == replica.device_bytes + slice_ + 8 * USUAL.boundary_bytes
 
 
 def test_reasons_of_exclusion_name_field_and_remedy() -> None:
@@ -256,21 +292,8 @@ def test_time_for_results_ahead_limits_what_they_save() -> None:
     assert choose(usual(ahead_s=0.2)).of(EAGER).ahead == pytest.approx(0.25)  # of 8 x 0.1 s
 
 
-def test_room_for_eager_in_host_memory_has_a_forward_ahead() -> None:
-    size, activation = USUAL.parameter_bytes, USUAL.activation_bytes
-    why = choose(usual(memory_bytes=1_500_000_000, host_memory_bytes=0)).of(EAGER).excluded
-    least = -(-(3 * size + activation) // 2**20)
-    assert why.endswith(
-        f"raise spec.redundancy.hostMemory to {least} MiB for replicas in host memory"
-    )
-
-
 def test_more_host_memory_than_the_device_has_room_for_outputs_is_left_unused() -> None:
     """Each forward ahead leaves its output on the device."""
-    least = 3 * USUAL.parameter_bytes + USUAL.activation_bytes
-    one = usual(memory_bytes=1_620_000_000, host_memory_bytes=least)
-    wide = replace(one, boundary_bytes=10_000_000)
-    few, many = (choose(replace(wide, host_memory_bytes=b)).of(EAGER) for b in (least, 8 << 30))
+    few = choose(with_left(3 * USUAL.boundary_bytes)).of(EAGER)
     assert not few.excluded
-    assert not many.excluded
-    assert few.host_bytes <= many.host_bytes < 1 << 30
+    assert few.host_bytes == 3 * USUAL.activation_bytes

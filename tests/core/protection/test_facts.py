@@ -11,7 +11,8 @@ from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, TransportSpec
 from bamboo_core.model.numerics import choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted
-from bamboo_core.protection.facts import Seen, even_costs, gather
+from bamboo_core.protection.choice import Facts
+from bamboo_core.protection.facts import Assumptions, Seen, even_costs, gather
 from bamboo_core.protection.figures import Shape, figures
 from bamboo_core.scheduling.costs import Costs
 
@@ -64,6 +65,26 @@ def test_the_costliest_stage_sets_the_pace() -> None:
     costs = (*layers(3), *layers(1, forward_s=0.2, backward_s=0.3))
     found = gather(spec(1, 2), costs, Seen(0.05), pipelines=1)
     assert (found.forward_s, found.backward_s) == (0.2, 0.3)
+
+
+def test_slices_take_longer_if_what_they_keep_goes_to_host_memory() -> None:
+    """Without split backwards, as with a device of unknown size."""
+    costs = layers(can_split=False, activation_bytes=60_000_000)
+    taken = 12 * 100_000_000 + 5 * 120_000_000 + 16 * 1_000_000
+
+    def found(memory_bytes: int, host_bytes_per_s: float) -> Facts:
+        assumed = Assumptions(host_bytes_per_s=host_bytes_per_s)
+        seen = Seen(0.1, memory_bytes=memory_bytes)
+        return gather(spec(), costs, seen, pipelines=2, assumptions=assumed)
+
+    short = int((taken + 10_000_000) / 0.8)  # has room for the outputs of forwards ahead only
+    roomy, fast, slow = found(0, 1e9), found(short, 1e12), found(short, 1e9)
+    assert roomy == replace(fast, memory_bytes=0, host_bytes_per_s=1e9, measured=())
+    assert slow.delay_s > fast.delay_s  # a forward of 0.1 s needs 0.12 s more
+    shape = Shape(2, 4, 8, latency=1 / 64, slices=2)
+    assert slow.delay_s == pytest.approx(0.1 * figures(replace(shape, copied=1.25)).delay)
+    assert fast.delay_s == pytest.approx(0.1 * figures(shape).delay)
+    assert slow.step_s == fast.step_s
 
 
 def test_who_shares_follows_the_policy() -> None:

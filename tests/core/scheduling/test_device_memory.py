@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.device_memory import Sizes, fits, need
+from bamboo_core.scheduling.device_memory import Need, Sizes, fits, need, shortage
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 SIZES = Sizes(
@@ -47,31 +47,59 @@ def test_sizes_are_the_largest_of_the_cut() -> None:
 def test_replicas_go_to_host_memory_if_the_device_is_short_after_a_loss(
     mode: RedundancyMode, on_device: int, hosted: int, after_loss: int, hosted_after_loss: int
 ) -> None:
-    """In Eager, each forward ahead leaves its output on the device; one must have room."""
-    one, all_ = (10, 80) if mode is EAGER else (0, 0)
+    """In Eager, what is computed ahead goes first, and one output must have room. Without replicas
+    the device holds six forwards ahead, of 110 bytes each, beside eight activations."""
+    one, six = (10, 6 * 110) if mode is EAGER else (0, 0)
     enough = memory_of(OWN + after_loss + one)
     usual = need(SIZES, mode, memory_bytes=enough, host_memory_bytes=PLENTY)
     assert usual.device_bytes == OWN + on_device + one
     assert usual.after_loss_bytes == OWN + after_loss + one
-    assert usual.replica_bytes == 0
+    assert usual.host_bytes == usual.ahead_bytes == (100 if mode is EAGER else 0)
     short = need(SIZES, mode, memory_bytes=enough - 2, host_memory_bytes=PLENTY)
-    assert short.device_bytes == OWN + hosted + all_
-    assert short.after_loss_bytes == OWN + hosted_after_loss + all_
-    assert short.replica_bytes == 3000
-    assert short.host_bytes == 3000 + (800 if mode is EAGER else 0)
+    assert short.device_bytes == OWN + hosted + six
+    assert short.after_loss_bytes == OWN + hosted_after_loss + six
+    assert short.host_bytes == short.replica_bytes == 3000
     assert fits(short, enough - 2)
     assert not fits(usual, enough - 2)
 
 
-def test_as_many_forwards_ahead_as_host_memory_and_the_device_have_room_for() -> None:
-    def ahead(host: int, device: int = 0) -> int:
-        return need(SIZES, EAGER, memory_bytes=device, host_memory_bytes=host).ahead
+@pytest.mark.parametrize(
+    ("left", "host", "ahead", "in_host", "spare"),
+    [
+        # a forward takes 110 bytes on the device, or its output's 10 there and 100 in host memory
+        (109, 0, 0, 0, 1),
+        (110, 0, 1, 0, 0),
+        (110, PLENTY, 8, 800, 0),
+        (110, 200, 1, 0, 0),
+        (180, PLENTY, 8, 800, 1),
+        (109, 99, 0, 0, 1),
+        (109, 100, 1, 100, 0),
+        (30, PLENTY, 3, 300, 0),
+        (30, 200, 2, 200, 0),
+        (80, PLENTY, 8, 800, 0),
+        # activations in flight come first; twice as many in host memory are not worth the copies
+        (430, 0, 1, 0, 3),
+        (990, PLENTY, 8, 800, 8),
+        (990, 299, 1, 0, 8),
+        (1239, PLENTY, 8, 800, 8),
+        (1240, PLENTY, 4, 0, 8),
+        (1680, PLENTY, 8, 0, 8),
+    ],
+)
+def test_what_is_computed_ahead_stays_on_the_device_as_long_as_it_has_room(
+    left: int, host: int, ahead: int, in_host: int, spare: int
+) -> None:
+    memory = memory_of(OWN + 6000 + SLICE + left)
+    found = need(SIZES, EAGER, memory_bytes=memory, host_memory_bytes=host)
+    assert (found.ahead, found.ahead_bytes, found.spare) == (ahead, in_host, spare)
+    assert fits(found, memory) is (ahead > 0)
+    assert found.replica_bytes == 0
 
-    assert [ahead(99), ahead(100), ahead(799), ahead(PLENTY)] == [0, 1, 7, 8]
-    least = OWN + 6000 + SLICE
-    assert ahead(PLENTY, memory_of(least + 30)) == 3
-    assert ahead(PLENTY, memory_of(least + 80)) == 8
-    assert ahead(200, memory_of(least + 30)) == 2
+
+def test_host_memory_is_not_used_for_a_device_of_unknown_size() -> None:
+    for host in (0, PLENTY):
+        found = need(SIZES, EAGER, memory_bytes=0, host_memory_bytes=host)
+        assert (found.ahead, found.host_bytes) == (8, 0)
 
 
 def test_forwards_whose_bytes_are_not_known_have_room() -> None:
@@ -83,16 +111,46 @@ def test_forwards_whose_bytes_are_not_known_have_room() -> None:
 def test_more_host_memory_takes_no_mode_away(memory: int, some: int, more: int) -> None:
     def is_able(host: int) -> bool:
         found = need(SIZES, EAGER, memory_bytes=memory, host_memory_bytes=host)
-        return fits(found, memory) and found.ahead > 0
+        assert fits(found, memory) is (found.ahead > 0)
+        return found.ahead > 0
 
     assert is_able(some + more) or not is_able(some)
 
 
-@pytest.mark.parametrize(("mode", "least"), [(REPLICA, 3000), (EAGER, 3100)])
-def test_without_room_in_host_memory_replicas_stay(mode: RedundancyMode, least: int) -> None:
-    found = [need(SIZES, mode, memory_bytes=1, host_memory_bytes=b) for b in (least - 1, least)]
+@pytest.mark.parametrize("mode", [REPLICA, EAGER])
+def test_without_room_in_host_memory_replicas_stay(mode: RedundancyMode) -> None:
+    found = [need(SIZES, mode, memory_bytes=1, host_memory_bytes=b) for b in (2999, 3000)]
     assert [x.replica_bytes for x in found] == [0, 3000]
-    assert found[1].ahead == (1 if mode is EAGER else 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "left", "host", "least"),
+    [
+        (REPLICA, -1, 0, 3000),
+        (EAGER, 109, 0, 100),
+        (EAGER, 9, 0, 3000),
+        (EAGER, 9, 100, 3000),
+        (EAGER, -1490, 0, 3100),
+        (EAGER, -1500, 0, None),
+    ],
+)
+def test_a_shortage_names_its_remedies(
+    mode: RedundancyMode, left: int, host: int, least: int | None
+) -> None:
+    sizes = Sizes(*(x * (1 if i < 2 else 1 << 20) for i, x in enumerate(astuple(SIZES))))
+    lane = SLICE if mode is EAGER else 0
+    memory = memory_of(OWN + 6000 + lane + left << 20)
+    found = shortage(sizes, mode, memory_bytes=memory, host_memory_bytes=host << 20)
+    one = (10 if host else 110) if mode is EAGER else 0
+    assert found.startswith(f"it needs {OWN + 6000 + lane + one} MiB after a loss, and 80% of")
+    remedy = "lower spec.training.microBatchSize"
+    if least is not None:
+        remedy += f", or raise spec.redundancy.hostMemory to {least} MiB"
+    assert found.endswith(remedy)
+    if least is not None:
+        enough = {"memory_bytes": memory, "host_memory_bytes": least << 20}
+        assert shortage(sizes, mode, **enough) == ""
+        assert fits(need(sizes, mode, **enough), memory)
 
 
 def test_a_stage_of_one_layer_gains_nothing() -> None:
@@ -115,14 +173,17 @@ def test_they_move_only_where_it_helps_and_host_memory_suffices(
     mode: RedundancyMode, memory: int, host: int, layer: int
 ) -> None:
     sizes = replace(SIZES, layer_bytes=layer)
-    usual = need(sizes, mode, memory_bytes=0, host_memory_bytes=host)
-    found = need(sizes, mode, memory_bytes=memory, host_memory_bytes=host)
+
+    def found_with(host: int) -> Need:
+        return need(sizes, mode, memory_bytes=memory, host_memory_bytes=host)
+
+    found, staying, alone = found_with(host), found_with(min(host, 2999)), found_with(0)
     assert found.host_bytes <= host
     if found.replica_bytes:
-        assert not fits(usual, memory)
-        assert found.after_loss_bytes < usual.after_loss_bytes
-        assert found.device_bytes < usual.device_bytes
-    else:
-        outputs = (usual.ahead - found.ahead) * sizes.boundary_bytes
-        assert found.device_bytes == usual.device_bytes - outputs
-        assert found.after_loss_bytes == usual.after_loss_bytes - outputs
+        assert not fits(staying, memory)
+        assert found.after_loss_bytes < staying.after_loss_bytes
+        assert found.device_bytes < staying.device_bytes
+    elif found.ahead_bytes:
+        assert not fits(alone, memory) or 2 * alone.ahead < found.ahead
+    if memory and fits(found, memory):
+        assert found.after_loss_bytes + found.spare * 100 <= 0.8 * memory

@@ -6,12 +6,14 @@ from dataclasses import replace
 
 import pytest
 
+from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.inflight import Profile, variants
+from bamboo_core.scheduling.device_memory import Need, Sizes, need
+from bamboo_core.scheduling.inflight import variants
 
 A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 LAYER = LayerCost(
@@ -45,49 +47,71 @@ def plan(wants=((0, 2), (2, 4))):
     )
 
 
-def tried(memory_bytes, *, is_degraded, layers=(LAYER,) * 4, costs=COSTS, of=None):
-    profile = Profile(layers, memory_bytes)
-    found = variants(of or plan(), costs, profile, is_degraded=is_degraded)
+NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
+
+
+def ways(of, costs=COSTS, *, is_degraded, spare=8, is_measured=True, knows_memory=False):
+    return variants(
+        of,
+        costs,
+        Need(0, 0, spare=spare),
+        is_measured=is_measured,
+        knows_memory=knows_memory,
+        is_degraded=is_degraded,
+    )
+
+
+def tried(spare=8, **options):
+    found = ways(plan(), spare=spare, **options)
     return [(x.split, x.caps[A], x.caps[B]) for x in found]
 
 
 def test_a_full_grid_keeps_the_cap_of_1f1b_unless_memory_is_known():
-    assert tried(0, is_degraded=False) == [(False, 2, 1), (True, 2, 1)]
-    assert tried(10_000, is_degraded=False) == [(False, 2, 1), (True, 10, 9)]
+    assert tried(is_degraded=False) == [(False, 2, 1), (True, 2, 1)]
+    found = tried(is_degraded=False, knows_memory=True)
+    assert found == [(False, 2, 1), (True, 10, 9)]
 
 
 def test_a_full_grid_without_measured_costs_is_not_split():
-    found = tried(0, is_degraded=False, layers=(), costs=Costs.even(4))
+    found = tried(is_degraded=False, is_measured=False, costs=Costs.even(4))
     assert found == [(False, 2, 1)]
 
 
 def test_with_empty_seats_both_variants_get_more_in_flight():
-    assert tried(0, is_degraded=True) == [(False, 10, 9), (True, 10, 9)]
-    assert tried(10_000, is_degraded=True, layers=()) == [(False, 10, 9), (True, 10, 9)]
+    assert tried(is_degraded=True) == [(False, 10, 9), (True, 10, 9)]
+    assert tried(is_degraded=True, is_measured=False) == [(False, 10, 9), (True, 10, 9)]
 
 
 def test_one_layer_that_cannot_be_split_excludes_the_split():
     layers = (LAYER, replace(LAYER, can_split=False), LAYER, LAYER)
     costs = Costs.measured(layers)
-    assert tried(0, is_degraded=True, layers=layers, costs=costs) == [(False, 10, 9)]
-    assert tried(0, is_degraded=False, layers=layers, costs=costs) == [(False, 2, 1)]
+    assert tried(is_degraded=True, costs=costs) == [(False, 10, 9)]
+    assert tried(is_degraded=False, costs=costs) == [(False, 2, 1)]
+
+
+def test_memory_limits_activations_in_flight():
+    found = tried(3, is_degraded=True, knows_memory=True)
+    assert found == [(False, 5, 4), (True, 5, 4)]
 
 
 @pytest.mark.parametrize(
-    ("memory_bytes", "more"),
-    [(1, 0), (1500, 0), (1750, 0), (1874, 0), (1875, 1), (2000, 2), (2500, 6), (2750, 8)],
+    ("mode", "before"),
+    [
+        # two layers of 6 x 100 bytes, two activations of 100, 16 boundary tensors
+        (NONE, 1200 + 2 * 100 + 16),
+        (REPLICA, 2400 + 2 * 100 + 16),
+        # and a slice, and a forward ahead with its output
+        (EAGER, 2400 + 2 * 100 + 16 + 100 + 101),
+    ],
 )
-def test_memory_limits_activations_in_flight(memory_bytes, more):
-    """0.8 of memory holds two layers of 6 x 100 bytes, and 100 bytes per activation in flight."""
-    found = tried(memory_bytes, is_degraded=True)
-    assert [caps for _, caps, _ in found] == [2 + more] * 2
-    assert found[0][2] == 1 + min(8, max(0, int((0.8 * memory_bytes - 1200) // 100) - 1))
+def test_what_the_mode_keeps_is_not_left_for_activations_in_flight(mode, before):
+    sizes = Sizes.of(((0, 2), (2, 4)), (LAYER,) * 4, microbatches=8)
 
+    def spare(more):
+        memory = -(-(before + more) * 10 // 8)
+        return need(sizes, mode, memory_bytes=memory, host_memory_bytes=0).spare
 
-def test_copies_take_memory_too():
-    alone = tried(2400, is_degraded=True)
-    both = tried(2400, is_degraded=True, of=plan(wants=((0, 4), (0, 4))))
-    assert alone[0][1] > both[0][1] == 2
+    assert [spare(x) for x in (-300, 0, 99, 100, 350, 799, 800, 5000)] == [0, 0, 0, 1, 3, 7, 8, 8]
 
 
 def test_a_large_fleet_tries_one_variant():
@@ -99,16 +123,14 @@ def test_a_large_fleet_tries_one_variant():
         live=many,
         wants={a: ((0, 4),) for a in many},
     )
-    profile = Profile((LAYER,) * 4, 0)
-    assert [x.split for x in variants(large, COSTS, profile, is_degraded=True)] == [True]
-    assert [x.split for x in variants(large, COSTS, profile, is_degraded=False)] == [False]
+    assert [x.split for x in ways(large, is_degraded=True)] == [True]
+    assert [x.split for x in ways(large, is_degraded=False)] == [False]
     fused = replace(COSTS, can_split=False)
-    assert [x.split for x in variants(large, fused, profile, is_degraded=True)] == [False]
+    assert [x.split for x in ways(large, fused, is_degraded=True)] == [False]
 
 
 def test_agents_without_a_seat_are_bounded_too():
     """One that leaves may still compute in the target step, at any stage."""
     of = replace(plan(), leaving=(C,))
-    assert {x.caps[C] for x in variants(of, COSTS, Profile(), is_degraded=True)} == {2 + 8}
-    known = Profile((LAYER,) * 4, 10_000)
-    assert {x.caps[C] for x in variants(of, COSTS, known, is_degraded=True)} == {2}
+    assert {x.caps[C] for x in ways(of, is_degraded=True)} == {2 + 8}
+    assert {x.caps[C] for x in ways(of, is_degraded=True, knows_memory=True)} == {2}

@@ -110,9 +110,14 @@ def test_replicas_take_memory_and_links_and_can_live_on_the_host() -> None:
     assert 4 * 1200 <= usual.device_bytes - none.device_bytes <= 5 * 1200
     # one more reduced gradient of 1,200 bytes for each of 6 agents
     assert usual.sent_bytes == none.sent_bytes + 6 * 1200
-    hosted = undisturbed(job(2, 3, 4, mode=REPLICA, device=Device(offloads=True)))
-    assert hosted.device_bytes == usual.device_bytes - 3 * 1200
-    assert hosted.host_bytes == 3 * 1200
+    # a stage of two layers: 12 times its parameters do not fit after a loss
+    whole = replace(LAYER, can_split=False)
+    grid = replace(job(2, 3, 4, mode=REPLICA, layers_each=2), layers=(whole,) * 6)
+    roomy = undisturbed(grid)
+    short = Device(memory_bytes=int((12 * 2400 + 3 * 2000 + 8 * 100) / 0.8) - 1)
+    hosted = undisturbed(replace(grid, device=short))
+    assert hosted.device_bytes == roomy.device_bytes - 3 * 2400
+    assert hosted.host_bytes == 3 * 2400
 
 
 DELAYS = Delays(detection_s=1.0, message_s=0.125, persist_s=0.5, decision_s=2.0, continuation_s=4.0)

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.sim.timed.small import LAYER, job
 
 from bamboo_core.api.spec import RedundancyMode
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
+from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op
+from bamboo_core.protocol.messages import Directive
+from bamboo_core.scheduling.item_bytes import ItemBytes
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.declared import Device, Links, TimedJob
 from bamboo_sim.timed.fleet import Fleet
 from bamboo_sim.timed.memory import Memory
 from bamboo_sim.timed.network import Network
-from bamboo_sim.timed.sizes import Sizes, Times, hosted
+from bamboo_sim.timed.sizes import Times, hosted
 
 A, B, FAR = AgentId("a"), AgentId("b"), AgentId("far")
 
@@ -96,7 +101,7 @@ def test_an_agent_that_has_ended_receives_nothing() -> None:
     assert seen == []
 
 
-SIZES = Sizes((LAYER,) * 4, chunks=2)
+SIZES = ItemBytes((LAYER,) * 4, chunks=2)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +140,36 @@ def test_times_of_instructions_of_a_device_that_offloads(task: Instruction, seco
     assert of_hosting(RedundancyMode.EAGER, task) == pytest.approx(seconds)
 
 
-def of_hosting(mode: RedundancyMode, task: Instruction) -> float:
-    device = Device(memory_bandwidth=1000, host_bandwidth=500, offloads=True)
-    times = Times((LAYER,) * 4, SIZES, 2, device, hosted(mode, offloads=True))
-    return times.of(task, own=range(2))
+ALL = Directive(
+    Fence(), 0, 1, (), (), BatchShape(1, 1, 1), AgentId("a"), hosts_ahead=True, hosted=((2, 4),)
+)
+
+
+def of_hosting(mode: RedundancyMode, task: Instruction, order: Directive = ALL) -> float:
+    device = Device(memory_bandwidth=1000, host_bandwidth=500)
+    times = Times((LAYER,) * 4, SIZES, 2, device)
+    return times.of(task, own=range(2), hosted=hosted(order, mode))
+
+
+def test_the_plan_says_what_is_copied() -> None:
+    ahead, update = (
+        Instruction(Op.R, 0, 1, 3, ranges=((2, 3),)),
+        Instruction(Op.UPDATE, 0, 2, 3, ranges=((2, 4),)),
+    )
+    orders = [
+        replace(ALL, hosts_ahead=a, hosted=h) for a in (False, True) for h in ((), ALL.hosted)
+    ]
+    copied = [
+        [500 * (of_hosting(mode, task, x) - of_hosting(mode, task, orders[0])) for x in orders]
+        for mode in (RedundancyMode.EAGER, RedundancyMode.REPLICA)
+        for task in (ahead, update)
+    ]
+    assert [list(map(round, x)) for x in copied] == [
+        [0, 0, 1000, 1000],
+        [0, 4 * 1200, 0, 4 * 1200],
+        [0, 0, 1000, 1000],
+        [0, 6 * 1200, 0, 6 * 1200],
+    ]
 
 
 def test_weights_of_replicas_that_no_forward_uses_move_with_their_update() -> None:
@@ -150,7 +181,8 @@ def test_weights_of_replicas_that_no_forward_uses_move_with_their_update() -> No
 
 
 def test_memory_counts_what_is_held_and_its_peaks() -> None:
-    memory = Memory(SIZES, hosted(RedundancyMode.EAGER, offloads=True))
+    memory = Memory(SIZES)
+    memory.hosted = hosted(ALL, RedundancyMode.EAGER)
     memory.keep_layer(0, is_own=True)
     memory.keep_layer(1, is_own=False)
     memory.keep(Item.prefix(0, (1, 2), 0, 1))

@@ -132,11 +132,12 @@ class LocalFleet:
         forkserver: ForkServerProcess | None = None,
         sees_ends: bool = True,
         profiled: bool = True,
+        hosts_ahead: bool = False,
         logs_events: bool = True,
         logs_states: bool = False,
     ) -> None:
         """forkserver: one that several fleets share (None: start one); sees_ends: report the end of
-        a process to the arbiter at once, as a kubelet does later; profiled: see
+        a process to the arbiter at once, as a kubelet does later; profiled, hosts_ahead: see
         :class:`LocalOperator`; logs_events: write event logs; logs_states: write hashes of the
         layers into ``folder/states`` (see :mod:`.state_log`)."""
         authority = Authority()
@@ -151,6 +152,7 @@ class LocalFleet:
             dismiss=self._dismissed,
             timing=timing or Timing(start_grace_s=0.2, join_grace_s=0.2),
             profiled=profiled,
+            hosts_ahead=hosts_ahead,
         )
         self._logs_events, self._logs_states = logs_events, logs_states
         for name in ("pids", "logs", "kill-switches", "samples", "states"):

@@ -49,6 +49,7 @@ from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import (
     AgentMessage,
     CommitRecord,
+    Directive,
     Hello,
     OperatorMessage,
     Progress,
@@ -94,10 +95,12 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
         dismiss: Callable[[AgentId, str], None],
         timing: Timing,
         profiled: bool,
+        hosts_ahead: bool = False,
     ) -> None:
         """profiled: use the agents' measured costs; if False, all layers cost the same, so that all
-        runs have the same programs."""
-        self._profiled = profiled
+        runs have the same programs; hosts_ahead: tell agents to keep in host memory what they
+        compute ahead, as if their devices were short."""
+        self._profiled, self._hosts_ahead = profiled, hosts_ahead
         self.job = ArbiterJob("ns/job", "job-uid", spec, to_json(spec), timing)
         self.address = ""
         self.messages: list[Sent] = []
@@ -236,6 +239,8 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
                 self._unwritten = (json.dumps(facts.to_json(durable)), version)
                 self._wants_write.set()
             case Send(agent, message):
+                if self._hosts_ahead and isinstance(message, Directive):
+                    message = replace(message, hosts_ahead=True)
                 if agent in self._streams:
                     self._streams[agent].put_nowait(message)
             case ComputePlan():

@@ -22,10 +22,10 @@ from bamboo_core.api.spec import (
     Channel,
     JobSpec,
     RedundancyMode,
-    RedundancySpec,
     TransportSpec,
 )
 from bamboo_core.arbiter.events import Timing
+from bamboo_core.protocol.messages import Progress
 from bamboo_sim.protocol.fleet import group_switch
 from bamboo_sim.protocol.fleet.campaign import COMMIT, Campaign, InjectedFault, Point
 from bamboo_sim.protocol.fleet.jobs import tiny_gpt
@@ -51,7 +51,7 @@ class Scenario:
     faults: tuple[Points, ...] = ()
     channel: Channel = Channel.AUTO
     width: int = 32  # of the model
-    host_memory: str = RedundancySpec.host_memory
+    hosts_ahead: bool = False  # what is computed ahead waits in host memory
 
     def over(self, channel: Channel) -> Scenario:
         """The same with another channel."""
@@ -59,7 +59,7 @@ class Scenario:
 
     def job(self, folder: Path) -> JobSpec:
         """A job with dropout and clipping; its checkpoints are below ``folder``."""
-        job = tiny_gpt(
+        found = tiny_gpt(
             folder,
             pipelines=self.pipelines,
             stages=self.stages,
@@ -68,8 +68,7 @@ class Scenario:
             microbatches=MICROBATCHES,
             width=self.width,
         )
-        redundancy = replace(job.redundancy, host_memory=self.host_memory)
-        return replace(job, transport=TransportSpec(self.channel), redundancy=redundancy)
+        return replace(found, transport=TransportSpec(self.channel))
 
     def unlimited_job(self, folder: Path) -> JobSpec:
         """The same job without an end."""
@@ -118,8 +117,8 @@ _TWO = Scenario("committing", 2, 3, 2, RedundancyMode.NONE)
 ONE_PIPELINE = replace(
     _ONE, faults=tuple((point,) for seat in _ONE.seats() for point in _ONE.points(*seat))
 )
-EAGER = replace(ONE_PIPELINE, name="eager", mode=RedundancyMode.EAGER)
-EAGER_ON_DEVICE = replace(EAGER, name="eager_on_device", host_memory="0")
+EAGER = replace(ONE_PIPELINE, name="eager", mode=RedundancyMode.EAGER, hosts_ahead=True)
+EAGER_ON_DEVICE = replace(EAGER, name="eager_on_device", hosts_ahead=False)
 COMMITTING = replace(
     _TWO, faults=tuple((point,) for seat in _TWO.seats() for point in _TWO.points(*seat, PHASES))
 )
@@ -208,7 +207,13 @@ async def undisturbed(
     """The result of the same job without faults."""
     job = scenario.job(folder / "quiet-job")
     job = replace(job, training=replace(job.training, steps=steps))
-    async with LocalFleet(job, folder / "quiet", forkserver=forkserver, profiled=False) as fleet:
+    async with LocalFleet(
+        job,
+        folder / "quiet",
+        forkserver=forkserver,
+        profiled=False,
+        hosts_ahead=scenario.hosts_ahead,
+    ) as fleet:
         await fleet.add(scenario.agents())
         await fleet.over(deadline_s=60.0 + steps)
         return TrainingResult.of(fleet)
@@ -228,6 +233,7 @@ async def run_scenario(
         timing=TIMING,
         forkserver=forkserver,
         profiled=False,
+        hosts_ahead=scenario.hosts_ahead,
     ) as fleet:
         await fleet.add(scenario.agents())
         campaign = Campaign(fleet)
@@ -242,5 +248,7 @@ async def run_scenario(
     if scenario.channel is Channel.PROCESS_GROUP:
         logs = [path.read_text() for path in (folder / "faulty" / "logs").iterdir()]
         assert any(" goes over " in log for log in logs), "no pair has used a group"
+    copied = [progress.ahead.copied_bytes for progress in fleet.messages(Progress)]
+    assert any(copied) is scenario.hosts_ahead
     trained.assert_equal(await undisturbed(folder, forkserver, scenario, trained.steps))
     return ScenarioResult(tuple(injected), trained.steps)
