@@ -18,6 +18,7 @@ import threading
 import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import torch
@@ -183,6 +184,18 @@ def fingerprint(spec: JobSpec, setup: TrainingSetup) -> Fingerprint:
     )
 
 
+def make_ready(spec: JobSpec, setup: TrainingSetup, profile: Profile) -> Ready:
+    """What the worker has built, and with what. FactoryError if a sample cannot be read."""
+    return Ready(
+        fingerprint=fingerprint(spec, setup),
+        layers=len(profile.sizes),
+        training_samples=setup.data.training_samples,
+        validation_samples=setup.data.validation_samples,
+        costs=profile.costs,
+        nccl=groups.nccl_version(),
+    )
+
+
 def choose_route(spec: JobSpec, device: torch.device) -> Route:
     """How items travel between this agent and the others."""
     return choose(spec.transport, device_kind(device), groups.nccl_version())
@@ -307,17 +320,8 @@ class _Process:
             self._selector.register(source, selectors.EVENT_READ)
         self._worker = worker
         storage_error = "" if checkpoints is None else _try_storage(self._agent, checkpoints)
-        self._send(
-            Ready(
-                fingerprint=fingerprint(spec, setup),
-                layers=len(profile.sizes),
-                training_samples=setup.data.training_samples,
-                validation_samples=setup.data.validation_samples,
-                costs=profile.costs,
-                storage_error=storage_error,
-                memory_bytes=memory_bytes,
-            )
-        )
+        ready = replace(make_ready(spec, setup, profile), storage_error=storage_error)
+        self._send(replace(ready, memory_bytes=memory_bytes))
         self._is_ready = True
 
 

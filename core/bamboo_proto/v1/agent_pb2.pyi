@@ -74,7 +74,7 @@ class LayerCost(_message.Message):
     def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., input_gradient_s: _Optional[float] = ..., weight_gradient_s: _Optional[float] = ..., can_split: _Optional[bool] = ..., activation_bytes: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes")
+    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes", "nccl")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class Ready(_message.Message):
     COSTS_FIELD_NUMBER: _ClassVar[int]
     STORAGE_ERROR_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NCCL_FIELD_NUMBER: _ClassVar[int]
     fingerprint: Fingerprint
     layers: int
     training_samples: int
@@ -89,7 +90,8 @@ class Ready(_message.Message):
     costs: _containers.RepeatedCompositeFieldContainer[LayerCost]
     storage_error: str
     memory_bytes: int
-    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    nccl: str
+    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., nccl: _Optional[str] = ...) -> None: ...
 
 class AgentReport(_message.Message):
     __slots__ = ("fence", "installed", "versions", "items", "commits", "ended")
