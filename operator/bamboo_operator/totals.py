@@ -39,6 +39,7 @@ def read(status: Object) -> Totals:
             host_bytes=int(ahead.get("hostBytes", 0)),
             copied_bytes=int(ahead.get("copiedBytes", 0)),
             copied_s=float(ahead.get("copiedSeconds", 0.0)),
+            failed=int(ahead.get("failed", 0)),
         ),
         hosted=Hosted(
             host_bytes=int(hosted.get("hostBytes", 0)),
@@ -80,6 +81,7 @@ def _ahead(ahead: Ahead) -> Object:
         hostBytes=_long(ahead.host_bytes),
         copiedBytes=_long(ahead.copied_bytes),
         copiedSeconds=round(ahead.copied_s, 3),
+        failed=_long(ahead.failed),
     )
 
 

@@ -27,7 +27,7 @@ FULL = Totals(
     stalls={"WaitCycle": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
     sent={Way("Sums", "a", "b"): 1 << 40, Way("Copies", "b", "b"): 3},
-    ahead=Ahead(1, 2, 3, 4, 0.5),
+    ahead=Ahead(1, 2, 3, 4, 0.5, 6),
     hosted=Hosted(5, 6, 7, 0.25),
 )
 

@@ -182,7 +182,7 @@ FULL: tuple[Any, ...] = (
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
     m.Progress(
-        DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5), Hosted(1, 2, 3, 0.5),
+        DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5, 6), Hosted(1, 2, 3, 0.5),
         (Sent("zone", 1, 2, 3),),
     ),
     SUSPECTED,

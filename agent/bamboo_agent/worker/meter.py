@@ -21,6 +21,7 @@ class Meter:
     def __init__(self, ahead: Tally, held: HeldLayers) -> None:
         self._sent_bytes = 0  # at the last end of a step
         self.dropped = 0  # forwards computed ahead, for want of room
+        self.failed = 0  # slices that ended in an error
         self._slices, self._host, self._held = 0, ahead, held
         self._busy_s = 0.0
         self._ended_at = time.perf_counter()
@@ -59,4 +60,11 @@ class Meter:
 
     def _ahead(self) -> Ahead:
         host = self._host
-        return Ahead(self._slices, self.dropped, host.peak_bytes, host.copied_bytes, host.copied_s)
+        return Ahead(
+            self._slices,
+            self.dropped,
+            host.peak_bytes,
+            host.copied_bytes,
+            host.copied_s,
+            self.failed,
+        )

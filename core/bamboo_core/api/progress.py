@@ -29,6 +29,7 @@ class Ahead:
     host_bytes: int = 0  # most that one agent had in host memory at once
     copied_bytes: int = 0  # to host memory and back
     copied_s: float = 0.0  # time that this took
+    failed: int = 0  # slices that ended in an error, each with the rest of its forward
 
     def grown(self, before: Ahead, after: Ahead) -> Ahead:
         """The job's figures, when those of one worker have grown."""
@@ -38,6 +39,7 @@ class Ahead:
             max(self.host_bytes, after.host_bytes),
             self.copied_bytes + increase(before.copied_bytes, after.copied_bytes),
             self.copied_s + increase(before.copied_s, after.copied_s),
+            self.failed + increase(before.failed, after.failed),
         )
 
 

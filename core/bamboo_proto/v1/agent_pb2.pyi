@@ -149,18 +149,20 @@ class Manifest(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Ahead(_message.Message):
-    __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s")
+    __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s", "failed")
     SLICES_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIED_S_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     slices: int
     dropped: int
     host_bytes: int
     copied_bytes: int
     copied_s: float
-    def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
+    failed: int
+    def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ..., failed: _Optional[int] = ...) -> None: ...
 
 class Hosted(_message.Message):
     __slots__ = ("host_bytes", "left_bytes", "copied_bytes", "copied_s")

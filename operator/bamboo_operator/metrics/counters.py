@@ -145,6 +145,11 @@ _ROWS: list[Row] = [
         lambda f: f.status.totals.ahead.dropped,
     ),
     (
+        "bamboo_job_ahead_failed",
+        "Layers of a micro-batch's forward that failed while agents computed ahead, in mode Eager",
+        lambda f: f.status.totals.ahead.failed,
+    ),
+    (
         "bamboo_job_host_copied_bytes",
         "Bytes copied to host memory and back for what is computed ahead",
         lambda f: f.status.totals.ahead.copied_bytes,

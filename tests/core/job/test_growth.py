@@ -68,11 +68,13 @@ def test_another_operator_goes_on_from_the_status() -> None:
     counting = Counting(before, committed=9)
     counting.growth.place({A: "zone-a", B: "zone-b"})
     counting.growth.connected(hello(A, Fence(0, 1, 1)))
-    counting.report(A, said(9, OTHER, ahead=Ahead(5, 1, 80, 40, 0.25)))
-    assert counting.totals == replace(before, ahead=Ahead(7, 1, 80, 60, 0.5))
-    counting.report(A, said(10, replace(OTHER, boundary_bytes=3), ahead=Ahead(6, 1, 80, 50, 0.5)))
+    counting.report(A, said(9, OTHER, ahead=Ahead(5, 1, 80, 40, 0.25, 2)))
+    assert counting.totals == replace(before, ahead=Ahead(7, 1, 80, 60, 0.5, 0))
+    counting.report(
+        A, said(10, replace(OTHER, boundary_bytes=3), ahead=Ahead(6, 1, 80, 50, 0.5, 4))
+    )
     assert counting.totals.sent == {BOUNDARY: 102}
-    assert counting.totals.ahead == Ahead(8, 1, 80, 70, 0.75)
+    assert counting.totals.ahead == Ahead(8, 1, 80, 70, 0.75, 2)
     counting.growth.connected(hello(B))  # a newcomer: all that it says is new
     counting.report(B, said(10, Sent("zone-a", 8)))
     assert counting.totals.sent == {BOUNDARY: 102, Way("Boundary", "zone-b", "zone-a"): 8}
