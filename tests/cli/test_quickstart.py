@@ -321,6 +321,81 @@ def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
     assert quickstart.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
 
 
+def test_another_channel_keeps_the_rest_of_the_transport() -> None:
+    given = {"spec": {"transport": {"channel": "Tcp", "encryption": "Off"}}}
+    changed = quickstart.over_channel(given, "ProcessGroup")
+    assert changed["spec"]["transport"] == {"channel": "ProcessGroup", "encryption": "Off"}
+    assert given["spec"]["transport"]["channel"] == "Tcp"
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"pipelines": None}, "spec.pipelines: is required; set it"),
+        ({"pipelines": {"stages": 4}}, "spec.pipelines.count: is required; set it"),
+        ({"pipelines": {"count": 2, "stages": "four"}}, "stages: is 'four'; it must be an integer"),
+        (
+            {"pipelines": {"count": 0, "stages": 4}},
+            "spec.pipelines.count: is 0; .* from 1 to",
+        ),
+        ({"model": {"factory": "m:b", "args": {5: 1}}}, "'5' is not a Python identifier"),
+        ({"worker": {"image": "i", "resources": {"limits": 5}}}, "resources.limits: is 5; it must"),
+        (None, "spec: is required; set it"),
+        ("x", "spec: is 'x'; it must be an object"),
+    ],
+)
+def test_a_job_that_the_operator_would_refuse_starts_nothing(
+    tmp_path: Path, console: Console, change: Any, words: str
+) -> None:
+    manifest = quickstart.read_manifest(quickstart._EXAMPLE)
+    spec = manifest["spec"] | change if isinstance(change, dict) else change
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(manifest | {"spec": spec}))
+    with pytest.raises(CommandError, match=words) as refused:
+        quickstart.run_quickstart(quickstart.Options(file=path), console)
+    assert str(refused.value).startswith(f"{path}: spec")
+
+
+def test_null_is_like_a_missing_field(tmp_path: Path) -> None:
+    manifest = quickstart.read_manifest(quickstart._EXAMPLE)
+    manifest["spec"] |= {"checkpoint": None, "placement": None}
+    manifest["spec"]["pipelines"]["min"] = None
+    spec = quickstart.read_spec(manifest, tmp_path)
+    quickstart.check_room(spec, local_cluster.ClusterOptions())
+    assert spec.pipelines.min == 1
+    assert "checkpoint" not in quickstart.placed(manifest, tmp_path)["spec"]
+
+
+def test_the_example_is_placed_in_the_local_cluster(tmp_path: Path) -> None:
+    example = quickstart.read_manifest(quickstart.Options().file)
+    placed = quickstart.placed(example, tmp_path / "checkpoints", "other")
+    assert placed["metadata"]["name"] == "other"
+    assert placed["spec"]["checkpoint"]["uri"] == f"file://{tmp_path}/checkpoints"
+    assert example["metadata"]["name"] == "quickstart"
+
+
+def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
+    example = quickstart.read_manifest(quickstart._EXAMPLE)
+    assert quickstart.over_channel(example, None) == example
+    changed = quickstart.over_channel(example, "ProcessGroup")
+    assert quickstart.read_spec(changed, tmp_path).transport.channel is Channel.PROCESS_GROUP
+    assert "transport" not in example["spec"]
+    assert quickstart.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
+
+
+def test_another_channel_keeps_the_rest_of_the_transport() -> None:
+    given = {"spec": {"transport": {"channel": "Tcp", "encryption": "Off"}}}
+    changed = quickstart.over_channel(given, "ProcessGroup")
+    assert changed["spec"]["transport"] == {"channel": "ProcessGroup", "encryption": "Off"}
+    assert given["spec"]["transport"]["channel"] == "Tcp"
+
+
+@pytest.mark.parametrize("wrong", ["Tcp", None, ["Tcp"]])
+def test_a_transport_that_is_no_mapping_is_left_to_the_spec(wrong: object) -> None:
+    given = {"spec": {"transport": wrong}}
+    assert quickstart.over_channel(given, "Tcp")["spec"]["transport"] in (wrong, {"channel": "Tcp"})
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
