@@ -23,6 +23,7 @@ def read(status: Object) -> Totals:
         redone_tasks=int(found.get("redoneTasks", 0)),
         busy_s=float(found.get("busySeconds", 0.0)),
         sent_bytes=int(found.get("sentBytes", 0)),
+        group_bytes=int(found.get("groupBytes", 0)),
         corruptions=int(found.get("corruptions", 0)),
         stalls={str(k): int(v) for k, v in (found.get("stalls") or {}).items()},
         pauses={
@@ -40,6 +41,7 @@ def read(status: Object) -> Totals:
             copied_bytes=int(ahead.get("copiedBytes", 0)),
             copied_s=float(ahead.get("copiedSeconds", 0.0)),
             left_bytes=int(ahead.get("leftBytes", 0)),
+            failed=int(ahead.get("failed", 0)),
         ),
         hosted=Hosted(
             host_bytes=int(hosted.get("hostBytes", 0)),
@@ -58,6 +60,7 @@ def write(totals: Totals) -> Object | None:
         "redoneTasks": totals.redone_tasks,
         "busySeconds": round(totals.busy_s, 3),
         "sentBytes": _long(totals.sent_bytes),
+        "groupBytes": _long(totals.group_bytes),
         "corruptions": totals.corruptions,
         "stalls": dict(sorted(totals.stalls.items())),
         "pauses": [
@@ -82,6 +85,7 @@ def _ahead(ahead: Ahead) -> Object:
         copiedBytes=_long(ahead.copied_bytes),
         copiedSeconds=round(ahead.copied_s, 3),
         leftBytes=_long(ahead.left_bytes),
+        failed=_long(ahead.failed),
     )
 
 

@@ -24,11 +24,12 @@ FULL = Totals(
     redone_tasks=3,
     busy_s=1.25,
     sent_bytes=1 << 40,
+    group_bytes=1 << 39,
     corruptions=1,
     stalls={"WaitCycle": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},
     sent={Way("Sums", "a", "b"): 1 << 40, Way("Copies", "b", "b"): 3},
-    ahead=Ahead(1, 2, 3, 4, 0.5, 5),
+    ahead=Ahead(1, 2, 3, 4, 0.5, 5, 6),
     hosted=Hosted(5, 6, 7, 0.25),
 )
 

@@ -177,14 +177,14 @@ STUCK = m.Activity(m.ActivityKind.WAITING, 1.5, 30.0, "RECV", AgentId("b-0"))
 COSTED = m.LayerCost(0.1, 0.2, 3, 4, 0.3, 0.4, can_split=True, activation_bytes=5)
 FULL: tuple[Any, ...] = (
     m.Hello(AgentId("a-0"), "uid", "node", "zone", "machine", "1.2.3.4:5", "1.2.3.4:6", ONE, True),
-    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6),
+    m.Ready(m.Fingerprint("c", "d", "t", "cpu", 2), 3, 4, 5, (COSTED,), "x", 6, "2.29.7"),
     m.Heartbeat(1, 2, 3, ONE, STUCK, (SUSPECTED,)),
     m.AgentReport(
         ONE, Fence(1, 1, 1), {1: 2}, frozenset({Item.out(1, 2, 0)}), (DONE,), 3
     ),
     m.Progress(
-        DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5, 5), Hosted(1, 2, 3, 0.5),
-        (Sent("zone", 1, 2, 3),),
+        DONE, ONE, 1.0, 0.5, 6, Ahead(1, 2, 3, 4, 0.5, 5, 6), Hosted(1, 2, 3, 0.5),
+        (Sent("zone", 1, 2, 3, 4),),
     ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),

@@ -96,7 +96,7 @@ class HeldLayers:
         """The layers with their weights on the device, for a forward."""
         for layer in range(lo, hi):
             self._used.add(layer)
-            self._fetch(self._weights.pop(layer, None))
+            self._fetch(layer, self._weights)
         return [self.layers[layer] for layer in range(lo, hi)]
 
     def update(self, layer: int, run: Callable[[], None]) -> None:
@@ -108,8 +108,8 @@ class HeldLayers:
         self._used.discard(layer)
 
     def _bring(self, layer: int) -> None:
-        self._fetch(self._weights.pop(layer, None))
-        self._fetch(self._moments.pop(layer, None))
+        self._fetch(layer, self._weights)
+        self._fetch(layer, self._moments)
         self._left.pop(layer, None)
 
     def _send(self, layer: int) -> None:
@@ -146,7 +146,9 @@ class HeldLayers:
         into[layer] = _Away(block, segments, placed)
         return 0
 
-    def _fetch(self, away: _Away | None) -> None:
+    def _fetch(self, layer: int, source: dict[int, _Away]) -> None:
+        """To the device. If that fails, all of it stays where it is."""
+        away = source.get(layer)
         if away is None:
             return
         storages = []
@@ -160,6 +162,7 @@ class HeldLayers:
                 int(tensor.storage_offset()) - away.segments[number][0] // tensor.element_size()
             )
             _point(tensor, storages[number], offset, self._blocks.device)
+        del source[layer]
 
 
 def _point(

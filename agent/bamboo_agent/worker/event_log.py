@@ -81,6 +81,10 @@ class LoggedExecutor:
         """See :meth:`Executor.abandon`."""
         return self._log({"abandon": None}, self._executor.abandon())
 
+    def skip(self) -> list[Effect]:
+        """See :meth:`Executor.skip`."""
+        return self._log({"skip": None}, self._executor.skip())
+
     def saved(self, item: Item) -> list[Effect]:
         """See :meth:`Executor.saved`."""
         return self._log({"saved": str(item)}, self._executor.saved(item))

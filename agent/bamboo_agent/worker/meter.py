@@ -21,6 +21,7 @@ class Meter:
     def __init__(self, ahead: Tally, held: HeldLayers) -> None:
         self._sent_bytes = 0  # at the last end of a step
         self.dropped = 0  # forwards computed ahead, for want of room
+        self.failed = 0  # slices that ended in an error
         self._slices, self._host, self._held = 0, ahead, held
         self._busy_s = 0.0
         self._ended_at = time.perf_counter()
@@ -57,4 +58,5 @@ class Meter:
             host.copied_bytes,
             host.copied_s,
             host.left_bytes,
+            self.failed,
         )

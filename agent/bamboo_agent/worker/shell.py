@@ -302,6 +302,9 @@ class Worker:
 
     def _run(self, instruction: Instruction) -> None:
         self._pending, self._reading_s = None, 0.0
+        if self._waits_for_sample(instruction):
+            self._skip()
+            return
         if self._activity is not None:
             self._activity.run(instruction)
         started = time.perf_counter()
@@ -314,7 +317,13 @@ class Worker:
             self._abandon()
             return
         except Exception as error:
-            raise TaskError(f"{instruction}: {type(error).__name__}: {error}") from error
+            text = f"{instruction}: {type(error).__name__}: {error}"
+            if instruction.op is not Op.R:
+                raise TaskError(text) from error
+            log.warning("what would have been computed ahead is left out: %s", text)
+            self._meter.failed += 1
+            self._skip()
+            return
         elapsed = time.perf_counter() - started
         own_s = elapsed - self._reading_s
         self.longest_s = max(self.longest_s, own_s)
@@ -324,6 +333,16 @@ class Worker:
         # what came meanwhile is in time for the program: nothing is computed ahead of it
         self._hear_peers()
         self._perform(self._events.done(commit))
+
+    def _waits_for_sample(self, task: Instruction) -> bool:
+        """Whether a slice would read what the program does not read: it never waits for storage."""
+        is_ahead = task.op is Op.R and not self.backend.has_sample(task)
+        return is_ahead and self.executor.alone_reads(task)
+
+    def _skip(self) -> None:
+        """The program needs no slice: it goes on without the rest of this forward."""
+        self._hear_peers()
+        self._perform(self._events.skip())
 
     @contextmanager
     def _reading_data(self) -> Iterator[None]:

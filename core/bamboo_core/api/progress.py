@@ -30,6 +30,7 @@ class Ahead:
     copied_bytes: int = 0  # to host memory and back
     copied_s: float = 0.0  # time that this took
     left_bytes: int = 0  # found no room in host memory and stayed on the device
+    failed: int = 0  # slices that ended in an error, each with the rest of its forward
 
     def grown(self, before: Ahead, after: Ahead) -> Ahead:
         """The job's figures, when those of one worker have grown."""
@@ -40,6 +41,7 @@ class Ahead:
             self.copied_bytes + increase(before.copied_bytes, after.copied_bytes),
             self.copied_s + increase(before.copied_s, after.copied_s),
             self.left_bytes + increase(before.left_bytes, after.left_bytes),
+            self.failed + increase(before.failed, after.failed),
         )
 
 
@@ -81,6 +83,7 @@ class Sent:
     boundary_bytes: int = 0
     sum_bytes: int = 0
     copy_bytes: int = 0
+    group_bytes: int = 0  # of all these, what process groups have carried
 
     def by_lane(self) -> dict[Lane, int]:
         """The bytes of each lane."""

@@ -1,6 +1,7 @@
 """What carries large tensors between the agents of a job: plain tcp, or process groups beside it.
 
-Each agent chooses for itself. All choose alike, because spec and fingerprint are the same for all.
+Each agent chooses for itself, and the operator chooses again from what an agent says of itself, for
+the status. All choose alike, because spec and fingerprint are the same for all.
 """
 
 from __future__ import annotations
@@ -8,9 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bamboo_core.api.spec import Channel, Encryption, TransportSpec
-from bamboo_core.protocol.messages import Fingerprint
-
-_MARK = ", NCCL "
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Route:
 
 
 def choose(wanted: TransportSpec, device: str, nccl: str) -> Route:
-    """device: its kind, as in the fingerprint. nccl: the version that torch uses; empty: none.
+    """device: its kind, as in the fingerprint. nccl: the version that torch has; empty: none.
 
     Whether two agents share a GPU is seen when they meet: such a pair stays on tcp.
     """
@@ -57,10 +55,5 @@ def _groups(backend: str, reason: str) -> Route:
 
 
 def torch_text(version: str, nccl: str) -> str:
-    """What the fingerprint says of torch: with NCCL's version, since it must be the same, too."""
-    return version + (_MARK + nccl if nccl else "")
-
-
-def nccl_of(fingerprint: Fingerprint) -> str:
-    """The version of NCCL in a fingerprint; empty: none."""
-    return fingerprint.torch.partition(_MARK)[2]
+    """What the fingerprint says of torch. nccl: the version, if the job uses NCCL; else empty."""
+    return f"{version}, NCCL {nccl}" if nccl else version

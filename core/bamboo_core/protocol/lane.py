@@ -38,6 +38,11 @@ class Lane:
                 return slices[0], Lane(self.forwards[:i] + rest + self.forwards[i + 1 :])
         return None
 
+    def without(self, microbatch: int) -> Lane:
+        """The rest, once a slice of this micro-batch has made nothing."""
+        left = (x for x in self.forwards if x[0].instruction.index != microbatch)
+        return Lane(tuple(left))
+
     @staticmethod
     def surplus(
         begun: Prepared, held: Collection[Item], limit: int, needed: Collection[Item]

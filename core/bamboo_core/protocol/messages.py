@@ -73,6 +73,7 @@ class Ready:
         ""  # why the checkpoint folder is not writable; empty: it is, or there is none
     )
     memory_bytes: int = 0  # free on the device before the model is built; 0: unlimited
+    nccl: str = ""  # the version that torch has, used or not; empty: none
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class LayerCost(_message.Message):
     def __init__(self, forward_s: _Optional[float] = ..., backward_s: _Optional[float] = ..., parameter_bytes: _Optional[int] = ..., output_bytes: _Optional[int] = ..., input_gradient_s: _Optional[float] = ..., weight_gradient_s: _Optional[float] = ..., can_split: _Optional[bool] = ..., activation_bytes: _Optional[int] = ...) -> None: ...
 
 class Ready(_message.Message):
-    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes")
+    __slots__ = ("fingerprint", "layers", "training_samples", "validation_samples", "costs", "storage_error", "memory_bytes", "nccl")
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     TRAINING_SAMPLES_FIELD_NUMBER: _ClassVar[int]
@@ -82,6 +82,7 @@ class Ready(_message.Message):
     COSTS_FIELD_NUMBER: _ClassVar[int]
     STORAGE_ERROR_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NCCL_FIELD_NUMBER: _ClassVar[int]
     fingerprint: Fingerprint
     layers: int
     training_samples: int
@@ -89,7 +90,8 @@ class Ready(_message.Message):
     costs: _containers.RepeatedCompositeFieldContainer[LayerCost]
     storage_error: str
     memory_bytes: int
-    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
+    nccl: str
+    def __init__(self, fingerprint: _Optional[_Union[Fingerprint, _Mapping]] = ..., layers: _Optional[int] = ..., training_samples: _Optional[int] = ..., validation_samples: _Optional[int] = ..., costs: _Optional[_Iterable[_Union[LayerCost, _Mapping]]] = ..., storage_error: _Optional[str] = ..., memory_bytes: _Optional[int] = ..., nccl: _Optional[str] = ...) -> None: ...
 
 class AgentReport(_message.Message):
     __slots__ = ("fence", "installed", "versions", "items", "commits", "ended")
@@ -147,20 +149,22 @@ class Manifest(_message.Message):
     def __init__(self, attempt: _Optional[int] = ..., step: _Optional[int] = ..., path: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class Ahead(_message.Message):
-    __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s", "left_bytes")
+    __slots__ = ("slices", "dropped", "host_bytes", "copied_bytes", "copied_s", "left_bytes", "failed")
     SLICES_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     HOST_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIED_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPIED_S_FIELD_NUMBER: _ClassVar[int]
     LEFT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FAILED_FIELD_NUMBER: _ClassVar[int]
     slices: int
     dropped: int
     host_bytes: int
     copied_bytes: int
     copied_s: float
     left_bytes: int
-    def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ..., left_bytes: _Optional[int] = ...) -> None: ...
+    failed: int
+    def __init__(self, slices: _Optional[int] = ..., dropped: _Optional[int] = ..., host_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ..., left_bytes: _Optional[int] = ..., failed: _Optional[int] = ...) -> None: ...
 
 class Hosted(_message.Message):
     __slots__ = ("host_bytes", "left_bytes", "copied_bytes", "copied_s")
@@ -175,16 +179,18 @@ class Hosted(_message.Message):
     def __init__(self, host_bytes: _Optional[int] = ..., left_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
 
 class Sent(_message.Message):
-    __slots__ = ("zone", "boundary_bytes", "sum_bytes", "copy_bytes")
+    __slots__ = ("zone", "boundary_bytes", "sum_bytes", "copy_bytes", "group_bytes")
     ZONE_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_BYTES_FIELD_NUMBER: _ClassVar[int]
     SUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
     zone: str
     boundary_bytes: int
     sum_bytes: int
     copy_bytes: int
-    def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ...) -> None: ...
+    group_bytes: int
+    def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., group_bytes: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "fence", "ahead", "hosted", "sent")

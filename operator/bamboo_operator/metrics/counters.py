@@ -134,6 +134,11 @@ _ROWS: list[Row] = [
         lambda f: f.status.totals.busy_s,
     ),
     (
+        "bamboo_job_group_sent_bytes",
+        "Bytes of tensors between agents that process groups carried; the rest went over TCP",
+        lambda f: f.status.totals.group_bytes,
+    ),
+    (
         "bamboo_job_corruptions",
         "Times that two agents got different bits from the same forward",
         lambda f: f.status.totals.corruptions,
@@ -152,6 +157,11 @@ _ROWS: list[Row] = [
         "bamboo_job_ahead_dropped",
         "Forwards computed ahead that were dropped for want of room",
         lambda f: f.status.totals.ahead.dropped,
+    ),
+    (
+        "bamboo_job_ahead_failed",
+        "Layers of a micro-batch's forward that failed while agents computed ahead, in mode Eager",
+        lambda f: f.status.totals.ahead.failed,
     ),
     (
         "bamboo_job_host_copied_bytes",

@@ -112,10 +112,14 @@ class ProcessFleet(WorkerFleet):
             self._selector.unregister(pipe)
 
     def kill(self, agent: AgentId) -> None:
-        """End a worker at once."""
-        self.processes[agent].kill()
-        self._selector.unregister(pipe := self._pipes.pop(agent))
+        """SIGKILL. Its peers know it no more in the next plan."""
+        process = self.processes.pop(agent)
+        process.kill()
+        process.join()
+        pipe = self._pipes.pop(agent)
+        self._selector.unregister(pipe)
         pipe.close()
+        self.peers = tuple(peer for peer in self.peers if peer.agent != agent)
 
     def close(self) -> None:
         """Close the pipes, which ends the workers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 
 import pytest
@@ -262,4 +263,35 @@ def test_an_update_that_is_computed_twice_has_the_same_bits():
     hosted.update(0, twice)
     assert (hosted.waiting, set(hosted._moments)) == ({0}, {0})
     assert not is_on_device(hosted, 0)
+    assert_equal(usual, hosted)
+
+
+USES = (lambda held: held.update(0, lambda: None), lambda held: held.on_device(0, 1))
+
+
+@pytest.mark.parametrize("use", USES, ids=["update", "forward"])
+def test_a_layer_for_which_the_device_has_no_room_stays_in_host_memory(use, monkeypatch):
+    """Its block must not be given to another layer."""
+    usual, hosted = (held(layers=LAYERS[:1] * 2) for _ in range(2))
+    hosted.host({0, 1})
+    for found in (usual, hosted):
+        found.build(0)
+        step(found, 0)
+    empty = torch.empty
+
+    def full(*sizes, **options):
+        if options.get("dtype") is torch.uint8 and sizes != (0,):
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return empty(*sizes, **options)
+
+    with monkeypatch.context() as context:
+        context.setattr(torch, "empty", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            use(hosted)
+    gc.collect()
+    for found in (usual, hosted):
+        found.build(1)
+    assert_equal(usual, hosted)
+    for found in (usual, hosted):
+        step(found, 1, forward=[0])
     assert_equal(usual, hosted)

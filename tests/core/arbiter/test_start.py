@@ -84,7 +84,7 @@ def test_too_few_agents_are_waited_for() -> None:
 def test_the_channel_is_known_once_an_agent_is_ready() -> None:
     fleet = Fleet(replace(spec(), transport=TransportSpec(encryption=Encryption.OFF)))
     assert fleet.arbiter.status().route is None
-    fleet.add("a0", "z0", fingerprint=Fingerprint(device="cuda:X", torch="2.13, NCCL 2.30"))
+    fleet.add("a0", "z0", fingerprint=Fingerprint(device="cuda:X"), nccl="2.30")
     route = fleet.arbiter.status().route
     assert route is not None
     assert (route.channel, route.backend) == (Channel.PROCESS_GROUP, "nccl")

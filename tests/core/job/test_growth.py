@@ -44,6 +44,17 @@ def test_bytes_by_lane_and_zones() -> None:
     assert counting.totals.sent == {BOUNDARY: 1, SUMS: 25, COPIES: 300, **inside}
 
 
+def test_what_groups_have_carried() -> None:
+    counting = led()
+    first, later = replace(OTHER, group_bytes=300), Sent("zone-a", 5, group_bytes=4)
+    counting.report(A, said(0, first))
+    counting.report(A, said(1, first, later))
+    counting.report(B, said(1, Sent("zone-b", 7)))
+    assert counting.totals.group_bytes == 304
+    assert counting.totals.group_share == 304 / 333
+    assert Totals().group_share == 0
+
+
 def test_a_report_that_is_repeated_late_or_missed_changes_no_sum() -> None:
     counting = led()
     first, second = said(0, OTHER), said(4, replace(OTHER, boundary_bytes=9))
@@ -68,11 +79,13 @@ def test_another_operator_goes_on_from_the_status() -> None:
     counting = Counting(before, committed=9)
     counting.growth.place({A: "zone-a", B: "zone-b"})
     counting.growth.connected(hello(A, Fence(0, 1, 1)))
-    counting.report(A, said(9, OTHER, ahead=Ahead(5, 1, 80, 40, 0.25)))
-    assert counting.totals == replace(before, ahead=Ahead(7, 1, 80, 60, 0.5))
-    counting.report(A, said(10, replace(OTHER, boundary_bytes=3), ahead=Ahead(6, 1, 80, 50, 0.5)))
+    counting.report(A, said(9, OTHER, ahead=Ahead(5, 1, 80, 40, 0.25, 2)))
+    assert counting.totals == replace(before, ahead=Ahead(7, 1, 80, 60, 0.5, 0))
+    counting.report(
+        A, said(10, replace(OTHER, boundary_bytes=3), ahead=Ahead(6, 1, 80, 50, 0.5, 4))
+    )
     assert counting.totals.sent == {BOUNDARY: 102}
-    assert counting.totals.ahead == Ahead(8, 1, 80, 70, 0.75)
+    assert counting.totals.ahead == Ahead(8, 1, 80, 70, 0.75, 2)
     counting.growth.connected(hello(B))  # a newcomer: all that it says is new
     counting.report(B, said(10, Sent("zone-a", 8)))
     assert counting.totals.sent == {BOUNDARY: 102, Way("Boundary", "zone-b", "zone-a"): 8}

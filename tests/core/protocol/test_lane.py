@@ -11,7 +11,7 @@ from bamboo_core.model.ids import Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import parse
 from bamboo_core.protocol.effects import Drop, Effect
-from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.executor import Executor, ProtocolError
 from bamboo_core.protocol.messages import CommitRecord, Continuation, Stop
 
 LANE = """R[2:4] m0 2:3
@@ -242,3 +242,53 @@ def test_a_forward_continues_from_what_was_computed_ahead(done: int, needs: str)
     assert needs not in prefixes(executor)
     assert executor.has(Item.out(0, 4, 0))
     assert PEER not in executor.versions
+
+
+def test_a_slice_that_makes_nothing_ends_its_forward_in_this_step() -> None:
+    executor = started()
+    finish(executor, 2)
+    assert runs(executor.done()) == ["R[2:4] m0 3:4"]
+    completed = executor.completed
+    assert runs(executor.skip()) == ["R[2:4] m1 2:3"]
+    assert finish(executor) == ["R[2:4] m1 3:4"]
+    assert prefixes(executor) == ["prefix[2:4] #1", "prefix[2:4] m1 #2"]
+    assert executor.completed == completed + 2
+
+
+def test_a_stop_is_answered_when_the_slice_has_made_nothing() -> None:
+    executor = started()
+    finish(executor, 2)
+    assert executor.stop(Stop(SECOND)) == []
+    (report,) = reports(executor.skip())
+    assert not [item for item in report.items if item.kind.name == "PREFIX"]
+
+
+def test_a_vote_does_not_wait_for_a_comparison_that_has_failed() -> None:
+    executor = voting(1, void=NEVER)
+    assert runs(executor.done()) == ["B[0:2] m0"]
+    assert runs(executor.done()) == ["R[2:4] m0 3:4"]
+    assert runs(executor.skip()) == ["VOTE 0:2 0:2"]
+
+
+def test_nothing_of_the_program_is_skipped() -> None:
+    with pytest.raises(ProtocolError, match=r"F\[0:2\] m0 is skipped"):
+        started().skip()
+
+
+@pytest.mark.parametrize(
+    ("program", "alone"),
+    [
+        ("F[0:2] m1\nRECV (ingrad[2] m1) <b\nB[0:2] m1", False),
+        ("RECV (out[4] m1) <b\nF[4:6] m1\nB[4:6] m1", False),
+        ("RECV (out[2] m1) <b\nF[2:4] m1", True),
+        ("F[0:2] m0\nRECV (ingrad[2]) <b\nB[0:2] m0", True),
+    ],
+)
+def test_the_first_and_the_last_stage_read_samples(program: str, alone: bool) -> None:
+    executor = Executor(ME, 6, versions=dict.fromkeys(range(6), 0))
+    executor.stop(Stop(FIRST))
+    executor.install(directive(program))
+    first, middle, last = parse("R[0:2] m1 0:1\nR[2:4] m1 2:3\nR[4:6] m1 5:6")
+    assert executor.alone_reads(first) is alone
+    assert executor.alone_reads(last) is alone
+    assert not executor.alone_reads(middle)

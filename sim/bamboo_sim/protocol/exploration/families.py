@@ -63,12 +63,14 @@ def _any_fault(job: Job, rng: random.Random) -> Fault:
         lambda: ("drop", rng.randrange(9)),
         lambda: rng.choice((("defect",), ("fail planner", 1))),
         lambda: ("slow down", name),
+        lambda: ("fail slices", name, rng.choice((1, 1000))),
     )
     return rng.choice(kinds)()
 
 
 FAMILIES: dict[str, Callable[..., Histories]] = {
     "singles": losses.singles,
+    "slices": losses.slices,
     "pairs": losses.pairs,
     "seconds": losses.seconds,
     "bulks": losses.bulks,

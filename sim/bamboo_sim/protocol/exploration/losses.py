@@ -28,6 +28,21 @@ def singles(base: History, part: Part = WHOLE) -> Histories:
             yield inject(at, 0, ("kill", name, (n + i) % 3))
 
 
+def slices(base: History, part: Part = WHOLE) -> Histories:
+    """Slices that an agent computes ahead fail, some of them or all; alone, and with a kill before
+    or after."""
+    rng = random.Random(base.seed)
+    for n, at in enumerate(prefixes(base, part), part.turn):
+        names = sorted(at[1].nodes)
+        for i, name in enumerate(names):
+            fault = ("fail slices", name, (1, 2, 1000)[(n + i) % 3])
+            failing = inject(at, 0, fault)
+            yield snapshot(failing)
+            kill = ("kill", rng.choice(names), n % 3)
+            yield inject(failing, rng.randrange(60), kill)
+            yield inject(inject(at, 0, kill), rng.randrange(30), fault)
+
+
 def pairs(base: History, part: Part = WHOLE) -> Histories:
     """Two kills at once, with and without new agents."""
     for n, at in enumerate(prefixes(base, part), part.turn):

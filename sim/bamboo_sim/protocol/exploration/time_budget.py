@@ -120,6 +120,7 @@ def runs() -> list[tuple[str, Job, float]]:
     for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT):
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
+    out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
     out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
     out += [("alterations", job, 0.7) for job in (ALTERED, ALTERED_PAIR, ALTERED_THREE)]
     out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]

@@ -52,6 +52,8 @@ def _feed(executor: Executor, event: dict[str, Any]) -> list[Effect]:
         return executor.unsaved(set(event["unsaved"]))
     if "abandon" in event:
         return executor.abandon()
+    if "skip" in event:
+        return executor.skip()
     return executor.done(_record(event["done"]))
 
 

@@ -32,4 +32,6 @@ PLANTS: tuple[Planted, ...] = (
             (("singles", TIGHT),)),
     Planted("a backward of a lost stage is computed twice", "E7",
             patched(Gradients, "_summed", ahead.last_one_again), (("singles", FAST),)),
+    Planted("a slice that has failed counts as done", "E8",
+            patched(Executor, "skip", ahead.failed_is_done), (("slices", RING),)),
 )  # fmt: skip

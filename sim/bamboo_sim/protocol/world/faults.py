@@ -291,6 +291,12 @@ def _fail(world: World, name: AgentId, is_users: bool) -> None:
         inform(world, world.nodes[name], FromWorker(failure))
 
 
+def _fail_slices(world: World, name: AgentId, count: int) -> None:
+    """So many of the next slices that an agent computes ahead fail. That costs nobody anything."""
+    if name in world.nodes:
+        world.nodes[name].worker.failing = count
+
+
 def _flip(world: World, name: AgentId, op: str, lasts: bool) -> None:
     """The next F, R or VOTE of an agent is wrong; an agent may have to be replaced."""
     node = world.nodes.get(name)
@@ -326,6 +332,7 @@ INJECTORS: dict[str, Callable[..., None]] = {
     "kill": lambda w, name, fate: _lose(w, name, fate, is_seen=True),
     "kill silently": lambda w, name, fate: _lose(w, name, fate, is_seen=False),
     "fail": _fail,
+    "fail slices": _fail_slices,
     "flip": _flip,
     "alter": _alter,
     "start": lambda w, name: w.start(name),

@@ -85,6 +85,7 @@ class Symbolic:
         self.book = ClaimBook()
         self.question: Question | None = None
         self.flip: Flip | None = None  # the fault of its device, if it has one
+        self.left_out: frozenset[Item] = frozenset()  # forwards of which a slice has failed
 
     def copy(self) -> Symbolic:
         """An independent copy; symbols are shared."""
@@ -93,7 +94,7 @@ class Symbolic:
         new.batch, new.salt = self.batch, self.salt
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
-        new.question = self.question
+        new.question, new.left_out = self.question, self.left_out
         return new
 
     def alter(self, layer: int) -> bool:
@@ -272,7 +273,8 @@ class Symbolic:
     def _begun(self, step: int, said: Claims) -> frozenset[Item]:
         """Forwards that are begun but not done when the agent votes, for the checker."""
         found = (i for i in self.store if i.kind is Kind.PREFIX and i.step == step)
-        return frozenset({i._replace(part=i.hi - i.lo) for i in found} - said.keys())
+        begun = {i._replace(part=i.hi - i.lo) for i in found}
+        return frozenset(begun - said.keys() - self.left_out)
 
     def _commit(self, task: Instruction) -> CommitRecord:
         scores = self._scores(task.step)

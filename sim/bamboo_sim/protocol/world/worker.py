@@ -6,7 +6,7 @@ from collections.abc import Callable, Sized
 from dataclasses import replace
 from typing import Any
 
-from bamboo_core.model.claims import DisputedError
+from bamboo_core.model.claims import DisputedError, name_of
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
@@ -74,6 +74,7 @@ class Worker:
         self.torn: set[tuple[int, int]] = set()  # checkpoints found since the last report
         self.farewell: Any = None  # waits until all is written
         self.disputed: frozenset[tuple[int, int, int, int]] = frozenset()  # it has told of these
+        self.failing = 0  # so many of its next slices fail
         self.said: list[Any] = []  # messages to the supervisor that have not left yet
         self.sent: list[tuple[AgentId, Any]] = []  # the same to peers: (Transmit, payload)
         self.sealed = sealed
@@ -154,6 +155,11 @@ class Worker:
         self.pending = None
         record = None
         attempt = self.executor.fence.attempt
+        if task.op is Op.R and self.failing:
+            self.failing -= 1
+            self.backend.left_out |= {name_of(task)}
+            self.perform(self.executor.skip())
+            return None
         if task.op is Op.SAVE:
             for layer in range(task.lo, task.hi):
                 self.writes.append((attempt, task.step, layer, self.backend.layers[layer]))
