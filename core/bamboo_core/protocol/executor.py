@@ -143,7 +143,9 @@ class Executor:
         self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
         # of a step that others have ended: no END of this agent's frees it
         ahead = [i for i in self.held if i.kind is Kind.PREFIX and i.step <= self.ended]
-        return self._drop(ahead) + self._advance()
+        effects = self._drop(ahead)
+        effects += self._make_room(directive.lane_limit)  # an older plan may have allowed more
+        return effects + self._advance()
 
     def takes(self, continuation: Continuation) -> bool:
         """Whether this is the missing continuation of the installed plan."""
@@ -301,14 +303,19 @@ class Executor:
         if taken is None:
             return False
         task, rest = taken
-        surplus = rest.surplus(task, self.held, self.directive.lane_limit, self._continued)
-        if surplus is None:
-            return False
+        if not layers_done(task.instruction):  # a forward begins
+            limit = self.directive.lane_limit
+            effects += self._make_room(limit - 1)
+            if sum(item.kind is Kind.PREFIX for item in self.held) >= limit:
+                return False  # the program needs the others
         self._lane = rest
-        effects += self._drop(surplus, for_room=True)
         self._running = task
         effects.append(Run(task.instruction))
         return True
+
+    def _make_room(self, limit: int) -> list[Effect]:
+        """Keep this many forwards computed ahead, and those that the program needs."""
+        return self._drop(self._lane.surplus(self.held, limit, self._continued), for_room=True)
 
     def _is_compared(self, ahead: Prepared) -> bool:
         """Whether the vote waits for this slice: its forward has begun, or all are wanted."""

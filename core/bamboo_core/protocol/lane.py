@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import layers_done
 from bamboo_core.model.rules import Prepared
 
 Slices = tuple[Prepared, ...]
@@ -39,17 +38,11 @@ class Lane:
         return None
 
     @staticmethod
-    def surplus(
-        begun: Prepared, held: Collection[Item], limit: int, needed: Collection[Item]
-    ) -> list[Item] | None:
-        """The oldest forwards computed ahead, to be dropped so that this one has room.
+    def surplus(held: Collection[Item], limit: int, needed: Collection[Item]) -> list[Item]:
+        """Forwards computed ahead that are too many, the oldest first.
 
-        None: there is no room, since the program needs the others. held: in the order in which they
-        were made; needed: by the program. Only the first slice of a forward needs room.
+        held: in the order in which they were made; needed: by the program, so they stay.
         """
-        if layers_done(begun.instruction):
-            return []
         kept = [item for item in held if item.kind is Kind.PREFIX]
         spare = [item for item in kept if item not in needed]
-        count = max(0, len(kept) + 1 - limit)
-        return spare[:count] if count <= len(spare) else None
+        return spare[: max(0, len(kept) - limit)]
