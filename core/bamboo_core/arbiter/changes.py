@@ -1,4 +1,5 @@
-"""When a running plan must change without a loss: leavers, newcomers, another desired state."""
+"""When a running plan must change without a loss: leavers, newcomers, another desired state. And
+which members the next plan excludes."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from bamboo_core.api.spec import RecoveryPolicy
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.arbiter.state import InForce, State
 from bamboo_core.model.ids import AgentId
-from bamboo_core.placement.capacity import pipelines_for
+from bamboo_core.placement.capacity import is_enough, pipelines_for
 
 _MARGIN_S = 2.0
 _RECOVERED = 0.8  # of the usual speed: an agent is not slow any more
@@ -109,3 +110,52 @@ def _joining(state: State, in_force: InForce, desired: DesiredState) -> str:
     both = seated + len(standby)
     wanted = pipelines_for(both, stages=stages, wanted=desired.pipelines)
     return f"{len(standby)} agents can join" if seated < wanted * stages else ""
+
+
+# ---------------------------------------------------------------- leavers
+
+
+def is_short(state: State) -> bool:
+    """Whether too few agents are left to go on."""
+    return not _is_enough(state, state.membership.members - leavers(state))
+
+
+def without_vote(state: State) -> set[AgentId]:
+    """Members that only send what they hold: in question, or on short notice."""
+    soon = state.real_s + transition_s(state.ledger.usual_s)
+    leave_at, asked = state.membership.departures(), state.questioned
+    return {a for a in leavers(state) if a in asked or leave_at.get(a, inf) < soon}
+
+
+def leavers(state: State) -> set[AgentId]:
+    """Members that the next plan excludes after its target step."""
+    questioned = state.membership.members & state.questioned
+    return questioned | _leaving(state, questioned)
+
+
+def _leaving(state: State, questioned: Set[AgentId]) -> set[AgentId]:
+    """Members that will leave.
+
+    All that will leave, as long as the others are enough; else only those that cannot stay for the
+    transition. Before a suspension every member that lives long enough helps.
+    """
+    assert state.desired is not None
+    membership, step_s = state.membership, state.ledger.usual_s
+    going = {a for a in membership.members if membership.is_departing(a)}
+    seats = state.desired.pipelines * state.job.spec.pipelines.stages
+    if len(membership.members & membership.usable()) >= seats:
+        going |= membership.members & membership.slow  # nobody goes for being slow if it is missed
+    leave_at = membership.departures()
+    if state.desired.suspended:
+        soon = state.real_s + transition_s(step_s)
+        return {a for a in going if leave_at.get(a, inf) < soon}
+    if _is_enough(state, membership.members - going - questioned):
+        return going
+    last = state.real_s + late_s(step_s)
+    return {a for a in going if leave_at.get(a, inf) <= last}
+
+
+def _is_enough(state: State, agents: Set[AgentId]) -> bool:
+    assert state.desired is not None
+    stages = state.job.spec.pipelines.stages
+    return is_enough(agents, stages=stages, least=state.desired.at_least)

@@ -67,6 +67,9 @@ class Durable:
     # What was made before it, in steps that were not committed then, may be wrong: it is dropped.
     void: Fence = Fence()
     voided: tuple[int, ...] = ()  # the newest steps of this attempt that were void, ``void`` last
+    # Who differs about the newest void step, and may hold a wrong copy of a layer; () once the
+    # copies have been compared.
+    disputants: tuple[AgentId, ...] = ()
     question: Question | None = None  # its agents compute nothing until the question is over
     suspects: tuple[AgentId, ...] = ()  # one of them held a wrong copy, and nobody knows which
     rollbacks: int = 0  # restores because of wrong bits that were committed
@@ -136,6 +139,7 @@ def to_json(durable: Durable) -> dict[str, Any]:
         "manifests": [_manifest(m) for m in d.manifests],
         "bad": [list(b) for b in d.bad],
         "voided": list(d.voided),
+        "disputants": list(d.disputants),
         "suspects": list(d.suspects),
     }
     if d.step_cut != d.cut:
@@ -198,6 +202,7 @@ def _read(value: dict[str, Any]) -> Durable:
         measured=_measured(value["measured"]) if "measured" in value else Measured(),
         void=Fence(*value.get("void", ())),
         voided=tuple(int(step) for step in value.get("voided", ())),
+        disputants=tuple(AgentId(agent) for agent in value.get("disputants", ())),
         suspects=tuple(AgentId(agent) for agent in value.get("suspects", ())),
         rollbacks=int(value.get("rollbacks", 0)),
         question=_read_question(value["question"]) if "question" in value else None,

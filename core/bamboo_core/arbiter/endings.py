@@ -52,6 +52,7 @@ def restore(
         voters=(),
         pipelines=(),
         committed=step - 1,
+        disputants=(),
         question=None,
         voided=(),
     )

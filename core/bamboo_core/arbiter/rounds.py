@@ -6,14 +6,15 @@ a checkpoint is bad (training).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from math import inf
 
 from bamboo_core.api.events import EventReason, RestoreCause, Severity
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import batch_shape
-from bamboo_core.arbiter import changes, redundancy
+from bamboo_core.arbiter import redundancy
+from bamboo_core.arbiter.changes import is_short, leavers, without_vote
 from bamboo_core.arbiter.durable import eligible
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.events import ComputePlan, Effect, Send
@@ -29,7 +30,7 @@ from bamboo_core.arbiter.state import (
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
-from bamboo_core.placement.capacity import is_enough, pipelines_for
+from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.planning.requests import (
     Continuations,
     Decision,
@@ -157,7 +158,7 @@ def decide(state: State, now: float) -> None:
         return
     state.deadlines.voter_by = inf
     if is_short(state):
-        staying = membership.members - _leavers(state)
+        staying = membership.members - leavers(state)
         _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", now)
         return
     state.requests += 1
@@ -165,45 +166,6 @@ def decide(state: State, now: float) -> None:
     answer_by = now + state.job.timing.continuation_s
     state.phase = Planning(state.requests, phase.reports, request.speeds, answer_by=answer_by)
     state.out.at_once(ComputePlan(state.requests, request))
-
-
-def is_short(state: State) -> bool:
-    """Whether too few agents are left to go on."""
-    return not _is_enough(state, state.membership.members - _leavers(state))
-
-
-def _leavers(state: State) -> set[AgentId]:
-    """Members that the next plan excludes after its target step."""
-    questioned = state.membership.members & state.questioned
-    return questioned | _going(state, questioned)
-
-
-def _going(state: State, questioned: Set[AgentId]) -> set[AgentId]:
-    """Members that will leave.
-
-    All that will leave, as long as the others are enough; else only those that cannot stay for the
-    transition. Before a suspension every member that lives long enough helps.
-    """
-    assert state.desired is not None
-    membership, step_s = state.membership, state.ledger.usual_s
-    going = {a for a in membership.members if membership.is_departing(a)}
-    seats = state.desired.pipelines * state.job.spec.pipelines.stages
-    if len(membership.members & membership.usable()) >= seats:
-        going |= membership.members & membership.slow  # nobody goes for being slow if it is missed
-    leave_at = membership.departures()
-    if state.desired.suspended:
-        soon = state.real_s + changes.transition_s(step_s)
-        return {a for a in going if leave_at.get(a, inf) < soon}
-    if _is_enough(state, membership.members - going - questioned):
-        return going
-    last = state.real_s + changes.late_s(step_s)
-    return {a for a in going if leave_at.get(a, inf) <= last}
-
-
-def _is_enough(state: State, agents: Set[AgentId]) -> bool:
-    assert state.desired is not None
-    stages = state.job.spec.pipelines.stages
-    return is_enough(agents, stages=stages, least=state.desired.at_least)
 
 
 def _hold(
@@ -260,8 +222,7 @@ def _reinstate_suspects(state: State) -> bool:
 def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequest:
     assert state.desired is not None
     durable, membership, desired = state.durable, state.membership, state.desired
-    draining, leave_at = frozenset(_leavers(state)), membership.departures()
-    soon = state.real_s + changes.transition_s(state.ledger.usual_s)
+    draining = frozenset(leavers(state))
     ready = membership.reference()
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
     return PlanRequest(
@@ -279,9 +240,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
         participants=membership.participants(),
         reports=dict(sorted(reports.items())),
         draining=draining,
-        short_notice=frozenset(
-            a for a in draining if leave_at.get(a, inf) < soon or a in state.questioned
-        ),
+        short_notice=frozenset(without_vote(state)),
         manifests=eligible(durable),
         base=durable.manifest.step - 1 if durable.manifest is not None else -1,
         has_voter=not reports.keys().isdisjoint(durable.voters),

@@ -382,8 +382,11 @@ class State:
         question = self.durable.question
         return question.agents if question is not None else frozenset()
 
-    def settle_question(self, step: int) -> None:
-        """The step is committed. Agents that are in question because of it may take part again."""
+    def settle_dispute(self, step: int) -> None:
+        """The step is committed, so all copies were equal. Agents that are in question because of
+        it may take part again."""
+        if self.durable.disputants and step >= self.durable.voided[-1]:
+            self.out.save(disputants=())
         if self.durable.question is not None and step >= self.durable.question.step:
             self.membership.without_seat -= self.questioned
             self.out.save(question=None)

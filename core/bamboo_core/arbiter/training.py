@@ -20,10 +20,11 @@ from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause, Reason
 from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.arbiter import redundancy
-from bamboo_core.arbiter.durable import with_manifest
+from bamboo_core.arbiter.changes import is_short, without_vote
+from bamboo_core.arbiter.durable import Durable, with_manifest
 from bamboo_core.arbiter.endings import end, restore
 from bamboo_core.arbiter.losses import blame, lose
-from bamboo_core.arbiter.rounds import begin, is_short, resumed
+from bamboo_core.arbiter.rounds import begin, resumed
 from bamboo_core.arbiter.state import (
     Collecting,
     Holding,
@@ -34,7 +35,7 @@ from bamboo_core.arbiter.state import (
     State,
     Waiting,
 )
-from bamboo_core.model.claims import can_decide, odd_copies, odd_ones
+from bamboo_core.model.claims import can_decide, has_unknown_input, odd_copies, odd_ones
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.program import Op
 from bamboo_core.model.sampling import newest_compared
@@ -68,7 +69,8 @@ def progressed(state: State, agent: AgentId, progress: Progress, now: float) -> 
         state.ledger.whole_s = progress.step_s or state.ledger.whole_s
         redundancy.stepped(state, progress.step_s)
     state.speeds.learn(agent, progress, now)
-    state.settle_question(step)
+    if progress.fence >= state.durable.void:
+        state.settle_dispute(step)
     if state.ledger.learn(agent, progress, now):
         state.evidence.settle()
         state.stalls.settle()
@@ -177,7 +179,12 @@ def disputed(state: State, message: Disputed, now: float) -> None:
     first, question = message.disputes[0], durable.question
     _record(state, message.step, first)
     if first.is_of_copies or message.step <= state.ledger.newest(durable):
-        _roll_back(state, message.step, message.disputes, now)
+        why = f"{_where(first, message.step)}, and what is wrong is committed"
+        _roll_back(state, message.step, message.disputes, why, now)
+        return
+    if _is_maker_gone(durable, message):
+        why = f"{_where(first, message.step)}, and who has made the input may be gone"
+        _roll_back(state, message.step, (), f"{why}: nobody knows whose layers are right", now)
         return
     where = durable.attempt, message.step  # what a restore has left behind says nothing
     before, count = state.disputes
@@ -190,15 +197,29 @@ def disputed(state: State, message: Disputed, now: float) -> None:
     gradients = [d for d in message.disputes if d.is_of_gradients and count >= _LASTS]
     odd = odd.union(*(odd_copies(d) or _agents(d) for d in gradients))
     if odd:
-        state.out.save(void=void, voided=voided, question=None)
+        state.out.save(void=void, voided=voided, disputants=(), question=None)
         _convict(state, message.step, first, odd)
     elif is_tried or (count >= _LASTS and not can_decide(first)):
         why = f"{_text(first)} again, and nobody knows who is right"
         _give_up(state, {*_agents(first), *state.questioned}, why, now)
     else:
         asked = Question(message.step, first) if count >= _LASTS else None
-        state.out.save(void=void, voided=voided, question=asked)
+        differing = () if asked else _differing(message)  # the second time all copies were equal
+        state.out.save(void=void, voided=voided, disputants=differing, question=asked)
         _begin(state, f"step {message.step} is void: {_text(first)}", _agents(first))
+
+
+def _is_maker_gone(durable: Durable, message: Disputed) -> bool:
+    """Whether an input may come from an agent that has no vote any more: the step was interrupted,
+    and what the voters say of the stage before is another result."""
+    is_whole = message.fence == durable.plan and message.step > durable.target
+    return not is_whole and has_unknown_input(message.disputes)
+
+
+def _differing(message: Disputed) -> tuple[AgentId, ...]:
+    """Who differs about a forward. The layers of one of them may be wrong."""
+    forwards = [d for d in message.disputes if not d.is_of_gradients]
+    return tuple(sorted({agent for dispute in forwards for agent in _agents(dispute)}))
 
 
 def _is_settled(state: State, message: Disputed) -> bool:
@@ -212,8 +233,9 @@ def _is_settled(state: State, message: Disputed) -> bool:
 
 
 def settle(state: State, now: float) -> None:
-    """All members have reported: a void step may turn out to be committed; a question is over if
-    its step is committed, or if too few agents are left to compute the step."""
+    """All members have reported: a void step may turn out to be committed; those that differ about
+    it may not be able to compute it again; a question is over if its step is committed, or if too
+    few agents are left to compute the step."""
     phase, durable = state.phase, state.durable
     members, question = state.membership.members, durable.question
     if not isinstance(phase, Collecting) or members - phase.reports.keys():
@@ -221,14 +243,34 @@ def settle(state: State, now: float) -> None:
     known = [record.step for report in phase.reports.values() for record in report.commits]
     newest = max(known, default=-1)
     if durable.voided and durable.plan < durable.void and newest >= durable.voided[-1]:
-        _roll_back(state, durable.voided[-1], (), now)  # no plan has computed it again since then
+        why = f"step {durable.voided[-1]} was in dispute, and what is wrong is committed"
+        _roll_back(state, durable.voided[-1], (), why, now)  # not computed again since then
         return
-    if question is None:
-        return
-    state.settle_question(newest)
-    if state.questioned and members and is_short(state):
+    state.settle_dispute(newest)
+    if state.durable.disputants:
+        _compare_again(state, now)
+    elif question is not None and state.questioned and members and is_short(state):
         why = f"{_text(question.dispute)} again, and too few other agents are left to decide"
         _give_up(state, state.questioned, why, now)
+
+
+def _compare_again(state: State, now: float) -> None:
+    """A plan follows in which all that differ compute the void step, and all of it. Without the
+    votes of them all their layers would not be compared, and one of them may be wrong."""
+    durable, step = state.durable, state.durable.voided[-1]
+    gone = {*durable.disputants} - (state.membership.members - without_vote(state))
+    if gone:
+        who = f"{' and '.join(durable.disputants)} differ in step {step}"
+        why = f"{who}, and {' and '.join(sorted(gone))} cannot compute it again"
+        _roll_back(state, step, (), f"{why}: nobody knows whose layers are right", now)
+    elif _is_begun(durable):
+        state.out.save(void=state.fence._replace(epoch=state.epoch + 1))
+        begin(state, f"step {step} is void: it is computed again as a whole")
+
+
+def _is_begun(durable: Durable) -> bool:
+    """Whether a plan has begun to compute the void step again. Not all that is left is compared."""
+    return durable.plan >= durable.void
 
 
 def _convict(state: State, step: int, dispute: Dispute, odd: Collection[AgentId]) -> None:
@@ -257,8 +299,11 @@ def _give_up(state: State, agents: Collection[AgentId], why: str, now: float) ->
     restore(state, RestoreCause.CORRUPTION, why, now)
 
 
-def _roll_back(state: State, step: int, disputes: Collection[Dispute], now: float) -> None:
-    """Something wrong is committed: begin anew from a checkpoint that was verified before it.
+def _roll_back(
+    state: State, step: int, disputes: Collection[Dispute], why: str, now: float
+) -> None:
+    """Something wrong is, or may be, committed: begin anew from a checkpoint that was verified
+    before it.
 
     An agent whose copy differs from the majority's is blamed, unless layers have been copied since
     all were equal, perhaps from the wrong one. Where nobody knows, the agents stay, since the
@@ -269,8 +314,6 @@ def _roll_back(state: State, step: int, disputes: Collection[Dispute], now: floa
     committed = min(state.ledger.newest(durable), step - 1)
     copies = [d for d in disputes if d.is_of_copies]
     forwards = [d for d in disputes if not d.is_of_copies]
-    (first, *_) = [_where(d, step) for d in disputes] or [f"step {step} was in dispute"]
-    why = f"{first}, and what is wrong is committed"
     odd = frozenset[AgentId]().union(*map(odd_ones, forwards))
     if state.copied_at < newest_compared(committed, every):
         odd = odd.union(*map(odd_copies, copies))

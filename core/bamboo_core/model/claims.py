@@ -179,6 +179,22 @@ def disputes(
     return tuple(found)
 
 
+def has_unknown_input(found: Sequence[Dispute]) -> bool:
+    """Whether some forward has an input that no voter has made, though one claims the stage before.
+
+    found: all disputes of a step. If that stage is not among them, its makers agree.
+    """
+    forwards = [dispute for dispute in found if dispute.microbatch >= 0]
+    made = {(d.hi, d.microbatch): {claim.digest for claim in d.claims} for d in forwards}
+    for dispute in forwards:
+        entered = {claim.entered for claim in dispute.claims}
+        known = made.get((dispute.lo, dispute.microbatch))
+        is_same = len({claim.digest for claim in dispute.claims}) == 1
+        if dispute.lo and (not entered <= known if known else is_same or len(entered) > 1):
+            return True
+    return False
+
+
 def can_decide(dispute: Dispute) -> bool:
     """Whether a third computation can tell who is wrong: the agents got different results of one
     input with equal layers. Else the input or the layers differ, and nobody knows why."""

@@ -143,7 +143,10 @@ class Executor:
         self.ended = min(max(self.ended, directive.target - 2), directive.target - 1)
         # of a step that others have ended: no END of this agent's frees it
         ahead = [i for i in self.held if i.kind is Kind.PREFIX and i.step <= self.ended]
-        return self._drop(ahead) + self._advance()
+        effects = self._drop(ahead)
+        spare = Lane.surplus(self.held, directive.lane_limit, self._continued)
+        effects += self._drop(spare, for_room=True)  # an older plan may have allowed more
+        return effects + self._advance()
 
     def takes(self, continuation: Continuation) -> bool:
         """Whether this is the missing continuation of the installed plan."""
@@ -317,11 +320,11 @@ class Executor:
         if taken is None:
             return False
         task, rest = taken
-        surplus = rest.surplus(task, self.held, self.directive.lane_limit, self._continued)
-        if surplus is None:
+        dropped = rest.room_for(task, self.held, self.directive.lane_limit, self._continued)
+        if dropped is None:
             return False
         self._lane = rest
-        effects += self._drop(surplus, for_room=True)
+        effects += self._drop(dropped, for_room=True)
         self._running = task
         effects.append(Run(task.instruction))
         return True

@@ -44,17 +44,23 @@ class Lane:
         return Lane(tuple(left))
 
     @staticmethod
-    def surplus(
+    def room_for(
         begun: Prepared, held: Collection[Item], limit: int, needed: Collection[Item]
     ) -> list[Item] | None:
-        """The oldest forwards computed ahead, to be dropped so that this one has room.
-
-        None: there is no room, since the program needs the others. held: in the order in which they
-        were made; needed: by the program. Only the first slice of a forward needs room.
-        """
+        """What is dropped so that this slice has room; None: there is none, since the program needs
+        the others. Only the first slice of a forward needs room."""
         if layers_done(begun.instruction):
             return []
+        dropped = Lane.surplus(held, limit - 1, needed)
+        kept = sum(item.kind is Kind.PREFIX for item in held) - len(dropped)
+        return dropped if kept < limit else None
+
+    @staticmethod
+    def surplus(held: Collection[Item], limit: int, needed: Collection[Item]) -> list[Item]:
+        """Forwards computed ahead that are too many, the oldest first.
+
+        held: in the order in which they were made; needed: by the program, so they stay.
+        """
         kept = [item for item in held if item.kind is Kind.PREFIX]
         spare = [item for item in kept if item not in needed]
-        count = max(0, len(kept) + 1 - limit)
-        return spare[:count] if count <= len(spare) else None
+        return spare[: max(0, len(kept) - limit)]

@@ -334,14 +334,14 @@ class _Run:
             if taken is None:
                 return
             task, rest = taken
-            surplus = rest.surplus(task, agent.held, agent.lane_limit, agent.continued)
-            if surplus is None:
+            dropped = rest.room_for(task, agent.held, agent.lane_limit, agent.continued)
+            if dropped is None:
                 return
             agent.lane = rest
             time = self.durations.of(task.instruction)
             agent.clock += time
             agent.ahead_s += time
-            for item in (*surplus, *task.gone):
+            for item in (*dropped, *task.gone):
                 self._lose(agent, item)
             for item in task.items_made:
                 self._gain(agent, item, False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.api.spec import JobSpec
@@ -9,7 +11,7 @@ from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.durable import Durable, from_json, to_json
 from bamboo_core.model.claims import Question
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Claim, Dispute, Disputed, Stop
+from bamboo_core.protocol.messages import Claim, Dispute, Disputed, Failure, Notice, Stop
 
 from .fleet import Fleet, spec
 
@@ -130,7 +132,8 @@ def test_a_dispute_after_a_restore_is_the_first_of_its_attempt() -> None:
         dispute(fleet)
     fleet.add_grid(1, 3, "b")
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
-    dispute(fleet)
+    two = Claim(AgentId("b0"), 5, 6), Claim(AgentId("b1"), 5, 7)
+    dispute(fleet, found=(Dispute(1, 2, 3, two),))
     fleet.run()
     assert len(told(fleet, EventReason.CORRUPTION)) == 3
     assert len(told(fleet, EventReason.RESTORING)) == 1
@@ -256,3 +259,147 @@ def test_a_question_is_kept_in_the_status() -> None:
     question = Question(3, DECIDED[0])
     assert from_json(to_json(Durable(question=question))).question == question
     assert "question" not in to_json(Durable())
+
+
+def disputing() -> Fleet:
+    """Two agents have differed after step 9; the checkpoint of step 8 is verified."""
+    fleet = Fleet(spec(stages=3, steps=40, every=4), layers=3)
+    fleet.add_grid(1, 3)
+    fleet.tell(a.DesiredState(1))
+    fleet.until(lambda: (0, 9) in fleet.commits)
+    fleet.add("b0", "z1")
+    fleet.add("b1", "z2")
+    dispute(fleet, step=fleet.arbiter.status().progress.committed + 1)
+    return fleet
+
+
+def assert_rolled_back(fleet: Fleet, gone: str, step: int = 8) -> None:
+    (record,) = told(fleet, EventReason.RESTORING)
+    assert record.facts[EventFact.CAUSE] == RestoreCause.CORRUPTION
+    assert record.facts[EventFact.STEP] == step
+    assert "a0 and a1 differ in step" in record.message
+    assert f"and {gone} cannot compute it again: nobody knows whose" in record.message
+    assert fleet.arbiter.durable.rollbacks == 1
+    assert fleet.arbiter.durable.disputants == ()
+    assert not told(fleet, EventReason.WORKER_FAILED)
+
+
+@pytest.mark.parametrize("name", ["a0", "a1"])
+def test_if_one_that_differs_is_lost_nobody_knows_whose_layers_are_right(name: str) -> None:
+    """Its copy may have been the right one, and nothing would be compared with the other."""
+    fleet = disputing()
+    assert from_json(to_json(fleet.arbiter.durable)).disputants == (A0, A1)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    fleet.kill(name)
+    fleet.until(lambda: bool(told(fleet, EventReason.RESTORING)))
+    assert_rolled_back(fleet, name)
+
+
+def test_one_that_differs_may_be_lost_before_the_dispute_is_known() -> None:
+    fleet = disputing()
+    before = fleet.arbiter.fence
+    fleet.until(lambda: fleet.arbiter.durable.disputants == ())
+    fleet.kill("a1")
+    dispute(fleet, before, step=fleet.arbiter.status().progress.committed + 1)
+    assert not told(fleet, EventReason.RESTORING)  # the others report first
+    fleet.until(lambda: bool(told(fleet, EventReason.RESTORING)))
+    assert fleet.arbiter.durable.rollbacks == 1
+
+
+def test_one_that_differs_may_be_lost_under_another_leader() -> None:
+    fleet = disputing()
+    fleet.run_wire()
+    fleet.restart()
+    fleet.tell(a.DesiredState(1))
+    fleet.kill("a1")
+    fleet.reconnect()
+    fleet.until(lambda: bool(told(fleet, EventReason.RESTORING)))
+    assert_rolled_back(fleet, "a1", step=4)  # this leader has not heard that step 8 is committed
+
+
+def test_one_that_differs_may_have_no_time_to_compute_the_step_again() -> None:
+    fleet = disputing()
+    fleet.receive(A1, Notice(0.1, "preempted"))
+    fleet.until(lambda: bool(told(fleet, EventReason.RESTORING)))
+    assert_rolled_back(fleet, "a1")
+
+
+def test_an_agent_that_does_not_differ_may_be_lost() -> None:
+    fleet = disputing()
+    fleet.kill("a2")
+    fleet.run()
+    assert not told(fleet, EventReason.RESTORING)
+
+
+def test_once_the_step_is_committed_any_agent_may_be_lost() -> None:
+    """All copies have been compared with the votes for it."""
+    fleet = disputing()
+    step = fleet.arbiter.durable.voided[-1]
+    fleet.until(lambda: fleet.arbiter.status().progress.committed >= step)
+    assert fleet.arbiter.durable.disputants == ()
+    fleet.kill("a1")
+    fleet.run()
+    assert not told(fleet, EventReason.RESTORING)
+
+
+def test_who_contradicts_itself_was_wrong_so_the_layers_of_the_other_are_right() -> None:
+    fleet = disputing()
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    fleet.receive(A1, Failure(FailureCause.CORRUPTION, "another result", False, 1))
+    fleet.run()
+    assert fleet.commits.keys() == {(0, step) for step in range(41)}
+    assert not told(fleet, EventReason.RESTORING)
+
+
+def test_agents_that_differ_about_a_gradient_may_be_lost() -> None:
+    """No layer is wrong because of it."""
+    fleet = running()
+    fleet.add("b0", "z1")
+    dispute(fleet, found=(Dispute(1, 2, -2, (Claim(A0, 0, 6), Claim(A1, 0, 7))),))
+    assert fleet.arbiter.durable.disputants == ()
+    fleet.kill("a1")
+    fleet.run()
+    assert not told(fleet, EventReason.RESTORING)
+
+
+INPUT = (Dispute(1, 2, 3, (Claim(A1, 5, 6),)),)  # what went in is not what A0 says it has made
+
+
+def test_an_input_of_a_lost_agent_leaves_nobody_who_knows_whose_layers_are_right() -> None:
+    fleet = disputing()
+    fleet.until(lambda: fleet.arbiter.durable.disputants == ())
+    fleet.kill("a2")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    dispute(fleet, step=fleet.arbiter.durable.target, found=INPUT)
+    (record,) = told(fleet, EventReason.RESTORING)
+    assert "and who has made the input may be gone: nobody knows whose layers" in record.message
+    assert record.facts[EventFact.STEP] == 8
+    assert not told(fleet, EventReason.WORKER_FAILED)
+    assert fleet.arbiter.durable.suspects == ()
+
+
+def test_an_input_that_has_changed_since_its_maker_sent_it_costs_one_step() -> None:
+    """The whole step ran in one plan, so the agent that made it is there."""
+    fleet = running()
+    dispute(fleet, step=fleet.arbiter.status().progress.committed + 1, found=INPUT)
+    fleet.run()
+    assert len(told(fleet, EventReason.CORRUPTION)) == 1
+    assert not told(fleet, EventReason.RESTORING)
+
+
+def test_a_step_in_dispute_is_computed_again_as_a_whole() -> None:
+    """Else an agent whose fault lasts might compute what no other one computes any more."""
+    fleet = disputing()
+    step = fleet.arbiter.durable.voided[-1]
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    first = fleet.arbiter.durable.void
+    fleet.kill("a2")
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    again = fleet.arbiter.durable.void
+    assert again == fleet.arbiter.durable.plan > first
+    assert fleet.arbiter.durable.target == step
+    fleet.until(lambda: (0, step) in fleet.commits)
+    fleet.until(lambda: fleet.arbiter.durable.disputants == ())
+    fleet.kill("a1")
+    fleet.run()
+    assert fleet.arbiter.durable.void == again

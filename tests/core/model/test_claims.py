@@ -14,6 +14,7 @@ from bamboo_core.model.claims import (
     about_losses,
     can_decide,
     disputes,
+    has_unknown_input,
     name_of,
     odd_copies,
     odd_ones,
@@ -55,6 +56,23 @@ def test_an_input_that_is_not_what_the_stage_before_has_made_is_a_dispute() -> N
     assert disputes({B: {above: Said(2, 8)}}) == (), "nobody has claimed what went in"
     cast = {A: {LOW: Said(1, 2)}, B: {above: Said(3, 8)}}
     assert disputes(cast) == (Dispute(2, 4, 1, (Claim(B, 3, 8),)),)
+
+
+def test_an_input_may_be_what_no_voter_has_made() -> None:
+    above = HIGH._replace(index=1)
+    low, made = {LOW: Said(1, 2)}, {LOW: Said(1, 3)}
+
+    def is_unknown(*said: dict[Item, Said]) -> bool:
+        return has_unknown_input(disputes(dict(zip((A, B, C, D), said, strict=False))))
+
+    assert is_unknown(low, {above: Said(3, 8)}), "its maker is gone, and A got another result"
+    assert is_unknown(low, {above: Said(2, 8)}, {above: Said(3, 9)})
+    assert is_unknown(low, made, {above: Said(4, 8)})
+    assert not is_unknown(low, made, {above: Said(2, 8)}, {above: Said(3, 9)}), "both have makers"
+    assert not is_unknown(low, {above: Said(2, 8)}, {above: Said(2, 9)})
+    assert not is_unknown({above: Said(2, 8)}, {above: Said(2, 9)}), "nobody has claimed it"
+    assert not is_unknown(low, made, {HIGH: Said(2, 8)}), "another micro-batch"
+    assert not is_unknown({about_gradient(3, 1): Said(0, 1)}, {about_gradient(3, 1): Said(0, 2)})
 
 
 def test_an_agent_contradicts_itself_if_one_input_gives_two_results() -> None:

@@ -107,7 +107,8 @@ def test_what_was_computed_ahead_goes_with_a_step_that_others_have_ended(
     finish(executor)
     executor.stop(Stop(SECOND))
     order = directive("RECV (out[1]) <b", fence=SECOND, target=target, wanted=((0, 4),))
-    dropped = [i for e in executor.install(order) if isinstance(e, Drop) for i in e.items]
+    effects = executor.install(replace(order, lane_limit=2))
+    dropped = [i for e in effects if isinstance(e, Drop) for i in e.items]
     assert len(prefixes(executor)) == left
     assert len(dropped) == 2 - left
 
@@ -131,6 +132,30 @@ def test_what_the_program_needs_is_not_dropped() -> None:
     order = replace(directive("", fence=SECOND), resume=program, lane_limit=1)
     assert executor.install(replace(order, lane=parse("R[0:2] m1 0:1"))) == []
     assert prefixes(executor) == ["prefix[2:4] #1"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "program", "left"),
+    [
+        (1, WAITING, ["prefix[2:4] m1 #2"]),
+        (0, WAITING, []),
+        (2, WAITING, ["prefix[2:4] #2", "prefix[2:4] m1 #2"]),
+        (1, "RECV (out[1]) <b\nF[2:4] m0 4:4", ["prefix[2:4] #2"]),
+        (0, "RECV (out[1]) <b\nF[2:4] m0 4:4", ["prefix[2:4] #2"]),
+    ],
+)
+def test_a_plan_with_less_room_keeps_the_newest_and_what_it_needs(
+    limit: int, program: str, left: list[str]
+) -> None:
+    """The planner counts on its own limit."""
+    executor = started(limit=2)
+    finish(executor)
+    executor.stop(Stop(SECOND))
+    order = replace(directive(program, fence=SECOND, wanted=((0, 4),)), lane_limit=limit)
+    effects = executor.install(order)
+    assert prefixes(executor) == left
+    dropped = [i for e in effects if isinstance(e, Drop) and e.for_room for i in e.items]
+    assert len(dropped) == 2 - len(left)
 
 
 COMPARED = """F[0:2] m0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.api.events import EventFact, EventReason, RestoreCause, Severity
@@ -13,11 +15,13 @@ from bamboo_sim.protocol.checker.claims import check_silence
 from bamboo_sim.protocol.checker.corruption import check_blame, check_copies, check_told
 from bamboo_sim.protocol.checker.restores import check_restore
 from bamboo_sim.protocol.checker.verdict import Violation
-from bamboo_sim.protocol.exploration.history import apply
+from bamboo_sim.protocol.exploration.history import History, apply, replay
 from bamboo_sim.protocol.exploration.time_budget import (
+    ALTERED_AHEAD,
     ALTERED_PAIR,
     ALTERED_THREE,
     CHECKED_FILES,
+    CHECKED_TWICE,
 )
 from bamboo_sim.protocol.world.symbolic import Flip, Vote
 from bamboo_sim.protocol.world.world import World
@@ -111,7 +115,8 @@ def test_a_wrong_result_does_not_stay_once_the_operator_knows_of_it():
     world = saved(ALTERED_PAIR, 2)
     world.spoiled = 0, 1
     check_told(world, wrong)
-    world.told = frozenset({(0, 1)})
+    store = world.operators.store
+    store.durable = replace(store.durable, voided=(1,))
     with pytest.raises(Violation, match="wrong weights"):
         check_told(world, wrong)
     world.spoiled = 7, 1
@@ -147,3 +152,30 @@ def test_silence_that_is_found_too_late_is_a_violation():
     world.now += 0.1
     with pytest.raises(Violation, match="have been silent since"):
         check_silence(world)
+
+
+HISTORIES = {
+    # a01 alone holds its layer from then on, and a02 had computed with the right one
+    "the sound one of two dies": (
+        History(ALTERED_AHEAD, 11, "slow-control"),
+        ((29, ("alter", "a01", 5)), (31, ("kill", "a02", 2))),
+    ),
+    # a02 computes the same forward again with another layer, and a01 has a00's result as input
+    "the maker of an input has died": (
+        History(ALTERED_AHEAD, 11, "slow-control"),
+        ((47, ("alter", "a02", 0)), (50, ("kill", "a00", 2))),
+    ),
+    # a00 is wrong again, and nobody computes that forward in what is left of the step
+    "another agent dies in the step that is void": (
+        History(CHECKED_TWICE, 3, "slow-control"),
+        ((99, ("flip", "a00", "F", True)), (94, ("kill", "a01", 1))),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HISTORIES)
+def test_once_a_dispute_is_known_the_result_is_right(name):
+    base, script = HISTORIES[name]
+    world = replay(replace(base, script=script))
+    assert world.told
+    assert not world.spoiled

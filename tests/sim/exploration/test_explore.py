@@ -38,6 +38,7 @@ from bamboo_sim.protocol.exploration.history import (
 from bamboo_sim.protocol.exploration.tally import Tally
 from bamboo_sim.protocol.exploration.time_budget import (
     AHEAD,
+    AHEAD_SMALL,
     AHEAD_TIGHT,
     AHEAD_TWICE,
     LEARNING,
@@ -165,6 +166,12 @@ def test_units_cover_the_whole_run():
     )
 
 
+def test_every_single_death_on_the_smallest_grid_that_computes_ahead():
+    _, tally = run(Unit("every single", AHEAD_SMALL, 1))
+    assert not tally.violations, explain(tally.violations[0][0])
+    assert {"R", "F", "B"} <= {point[0] for point in tally.points}
+
+
 def test_each_message_of_a_victim_is_lost_with_the_rest_of_its_stream():
     met = 0
     for _, world in prefixes(History(Job(2, 2, 2, steps=1), 3)):
@@ -250,6 +257,10 @@ def test_everything_is_in_the_units():
         "singles",
         "pairs",
     }
+
+
+def test_every_family_has_a_job_that_computes_ahead():
+    assert {family for family, job, _ in runs() if job.eager} == FAMILIES.keys()
 
 
 def test_a_corrupt_checkpoint_is_skipped():

@@ -13,6 +13,7 @@ from bamboo_core.model.program import Op
 from bamboo_sim.protocol.checker.violation import Violation
 
 if TYPE_CHECKING:
+    from bamboo_core.arbiter.durable import Durable
     from bamboo_core.arbiter.events import Record
     from bamboo_sim.protocol.world.node import Node
     from bamboo_sim.protocol.world.world import World
@@ -53,11 +54,9 @@ def check_copies(world: World, node: Node, step: int) -> None:
 
 
 def check_told(world: World, check_weights: Callable[[World], None]) -> None:
-    """The operator knows that a step was in dispute, so its wrong result is not the job's."""
-    spoiled = world.spoiled
-    if spoiled is None or spoiled not in world.told or is_lasting(world):
-        return
-    if spoiled[0] == world.operators.durable.attempt:
+    """The facts say that a step was void, so its wrong result is not the job's."""
+    spoiled, durable = world.spoiled, world.operators.durable
+    if spoiled is not None and spoiled[0] == durable.attempt and spoiled[1] in durable.voided:
         check_weights(world)
 
 
@@ -104,10 +103,15 @@ def check_blame(world: World, record: Record) -> None:
         raise Violation(f"{sound} compute right bits, but are blamed: {record.message}")
 
 
-def check_undecided(world: World, text: str) -> None:
+def check_undecided(world: World, before: Durable, text: str) -> None:
     """Only a fault that lasts cannot be decided; and if nothing else has happened, only if too few
-    agents are left without the two that differ. What is committed cannot be computed again."""
+    agents are left without the two that differ. What is committed cannot be computed again. Nor can
+    anybody know whose layers are right if one that differs is gone, or has no time."""
     if world.altered or (world.flips and "is committed" in text):
+        return
+    present = world.nodes.keys() - world.noticed
+    lacking = world.pods if "who has made the input" in text else before.disputants
+    if world.is_misled or not present >= {*lacking}:
         return
     if not is_lasting(world):
         raise Violation(f"a checkpoint is restored for a fault that has passed: {text}")

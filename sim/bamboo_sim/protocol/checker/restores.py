@@ -31,7 +31,7 @@ def check_restore(world: World, before: Durable, record: Record) -> None:
         if before.outcome is not Outcome.SUSPENDED:
             raise Violation(f"a job that is not suspended is resumed: {before.outcome}")
     elif cause == RestoreCause.CORRUPTION:
-        check_undecided(world, record.message)
+        check_undecided(world, before, record.message)
     elif cause == RestoreCause.NO_VOTER:
         _check_deadline(world, before)
     else:

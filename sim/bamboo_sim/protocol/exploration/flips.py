@@ -73,6 +73,8 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
         disputed = wait_until(lasting, who_says(Disputed))
         if disputed is not None:
             yield from _questions(disputed, names, n)
+            for victim in rng.sample(names, 2):  # while the step is computed again
+                yield inject(disputed, rng.randrange(10, 60), ("kill", victim, n % 3))
         found = inject(at, 0, ("flip", name, op, n % 5 == 4))
         moment = wait_until(found, who_says(Disputed))
         others: tuple[Fault, ...] = (

@@ -48,11 +48,35 @@ ALTERED = Job(2, 2, 2, steps=4, save_every=1, salted=True)
 ALTERED_PAIR = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
 ALTERED_THREE = Job(3, 1, 2, replica=False, layers=2, steps=5, save_every=2, salted=True)
 ALTERED_LONG = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True)
+ALTERED_AHEAD = replace(CHECKED, steps=6, save_every=2, salted=True)
+ALTERED_AHEAD_TWICE = replace(CHECKED_TWICE, steps=4, save_every=1, salted=True)
 MIXED = (FAST, FILES, NARROW, SINGLE, ONE_STEP)
-PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2))
+AHEAD_SMALL = Job(1, 2, 2, eager=True, layers=4, steps=2)
+AHEAD_PAIR = replace(AHEAD, steps=2)
+PAIRS = (Job(1, 3, 2, steps=2), SMALL, Job(1, 2, 2, steps=2), AHEAD_PAIR)
 
 EDGES = ("sessions", "words", "resets", "races", "writes", "pauses", "hangs", "silences", "delays")
 """Families in which nobody need die; ``storage`` needs jobs that write checkpoints."""
+
+_AHEAD_SPARE = replace(CHECKED_TWICE, spares=1)
+_AHEAD_MOVING = Job(1, 2, 2, eager=True, layers=4, spares=2, checked=True)
+_AHEAD_SAVING = replace(ALTERED_AHEAD_TWICE, checked=False)
+_AHEAD_ZONES = Job(2, 3, 2, eager=True, layers=6, spares=1, zones=3)
+_AHEAD_LEARNING = replace(ALTERED_AHEAD, steps=8, learners=True)
+_AHEAD_LEARNT = replace(LEARNT, eager=True)
+EAGER: dict[str, Job] = {
+    **dict.fromkeys(EDGES, _AHEAD_SPARE),
+    **dict.fromkeys(("restores", "tears", "forks", "storage", "suspensions"), _AHEAD_SAVING),
+    **dict.fromkeys(("zones", "surplus"), _AHEAD_ZONES),
+    **dict.fromkeys(("replacements", "isolations", "handovers", "reports"), _AHEAD_MOVING),
+    **dict.fromkeys(("short-notices", "leavers", "new-owners"), _AHEAD_MOVING),
+    **dict.fromkeys(("pairs", "partitions", "farewells"), _AHEAD_SPARE),
+    **dict.fromkeys(("finishes", "stops", "shrinks"), CHECKED_TWICE),
+    "learners": _AHEAD_LEARNING,
+    "sources": _AHEAD_LEARNT,
+    "regrids": replace(AHEAD_TWICE, steps=4),
+}
+"""Jobs in mode Eager for the families that have none below."""
 
 
 def grids() -> Iterator[Job]:
@@ -72,6 +96,9 @@ def grids() -> Iterator[Job]:
     yield Job(2, 2, 2, steps=1, evals=2)
     yield Job(1, 3, 2, steps=2, profiled=True)
     yield Job(2, 2, 2, steps=2, profiled=True)
+    yield AHEAD_SMALL
+    yield AHEAD_PAIR
+    yield replace(CHECKED_TWICE, steps=2)
 
 
 def runs() -> list[tuple[str, Job, float]]:
@@ -117,14 +144,17 @@ def runs() -> list[tuple[str, Job, float]]:
     for job in MIXED:
         out += [(family, job, 0.3) for family in ("changes", "operators", "bulks", "partitions")]
         out += [("fuzz", job, 0.6)]
+    out += [(family, job, 0.3) for family, job in EAGER.items()]
     for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT):
         out += [(family, job, 0.5) for family in ("singles", "seconds", "bulks", "operators")]
         out += [(family, job, 0.5) for family in ("resets", "freezes", "changes", "fuzz")]
     out += [("slices", job, 0.5) for job in (AHEAD, AHEAD_TWICE, AHEAD_TIGHT, CHECKED)]
     out += [("flips", job, 0.7) for job in (CHECKED, CHECKED_TWICE, CHECKED_LONG, CHECKED_FILES)]
     out += [("alterations", job, 0.7) for job in (ALTERED, ALTERED_PAIR, ALTERED_THREE)]
+    out += [("alterations", job, 0.7) for job in (ALTERED_AHEAD, ALTERED_AHEAD_TWICE)]
     out += [("votes", job, 0.4) for job in (SMALL, ALTERED_PAIR, ALTERED_THREE, CHECKED_TWICE)]
     out += [("tellers", CHECKED_FILES, 0.5), ("spreads", ALTERED_LONG, 0.5)]
+    out += [("spreads", ALTERED_AHEAD, 0.5)]
     out += [("fuzz", CHECKED, 0.3)]
     out += [("regrids", TURNING, 1.5), ("regrids", UNEVEN, 1.0)]
     out += [("suspensions", SLEEPING, 1.0), ("suspensions", SMALL, 0.5)]

@@ -45,12 +45,10 @@ def kept_for_ever(self: Executor, item: Item, step: int) -> bool:
     return item.kind is not Kind.PREFIX and _is_spent(self, item, step)
 
 
-def whatever_is_oldest(
-    begun: Prepared, held: Collection[Item], limit: int, needed: Collection[Item]
-) -> list[Item] | None:
+def whatever_is_oldest(held: Collection[Item], limit: int, needed: Collection[Item]) -> list[Item]:
     """What the program continues is dropped for room, too."""
     del needed
-    return _surplus(begun, held, limit, ())
+    return _surplus(held, limit, ())
 
 
 def one_layer_more(

@@ -22,6 +22,9 @@ PAIR = Job(2, 2, 2, eager=True, layers=4, checked=True)
 FOUR = Job(2, 2, 2, steps=4, save_every=1, salted=True)
 TWO = Job(1, 3, 2, steps=6, save_every=2, spares=1, salted=True)
 SAVED = Job(1, 3, 2, eager=True, layers=6, spares=2, steps=4, save_every=1, checked=True)
+AHEAD = Job(
+    1, 3, 2, eager=True, layers=6, steps=6, spares=2, save_every=2, salted=True, checked=True
+)
 THREE = Job(3, 1, 2, replica=False, layers=2, steps=9, save_every=4, salted=True)
 
 PLANTS: tuple[Planted, ...] = (
@@ -58,8 +61,15 @@ PLANTS: tuple[Planted, ...] = (
             patched(training, "newest_compared", lambda committed, every: inf),
             (("spreads", THREE),)),
     Planted("what is found after the commit is only reported", "B14",
-            patched(training, "_roll_back", lambda state, step, disputes, now: None),
+            patched(training, "_roll_back", lambda *args: None),
             (("alterations", TWO),)),
     Planted("gradients are not compared", "B15",
             patched(claims, "disputes", bits.without_gradients), (("votes", FOUR),)),
+    Planted("a dispute is forgotten with those that differ", "B16",
+            patched(training, "_differing", lambda message: ()), (("alterations", AHEAD),)),
+    Planted("an input that nobody has made is a dispute like any other", "B17",
+            patched(training, "_is_maker_gone", lambda durable, message: False),
+            (("spreads", AHEAD),)),
+    Planted("a void step that is interrupted again is not compared as a whole", "B18",
+            patched(training, "_is_begun", lambda durable: False), (("flips", PAIR),)),
 )  # fmt: skip

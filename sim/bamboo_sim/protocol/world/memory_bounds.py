@@ -3,7 +3,7 @@
 Undisturbed steps (no seat empty, after the target step), per agent of stage s in D pipelines:
 
 - activations: P - s, the cap of in-flight forwards;
-- forwards computed ahead: as many as the plan allows;
+- forwards computed ahead: as many as the plan allows, or those that its recovery needs;
 - boundary tensors: 2M, since an output replaces its input and a gradient its own, and M more that
   an agent one step ahead may send early; and M of what it computes ahead;
 - gradient buffers: the chunks that the agent collects, one leaf sum that is being folded, and the
@@ -25,6 +25,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Pipeline, Plan
+from bamboo_core.protocol.executor import Executor
 from bamboo_sim.protocol.checker.verdict import Violation
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def check_memory(node: Node, plan: Plan) -> None:
             counts[group] += 1
     if counts[_ACTIVATION] > len(plan.cut) + _EXTRA + 1:
         raise Violation(f"{node.name} holds {counts[_ACTIVATION]} activations")
-    if executor.directive is not None and counts[_PREFIX] > executor.directive.lane_limit:
+    if executor.directive is not None and counts[_PREFIX] > _most_ahead(executor):
         raise Violation(f"{node.name} has computed {counts[_PREFIX]} forwards ahead")
     if any(i.kind is Kind.PREFIX and i.step <= executor.ended for i in executor.held):
         raise Violation(f"{node.name} keeps what it computed ahead in an ended step")
@@ -62,6 +63,13 @@ def check_memory(node: Node, plan: Plan) -> None:
         stages = _stages(plan.pipelines)
         if stages is not None and node.name in stages:
             _check_undisturbed(node, plan, stages[node.name], counts)
+
+
+def _most_ahead(executor: Executor) -> int:
+    """Forwards computed ahead that the plan allows, or that the program needs of an older plan."""
+    assert executor.directive is not None
+    needed = sum(item in executor._continued for item in executor.held)
+    return max(needed, executor.directive.lane_limit)
 
 
 @lru_cache

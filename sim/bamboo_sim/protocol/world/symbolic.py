@@ -86,6 +86,7 @@ class Symbolic:
         self.question: Question | None = None
         self.flip: Flip | None = None  # the fault of its device, if it has one
         self.left_out: frozenset[Item] = frozenset()  # forwards of which a slice has failed
+        self.is_altered = False  # a layer has changed in its memory
 
     def copy(self) -> Symbolic:
         """An independent copy; symbols are shared."""
@@ -95,13 +96,20 @@ class Symbolic:
         new.store, new.layers = self.store.copy(), self.layers.copy()
         new.compares, new.book, new.flip = self.compares, self.book.copy(), self.flip
         new.question, new.left_out = self.question, self.left_out
+        new.is_altered = self.is_altered
         return new
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether neither its device nor its memory has been wrong."""
+        return not self.is_altered and (self.flip is None or not self.flip.has_struck)
 
     def alter(self, layer: int) -> bool:
         """Weights or optimizer state of a layer change in memory. False: it is not here."""
         if layer not in self.layers:
             return False
         self.layers[layer] = symbol(_ALTERED, self.layers[layer])
+        self.is_altered = True
         return True
 
     # ------------------------------------------------------------ items from and to others

@@ -184,7 +184,7 @@ class Worker:
                 self._abandon()
                 return None
             except ContradictionError as error:
-                if self.backend.flip is None or not self.backend.flip.has_struck:
+                if self.backend.is_sound:
                     raise Violation(f"{self.name} is sound, but contradicts itself") from error
                 self.said.append(Failure("Corruption", str(error), False, 1))
                 return None
