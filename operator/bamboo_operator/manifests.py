@@ -27,6 +27,7 @@ from bamboo_operator.observe import (
 )
 
 PIPELINE_LABEL = "bamboo.dev/pipeline"
+INCARNATION_LABEL = "bamboo.dev/incarnation"
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -121,12 +122,19 @@ def _avoiding(affinity: Object, nodes: Iterable[str]) -> Object:
 
 
 def _apart(affinity: Object, spec: JobSpec, job: JobView, action: CreatePod) -> Object:
-    """The user's affinity, in any zone but those of the neighbours in the ring."""
-    stages = spec.pipelines.stages
-    around = sorted({(action.slot.stage + turn) % stages for turn in (-1, 1)})
-    stage = {"key": STAGE_LABEL, "operator": "In", "values": [str(s) for s in around]}
+    """The user's affinity, in any zone but those of the slot's neighbours.
+
+    The scheduler keeps pods that come later out of this one's zone by the same rule. So it names
+    the neighbours by their incarnations: those that replace them may be in its zone.
+    """
+    around = sorted({slot.stage for slot in pod_zones.neighbours(spec, action.slot)})
+    present = sorted({*action.apart, action.incarnation})
+    rules = [
+        {"key": key, "operator": "In", "values": [str(value) for value in values]}
+        for key, values in ((STAGE_LABEL, around), (INCARNATION_LABEL, present))
+    ]
     same = {JOB_LABEL: job.name, PIPELINE_LABEL: str(action.slot.pipeline)}
-    selector = {"matchLabels": same, "matchExpressions": [stage]}
+    selector = {"matchLabels": same, "matchExpressions": rules}
     on_pods = dict(affinity.get("podAntiAffinity") or {})
     rule = {"labelSelector": selector, "topologyKey": ZONE_LABEL}
     on_pods[_REQUIRED] = [*(on_pods.get(_REQUIRED) or []), rule]
@@ -175,7 +183,7 @@ def _slot_labels(action: CreatePod) -> dict[str, str]:
     return {
         PIPELINE_LABEL: str(action.slot.pipeline),
         STAGE_LABEL: str(action.slot.stage),
-        "bamboo.dev/incarnation": str(action.incarnation),
+        INCARNATION_LABEL: str(action.incarnation),
     }
 
 

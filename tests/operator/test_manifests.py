@@ -196,7 +196,7 @@ def test_a_user_cannot_say_what_a_pod_avoids() -> None:
 
 
 def test_a_pod_without_a_zone_stays_away_from_its_neighbours() -> None:
-    anywhere = CreatePod("job-p1-s0-i3", Slot(1, 0), 3, "", ("node-a",))
+    anywhere = CreatePod("job-p1-s0-i3", Slot(1, 0), 3, "", ("node-a",), apart=(1,))
     given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}}  # fmt: skip
     worker = WorkerSpec("agent:1", pod_template={"spec": {"affinity": given}})
@@ -206,8 +206,10 @@ def test_a_pod_without_a_zone_stays_away_from_its_neighbours() -> None:
     assert rule["topologyKey"] == "topology.kubernetes.io/zone"
     selector = rule["labelSelector"]
     assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    (stages,) = selector["matchExpressions"]
-    assert stages == {"key": "bamboo.dev/stage", "operator": "In", "values": ["1", "3"]}
+    assert selector["matchExpressions"] == [
+        {"key": "bamboo.dev/stage", "operator": "In", "values": ["1", "3"]},
+        {"key": "bamboo.dev/incarnation", "operator": "In", "values": ["1", "3"]},
+    ]
     (term,) = affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert [rule["key"] for rule in term["matchExpressions"]] == ["gpu", ZONE_LABEL]
     assert [rule["values"] for rule in term["matchFields"]] == [["node-a"]]

@@ -204,6 +204,12 @@ def keeps_apart(spec: JobSpec) -> bool:
     return spec.least_zones > 1
 
 
+def neighbours(spec: JobSpec, slot: Slot) -> list[Slot]:
+    """The slots before and after it in the ring."""
+    stages = spec.pipelines.stages
+    return [Slot(slot.pipeline, (slot.stage + turn) % stages) for turn in (-1, 1)]
+
+
 def are_enough(spec: JobSpec, zones: Mapping[str, int]) -> bool:
     """Whether the grid fits into these zones if there are enough nodes."""
     return rules.feasible(_grown(spec, zones), **_grid(spec), adjacency=spec.placement.adjacency)
@@ -242,8 +248,8 @@ class _Search:
         dry: Mapping[str, bool],
         grid: Mapping[Slot, str],
     ) -> None:
-        self._there, self._dry, self._grid = there, dry, grid
-        self._stages, self._is_apart = spec.pipelines.stages, keeps_apart(spec)
+        self._spec, self._there, self._dry, self._grid = spec, there, dry, grid
+        self._is_apart = keeps_apart(spec)
         self._most = rules.zone_limit(**_grid(spec), adjacency=spec.placement.adjacency)
         self._are_enough = are_enough(spec, there)
         self._rank = {zone: i for i, zone in enumerate(spec.placement.named_zones)}
@@ -266,8 +272,8 @@ class _Search:
         If the zones are too few for the grid, pods show whether there are others, and these must
         be apart by their slots.
         """
-        turns = (Slot(hole.pipeline, (hole.stage + turn) % self._stages) for turn in (-1, 1))
-        next_to = {self._sited[slot] for slot in turns if slot in self._sited}
+        around = neighbours(self._spec, hole)
+        next_to = {self._sited[slot] for slot in around if slot in self._sited}
 
         def cost(zone: str) -> tuple[bool, int, bool, bool, int, int, int, str]:
             free, is_dry = self._there[zone] - self._used[zone], self._dry.get(zone, False)

@@ -51,6 +51,7 @@ class CreatePod:
     zone: str
     avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often
     is_on_demand: bool = False  # it need not be a spot node although the job prefers them
+    apart: tuple[int, ...] = ()  # if it may go anywhere: incarnations of its neighbours' pods
 
 
 @dataclass(frozen=True)
@@ -286,10 +287,23 @@ def _fill(
         return [], memory
     avoids = tuple(sorted(_avoided(view)))
     actions: list[Action] = [
-        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids, budget > 0)
+        CreatePod(
+            pod_name(job.name, slot, number),
+            slot,
+            number,
+            zone,
+            avoids,
+            budget > 0,
+            () if zone else _around(spec, staying, slot),
+        )
         for slot, zone in sorted(zones.items())
     ]
     return actions, replace(memory, incarnation=number)
+
+
+def _around(spec: JobSpec, staying: Iterable[PodView], slot: Slot) -> tuple[int, ...]:
+    around = pod_zones.neighbours(spec, slot)
+    return tuple(sorted({pod.incarnation for pod in staying if pod.slot in around}))
 
 
 def _moved(

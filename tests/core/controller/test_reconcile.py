@@ -341,6 +341,14 @@ def test_a_pod_that_waits_in_a_full_zone_moves_to_another() -> None:
     assert new.zone == "c"
 
 
+def test_a_pod_without_a_zone_is_apart_from_the_neighbours_that_are_there() -> None:
+    """Those that replace them later may have its zone, if the plan gives them other seats."""
+    (new,) = created(run(pod(0, 0, 3, zone="a"), nodes_=nodes(a=8)))
+    assert (new.zone, new.apart) == ("", (3,))
+    assert [new.apart for new in created(run(nodes_=()))] == [(), ()]
+    assert [new.apart for new in created(run(pod(0, 0, 3, zone="a")))] == [()], "it has a zone"
+
+
 def test_a_pod_waits_where_it_is_if_no_other_zone_is_better() -> None:
     waiting = pod(0, 1, zone="b", node="", phase=PodPhase.PENDING)
     late = 10 * MOVE_AFTER_S
