@@ -19,7 +19,9 @@ from types import MappingProxyType
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView, Slot
+from bamboo_core.model.ids import AgentId
 from bamboo_core.placement import zones as rules
+from bamboo_core.placement.plan import Pipeline
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 """Label of nodes that names their zone."""
@@ -186,17 +188,25 @@ def better_zone(
     return zone if there[zone] > used[zone] or not is_patient else None
 
 
-def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str, str]]:
-    """Pairs of pods on neighbouring seats of a ring in the same zone."""
-    if spec.pipelines.stages == 1:
-        return []
-    by_slot = {pod.slot: pod for pod in pods}
-    pairs = []
-    for slot, pod in sorted(by_slot.items()):
-        after = by_slot.get(Slot(slot.pipeline, (slot.stage + 1) % spec.pipelines.stages))
-        if after is not None and pod.zone and after.zone == pod.zone:
-            pairs.append((pod.name, after.name))
-    return pairs
+def shared_neighbours(
+    grid: Iterable[Pipeline], pods: Iterable[PodView]
+) -> list[tuple[AgentId, AgentId]]:
+    """Pairs of agents on neighbouring seats of a ring of the plan in the same zone."""
+    zones, pairs = {pod.agent: pod.zone for pod in pods if pod.zone}, set()
+    for ring in grid:
+        for agent, after in zip(ring, (*ring[1:], ring[0]), strict=True):
+            if agent is None or after is None or agent == after:
+                continue
+            if zones.get(agent, "") == zones.get(after):
+                pairs.add((min(agent, after), max(agent, after)))
+    return sorted(pairs)
+
+
+def unseatable(spec: JobSpec, pods: Iterable[PodView]) -> str:
+    """Why not all of these agents can have a seat of the wanted grid; empty: they can."""
+    there = Counter(pod.zone for pod in pods)
+    found = rules.explain(there, **_grid(spec), adjacency=spec.placement.adjacency)
+    return found.reason if found is not None else ""
 
 
 def keeps_apart(spec: JobSpec) -> bool:

@@ -20,6 +20,7 @@ from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
+from bamboo_core.placement.plan import Pipeline
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -252,6 +253,7 @@ class TrainingView:
     recovering: bool = False  # agents are stopped or get a new plan; ``detail`` says why
     detail: str = ""
     pipelines: int = 0
+    grid: tuple[Pipeline, ...] = ()  # the seats of the plan in force
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever

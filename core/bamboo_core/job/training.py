@@ -51,6 +51,7 @@ def view(
         recovering=planned and status.phase in _STOPPED,
         detail=status.detail,
         pipelines=len(grid) if planned else 0,
+        grid=grid if planned else (),
         connected=frozenset(status.connected),
         members=frozenset(status.members),
         dismissed=frozenset(dismissed),

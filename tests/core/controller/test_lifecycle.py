@@ -193,8 +193,8 @@ def test_what_is_missing_where_and_what_helps() -> None:
     away = replace(gpus, name="away", ready=False)
     line = capacity(*waiting, nodes_=(gpus, replace(gpus, name="2"), tainted, away), count=2)
     assert (
-        "3 of 4 agents wait for a node (3 in a), 1 have no pod yet; job-p0-s0-i0 and 2 more in"
-        " zone a: insufficient nvidia.com/gpu (2 nodes), not ready (1 node), taint"
+        "3 of 4 agents wait for a node (3 in a), 1 have no pod yet (none is made for them while the"
+        " known zones are too few); job-p0-s0-i0 and 2 more in zone a: insufficient nvidia.com/gpu (2 nodes), not ready (1 node), taint"
         " team=x:NoSchedule (1 node); add nodes to the pool or tolerate the taint in"
         " spec.worker.podTemplate"
     ) in line.message
@@ -218,6 +218,16 @@ def test_the_schedulers_words_count_where_nodes_look_free() -> None:
     assert "job-p0-s0-i0 in any zone: the scheduler says" in anywhere.message
 
 
+def test_the_condition_says_why_a_pod_is_not_made() -> None:
+    few = capacity(pod(0, 0), nodes_=nodes(a=8), stages=3).message
+    assert "2 have no pod yet (none is made for them while the known zones are too few)" in few
+    later = status(pod(0, 0), memory=Memory(not_before=1000.0))
+    text = condition(later, ConditionType.CAPACITY_AVAILABLE).message
+    assert "1 have no pod yet (none is made before 1970-01-01T00:16:40Z, since agents" in text
+    assert "1 have no pod yet" in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
+    assert "(none" not in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
+
+
 def test_no_node_suits() -> None:
     wrong = [replace(n, suits=False, agents=0, lacks="no label gpu=a100") for n in nodes(a=1, b=1)]
     line = capacity(nodes_=tuple(wrong))
@@ -230,10 +240,23 @@ def test_no_node_suits() -> None:
 
 def test_zone_spread() -> None:
     kind = ConditionType.ZONE_SPREAD_SATISFIED
-    assert condition(status(*PODS), kind).reason == Reason.NEIGHBOURS_SEPARATED
-    shared = condition(status(pod(0, 0), pod(0, 1)), kind)
+    apart = condition(status(*PODS), kind)
+    assert (apart.reason, "no plan is in force" in apart.message) == ("NeighboursSeparated", True)
+    pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
+    agents = [p.agent for p in pods]
+    crossed = replace(TRAINING, grid=(tuple(agents[s] for s in (0, 2, 1, 3)),))
+    moved = condition(status(*pods, stages=4, training=crossed), kind)
+    assert moved.message == "ring neighbours lie in different zones", "the slots do not decide"
+    shared = condition(
+        status(*pods, stages=4, training=replace(crossed, grid=(tuple(agents),))), kind
+    )
     assert shared.reason == Reason.NEIGHBOURS_SHARE_ZONE
     assert "job-p0-s0-i0 and job-p0-s1-i0" in shared.message
+    crowd = condition(status(pod(0, 0), pod(0, 1)), kind)
+    assert (crowd.reason, "one zone fills at most 1 seats" in crowd.message) == (
+        Reason.PLACEMENT_INFEASIBLE,
+        True,
+    )
     assert condition(status(room={"a": 9}), kind).reason == Reason.PLACEMENT_INFEASIBLE
     cluster = condition(status(room={"a": 9}, adjacency=Adjacency.CLUSTER), kind)
     assert (cluster.status, cluster.reason) == (True, Reason.NOT_WANTED)

@@ -192,9 +192,22 @@ def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:
 
 
 def test_neighbours_that_share_a_zone_are_reported() -> None:
-    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="a")]
-    assert ("job-p0-s0-i0", "job-p0-s1-i0") in pod_zones.shared_neighbours(spec(), pods)
-    assert pod_zones.shared_neighbours(spec(stages=1), [pod(0, 0)]) == []
+    """By the seats of the plan, whatever the slots."""
+    pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
+    a, b, c, d = (p.agent for p in pods)
+    assert pod_zones.shared_neighbours([(a, c, b, d)], pods) == []
+    assert pod_zones.shared_neighbours([(a, b, c, None)], pods) == [(a, b)]
+    assert pod_zones.shared_neighbours([(a, b), (d, c)], pods) == [(a, b), (c, d)]
+    assert pod_zones.shared_neighbours([(a,), (b,)], pods) == []
+    nowhere = [pod(0, s, zone="", node="") for s in range(4)]
+    assert pod_zones.shared_neighbours([(a, b, c, d)], nowhere) == []
+
+
+def test_more_agents_in_a_zone_than_seats_apart_are_reported() -> None:
+    pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
+    assert pod_zones.unseatable(spec(stages=4), pods) == ""
+    more = [*pods[:3], pod(0, 3, zone="a")]
+    assert "1 seats stay empty" in pod_zones.unseatable(spec(stages=4), more)
 
 
 BAD = {"machine-a": 50.0}
