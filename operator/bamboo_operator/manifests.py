@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.api.spot import SPOT_LABELS
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
@@ -64,7 +65,8 @@ def pod(
     )
     identity = _identity_env(spec, job, action, operator_address)
     identity += _recording_env(job, event_logs)
-    selector = {**(body.get("nodeSelector") or {}), **spec.placement.selector(action.zone)}
+    more = spec.placement.selector(action.zone, on_demand=action.is_on_demand)
+    selector = {**(body.get("nodeSelector") or {}), **more}
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
@@ -147,7 +149,7 @@ def _on_spot(affinity: Object) -> Object:
     """The user's affinity, on nodes with one of the labels of spot nodes."""
     on_nodes = dict(affinity.get("nodeAffinity") or {})
     given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [None]
-    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in fitting.SPOT_LABELS]
+    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in SPOT_LABELS]
     terms = [
         (x or {}) | {"matchExpressions": [*((x or {}).get("matchExpressions") or []), rule]}
         for x in given

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
-from bamboo_core.api import pod_template
+from bamboo_core.api import pod_template, spot
 from bamboo_core.controller import node_notices, shortage
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
@@ -154,7 +154,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         zone=zone,
         ready=ready,
         schedulable=is_open and not body.get("unschedulable", False),
-        spot=any(labels.get(key) == value for key, value in fitting.SPOT_LABELS),
+        spot=spot.is_spot(labels),
         departing=notice is not None and not notice.is_hint,
         notice=notice,
         agents=agents,

@@ -293,7 +293,7 @@ class World:
             is_spot = "bamboo.dev/spot" in labels
             if node is None or used[name] >= room or (is_spot_only and not is_spot):
                 continue
-            if selector.get(ZONE_LABEL, labels[ZONE_LABEL]) == labels[ZONE_LABEL]:
+            if selector.items() <= labels.items():
                 return name
         return None
 

@@ -9,10 +9,10 @@ from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
 from bamboo_core.api.spec import Adjacency, NoticeSource, OnDemandSpec, PoolSpec, WorkerSpec
+from bamboo_core.api.spot import SPOT_LABELS
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
-from bamboo_core.placement import fitting
 from bamboo_operator import manifests, observe
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -255,4 +255,22 @@ def test_spot_nodes_only_unless_an_on_demand_node_will_do() -> None:
     plain = replace(wanted, worker=WorkerSpec("agent:1"))
     body = manifests.pod(plain, JOB, ACTION, operator_address="op:1")["spec"]
     terms = body["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    assert len(terms) == len(fitting.SPOT_LABELS)
+    assert len(terms) == len(SPOT_LABELS)
+
+
+def test_an_on_demand_agent_needs_other_labels_than_those_of_the_spot_pool() -> None:
+    """Those of the template stay, but for the ones that on-demand nodes have otherwise."""
+    template = {"spec": {"nodeSelector": {"gpu": "a100", "capacity": "spot"}}}
+    pools = (PoolSpec(("zone-b",), {"pool": "spot-a100"}),)
+    wanted = spec(pools=pools, worker=WorkerSpec("agent:1", pod_template=template))
+    rule = OnDemandSpec(node_selector={"pool": "a100", "capacity": "on-demand"})
+    wanted = replace(wanted, placement=replace(wanted.placement, on_demand=rule))
+    first = manifests.pod(wanted, JOB, ACTION, operator_address="op:1")
+    zone = {ZONE_LABEL: "zone-b"}
+    assert first["spec"]["nodeSelector"] == zone | {
+        "gpu": "a100", "capacity": "spot", "pool": "spot-a100"
+    }  # fmt: skip
+    later = manifests.pod(wanted, JOB, replace(ACTION, is_on_demand=True), operator_address="op:1")
+    assert later["spec"]["nodeSelector"] == zone | {
+        "gpu": "a100", "capacity": "on-demand", "pool": "a100"
+    }  # fmt: skip

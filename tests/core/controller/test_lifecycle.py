@@ -194,9 +194,9 @@ def test_what_is_missing_where_and_what_helps() -> None:
     line = capacity(*waiting, nodes_=(gpus, replace(gpus, name="2"), tainted, away), count=2)
     assert (
         "3 of 4 agents wait for a node (3 in a), 1 have no pod yet (none is made for them while the"
-        " known zones are too few); job-p0-s0-i0 and 2 more in zone a: insufficient nvidia.com/gpu (2 nodes), not ready (1 node), taint"
-        " team=x:NoSchedule (1 node); add nodes to the pool or tolerate the taint in"
-        " spec.worker.podTemplate"
+        " known zones are too few); job-p0-s0-i0 and 2 more in zone a: insufficient nvidia.com/gpu"
+        " (2 nodes), not ready (1 node), taint team=x:NoSchedule (1 node); add nodes to the pool or"
+        " tolerate the taint in spec.worker.podTemplate"
     ) in line.message
     named = capacity(*waiting, nodes_=(gpus,), count=2, zones=("a", "b"))
     assert "; add nodes to the pool or add zones to spec.placement.zones" in named.message
