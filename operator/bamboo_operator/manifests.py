@@ -65,8 +65,8 @@ def pod(
     )
     identity = _identity_env(spec, job, action, operator_address)
     identity += _recording_env(job, event_logs)
-    more = spec.placement.selector(action.zone, on_demand=action.is_on_demand)
-    selector = {**(body.get("nodeSelector") or {}), **more}
+    place = spec.placement.selector(action.zone, on_demand=action.is_on_demand)
+    selector = {**(body.get("nodeSelector") or {}), **place}
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(

@@ -290,9 +290,10 @@ def _capacity(seen: _Seen) -> Condition:
         text += f"; {causes}"
     if problem := pod_zones.problem(seen.spec, nodes):
         text += f"; {problem}"
-    if (at := on_demand.begins_at(seen.spec, seen.memory.short_since)) is not None:
-        most = on_demand.most(seen.spec)
-        text += f"; at most {most} agents may use on-demand nodes from {_instant(at)} on"
+    if may := on_demand.explain(seen.spec):
+        first = min(on_demand.begins_at(seen.spec, seen.memory.short), default=None)
+        when = "" if first is None or not on_demand.most(seen.spec) else _instant(first)
+        text += f"; {may} from {when} on" if when else f"; {may}"
     if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
         text += f"; {turns.explain(seen.spec, turn, seen.job)}"
     text += avoided

@@ -214,6 +214,12 @@ def keeps_apart(spec: JobSpec) -> bool:
     return spec.least_zones > 1
 
 
+def slots(spec: JobSpec) -> list[Slot]:
+    """All slots of the wanted grid."""
+    grid = spec.pipelines
+    return [Slot(d, s) for d in range(grid.count) for s in range(grid.stages)]
+
+
 def neighbours(spec: JobSpec, slot: Slot) -> list[Slot]:
     """The slots before and after it in the ring."""
     stages = spec.pipelines.stages

@@ -290,6 +290,14 @@ class DryZone:
 
 
 @dataclass(frozen=True)
+class Shortage:
+    """Slots whose agents have had no node since then."""
+
+    since: float
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
 class Condition:
     """A condition in the sense of Kubernetes."""
 
@@ -317,6 +325,6 @@ class Memory:
     trained: bool = False  # a plan was in force since the job was started
     not_before: float = 0.0  # no new pods before this instant
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
-    short_since: float | None = None  # since when some agent has no node; None: all have one
+    short: tuple[Shortage, ...] = ()  # agents without a node, if spot nodes are preferred
     times: Times = Times()  # noqa: RUF009 - frozen
     conditions: tuple[Condition, ...] = field(default=())
