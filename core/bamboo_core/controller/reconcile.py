@@ -7,6 +7,7 @@ module only ensures that there are as many agents as seats in the grid, in the r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -342,16 +343,25 @@ def _avoided(view: ClusterView) -> set[str]:
 def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
     """Pods that keep their seats. Draining agents keep working, but their replacements are created
     now: with enough notice they take over before the seats are empty."""
-    nodes, gone = view.fleet.by_name, training.dismissed | training.departing
+    nodes, gone = view.fleet.by_name, training.dismissed | training.departing | training.slow
     staying = [pod for pod in view.pods if pod.is_alive and pod.agent not in gone]
     return [pod for pod in staying if pod.node not in nodes or not nodes[pod.node].departing]
 
 
 def _with_notices(view: ClusterView, training: TrainingView) -> NodeViews:
-    """The nodes, with the notices that agents got from the cloud without a taint on the node."""
-    leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
-    known = view.fleet.by_name
-    found = [replace(known[name], departing=True) for name in leaving if name in known]
+    """The nodes, with the notices that agents got from the cloud without a taint on the node. A
+    slow agent keeps its place until it is replaced, and its node stays."""
+    alive, known = [pod for pod in view.pods if pod.is_alive], view.fleet.by_name
+    leaving = {pod.node for pod in alive if pod.agent in training.departing}
+    slow = Counter(pod.node for pod in alive if pod.agent in training.slow)
+    found = [
+        replace(
+            known[name],
+            departing=known[name].departing or name in leaving,
+            agents=known[name].agents - slow[name],
+        )
+        for name in {*leaving, *slow} & known.keys()
+    ]
     return view.fleet.changed(found) if found else view.fleet
 
 

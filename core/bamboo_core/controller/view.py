@@ -257,7 +257,8 @@ class TrainingView:
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
-    departing: frozenset[AgentId] = frozenset()  # will leave: they have said so, or are too slow
+    departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
+    slow: frozenset[AgentId] = frozenset()  # computes too slowly, and leaves once it is replaced
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
     route: Route | None = None  # of items between agents; None: no agent is ready yet
