@@ -280,11 +280,10 @@ def _capacity(seen: _Seen) -> Condition:
     if missing > 0:
         text += f", {missing} have no pod yet{_why_unmade(seen)}"
     if misfits := shortage.misfits(seen.spec, nodes):
-        text += f"; {misfits}"
+        text = shortage.with_suspend(f"{text}; {misfits}")
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
-    if len(nodes) and not any(node.suits for node in nodes.alike):
-        asked = ", ".join(f"{k} {v}" for k, v in sorted(seen.spec.worker.asks.items()))
-        text += f"; no node is big enough for one agent: spec.worker.resources asks for {asked}"
+    if too_small := shortage.too_small(seen.spec, nodes):
+        text = shortage.with_suspend(f"{text}; {too_small}")
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
         text += f"; {causes}"
@@ -296,7 +295,7 @@ def _capacity(seen: _Seen) -> Condition:
         text += f"; {may} from {when} on" if when else f"; {may}"
     if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
         text += f"; {turns.explain(seen.spec, turn, seen.job)}"
-    text += avoided
+    text = shortage.with_suspend(text) + avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
 
 
@@ -343,7 +342,8 @@ def _zone_spread(seen: _Seen) -> Condition:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
     is_whole = len(seen.alive) >= seen.wanted and not seen.unplaced
     if not is_whole and (problem := pod_zones.problem(spec, seen.view.fleet)):
-        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
+        text = shortage.with_suspend(problem)
+        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
     if pairs := pod_zones.shared_neighbours(seen.training.grid, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
         text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"

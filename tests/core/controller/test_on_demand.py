@@ -101,6 +101,16 @@ def test_the_condition_says_when_they_may() -> None:
     assert "at most 1 agent may use on-demand nodes from 1970-01-01T00:11:40Z on" in text
 
 
+def test_the_condition_says_that_idle_nodes_are_no_spot_nodes() -> None:
+    waiting = replace(WAITING, zone="b")
+    done = run(PLACED, waiting, since=100.0, now=200.0)
+    text = next(c for c in done.status.conditions if c.type == "CapacityAvailable").message
+    assert "job-p1-s0-i0 in zone b: not a spot node (1 node); add" in text
+    late = run(PLACED, replace(waiting, is_on_demand=True), since=100.0, now=200.0)
+    text = next(c for c in late.status.conditions if c.type == "CapacityAvailable").message
+    assert "job-p1-s0-i0 in zone b: no answer yet" in text
+
+
 def test_each_agent_must_have_been_without_a_spot_node_for_so_long() -> None:
     """Not some agent or other: here none waits longer than a minute."""
     many = replace(wanted(), pipelines=PipelinesSpec(count=4, stages=1))
@@ -154,7 +164,7 @@ def test_the_share_is_rounded_down_to_whole_agents(share: float, count: int, mos
 def test_the_condition_says_that_the_share_is_no_agent() -> None:
     done = run(PLACED, WAITING, since=100.0, now=200.0, spec_=wanted(0.25))
     text = next(c for c in done.status.conditions if c.type == "CapacityAvailable").message
-    assert text.endswith(
+    assert (
         "; no agent may use on-demand nodes, since spec.placement.onDemand.maxShare 0.25 of 2 is"
-        " less than one"
-    )
+        " less than one; spec.worker and spec.placement can change while spec.suspend is true"
+    ) in text
