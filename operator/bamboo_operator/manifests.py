@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.api.spot import SPOT_LABELS
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
@@ -27,6 +28,7 @@ from bamboo_operator.observe import (
 )
 
 PIPELINE_LABEL = "bamboo.dev/pipeline"
+INCARNATION_LABEL = "bamboo.dev/incarnation"
 
 CA_CONFIG_MAP = "bamboo-operator-ca"
 CA_KEY = "ca.crt"
@@ -63,7 +65,8 @@ def pod(
     )
     identity = _identity_env(spec, job, action, operator_address)
     identity += _recording_env(job, event_logs)
-    selector = {**(body.get("nodeSelector") or {}), **spec.placement.selector(action.zone)}
+    place = spec.placement.selector(action.zone, on_demand=action.is_on_demand)
+    selector = {**(body.get("nodeSelector") or {}), **place}
     if action.zone:
         selector[ZONE_LABEL] = action.zone
     body.update(
@@ -121,12 +124,19 @@ def _avoiding(affinity: Object, nodes: Iterable[str]) -> Object:
 
 
 def _apart(affinity: Object, spec: JobSpec, job: JobView, action: CreatePod) -> Object:
-    """The user's affinity, in any zone but those of the neighbours in the ring."""
-    stages = spec.pipelines.stages
-    around = sorted({(action.slot.stage + turn) % stages for turn in (-1, 1)})
-    stage = {"key": STAGE_LABEL, "operator": "In", "values": [str(s) for s in around]}
+    """The user's affinity, in any zone but those of the slot's neighbours.
+
+    The scheduler keeps pods that come later out of this one's zone by the same rule. So it names
+    the neighbours by their incarnations: those that replace them may be in its zone.
+    """
+    around = sorted({slot.stage for slot in pod_zones.neighbours(spec, action.slot)})
+    present = sorted({*action.apart, action.incarnation})
+    rules = [
+        {"key": key, "operator": "In", "values": [str(value) for value in values]}
+        for key, values in ((STAGE_LABEL, around), (INCARNATION_LABEL, present))
+    ]
     same = {JOB_LABEL: job.name, PIPELINE_LABEL: str(action.slot.pipeline)}
-    selector = {"matchLabels": same, "matchExpressions": [stage]}
+    selector = {"matchLabels": same, "matchExpressions": rules}
     on_pods = dict(affinity.get("podAntiAffinity") or {})
     rule = {"labelSelector": selector, "topologyKey": ZONE_LABEL}
     on_pods[_REQUIRED] = [*(on_pods.get(_REQUIRED) or []), rule]
@@ -139,7 +149,7 @@ def _on_spot(affinity: Object) -> Object:
     """The user's affinity, on nodes with one of the labels of spot nodes."""
     on_nodes = dict(affinity.get("nodeAffinity") or {})
     given = (on_nodes.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [None]
-    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in fitting.SPOT_LABELS]
+    rules = [{"key": k, "operator": "In", "values": [v]} for k, v in SPOT_LABELS]
     terms = [
         (x or {}) | {"matchExpressions": [*((x or {}).get("matchExpressions") or []), rule]}
         for x in given
@@ -175,7 +185,7 @@ def _slot_labels(action: CreatePod) -> dict[str, str]:
     return {
         PIPELINE_LABEL: str(action.slot.pipeline),
         STAGE_LABEL: str(action.slot.stage),
-        "bamboo.dev/incarnation": str(action.incarnation),
+        INCARNATION_LABEL: str(action.incarnation),
     }
 
 

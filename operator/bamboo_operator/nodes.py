@@ -97,8 +97,8 @@ class Nodes:
         """
         await self.list()
         worker, placement = spec.worker, spec.placement
-        parts = [worker.resources, worker.pod_template, records.encode(placement.pools)]
-        key = json.dumps(parts, sort_keys=True)
+        labels = records.encode((placement.pools, placement.on_demand))
+        key = json.dumps([worker.resources, worker.pod_template, labels], sort_keys=True)
         if key not in self._shared:
             self._shared[key] = _Shared(fitting.needs(worker, placement))
         shared = self._shared[key]

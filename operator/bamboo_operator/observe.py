@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
-from bamboo_core.api import pod_template
+from bamboo_core.api import pod_template, spot
 from bamboo_core.controller import node_notices, shortage
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
@@ -28,7 +28,15 @@ AVOIDS_ANNOTATION = "bamboo.dev/avoids"
 ON_DEMAND_ANNOTATION = "bamboo.dev/on-demand"
 """Says "true" on a pod that need not be on a spot node although its job prefers them."""
 
-_PRESENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_PRESENT = (
+    "node.kubernetes.io/",
+    "node.cloudprovider.kubernetes.io/",
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+    "karpenter.sh/unregistered",
+)
+_STARTING = ("/agent-not-ready", "/not-ready")
+"""Ends of the keys of taints by which Cilium, CSI drivers and Istio keep pods off a new node."""
 
 
 def timestamp(text: str | None) -> float | None:
@@ -141,25 +149,31 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
     notice = node_notice(node)
     allocatable = status.get("allocatable")
     zone = labels.get(ZONE_LABEL, "")
+    is_departing = notice is not None and not notice.is_hint
     place = Place(meta["name"], zone, labels, taints)
     lacks = fitting.mismatch(needs, replace(place, taints=_lasting(taints)))
-    is_open = bool(lacks) or not fitting.mismatch(needs, place)
+    closed = "" if lacks else fitting.mismatch(needs, place)
     agents, scarce = fitting.room(needs.asks, fitting.free(allocatable, taken))
-    suits = not lacks and fitting.room(needs.asks, fitting.free(allocatable, {}))[0] > 0
+    whole = fitting.free(allocatable, {})
+    suits = not lacks and fitting.room(needs.asks, whole)[0] > 0
     if lacks:
         agents = min(0, agents)
+    elif closed and not is_departing:
+        lacks = shortage.at_present(closed)
+    elif agents <= 0:
+        lacks = (shortage.insufficient if scarce in whole else shortage.offers_no)(scarce)
     return NodeView(
         name=meta["name"],
         machine=machine(node),
         zone=zone,
         ready=ready,
-        schedulable=is_open and not body.get("unschedulable", False),
-        spot=any(labels.get(key) == value for key, value in fitting.SPOT_LABELS),
-        departing=notice is not None and not notice.is_hint,
+        schedulable=not closed and not body.get("unschedulable", False),
+        spot=spot.is_spot(labels),
+        departing=is_departing,
         notice=notice,
         agents=agents,
         suits=suits,
-        lacks=lacks or (shortage.insufficient(scarce) if agents <= 0 else ""),
+        lacks=lacks,
     )
 
 
@@ -176,7 +190,8 @@ def _lasting(taints: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(
         taint
         for taint in taints
-        if not str(taint.get("key")).startswith(_PRESENT)
+        if not (key := str(taint.get("key"))).startswith(_PRESENT)
+        and not key.endswith(_STARTING)
         and not node_notices.is_notice(_taint(taint))
     )
 

@@ -21,6 +21,8 @@ from bamboo_core.controller.view import (
     JobView,
     Losses,
     Memory,
+    Shortage,
+    Slot,
     parse_pod_name,
 )
 from bamboo_core.job.training import LastReported
@@ -62,7 +64,7 @@ def read_memory(body: Object) -> Memory:
         trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
         times=totals.read_times(status),
         conditions=conditions,
-        short_since=timestamp(status.get("shortSince")),
+        short=tuple(_shortage(short) for short in status.get("withoutNode") or []),
         dry=tuple(_dry_zone(dry) for dry in status.get("dryZones") or []),
     )
 
@@ -75,6 +77,16 @@ def _dry_zone(value: Object) -> DryZone:
         until=timestamp(value.get("until")) or 0.0,
         room=int(value.get("room", 0)),
     )
+
+
+def _shortage(value: Object) -> Shortage:
+    slots = (Slot(*map(int, text.split("-"))) for text in value["slots"].split())
+    return Shortage(timestamp(value["since"]) or 0.0, tuple(slots))
+
+
+def _without_node(short: Shortage) -> Object:
+    slots = " ".join(f"{slot.pipeline}-{slot.stage}" for slot in short.slots)
+    return {"since": instant(short.since), "slots": slots}
 
 
 def _dry_zones(memory: Memory) -> list[Object]:
@@ -180,7 +192,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "protection": _protection(status),
         "transport": _transport(status),
         "identity": identity(spec),
-        "shortSince": memory.short_since and instant(memory.short_since),
+        "withoutNode": [_without_node(short) for short in memory.short] or None,
         "dryZones": _dry_zones(memory) or None,
         "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
     }

@@ -4,152 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import subprocess
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 import yaml
 from prometheus_client import generate_latest
 
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.clock import Hearing
-from bamboo_devcluster import binaries
-from bamboo_devcluster.cluster import Cluster
 from bamboo_devcluster.kubeapi import KubeApi
-from bamboo_operator import api, auth, config, facts, manifests, observe, seals, tls
+from bamboo_operator import api, auth, facts, manifests, observe, seals, tls
 from bamboo_operator import kube as clients
 from bamboo_operator.app import LEASE, App
 from bamboo_operator.budgets import Budgets
-from bamboo_operator.config import Config
 from bamboo_operator.kube import Kube
 from bamboo_operator.recorder import Recorder
 from bamboo_operator.releases import ACCOUNT, SERVES, Releases
 
-from .jobs import job
-
-CHART = Path(__file__).resolve().parents[2] / "charts/bamboo"
-
-
-@dataclass
-class Running:
-    """An operator at work. ``admin``: a client that may do everything. ``calls``: requests of the
-    operator, as verb and path."""
-
-    app: App
-    task: asyncio.Task[int]
-    admin: Kube
-    namespace: str
-    calls: set[tuple[str, str]] = field(default_factory=set)
-
-    async def stop(self) -> int:
-        self.app.stop.set()
-        return await asyncio.wait_for(self.task, 30)
-
-    async def job(self, name: str = "job") -> dict[str, Any]:
-        found = await self.admin.get(api.job(self.namespace, name))
-        assert found is not None
-        return found
-
-    async def apply(self, **spec: Any) -> dict[str, Any]:
-        return await self.admin.create(api.jobs(self.namespace), job(self.namespace, **spec))
-
-    async def condition(self, kind: str) -> dict[str, Any]:
-        conditions = ((await self.job()).get("status") or {}).get("conditions") or []
-        return next((c for c in conditions if c["type"] == kind), {})
-
-    async def pods(self) -> list[dict[str, Any]]:
-        return await self.admin.list(api.pods(self.namespace))
-
-
-async def until(condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
-    async with asyncio.timeout(timeout_s):
-        while not (found := await condition()):  # noqa: ASYNC110 - the API is asked
-            await asyncio.sleep(0.05)
-    return found
-
-
-def rights(namespace: str) -> str:
-    """The chart's roles and service account."""
-    helm = binaries.ensure(print, ["helm"])["helm"]
-    done = subprocess.run(
-        [str(helm), "template", "op", str(CHART), "--namespace", namespace,
-         "--show-only", "templates/rbac.yaml", "--show-only", "templates/serviceaccount.yaml"],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    return done.stdout
-
-
-@pytest_asyncio.fixture
-async def restricted(
-    devcluster: Cluster, kube: Kube, devcluster_namespace: str, tmp_path: Path
-) -> AsyncIterator[Path]:
-    """A kubeconfig of the chart's service account."""
-    kubectl = binaries.ensure(print)["kubectl"]
-    base = [str(kubectl), "--kubeconfig", str(devcluster.kubeconfig)]
-    text = rights(devcluster_namespace)
-    await asyncio.to_thread(
-        subprocess.run, [*base, "apply", "-f", "-"], input=text, text=True, check=True
-    )
-    done = await asyncio.to_thread(
-        subprocess.run,
-        [*base, "-n", devcluster_namespace, "create", "token", "op-operator"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    body = yaml.safe_load(await asyncio.to_thread(Path(devcluster.kubeconfig).read_text))
-    for user in body["users"]:
-        user["user"] = {"token": done.stdout.strip()}
-    path = tmp_path / "kubeconfig"
-    await asyncio.to_thread(path.write_text, yaml.safe_dump(body))
-    yield path
-    await asyncio.to_thread(
-        subprocess.run, [*base, "delete", "-f", "-", "--wait=false"], input=text, text=True,
-        check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-@pytest_asyncio.fixture
-async def operator(
-    restricted: Path, kube: Kube, devcluster_namespace: str, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Running]:
-    monkeypatch.setenv("KUBECONFIG", str(restricted))
-    env = {
-        "POD_NAMESPACE": devcluster_namespace,
-        "POD_IP": "127.0.0.1",
-        "POD_SERVICE_ACCOUNT": "op-operator",
-        "BAMBOO_NAMESPACES": devcluster_namespace,
-        "BAMBOO_RESYNC_SECONDS": "1",
-    }
-    found = config.from_env(env)
-    free = Config(**{**vars(found), "listen": "127.0.0.1:0", "health_port": 0, "metrics_port": 0})
-    client = await clients.connect()
-    app = App(free, client, Hearing())
-    client.observe_with(app.metrics.observe_request)
-    calls = set[tuple[str, str]]()
-    send = client._send
-
-    async def recorded(verb: str, path: str, *rest: Any) -> tuple[int, str]:
-        calls.add((verb, path))
-        return await send(verb, path, *rest)
-
-    monkeypatch.setattr(client, "_send", recorded)
-    running = Running(app, asyncio.create_task(app.run()), kube, devcluster_namespace, calls)
-    try:
-        async with asyncio.timeout(60):
-            while not app.pulse.is_ready:
-                assert not running.task.done(), running.task
-                await asyncio.sleep(0.05)
-        yield running
-    finally:
-        with contextlib.suppress(asyncio.CancelledError):
-            await running.stop()
-        await client.close()
+from .operators import Running, rights, until
 
 
 async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from bamboo_core.api.spec import JobSpec, from_manifest
+from bamboo_core.controller import pod_zones
 
 EXAMPLES = ["quickstart.yaml", "gke-spot.yaml", "eks-spot.yaml"]
 
@@ -26,6 +27,25 @@ def test_all_examples_are_tested(root: Path) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_are_accepted(root: Path, name: str) -> None:
     assert isinstance(from_manifest(read(root, name)), JobSpec)
+
+
+@pytest.mark.parametrize("name", ["gke-spot.yaml", "eks-spot.yaml"])
+def test_from_zero_nodes_all_zones_of_the_pools_are_asked(root: Path, name: str) -> None:
+    spec = from_manifest(read(root, name))
+    assert isinstance(spec, JobSpec)
+    asked = pod_zones.choose(spec, [], [], pod_zones.slots(spec))
+    assert len(asked) == spec.pipelines.count * spec.pipelines.stages
+    assert len(set(asked.values())) == 3, "the texts speak of three"
+
+
+def test_the_pools_of_the_gke_example_are_those_that_its_text_makes(root: Path) -> None:
+    text = (root / "examples/gke-spot.yaml").read_text()
+    zones = re.findall(r"for zone in (.*); do", text)[0].split()
+    spec = from_manifest(read(root, "gke-spot.yaml"))
+    assert isinstance(spec, JobSpec)
+    assert [(pool.zones, pool.node_selector) for pool in spec.placement.pools] == [
+        ((zone,), {"cloud.google.com/gke-nodepool": f"spot-{zone[-1]}"}) for zone in zones
+    ]
 
 
 def test_quickstart_is_what_the_readme_says(root: Path) -> None:

@@ -20,7 +20,6 @@ from tests.core.controller.builders import JOB, manifest
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, TrainingView
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
@@ -293,7 +292,7 @@ class World:
             is_spot = "bamboo.dev/spot" in labels
             if node is None or used[name] >= room or (is_spot_only and not is_spot):
                 continue
-            if selector.get(ZONE_LABEL, labels[ZONE_LABEL]) == labels[ZONE_LABEL]:
+            if selector.items() <= labels.items():
                 return name
         return None
 

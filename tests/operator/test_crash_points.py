@@ -99,9 +99,12 @@ async def on_demand(world: World) -> None:
     """There is a spot node for one agent only; one more may use an on-demand node."""
     for zone in "abc":
         world.remove_node(f"node-{zone}")
-    world.add_node("spot", "a", room=1, **{"bamboo.dev/spot": "true"})
-    world.add_node("other", "b", room=4)
-    placement = {"onDemand": {"afterSeconds": 60, "maxShare": 0.5}}
+    world.add_node("spot", "a", room=1, **{"bamboo.dev/spot": "true", "pool": "spot"})
+    world.add_node("other", "b", room=4, pool="plain")
+    placement = {
+        "pools": [{"zones": ["a", "b"], "nodeSelector": {"pool": "spot"}}],
+        "onDemand": {"afterSeconds": 60, "maxShare": 0.5, "nodeSelector": {"pool": "plain"}},
+    }
     world.apply(pipelines={"count": 1, "stages": 2}, worker=WORKER, placement=placement)
     await world.settle()
     assert len(world.running()) == 2

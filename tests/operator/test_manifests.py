@@ -9,10 +9,10 @@ from tests.core.controller.builders import JOB, spec
 
 from bamboo_agent.supervisor.config import from_env
 from bamboo_core.api.spec import Adjacency, NoticeSource, OnDemandSpec, PoolSpec, WorkerSpec
+from bamboo_core.api.spot import SPOT_LABELS
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod
 from bamboo_core.controller.view import Slot
-from bamboo_core.placement import fitting
 from bamboo_operator import manifests, observe
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -196,7 +196,7 @@ def test_a_user_cannot_say_what_a_pod_avoids() -> None:
 
 
 def test_a_pod_without_a_zone_stays_away_from_its_neighbours() -> None:
-    anywhere = CreatePod("job-p1-s0-i3", Slot(1, 0), 3, "", ("node-a",))
+    anywhere = CreatePod("job-p1-s0-i3", Slot(1, 0), 3, "", ("node-a",), apart=(1,))
     given = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}]}}}  # fmt: skip
     worker = WorkerSpec("agent:1", pod_template={"spec": {"affinity": given}})
@@ -206,8 +206,10 @@ def test_a_pod_without_a_zone_stays_away_from_its_neighbours() -> None:
     assert rule["topologyKey"] == "topology.kubernetes.io/zone"
     selector = rule["labelSelector"]
     assert selector["matchLabels"].items() <= pod["metadata"]["labels"].items()
-    (stages,) = selector["matchExpressions"]
-    assert stages == {"key": "bamboo.dev/stage", "operator": "In", "values": ["1", "3"]}
+    assert selector["matchExpressions"] == [
+        {"key": "bamboo.dev/stage", "operator": "In", "values": ["1", "3"]},
+        {"key": "bamboo.dev/incarnation", "operator": "In", "values": ["1", "3"]},
+    ]
     (term,) = affinity["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
     assert [rule["key"] for rule in term["matchExpressions"]] == ["gpu", ZONE_LABEL]
     assert [rule["values"] for rule in term["matchFields"]] == [["node-a"]]
@@ -253,4 +255,22 @@ def test_spot_nodes_only_unless_an_on_demand_node_will_do() -> None:
     plain = replace(wanted, worker=WorkerSpec("agent:1"))
     body = manifests.pod(plain, JOB, ACTION, operator_address="op:1")["spec"]
     terms = body["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
-    assert len(terms) == len(fitting.SPOT_LABELS)
+    assert len(terms) == len(SPOT_LABELS)
+
+
+def test_an_on_demand_agent_needs_other_labels_than_those_of_the_spot_pool() -> None:
+    """Those of the template stay, but for the ones that on-demand nodes have otherwise."""
+    template = {"spec": {"nodeSelector": {"gpu": "a100", "capacity": "spot"}}}
+    pools = (PoolSpec(("zone-b",), {"pool": "spot-a100"}),)
+    wanted = spec(pools=pools, worker=WorkerSpec("agent:1", pod_template=template))
+    rule = OnDemandSpec(node_selector={"pool": "a100", "capacity": "on-demand"})
+    wanted = replace(wanted, placement=replace(wanted.placement, on_demand=rule))
+    first = manifests.pod(wanted, JOB, ACTION, operator_address="op:1")
+    zone = {ZONE_LABEL: "zone-b"}
+    assert first["spec"]["nodeSelector"] == zone | {
+        "gpu": "a100", "capacity": "spot", "pool": "spot-a100"
+    }  # fmt: skip
+    later = manifests.pod(wanted, JOB, replace(ACTION, is_on_demand=True), operator_address="op:1")
+    assert later["spec"]["nodeSelector"] == zone | {
+        "gpu": "a100", "capacity": "on-demand", "pool": "a100"
+    }  # fmt: skip

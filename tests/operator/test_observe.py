@@ -154,6 +154,36 @@ def test_a_taint_that_announces_the_end_of_the_node(key: str) -> None:
     assert view.notice.reason == f"it has the taint {key}"
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "node.kubernetes.io/disk-pressure",
+        "node.cilium.io/agent-not-ready",
+        "ebs.csi.aws.com/agent-not-ready",
+        "cni.istio.io/not-ready",
+        "karpenter.sh/unregistered",
+        "startup-taint.cluster-autoscaler.kubernetes.io/gpu",
+        "bamboo.dev/at-risk",
+    ],
+)
+def test_a_taint_that_says_how_the_node_is_at_present(key: str) -> None:
+    view = seen(tainted({"key": key, "effect": "NoSchedule"}), WorkerSpec("i"))
+    assert (view.schedulable, view.suits, view.departing) == (False, True, False)
+    assert view.lacks == f"at present taint {key}:NoSchedule"
+
+
+def test_a_node_whose_device_plugin_is_not_up_offers_no_device() -> None:
+    body = node_object()
+    wanted = WorkerSpec("i", {"limits": {"nvidia.com/gpu": 1}})
+    full = observe.node_view(body, fitting.needs(wanted, PlacementSpec()), {"nvidia.com/gpu": 1000})
+    assert full.lacks == "insufficient nvidia.com/gpu"
+    del body["status"]["allocatable"]["nvidia.com/gpu"]
+    assert (seen(body, wanted).lacks, seen(body, wanted).suits) == (
+        "offers no nvidia.com/gpu",
+        False,
+    )
+
+
 def test_karpenter_before_version_1_has_a_value() -> None:
     taint = {"key": "karpenter.sh/disruption", "effect": "NoSchedule"}
     other = seen(tainted(taint | {"value": "other"}), WorkerSpec("i"))

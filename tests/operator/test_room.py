@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import spec
 
 from bamboo_core.admission.claims import NodeRoom
-from bamboo_core.api.spec import WorkerSpec
+from bamboo_core.api.spec import OnDemandSpec, WorkerSpec
+from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.placement.fitting import ONE, Amounts
 from bamboo_operator import api, observe, seals
 from bamboo_operator import usage as usages
@@ -51,6 +53,20 @@ def placed(
 async def room(harness: Harness, uid: str = "uid-1") -> dict[str, int]:
     views = await harness.nodes.views(spec(worker=GPU), uid)
     return {view.name: view.agents for view in views}
+
+
+async def test_jobs_with_other_labels_for_on_demand_nodes_see_other_room(harness: Harness) -> None:
+    for zone, labels in (("a", {"bamboo.dev/spot": "true"}), ("b", {"pool": "x"}), ("c", {})):
+        node = harness.kube.objects[f"{api.nodes()}/node-{zone}"]["metadata"]
+        node["labels"] = {ZONE_LABEL: zone} | labels
+    wanted = spec(worker=GPU)
+    rules = (None, OnDemandSpec(), OnDemandSpec(node_selector={"pool": "x"}))
+    fit = []
+    for rule in rules:
+        placement = replace(wanted.placement, on_demand=rule)
+        views = await harness.nodes.views(replace(wanted, placement=placement))
+        fit.append([view.zone for view in views if view.suits])
+    assert fit == [["a", "b", "c"], ["a", "b", "c"], ["a", "b"]]
 
 
 async def test_room_is_what_pods_of_others_leave(harness: Harness) -> None:

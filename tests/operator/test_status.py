@@ -28,6 +28,8 @@ from bamboo_core.controller.view import (
     DryZone,
     Losses,
     Memory,
+    Shortage,
+    Slot,
     TrainingView,
 )
 from bamboo_core.job.tally import MOST_WORDS
@@ -107,7 +109,9 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
             st.builds(DryZone, st.just("a"), st.integers(1, 9), INSTANTS, INSTANTS, st.just(3)),
             max_size=2,
         ).map(tuple),
-        short_since=st.none() | INSTANTS,
+        short=st.lists(
+            st.builds(Shortage, INSTANTS, st.just((Slot(0, 1), Slot(12, 0)))), max_size=2
+        ).map(tuple),
     )
 )
 def test_memory_survives_a_restart(memory: Memory) -> None:

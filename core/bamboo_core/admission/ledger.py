@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 
 from bamboo_core.admission.claims import Claim, NodeRoom, Shape
 from bamboo_core.placement import fitting
@@ -28,7 +28,7 @@ class Ledger:
         self._taken = Counter[str]()  # by zone: agents that room is kept for
         self._open: dict[int, _Open] = {}  # by shape
         self._held: dict[str, dict[str, int]] = {}  # by the job's UID: zone -> its pods
-        self._empty: dict[tuple[object, ...], tuple[int, bool]] = {}
+        self._empty: dict[tuple[object, ...], tuple[Counter[str], Set[str]]] = {}
 
     def held(self, claim: Claim) -> Mapping[str, int]:
         """Zone -> pods that the job has there."""
@@ -74,17 +74,31 @@ class Ledger:
                     known.add(node)
 
     def when_empty(self, claim: Claim) -> tuple[int, bool]:
-        """How many agents of the wanted grid all nodes could take without other jobs, and whether
-        that is enough."""
-        shape = claim.shape
-        key = (id(shape), claim.stages, claim.least, claim.most, claim.adjacency)
+        """How many agents of the wanted grid the nodes that can be used now could take without
+        other jobs, and whether that is enough.
+
+        What is free in a zone where the scheduler refuses the job's pods is no room.
+        """
+        there, usable = self._when_empty(claim)
+        found = there.copy()
+        for name, count in claim.held.items():
+            if name in self._room and name not in usable:
+                found[self._room[name].zone] += count
+        return claim.seated(found), claim.fits(found)
+
+    def _when_empty(self, claim: Claim) -> tuple[Counter[str], Set[str]]:
+        shape, limit = claim.shape, claim.zone_limit
+        key = (id(shape), limit, claim.closed)
         if key not in self._empty:
-            limit, found = claim.zone_limit, Counter[str]()
-            for name in shape.suitable:
+            found = Counter[str]()
+            for name in shape.usable:
                 node = self._room.get(name)
-                if node is not None and found[node.zone] < limit:
-                    found[node.zone] += fitting.room(shape.asks, node.whole)[0]
-            self._empty[key] = (claim.seated(found), claim.fits(found))
+                if node is None or found[node.zone] >= limit:
+                    continue
+                found[node.zone] += fitting.room(shape.asks, node.whole)[0]
+                if node.zone in claim.closed:
+                    found[node.zone] -= max(0, fitting.room(shape.asks, node.free)[0])
+            self._empty[key] = (found, frozenset(shape.usable))
         return self._empty[key]
 
     def _offer(self, claim: Claim) -> Offer:

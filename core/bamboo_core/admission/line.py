@@ -27,7 +27,7 @@ class Patience:
     in seconds since 1970."""
 
     since: float
-    agents: int  # that would have fitted on all nodes then without the other jobs
+    agents: int  # that would have fitted on the usable nodes then without the other jobs
     aside_until: float = 0.0  # others go first until then
     is_unheard: bool = False  # since its pods were
 

@@ -54,6 +54,8 @@ SIZES: Mapping[str, Size] = {
     "spec.placement.pools[].zones[]": _ZONE,
     "spec.placement.pools[].nodeSelector": Size(0, 16, kinds=(dict,)),
     "spec.placement.pools[].nodeSelector{}": Size(0, 63),
+    "spec.placement.onDemand.nodeSelector": Size(0, 16, kinds=(dict,)),
+    "spec.placement.onDemand.nodeSelector{}": Size(0, 63),
     "spec.checkpoint.uri": Size(1, 1024),
     "spec.worker.image": Size(1, 1024),
     "spec.worker.resources.limits": _AMOUNTS,

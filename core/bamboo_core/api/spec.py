@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from bamboo_core.api import pod_template as podtemplate
-from bamboo_core.api import quantities, records
+from bamboo_core.api import quantities, records, spot
 from bamboo_core.api.limits import DEEPEST, LIMITS, MOST_AGENTS
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
@@ -168,6 +168,8 @@ class OnDemandSpec:
 
     after_s: int = 600  # without a spot node for some agent
     max_share: float = 0.25  # of all agents, rounded down
+    # Labels of these nodes; of those in the pod template they replace the ones of the same name.
+    node_selector: dict[str, Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,13 @@ class PlacementSpec:
         """The only usable zones, in order of preference; empty: all."""
         return self.zones or tuple(zone for pool in self.pools for zone in pool.zones)
 
-    def selector(self, zone: str) -> dict[str, Json]:
-        """Labels that an agent's node must have in the zone, beside those of the pod template."""
+    def selector(self, zone: str, *, on_demand: bool = False) -> dict[str, Json]:
+        """Labels that an agent's node must have in the zone, beside those of the pod template.
+
+        on_demand: of an agent that need not be on a spot node, if the job prefers them.
+        """
+        if on_demand and self.on_demand is not None:
+            return self.on_demand.node_selector
         return next((pool.node_selector for pool in self.pools if zone in pool.zones), {})
 
 
@@ -385,6 +392,7 @@ def _problems(spec: JobSpec, rules: PodRules) -> list[Problem]:
         *_memory_problems(spec.redundancy),
         *_resource_problems(spec),
         *_pool_problems(spec.placement),
+        *_on_demand_problems(spec),
         *_notice_problems(spec.worker.notices),
         *_args_problems(spec),
         *podtemplate.env_problems(spec.worker.env, path="spec.worker.env", rules=rules),
@@ -429,6 +437,15 @@ def _pool_problems(placement: PlacementSpec) -> list[Problem]:
         text = f"names {', '.join(strange)}, but no pool of {path} does: remove it, or add it there"
         found.append(Problem("spec.placement.zones", text))
     return found
+
+
+def _on_demand_problems(spec: JobSpec) -> list[Problem]:
+    rule = spec.placement.on_demand
+    if rule is None:
+        return []
+    has_pool_labels = any(pool.node_selector for pool in spec.placement.pools)
+    template = spec.worker.pod_template
+    return spot.problems(template, rule.node_selector, has_pool_labels=has_pool_labels)
 
 
 def _notice_problems(sources: tuple[NoticeSource, ...]) -> list[Problem]:

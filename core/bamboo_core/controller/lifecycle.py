@@ -112,6 +112,7 @@ class _Seen:
     training: TrainingView
     memory: Memory
     job: JobView
+    now: float
     turn: Turn | None
 
     @property
@@ -144,7 +145,7 @@ def describe(
     turn: Turn | None = None,
 ) -> JobStatus:
     """The status of an accepted job. turn: what its competitors leave to it; None: it has none."""
-    seen = _Seen(spec, view, training, memory, job, turn)
+    seen = _Seen(spec, view, training, memory, job, now, turn)
     makers = (_accepted, _capacity, _zone_spread, _running, _degraded, _recovering, _stalled,
               _checkpointed, _suspended, _complete, _failed)  # fmt: skip
     conditions = dated((make(seen) for make in makers), memory.conditions, now)
@@ -275,27 +276,39 @@ def _capacity(seen: _Seen) -> Condition:
     text = f"{waiting.total()} of {seen.wanted} agents wait for a node" + (
         f" ({listed})" if listed else ""
     )
-    if missing > 0:
-        text += f", {missing} have no pod yet"
     nodes = seen.view.fleet
+    if missing > 0:
+        text += f", {missing} have no pod yet{_why_unmade(seen)}"
     if misfits := shortage.misfits(seen.spec, nodes):
-        text += f"; {misfits}"
+        text = shortage.with_suspend(f"{text}; {misfits}")
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NO_NODE_SUITS, text)
-    if len(nodes) and not any(node.suits for node in nodes.alike):
-        asked = ", ".join(f"{k} {v}" for k, v in sorted(seen.spec.worker.asks.items()))
-        text += f"; no node is big enough for one agent: spec.worker.resources asks for {asked}"
+    if too_small := shortage.too_small(seen.spec, nodes):
+        text = shortage.with_suspend(f"{text}; {too_small}")
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.NODES_TOO_SMALL, text)
     if causes := shortage.explain(seen.spec, nodes, seen.unplaced):
         text += f"; {causes}"
     if problem := pod_zones.problem(seen.spec, nodes):
         text += f"; {problem}"
-    if (at := on_demand.begins_at(seen.spec, seen.memory.short_since)) is not None:
-        most = on_demand.most(seen.spec)
-        text += f"; at most {most} agents may use on-demand nodes from {_instant(at)} on"
+    if may := on_demand.explain(seen.spec):
+        first = min(on_demand.begins_at(seen.spec, seen.memory.short), default=None)
+        when = "" if first is None or not on_demand.most(seen.spec) else _instant(first)
+        text += f"; {may} from {when} on" if when else f"; {may}"
     if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
         text += f"; {turns.explain(seen.spec, turn, seen.job)}"
-    text += avoided
+    text = shortage.with_suspend(text) + avoided
     return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITING_FOR_NODES, text)
+
+
+def _why_unmade(seen: _Seen) -> str:
+    """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
+    message tells."""
+    if seen.now < seen.memory.not_before:
+        return (
+            f" (none is made before {_instant(seen.memory.not_before)}, since agents have failed)"
+        )
+    if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
+        return " (none is made for them while the known zones are too few)"
+    return ""
 
 
 def _avoided(view: ClusterView) -> str:
@@ -329,12 +342,17 @@ def _zone_spread(seen: _Seen) -> Condition:
         return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, "a stage has no neighbours")
     is_whole = len(seen.alive) >= seen.wanted and not seen.unplaced
     if not is_whole and (problem := pod_zones.problem(spec, seen.view.fleet)):
-        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
-    if pairs := pod_zones.shared_neighbours(spec, seen.alive):
+        text = shortage.with_suspend(problem)
+        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, text)
+    if pairs := pod_zones.shared_neighbours(seen.training.grid, seen.alive):
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
         text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"
         return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
+    if is_whole and (problem := pod_zones.unseatable(spec, seen.alive)):
+        return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
     text = "ring neighbours lie in different zones"
+    if not seen.training.grid:
+        text = "the zones allow ring neighbours to be apart; no plan is in force"
     return Condition(kind, True, Reason.NEIGHBOURS_SEPARATED, text)
 
 

@@ -1,7 +1,9 @@
 """Zones for new pods: applies :mod:`bamboo_core.placement.zones` to what the operator sees.
 
-A job's first pods get zones for a whole grid; later ones complete that grid if those that stay have
-their zones in it, and else fill holes between them.
+If there is room for a whole grid, a job's first pods get its zones. Others go where there is room.
+A zone gets no more agents than can be seated apart. Which agents are neighbours, the plan decides,
+and it may give them other seats. So a pod may get the zone of a neighbour of its slot, but other
+zones go first, since then no agent has to change its seat.
 More nodes may come, since an autoscaler buys what pods wait for. So pods are created even without
 room. If no number of nodes in the known zones could satisfy the zone rule, and the spec names no
 zones, a few pods are created that may run in any zone except their neighbours': they make an
@@ -11,13 +13,15 @@ autoscaler show where it has nodes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
 
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView, Slot
+from bamboo_core.model.ids import AgentId
 from bamboo_core.placement import zones as rules
+from bamboo_core.placement.plan import Pipeline
 
 ZONE_LABEL = "topology.kubernetes.io/zone"
 """Label of nodes that names their zone."""
@@ -87,7 +91,7 @@ def problem(spec: JobSpec, nodes: Iterable[NodeView]) -> str:
     found = rules.explain(there, **_grid(spec), adjacency=adjacency)
     if found is None:
         return ""
-    if not rules.feasible(_grown(spec, there), **_grid(spec), adjacency=adjacency):
+    if not are_enough(spec, there):
         nowhere = sum(count for node, count in nodes.alike.items() if not node.zone)
         return _too_few_zones(spec, there, nowhere)
     preference = spec.placement.named_zones
@@ -99,8 +103,7 @@ def never_fits(spec: JobSpec) -> str:
     """Why the grid fits on no nodes of the zones that the spec names, and what would help; empty:
     it fits if there are enough, or the spec names no zones."""
     named = dict.fromkeys(spec.placement.named_zones, 0)
-    adjacency = spec.placement.adjacency
-    if not named or rules.feasible(_grown(spec, named), **_grid(spec), adjacency=adjacency):
+    if not named or are_enough(spec, named):
         return ""
     return _too_few_zones(spec, named, 0)
 
@@ -132,29 +135,28 @@ def choose(
     """
     there, pods = room(spec, nodes, on_demand=on_demand), list(pods)
     sited = {pod.slot: pod.zone for pod in pods}
-    grid = _whole_grid(spec, there, dry)
-    if not grid and not sited and spec.placement.named_zones:
+    if not sited and spec.placement.named_zones and not are_enough(spec, there):
         return {}
-    if grid and all(grid.get(slot) == zone for slot, zone in sited.items()):
-        # Perhaps the operator has ended before it made all pods. One by one they might not all fit.
-        return {hole: grid[hole] for hole in holes}
+    grid = _whole_grid(spec, there, dry)
+    if any(grid.get(slot) != zone for slot, zone in sited.items()):
+        grid = {}  # else the operator has perhaps ended before it made all pods
+    search = _Search(spec, there, sited, dry, grid)
     left = _most_anywhere(spec, there) - sum(not (pod.zone or pod.node) for pod in pods)
     chosen: dict[Slot, str] = {}
     for hole in holes:
-        zone = _best_zone(spec, there, sited, hole, dry)
+        zone = search.best(hole)
         if zone is None:
             left -= 1
             zone = "" if left >= 0 else None
         if zone is not None:
-            chosen[hole] = sited[hole] = zone
+            chosen[hole] = zone
+            search.put(hole, zone)
     return chosen
 
 
 def _most_anywhere(spec: JobSpec, there: Mapping[str, int]) -> int:
     """Most pods without a zone that may wait at once: as many as can show enough zones."""
-    if spec.placement.named_zones or rules.feasible(
-        _grown(spec, there), **_grid(spec), adjacency=spec.placement.adjacency
-    ):
+    if spec.placement.named_zones or are_enough(spec, there):
         return 0
     return spec.least_zones if keeps_apart(spec) else spec.pipelines.count * spec.pipelines.stages
 
@@ -174,7 +176,7 @@ def better_zone(
     """
     others = [other for other in pods if other is not pod]
     if not others and spec.pipelines.count * spec.pipelines.stages > 1:
-        return None  # its neighbours' zones decide
+        return None  # they are made first
     on_demand = pod.is_on_demand
     there = room(spec, nodes, on_demand=on_demand)
     used = Counter(other.zone for other in others)
@@ -186,22 +188,47 @@ def better_zone(
     return zone if there[zone] > used[zone] or not is_patient else None
 
 
-def shared_neighbours(spec: JobSpec, pods: Iterable[PodView]) -> list[tuple[str, str]]:
-    """Pairs of pods on neighbouring seats of a ring in the same zone."""
-    if spec.pipelines.stages == 1:
-        return []
-    by_slot = {pod.slot: pod for pod in pods}
-    pairs = []
-    for slot, pod in sorted(by_slot.items()):
-        after = by_slot.get(Slot(slot.pipeline, (slot.stage + 1) % spec.pipelines.stages))
-        if after is not None and pod.zone and after.zone == pod.zone:
-            pairs.append((pod.name, after.name))
-    return pairs
+def shared_neighbours(
+    grid: Iterable[Pipeline], pods: Iterable[PodView]
+) -> list[tuple[AgentId, AgentId]]:
+    """Pairs of agents on neighbouring seats of a ring of the plan in the same zone."""
+    zones, pairs = {pod.agent: pod.zone for pod in pods if pod.zone}, set()
+    for ring in grid:
+        for agent, after in zip(ring, (*ring[1:], ring[0]), strict=True):
+            if agent is None or after is None or agent == after:
+                continue
+            if zones.get(agent, "") == zones.get(after):
+                pairs.add((min(agent, after), max(agent, after)))
+    return sorted(pairs)
+
+
+def unseatable(spec: JobSpec, pods: Iterable[PodView]) -> str:
+    """Why not all of these agents can have a seat of the wanted grid; empty: they can."""
+    there = Counter(pod.zone for pod in pods)
+    found = rules.explain(there, **_grid(spec), adjacency=spec.placement.adjacency)
+    return found.reason if found is not None else ""
 
 
 def keeps_apart(spec: JobSpec) -> bool:
     """Whether ring neighbours must be in different zones."""
     return spec.least_zones > 1
+
+
+def slots(spec: JobSpec) -> list[Slot]:
+    """All slots of the wanted grid."""
+    grid = spec.pipelines
+    return [Slot(d, s) for d in range(grid.count) for s in range(grid.stages)]
+
+
+def neighbours(spec: JobSpec, slot: Slot) -> list[Slot]:
+    """The slots before and after it in the ring."""
+    stages = spec.pipelines.stages
+    return [Slot(slot.pipeline, (slot.stage + turn) % stages) for turn in (-1, 1)]
+
+
+def are_enough(spec: JobSpec, zones: Mapping[str, int]) -> bool:
+    """Whether the grid fits into these zones if there are enough nodes."""
+    return rules.feasible(_grown(spec, zones), **_grid(spec), adjacency=spec.placement.adjacency)
 
 
 def _grown(spec: JobSpec, there: Mapping[str, int]) -> dict[str, int]:
@@ -217,39 +244,65 @@ def _grid(spec: JobSpec) -> dict[str, int]:
 def _whole_grid(
     spec: JobSpec, there: Mapping[str, int], dry: Mapping[str, bool]
 ) -> dict[Slot, str]:
-    """Zones with room; else zones that are not dry, where nodes may come; else any."""
-    is_open = {zone: agents for zone, agents in there.items() if not dry.get(zone)}
-    for known in (is_open, _grown(spec, is_open), _grown(spec, there)):
-        found = rules.zones_for_slots(known, **_grid(spec), adjacency=spec.placement.adjacency)
-        if not isinstance(found, rules.Infeasible):
-            rows = enumerate(found)
-            return {Slot(d, s): zone for d, row in rows for s, zone in enumerate(row)}
-    return {}
+    """Zones with room for all that are not dry; empty: they have not."""
+    known = {zone: agents for zone, agents in there.items() if not dry.get(zone)}
+    found = rules.zones_for_slots(known, **_grid(spec), adjacency=spec.placement.adjacency)
+    if isinstance(found, rules.Infeasible):
+        return {}
+    return {Slot(d, s): zone for d, row in enumerate(found) for s, zone in enumerate(row)}
 
 
-def _best_zone(
-    spec: JobSpec,
-    there: Mapping[str, int],
-    sited: Mapping[Slot, str],
-    hole: Slot,
-    dry: Mapping[str, bool],
-) -> str | None:
-    """Not in a neighbour's zone if they must be apart; then with room; then where none was
-    refused; then with few copies of the stage."""
-    stages = spec.pipelines.stages
-    neighbours = [Slot(hole.pipeline, (hole.stage + turn) % stages) for turn in (-1, 1)]
-    next_to = {sited[slot] for slot in neighbours if slot in sited}
-    alternate = keeps_apart(spec)
-    used = Counter(sited.values())
-    copies = Counter(zone for slot, zone in sited.items() if slot.stage == hole.stage)
-    rank = {zone: i for i, zone in enumerate(spec.placement.named_zones)}
+class _Search:
+    """Zones for one pod after the other. sited: the zones of those that stay; grid: zones of a
+    whole grid that agrees with them; empty: there is none."""
 
-    def cost(zone: str) -> tuple[bool, int, bool, int, int, int, str]:
-        free, is_dry = there[zone] - used[zone], dry.get(zone, False)
-        has_none = free <= 0 or is_dry
-        hope = is_dry + (zone in dry) if has_none else 0
-        strange = not alternate and zone not in next_to
-        return (has_none, hope, strange, copies[zone], -free, rank.get(zone, 0), zone)
+    def __init__(
+        self,
+        spec: JobSpec,
+        there: Mapping[str, int],
+        sited: Mapping[Slot, str],
+        dry: Mapping[str, bool],
+        grid: Mapping[Slot, str],
+    ) -> None:
+        self._spec, self._there, self._dry, self._grid = spec, there, dry, grid
+        self._is_apart = keeps_apart(spec)
+        self._most = rules.zone_limit(**_grid(spec), adjacency=spec.placement.adjacency)
+        self._are_enough = are_enough(spec, there)
+        self._rank = {zone: i for i, zone in enumerate(spec.placement.named_zones)}
+        self._sited: dict[Slot, str] = {}
+        self._used, self._copies = Counter[str](), Counter[tuple[int, str]]()
+        for slot, zone in sited.items():
+            self.put(slot, zone)
 
-    able = [zone for zone in there if not (alternate and zone in next_to)]
-    return min(able, key=cost, default=None)
+    def put(self, slot: Slot, zone: str) -> None:
+        """A pod of the slot is there."""
+        self._sited[slot] = zone
+        self._used[zone] += 1
+        self._copies[slot.stage, zone] += 1
+
+    def best(self, hole: Slot) -> str | None:
+        """With room; then where none was refused; then that of the whole grid; then in no
+        neighbour's zone if they must be apart; then with few copies of the stage. None: no zone
+        may have more agents.
+
+        If the zones are too few for the grid, pods show whether there are others, and these must
+        be apart by their slots.
+        """
+        around = neighbours(self._spec, hole)
+        next_to = {self._sited[slot] for slot in around if slot in self._sited}
+
+        def cost(zone: str) -> tuple[bool, int, bool, bool, int, int, int, str]:
+            free, is_dry = self._there[zone] - self._used[zone], self._dry.get(zone, False)
+            has_none = free <= 0 or is_dry
+            hope = is_dry + (zone in self._dry) if has_none else 0
+            strange = (zone in next_to) is self._is_apart
+            copies, rank = self._copies[hole.stage, zone], self._rank.get(zone, 0)
+            other = self._grid.get(hole, zone) != zone
+            return (has_none, hope, other, strange, copies, -free, rank, zone)
+
+        able = [zone for zone in self._there if self._may_have(zone, next_to)]
+        return min(able, key=cost, default=None)
+
+    def _may_have(self, zone: str, next_to: Set[str]) -> bool:
+        """Whether one more agent may be there."""
+        return self._used[zone] < self._most and (self._are_enough or zone not in next_to)

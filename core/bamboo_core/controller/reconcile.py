@@ -7,6 +7,7 @@ module only ensures that there are as many agents as seats in the grid, in the r
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -51,6 +52,7 @@ class CreatePod:
     zone: str
     avoids: tuple[str, ...] = ()  # nodes on which agents have failed too often
     is_on_demand: bool = False  # it need not be a spot node although the job prefers them
+    apart: tuple[int, ...] = ()  # if it may go anywhere: incarnations of its neighbours' pods
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def step(
     memory = endings.conclude(spec, training, memory, job=job, now=now)
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
-    memory = _keep_shortage(spec, view, training, memory, now, turn)
+    memory = _keep_shortage(spec, view, training, memory, now)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
@@ -121,18 +123,13 @@ def step(
 
 
 def _keep_shortage(
-    spec: JobSpec,
-    view: ClusterView,
-    training: TrainingView,
-    memory: Memory,
-    now: float,
-    turn: Turn | None,
+    spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory, now: float
 ) -> Memory:
-    is_barred = turn is not None and turn.is_barred
-    is_resting = spec.suspend or is_barred or memory.terminal is not None
+    """A job that waits in the line goes without nodes, too."""
+    is_resting = spec.suspend or memory.terminal is not None
     staying = _staying(view, training)
-    since = on_demand.settle(spec, staying, memory.short_since, is_resting=is_resting, now=now)
-    return replace(memory, short_since=since)
+    short = on_demand.settle(spec, staying, memory.short, is_resting=is_resting, now=now)
+    return replace(memory, short=short)
 
 
 def _once(actions: Iterable[Action]) -> tuple[Action, ...]:
@@ -228,7 +225,7 @@ def lacks_pods(spec: JobSpec, view: ClusterView, training: TrainingView, memory:
     none."""
     if spec.suspend or memory.terminal is not None:
         return False
-    return not set(_seats(spec)) <= {pod.slot for pod in _staying(view, training)}
+    return not set(pod_zones.slots(spec)) <= {pod.slot for pod in _staying(view, training)}
 
 
 def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterable[Action]:
@@ -239,7 +236,7 @@ def _surplus(spec: JobSpec, view: ClusterView, training: TrainingView) -> Iterab
     if training.recovering:
         return
     staying = _staying(view, training)
-    seats = set(_seats(spec))
+    seats = set(pod_zones.slots(spec))
     idle = [pod for pod in staying if pod.agent not in training.members]
     risky = training.at_risk
     idle.sort(key=lambda p: (p.agent not in risky, p.slot in seats, p.slot, p.incarnation))
@@ -268,7 +265,7 @@ def _fill(
     """
     staying = _staying(view, training)
     taken = {pod.slot for pod in staying}
-    seats = _seats(spec)
+    seats = pod_zones.slots(spec)
     most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
     wanted = _least(spec) if turn is not None and turn.word is Word.KEEPS else len(seats)
     count = max(0, min(most, wanted - len(staying)))
@@ -278,18 +275,32 @@ def _fill(
     seen = max((pod.incarnation for pod in view.pods), default=-1)
     number = max(memory.incarnation, seen) + 1
     dry = dry_zones.tried(memory.dry, now)
-    budget = on_demand.budget(spec, staying, memory.short_since, now=now)
+    ripe = on_demand.ripe(spec, memory.short, now=now)
+    late = [slot for slot in holes if slot in ripe][: on_demand.budget(spec, staying)]
     # The zones of other holes depend on where these pods go.
-    holes = holes[:budget] or holes
-    zones = pod_zones.choose(spec, view.fleet, staying, holes, dry, on_demand=budget > 0)
+    holes, is_late = late or holes, bool(late)
+    zones = pod_zones.choose(spec, view.fleet, staying, holes, dry, on_demand=is_late)
     if not zones:
         return [], memory
     avoids = tuple(sorted(_avoided(view)))
     actions: list[Action] = [
-        CreatePod(pod_name(job.name, slot, number), slot, number, zone, avoids, budget > 0)
+        CreatePod(
+            pod_name(job.name, slot, number),
+            slot,
+            number,
+            zone,
+            avoids,
+            is_late,
+            () if zone else _around(spec, staying, slot),
+        )
         for slot, zone in sorted(zones.items())
     ]
     return actions, replace(memory, incarnation=number)
+
+
+def _around(spec: JobSpec, staying: Iterable[PodView], slot: Slot) -> tuple[int, ...]:
+    around = pod_zones.neighbours(spec, slot)
+    return tuple(sorted({pod.incarnation for pod in staying if pod.slot in around}))
 
 
 def _moved(
@@ -298,7 +309,7 @@ def _moved(
     """Move one pod at a time: the zone for the next one depends on where this one goes."""
     staying, avoided = _staying(view, training), _avoided(view)
     dry = dry_zones.tried(memory.dry, now)
-    budget = on_demand.budget(spec, staying, memory.short_since, now=now)
+    ripe = on_demand.ripe(spec, memory.short, now=now) if on_demand.budget(spec, staying) else ()
     for pod in staying:
         if pod.node or now < pod.created_at + MOVE_AFTER_S:
             continue
@@ -306,7 +317,7 @@ def _moved(
             reason = f"node {free[0]} need not be avoided any more"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
-        if budget and not pod.is_on_demand:
+        if pod.slot in ripe and not pod.is_on_demand:
             reason = "no spot node has come for it; an on-demand node will do"
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
             return
@@ -332,22 +343,26 @@ def _avoided(view: ClusterView) -> set[str]:
 def _staying(view: ClusterView, training: TrainingView) -> list[PodView]:
     """Pods that keep their seats. Draining agents keep working, but their replacements are created
     now: with enough notice they take over before the seats are empty."""
-    nodes, gone = view.fleet.by_name, training.dismissed | training.departing
+    nodes, gone = view.fleet.by_name, training.dismissed | training.departing | training.slow
     staying = [pod for pod in view.pods if pod.is_alive and pod.agent not in gone]
     return [pod for pod in staying if pod.node not in nodes or not nodes[pod.node].departing]
 
 
 def _with_notices(view: ClusterView, training: TrainingView) -> NodeViews:
-    """The nodes, with the notices that agents got from the cloud without a taint on the node."""
-    leaving = {pod.node for pod in view.pods if pod.is_alive and pod.agent in training.departing}
-    known = view.fleet.by_name
-    found = [replace(known[name], departing=True) for name in leaving if name in known]
+    """The nodes, with the notices that agents got from the cloud without a taint on the node. A
+    slow agent keeps its place until it is replaced, and its node stays."""
+    alive, known = [pod for pod in view.pods if pod.is_alive], view.fleet.by_name
+    leaving = {pod.node for pod in alive if pod.agent in training.departing}
+    slow = Counter(pod.node for pod in alive if pod.agent in training.slow)
+    found = [
+        replace(
+            known[name],
+            departing=known[name].departing or name in leaving,
+            agents=known[name].agents - slow[name],
+        )
+        for name in {*leaving, *slow} & known.keys()
+    ]
     return view.fleet.changed(found) if found else view.fleet
-
-
-def _seats(spec: JobSpec) -> list[Slot]:
-    grid = spec.pipelines
-    return [Slot(d, s) for d in range(grid.count) for s in range(grid.stages)]
 
 
 def _tidy(view: ClusterView, memory: Memory) -> Iterable[Action]:
@@ -380,6 +395,5 @@ def _wake_times(
     waiting = [pod for pod in view.pods if not pod.node]
     times += [pod.created_at + s for pod in waiting for s in (MOVE_AFTER_S, ASK_ELSEWHERE_S)]
     times += dry_zones.wake_times(memory.dry, waiting)
-    if (at := on_demand.begins_at(spec, memory.short_since)) is not None:
-        times.append(at)
+    times += on_demand.begins_at(spec, memory.short)
     return [at for at in times if at > now]

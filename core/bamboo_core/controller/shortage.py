@@ -12,6 +12,8 @@ _MAX_ZONES = 3
 _MAX_CAUSES = 3
 _MAX_REFUSAL = 240
 _INSUFFICIENT = "insufficient "
+_OFFERS_NO = "offers no "
+_AT_PRESENT = "at present "
 _TAINT = "taint "
 _LABEL = "no label "
 
@@ -19,6 +21,16 @@ _LABEL = "no label "
 def insufficient(resource: str) -> str:
     """What a node lacks that has too little of a resource left."""
     return _INSUFFICIENT + resource
+
+
+def offers_no(resource: str) -> str:
+    """What a node lacks that has none of a resource, or not yet: plugins offer devices."""
+    return _OFFERS_NO + resource
+
+
+def at_present(mismatch: str) -> str:
+    """What keeps agents away from a node for a while."""
+    return _AT_PRESENT + mismatch
 
 
 def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
@@ -29,7 +41,8 @@ def explain(spec: JobSpec, nodes: NodeViews, waiting: Iterable[PodView]) -> str:
     parts, causes = [], Counter[str]()
     for zone, pods in sorted(by_zone.items())[:_MAX_ZONES]:
         there = {x: n for x, n in nodes.alike.items() if x.zone == zone or not zone}
-        causes += (found := _causes(there))
+        is_spot_only = spec.placement.on_demand is not None and not pods[0].is_on_demand
+        causes += (found := _causes(there, is_spot_only=is_spot_only))
         rest = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
         where = f"in zone {zone}" if zone else "in any zone"
         parts.append(f"{pods[0].name}{rest} {where}: {_listed(found, there, pods)}")
@@ -47,12 +60,25 @@ def misfits(spec: JobSpec, nodes: NodeViews) -> str:
     lacks = +lacks
     if not len(nodes) or len(nodes) > lacks.total():
         return ""
-    if all(cause.startswith(_INSUFFICIENT) or not cause for cause in lacks):
+    if all(cause.startswith((_INSUFFICIENT, _OFFERS_NO)) or not cause for cause in lacks):
         return ""
     return f"no node can take an agent: {_counted(lacks)}; {_remedies(spec, lacks)}"
 
 
-def _causes(alike: Mapping[NodeView, int]) -> Counter[str]:
+def too_small(spec: JobSpec, nodes: NodeViews) -> str:
+    """Why no node is large enough, if that is what keeps agents away; empty: some node is, or there
+    is none."""
+    if not len(nodes) or any(node.suits for node in nodes.alike):
+        return ""
+    asked = ", ".join(f"{k} {v}" for k, v in sorted(spec.worker.asks.items()))
+    text = f"no node is big enough for one agent: spec.worker.resources asks for {asked}"
+    missing = sorted({x.lacks for x in nodes.alike if x.lacks.startswith(_OFFERS_NO)})
+    if len(missing) == 1 and all(node.lacks in missing for node in nodes.alike):
+        text += f"; every node {missing[0]}; a new node does so until its device plugin is ready"
+    return text
+
+
+def _causes(alike: Mapping[NodeView, int], *, is_spot_only: bool) -> Counter[str]:
     """What keeps the agents away -> number of nodes."""
     found = Counter[str]()
     for node, count in alike.items():
@@ -60,6 +86,8 @@ def _causes(alike: Mapping[NodeView, int]) -> Counter[str]:
             found["about to go"] += count
         elif not node.ready:
             found["not ready"] += count
+        elif is_spot_only and not node.spot:
+            found["not a spot node"] += count
         elif node.lacks:
             found[node.lacks] += count
         elif not node.schedulable:
@@ -89,15 +117,26 @@ def _counted(causes: Counter[str]) -> str:
 def _remedies(spec: JobSpec, causes: Counter[str]) -> str:
     """What would help; adding nodes always does."""
     found = ["add nodes to the pool"]
+    if any(cause.startswith(_AT_PRESENT) for cause in causes):
+        found.append("wait until the taint goes")
+    if any(cause.startswith(_OFFERS_NO) for cause in causes):
+        found.append("wait for the device plugin of new nodes")
     if any(cause.startswith(_TAINT) for cause in causes):
         found.append("tolerate the taint in spec.worker.podTemplate")
     if any(cause.startswith(_LABEL) for cause in causes):
-        found.append("change the node selector or label the nodes")
+        found.append("label the nodes or change the node selector in spec.worker.podTemplate")
     if spec.placement.zones:
         found.append("add zones to spec.placement.zones")
     elif spec.placement.pools:
         found.append("add zones to spec.placement.pools")
     return f"{', '.join(found[:-1])} or {found[-1]}" if len(found) > 1 else found[0]
+
+
+def with_suspend(text: str) -> str:
+    """If it names a field that a running job may not change, add how to change it."""
+    if "spec.worker" not in text and "placement." not in text:
+        return text
+    return f"{text}; spec.worker and spec.placement can change while spec.suspend is true"
 
 
 def _clipped(text: str) -> str:

@@ -37,7 +37,7 @@ class Turn:
     minimum: int = 0  # agents that the smallest grid needs
     first: JobView | None = None  # who waits ahead of it; None: nobody
     is_outranked: bool = False  # that job has a higher priority; else it is older
-    is_too_big: bool = False  # the nodes would be too few even if all other jobs had ended
+    is_too_big: bool = False  # usable nodes would be too few even if all other jobs had ended
 
     @property
     def is_barred(self) -> bool:
@@ -57,7 +57,7 @@ def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
         text += " in zones where ring neighbours can be apart"
     if turn.is_too_big:
         text += (
-            "; the nodes are too few for it even without other jobs, so after"
+            "; the nodes that can be used now are too few for it even without other jobs, so after"
             f" {PATIENCE_S / 60:.0f} min without more of them the jobs behind it go first for"
             f" {ASIDE_S / 60:.0f} min"
         )

@@ -20,6 +20,7 @@ from bamboo_core.api.totals import Times, Totals
 from bamboo_core.controller.failures import Failures
 from bamboo_core.controller.node_notices import NodeNotice
 from bamboo_core.model.ids import AgentId
+from bamboo_core.placement.plan import Pipeline
 from bamboo_core.protection.choice import Verdict
 from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.exit_codes import ExitCode
@@ -262,10 +263,12 @@ class TrainingView:
     recovering: bool = False  # agents are stopped or get a new plan; ``detail`` says why
     detail: str = ""
     pipelines: int = 0
+    grid: tuple[Pipeline, ...] = ()  # the seats of the plan in force
     connected: frozenset[AgentId] = frozenset()
     members: frozenset[AgentId] = frozenset()
     dismissed: frozenset[AgentId] = frozenset()  # not needed any more, for ever
-    departing: frozenset[AgentId] = frozenset()  # will leave: they have said so, or are too slow
+    departing: frozenset[AgentId] = frozenset()  # will leave with their nodes: they have said so
+    slow: frozenset[AgentId] = frozenset()  # computes too slowly, and leaves once it is replaced
     at_risk: frozenset[AgentId] = frozenset()  # a hint says that they may have to leave
     copies: tuple[int, ...] = ()  # for each layer: live agents that hold it by plan
     route: Route | None = None  # of items between agents; None: no agent is ready yet
@@ -299,6 +302,14 @@ class DryZone:
 
 
 @dataclass(frozen=True)
+class Shortage:
+    """Slots whose agents have had no node since then."""
+
+    since: float
+    slots: tuple[Slot, ...]
+
+
+@dataclass(frozen=True)
 class Condition:
     """A condition in the sense of Kubernetes."""
 
@@ -326,6 +337,6 @@ class Memory:
     trained: bool = False  # a plan was in force since the job was started
     not_before: float = 0.0  # no new pods before this instant
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods
-    short_since: float | None = None  # since when some agent has no node; None: all have one
+    short: tuple[Shortage, ...] = ()  # agents without a node, if spot nodes are preferred
     times: Times = Times()  # noqa: RUF009 - frozen
     conditions: tuple[Condition, ...] = field(default=())

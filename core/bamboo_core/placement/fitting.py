@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from bamboo_core.api import quantities
+from bamboo_core.api import quantities, spot
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 
@@ -29,17 +29,6 @@ ONE: Amount = 1000
 PODS = "pods"
 """The resource of which every pod takes one."""
 
-SPOT_LABELS = (
-    ("cloud.google.com/gke-spot", "true"),
-    ("cloud.google.com/gke-preemptible", "true"),
-    ("eks.amazonaws.com/capacityType", "SPOT"),
-    ("karpenter.sh/capacity-type", "spot"),
-    ("kubernetes.azure.com/scalesetpriority", "spot"),
-    ("node.kubernetes.io/lifecycle", "spot"),
-    ("bamboo.dev/spot", "true"),
-)
-"""Labels of spot nodes in GKE, EKS, Karpenter and AKS, and some that people set themselves."""
-
 _NO_LIMIT = 1 << 20
 _BLOCKING = ("NoSchedule", "NoExecute")
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -53,7 +42,7 @@ class Needs:
     selector: Mapping[str, str]
     terms: tuple[Any, ...] | None  # of the required node affinity; None: there is none
     tolerations: tuple[Any, ...]
-    pools: PlacementSpec  # whose pools have more labels
+    pools: PlacementSpec  # whose labels are asked for, too
 
 
 @dataclass(frozen=True)
@@ -119,8 +108,12 @@ def room(asks: Amounts, left: Amounts) -> tuple[int, str]:
 
 
 def mismatch(wanted: Needs, place: Place) -> str:
-    """Why the pod may not run on the node even if it were empty; empty: it may."""
-    for name, value in {**wanted.selector, **wanted.pools.selector(place.zone)}.items():
+    """Why the pod may not run on the node even if it were empty; empty: it may.
+
+    If the job prefers spot nodes, a node that is none gets only pods that need not be on one.
+    """
+    more = wanted.pools.selector(place.zone, on_demand=not spot.is_spot(place.labels))
+    for name, value in {**wanted.selector, **more}.items():
         if place.labels.get(name) != value:
             return f"no label {name}={value}"
     if wanted.terms is not None and not any(_meets(term, place) for term in wanted.terms):

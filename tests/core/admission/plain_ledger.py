@@ -51,11 +51,16 @@ class PlainLedger:
                 self._change(node, claim.shape.asks, sign * count)
 
     def when_empty(self, claim: Claim) -> tuple[int, bool]:
-        found = Counter[str]()
-        for name in claim.shape.suitable:
+        found, asks = Counter[str](), claim.shape.asks
+        for name in claim.shape.usable:
             node = self._room.get(name)
             if node is not None and found[node.zone] < claim.zone_limit:
-                found[node.zone] += fitting.room(claim.shape.asks, node.whole)[0]
+                found[node.zone] += fitting.room(asks, node.whole)[0]
+                if node.zone in claim.closed:
+                    found[node.zone] -= max(0, fitting.room(asks, node.free)[0])
+        for name, count in claim.held.items():
+            if name in self._room and name not in claim.shape.usable:
+                found[self._room[name].zone] += count
         return claim.seated(found), claim.fits(found)
 
     def _offer(self, claim: Claim) -> dict[str, list[tuple[str, int]]]:

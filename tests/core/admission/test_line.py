@@ -264,6 +264,43 @@ def test_a_job_too_big_for_all_nodes_stands_aside_after_a_while_and_comes_back()
     assert decide([big, small], enough, found.patience, now=late + 2).patience == {}
 
 
+LAME = Shape({GPU: 1}, ("n",), frozenset({"n", "c"}))
+"""A node that suits but is cordoned, not ready, about to go, or no spot node."""
+
+
+@pytest.mark.parametrize(
+    ("wanted", "closed", "room"),
+    [
+        (LAME, "", {"n": node_room("a", 2), "c": node_room("a", 4)}),
+        (shape("n", "c"), "a", {"n": node_room("b", 2), "c": node_room("a", 4)}),
+    ],
+)
+def test_nodes_that_cannot_be_used_let_nobody_wait_for_ever(
+    wanted: Shape, closed: str, room: dict[str, NodeRoom]
+) -> None:
+    """Nor does room that the scheduler gives to nobody."""
+    big = a_claim("big", wanted, grid=(1, 1, 4), age=9, closed=frozenset(closed))
+    small = a_claim("small", A)
+    found = decide([big, small], room, now=0.0)
+    assert words(found) == {"big": Word.ASKS, "small": Word.WAITS}
+    for _ in range(2):
+        found = decide([big, small], room, found.patience, now=PATIENCE_S)
+    assert words(found) == {"big": Word.ASKS, "small": Word.STARTS}
+
+
+def test_room_that_other_jobs_leave_is_waited_for() -> None:
+    """Also in a zone where the scheduler refuses pods meanwhile, and beside its own pods on a
+    cordoned node."""
+    closed = a_claim("big", A, grid=(1, 1, 4), age=9, closed=frozenset("a"))
+    found = decide([closed, a_claim("small", A)], {"n": node_room("a", 0, 4)}, now=0.0)
+    assert not found.turns["uid-big"].is_too_big
+    held = a_claim("big", LAME, grid=(1, 1, 4), age=9, held={"c": 2})
+    room = {"n": node_room("a", 0, 2), "c": node_room("a", 0, 9)}
+    assert not decide([held, a_claim("small", A)], room, now=0.0).turns["uid-big"].is_too_big
+    none = a_claim("big", LAME, grid=(1, 1, 4), age=9)
+    assert decide([none, a_claim("small", A)], room, now=0.0).turns["uid-big"].is_too_big
+
+
 # ------------------------------------------------------------ any cluster, any order of events
 
 
@@ -485,9 +522,9 @@ def test_the_condition_of_the_first_and_of_one_that_may_not_grow() -> None:
 
     asks = message(Turn(Word.ASKS, 1, 2, is_too_big=True))
     assert asks.endswith(
-        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; the nodes are too"
-        " few for it even without other jobs, so after 10 min without more of them the jobs behind"
-        " it go first for 30 min; this job is first in line"
+        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; the nodes that"
+        " can be used now are too few for it even without other jobs, so after 10 min without more"
+        " of them the jobs behind it go first for 30 min; this job is first in line"
     )
     keeps = message(Turn(Word.KEEPS, first=OTHER))
     assert "agents beyond the smallest grid wait, since job ns/other is first in line" in keeps

@@ -297,6 +297,58 @@ def test_bad_pools(placement: dict[str, Any], words: str) -> None:
     assert words in "; ".join(map(str, found))
 
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_GKE_SPOT = {"key": "cloud.google.com/gke-spot", "operator": "In", "values": ["true"]}
+
+
+def _on_nodes(*terms: Any) -> dict[str, Any]:
+    return {"affinity": {"nodeAffinity": {_REQUIRED: {"nodeSelectorTerms": list(terms)}}}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "pool", "template", "words"),
+    [
+        ({}, {"pool": "spot"}, {}, "spec.placement.onDemand.nodeSelector: is empty, but"),
+        ({"x": 1}, {}, {}, "spec.placement.onDemand.nodeSelector.x: is 1; it must be a string"),
+        ({}, {}, {"nodeSelector": {"cloud.google.com/gke-spot": "true"}},
+         "spec.worker.podTemplate.spec.nodeSelector.cloud.google.com/gke-spot: 'true' keeps"),
+        ({"x": "1"}, {}, {"nodeSelector": {"karpenter.sh/capacity-type": "spot"}},
+         "or set karpenter.sh/capacity-type in spec.placement.onDemand.nodeSelector"),
+        ({}, {}, _on_nodes({"matchExpressions": [_GKE_SPOT]}), "remove that rule"),
+    ],
+)  # fmt: skip
+def test_nobody_could_use_on_demand_nodes(
+    selector: dict[str, Any], pool: dict[str, str], template: dict[str, Any], words: str
+) -> None:
+    pools = [{"zones": ["a", "b"], "nodeSelector": pool}]
+    placement: dict[str, Any] = {"onDemand": {"nodeSelector": selector}, "pools": pools}
+    worker = {"image": "agent:1", "podTemplate": {"spec": template}}
+    found = from_manifest(manifest(placement=placement, worker=worker))
+    assert isinstance(found, list)
+    assert [words in str(problem) for problem in found] == [True]
+    del placement["onDemand"]
+    assert not isinstance(from_manifest(manifest(placement=placement, worker=worker)), list)
+
+
+@pytest.mark.parametrize(
+    ("selector", "template"),
+    [
+        ({}, {}),
+        ({"karpenter.sh/capacity-type": "on-demand"},
+         {"nodeSelector": {"karpenter.sh/capacity-type": "spot"}}),
+        ({}, {"nodeSelector": {"karpenter.sh/capacity-type": "on-demand"}}),
+        ({}, _on_nodes({"matchExpressions": [_GKE_SPOT]}, {"matchExpressions": []})),
+        ({}, {"affinity": {"nodeAffinity": None}}),
+    ],
+)  # fmt: skip
+def test_on_demand_nodes_can_be_used(selector: dict[str, str], template: dict[str, Any]) -> None:
+    worker = {"image": "agent:1", "podTemplate": {"spec": template}}
+    placement = {"onDemand": {"nodeSelector": selector}}
+    found = from_manifest(manifest(placement=placement, worker=worker))
+    assert not isinstance(found, list), found
+    assert found.placement.selector("a", on_demand=True) == selector
+
+
 def test_zones_choose_among_the_pools() -> None:
     pools = [{"zones": ["a", "b"], "nodeSelector": {"x": "1"}}, {"zones": ["c"]}]
     found = from_manifest(manifest(placement={"pools": pools}))

@@ -14,7 +14,7 @@ from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import Adjacency, CheckpointSpec, RedundancyMode, WorkerSpec
 from bamboo_core.controller import lifecycle
 from bamboo_core.controller.lifecycle import JobStatus, describe
-from bamboo_core.controller.shortage import insufficient
+from bamboo_core.controller.shortage import at_present, insufficient, offers_no
 from bamboo_core.controller.view import (
     ClusterView,
     Condition,
@@ -164,7 +164,7 @@ def test_pods_without_a_node_do_not_hide_that_the_grid_does_not_fit() -> None:
     found = status(pod(0, 0), waiting, room={"a": 4, "b": 0})
     spread = condition(found, ConditionType.ZONE_SPREAD_SATISFIED)
     assert (spread.status, spread.reason) == (False, Reason.PLACEMENT_INFEASIBLE)
-    assert spread.message.endswith("the next node helps most in zone b")
+    assert "; the next node helps most in zone b; spec.worker and" in spread.message
     assert condition(found, ConditionType.CAPACITY_AVAILABLE).reason == Reason.WAITING_FOR_NODES
     fits = status(pod(0, 0), waiting)
     assert condition(fits, ConditionType.ZONE_SPREAD_SATISFIED).status
@@ -181,9 +181,17 @@ def test_no_node_is_big_enough() -> None:
     )
     line = capacity(*waiting, nodes_=small, worker=worker)
     assert (line.status, line.reason) == (False, Reason.NODES_TOO_SMALL)
-    assert line.message.endswith(
-        "no node is big enough for one agent: spec.worker.resources asks for nvidia.com/gpu 9"
-    )
+    assert (
+        "no node is big enough for one agent: spec.worker.resources asks for nvidia.com/gpu 9;"
+        " spec.worker and spec.placement can change while spec.suspend is true"
+    ) in line.message
+    young = tuple(replace(node, lacks=offers_no("nvidia.com/gpu")) for node in small)
+    assert (
+        "asks for nvidia.com/gpu 9; every node offers no nvidia.com/gpu; a new node does so until"
+        " its device plugin is ready"
+    ) in capacity(*waiting, nodes_=young, worker=worker).message
+    mixed = capacity(*waiting, nodes_=(small[0], young[1]), worker=worker)
+    assert "device plugin" not in mixed.message
 
 
 def test_what_is_missing_where_and_what_helps() -> None:
@@ -193,13 +201,22 @@ def test_what_is_missing_where_and_what_helps() -> None:
     away = replace(gpus, name="away", ready=False)
     line = capacity(*waiting, nodes_=(gpus, replace(gpus, name="2"), tainted, away), count=2)
     assert (
-        "3 of 4 agents wait for a node (3 in a), 1 have no pod yet; job-p0-s0-i0 and 2 more in"
-        " zone a: insufficient nvidia.com/gpu (2 nodes), not ready (1 node), taint"
-        " team=x:NoSchedule (1 node); add nodes to the pool or tolerate the taint in"
-        " spec.worker.podTemplate"
+        "3 of 4 agents wait for a node (3 in a), 1 have no pod yet (none is made for them while the"
+        " known zones are too few); job-p0-s0-i0 and 2 more in zone a: insufficient nvidia.com/gpu"
+        " (2 nodes), not ready (1 node), taint team=x:NoSchedule (1 node); add nodes to the pool or"
+        " tolerate the taint in spec.worker.podTemplate"
     ) in line.message
     named = capacity(*waiting, nodes_=(gpus,), count=2, zones=("a", "b"))
     assert "; add nodes to the pool or add zones to spec.placement.zones" in named.message
+    assert named.message.endswith("can change while spec.suspend is true")
+    plain = capacity(waiting[0], nodes_=nodes(a=0, b=1))
+    assert "spec.suspend" not in plain.message, "adding nodes needs no change of the job"
+    under = replace(gpus, lacks=at_present("taint node.kubernetes.io/disk-pressure:NoSchedule"))
+    pressed = capacity(waiting[0], nodes_=(replace(under, schedulable=False),))
+    assert (
+        "at present taint node.kubernetes.io/disk-pressure:NoSchedule (1 node); add nodes to the"
+        " pool or wait until the taint goes;"
+    ) in pressed.message
     empty = capacity(waiting[0], nodes_=nodes(b=1), zones=("a", "b"))
     assert "job-p0-s0-i0 in zone a: no nodes there; add nodes" in empty.message
 
@@ -218,22 +235,46 @@ def test_the_schedulers_words_count_where_nodes_look_free() -> None:
     assert "job-p0-s0-i0 in any zone: the scheduler says" in anywhere.message
 
 
+def test_the_condition_says_why_a_pod_is_not_made() -> None:
+    few = capacity(pod(0, 0), nodes_=nodes(a=8), stages=3).message
+    assert "2 have no pod yet (none is made for them while the known zones are too few)" in few
+    later = status(pod(0, 0), memory=Memory(not_before=1000.0))
+    text = condition(later, ConditionType.CAPACITY_AVAILABLE).message
+    assert "1 have no pod yet (none is made before 1970-01-01T00:16:40Z, since agents" in text
+    assert "1 have no pod yet" in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
+    assert "(none" not in capacity(pod(0, 0), nodes_=nodes(a=8, b=0)).message
+
+
 def test_no_node_suits() -> None:
     wrong = [replace(n, suits=False, agents=0, lacks="no label gpu=a100") for n in nodes(a=1, b=1)]
     line = capacity(nodes_=tuple(wrong))
     assert (line.status, line.reason) == (False, Reason.NO_NODE_SUITS)
     assert line.message.endswith(
-        "no node can take an agent: no label gpu=a100 (2 nodes); add nodes to the pool or change"
-        " the node selector or label the nodes"
+        "no node can take an agent: no label gpu=a100 (2 nodes); add nodes to the pool or label the"
+        " nodes or change the node selector in spec.worker.podTemplate; spec.worker and"
+        " spec.placement can change while spec.suspend is true"
     )
 
 
 def test_zone_spread() -> None:
     kind = ConditionType.ZONE_SPREAD_SATISFIED
-    assert condition(status(*PODS), kind).reason == Reason.NEIGHBOURS_SEPARATED
-    shared = condition(status(pod(0, 0), pod(0, 1)), kind)
+    apart = condition(status(*PODS), kind)
+    assert (apart.reason, "no plan is in force" in apart.message) == ("NeighboursSeparated", True)
+    pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
+    agents = [p.agent for p in pods]
+    crossed = replace(TRAINING, grid=(tuple(agents[s] for s in (0, 2, 1, 3)),))
+    moved = condition(status(*pods, stages=4, training=crossed), kind)
+    assert moved.message == "ring neighbours lie in different zones", "the slots do not decide"
+    shared = condition(
+        status(*pods, stages=4, training=replace(crossed, grid=(tuple(agents),))), kind
+    )
     assert shared.reason == Reason.NEIGHBOURS_SHARE_ZONE
     assert "job-p0-s0-i0 and job-p0-s1-i0" in shared.message
+    crowd = condition(status(pod(0, 0), pod(0, 1)), kind)
+    assert (crowd.reason, "one zone fills at most 1 seats" in crowd.message) == (
+        Reason.PLACEMENT_INFEASIBLE,
+        True,
+    )
     assert condition(status(room={"a": 9}), kind).reason == Reason.PLACEMENT_INFEASIBLE
     cluster = condition(status(room={"a": 9}, adjacency=Adjacency.CLUSTER), kind)
     assert (cluster.status, cluster.reason) == (True, Reason.NOT_WANTED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -11,13 +12,18 @@ from hypothesis import strategies as st
 from bamboo_core.api.spec import Adjacency, PipelinesSpec, PoolSpec
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.view import PodPhase, Slot
-from bamboo_core.placement.zones import feasible
+from bamboo_core.placement.zones import feasible, zone_limit
 
 from .builders import nodes, pod, spec
 
 
 def seats(count: int, stages: int) -> list[Slot]:
     return [Slot(d, s) for d in range(count) for s in range(stages)]
+
+
+def limit(count: int, stages: int) -> int:
+    """Most agents of one zone that can be seated apart."""
+    return zone_limit(stages=stages, pipelines=count, adjacency=Adjacency.ALTERNATE)
 
 
 @given(
@@ -28,24 +34,30 @@ def seats(count: int, stages: int) -> list[Slot]:
 def test_a_fresh_grid_follows_the_zone_rule(room: dict[str, int], count: int, stages: int) -> None:
     wanted = spec(count=count, stages=stages)
     chosen = pod_zones.choose(wanted, nodes(**room), [], seats(count, stages))
-    if feasible(room, stages=stages, pipelines=count):
-        used = list(chosen.values())
-        assert all(used.count(zone) <= room[zone] for zone in used)
-    for d, s in chosen if stages > 1 else ():
-        after = chosen.get(Slot(d, (s + 1) % stages))
-        assert chosen[Slot(d, s)] != after or not after
+    used, most = Counter(filter(None, chosen.values())), limit(count, stages)
+    assert all(n <= most for n in used.values())
+    fits = feasible(room, stages=stages, pipelines=count)
+    assert not fits or all(n <= room[zone] for zone, n in used.items())
+    if stages > 1 and (
+        fits or not feasible(dict.fromkeys(room, most), stages=stages, pipelines=count)
+    ):
+        for d, s in chosen:
+            after = chosen.get(Slot(d, (s + 1) % stages))
+            assert chosen[Slot(d, s)] != after or not after
     if len(room) >= 3 or (len(room) == 2 and stages % 2 == 0) or stages == 1:
         assert set(chosen) == set(seats(count, stages))
 
 
 @pytest.mark.parametrize("begun", [1, 2, 3])
 def test_a_grid_that_was_begun_is_completed(begun: int) -> None:
-    """One by one, the last pod would find its neighbours in all zones with room."""
-    wanted, there = spec(stages=4), nodes(a=1, b=3, c=0, d=3)
-    whole = pod_zones.choose(wanted, there, [], seats(1, 4))
+    """As if the operator had ended before it made all pods."""
+    wanted, there = spec(stages=4), {"a": 1, "b": 3, "c": 0, "d": 3}
+    whole = pod_zones.choose(wanted, nodes(**there), [], seats(1, 4))
     made = [pod(*slot, zone=whole[slot], node="") for slot in seats(1, 4)[:begun]]
-    rest = pod_zones.choose(wanted, there, made, seats(1, 4)[begun:])
-    assert rest == {slot: whole[slot] for slot in seats(1, 4)[begun:]}
+    rest = pod_zones.choose(wanted, nodes(**there), made, seats(1, 4)[begun:])
+    used = Counter([*(pod.zone for pod in made), *rest.values()])
+    assert used.total() == 4
+    assert all(count <= min(2, there[zone]) for zone, count in used.items())
 
 
 def test_only_named_zones_are_used_even_if_they_have_no_nodes_yet() -> None:
@@ -103,11 +115,11 @@ def test_pools_name_zones_before_they_have_nodes() -> None:
 @given(
     st.dictionaries(st.sampled_from("abcd"), st.integers(0, 4), max_size=4),
     st.integers(1, 2),
-    st.integers(1, 5),
+    st.integers(1, 6),
     st.sets(st.sampled_from("abcd")),
     st.integers(0, 10),
 )
-def test_neighbours_are_apart_whatever_is_dry(
+def test_agents_can_be_seated_apart_whatever_is_dry(
     room: dict[str, int], count: int, stages: int, dry: set[str], lost: int
 ) -> None:
     """Also when some pods are placed again, one at a time."""
@@ -115,17 +127,19 @@ def test_neighbours_are_apart_whatever_is_dry(
     tried = dict.fromkeys(dry, True)
     first = pod_zones.choose(wanted, nodes(**room), [], seats(count, stages), tried)
     stay = [
-        pod(*slot, zone=zone or "z", node="there")  # a pod without a zone has found one
+        pod(*slot, zone=zone or f"z{i}", node="there")  # a pod without a zone has found one
         for i, (slot, zone) in enumerate(first.items())
         if i % 3 != lost % 3
     ]
     holes = [slot for slot in seats(count, stages) if slot not in {p.slot for p in stay}]
     second = pod_zones.choose(wanted, nodes(**room), stay, holes, tried)
-    zones = {p.slot: p.zone for p in stay} | second
-    for slot, zone in second.items():
-        for turn in (-1, 1):
-            other = Slot(slot.pipeline, (slot.stage + turn) % stages)
-            assert stages == 1 or not zone or zones.get(other) != zone
+    used = Counter(p.zone for p in stay) + Counter(filter(None, second.values()))
+    most = limit(count, stages)
+    assert max(used.values(), default=0) <= most
+    if not feasible(dict.fromkeys(room, most), stages=stages, pipelines=count):
+        for slot, zone in second.items():  # then pods look for other zones, apart by their slots
+            around = (Slot(slot.pipeline, (slot.stage + turn) % stages) for turn in (-1, 1))
+            assert not zone or zone not in {p.zone for p in stay if p.slot in around}
 
 
 def test_cluster_joins_its_neighbours() -> None:
@@ -178,9 +192,22 @@ def test_nodes_without_a_zone_cannot_keep_neighbours_apart() -> None:
 
 
 def test_neighbours_that_share_a_zone_are_reported() -> None:
-    pods = [pod(0, 0, zone="a"), pod(0, 1, zone="a")]
-    assert ("job-p0-s0-i0", "job-p0-s1-i0") in pod_zones.shared_neighbours(spec(), pods)
-    assert pod_zones.shared_neighbours(spec(stages=1), [pod(0, 0)]) == []
+    """By the seats of the plan, whatever the slots."""
+    pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
+    a, b, c, d = (p.agent for p in pods)
+    assert pod_zones.shared_neighbours([(a, c, b, d)], pods) == []
+    assert pod_zones.shared_neighbours([(a, b, c, None)], pods) == [(a, b)]
+    assert pod_zones.shared_neighbours([(a, b), (d, c)], pods) == [(a, b), (c, d)]
+    assert pod_zones.shared_neighbours([(a,), (b,)], pods) == []
+    nowhere = [pod(0, s, zone="", node="") for s in range(4)]
+    assert pod_zones.shared_neighbours([(a, b, c, d)], nowhere) == []
+
+
+def test_more_agents_in_a_zone_than_seats_apart_are_reported() -> None:
+    pods = [pod(0, s, zone=zone) for s, zone in enumerate("aabb")]
+    assert pod_zones.unseatable(spec(stages=4), pods) == ""
+    more = [*pods[:3], pod(0, 3, zone="a")]
+    assert "1 seats stay empty" in pod_zones.unseatable(spec(stages=4), more)
 
 
 BAD = {"machine-a": 50.0}

@@ -183,6 +183,21 @@ def test_the_room_of_a_departing_agent_is_not_free() -> None:
     assert new.zone == "c"
 
 
+def test_a_slow_agent_is_replaced_alone() -> None:
+    """Others on its node may be as fast as usual, and the cloud takes nothing away."""
+    pods = [pod(d, s, zone="ab"[s]) for d in range(4) for s in range(2)]
+    members, slow = frozenset(p.agent for p in pods), frozenset({pods[0].agent})
+    training = TrainingView(planned=True, members=members, slow=slow)
+    grid = spec(count=4)
+    first = run(*pods, spec_=grid, training=training, nodes_=nodes(a=4, b=4, c=8))
+    (new,) = created(first)
+    assert (new.slot, new.zone) == (Slot(0, 0), "c"), "it keeps its place in zone a meanwhile"
+    assert deleted(first) == {}
+    both = [*pods, pod(0, 0, 9, zone="c")]
+    again = run(*both, spec_=grid, training=training, memory=first.memory)
+    assert again.actions == ()
+
+
 def test_a_departing_agent_without_a_part_is_deleted() -> None:
     pods = [pod(0, 0, zone="a"), pod(0, 1, zone="b"), pod(0, 1, 1, zone="c")]
     leaver = pods[1].agent
@@ -339,6 +354,14 @@ def test_a_pod_that_waits_in_a_full_zone_moves_to_another() -> None:
     assert deleted(late)[waiting.name].reason == "zone b has no room, c has"
     (new,) = created(run(both[0], nodes_=room))
     assert new.zone == "c"
+
+
+def test_a_pod_without_a_zone_is_apart_from_the_neighbours_that_are_there() -> None:
+    """Those that replace them later may have its zone, if the plan gives them other seats."""
+    (new,) = created(run(pod(0, 0, 3, zone="a"), nodes_=nodes(a=8)))
+    assert (new.zone, new.apart) == ("", (3,))
+    assert [new.apart for new in created(run(nodes_=()))] == [(), ()]
+    assert [new.apart for new in created(run(pod(0, 0, 3, zone="a")))] == [()], "it has a zone"
 
 
 def test_a_pod_waits_where_it_is_if_no_other_zone_is_better() -> None:

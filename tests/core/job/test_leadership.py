@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from unittest.mock import patch
 
 import pytest
 from tests.core.controller.builders import spec
@@ -382,6 +383,16 @@ def test_a_glance_agrees_with_the_status() -> None:
             assert sorted(getattr(seen, name)) == list(getattr(status, name))
         assert seen.has_ready == bool(status.ready)
     assert seen.members == {FIRST, SECOND}
+
+
+def test_a_slow_agent_is_not_one_that_leaves_with_its_node() -> None:
+    led = Led()
+    led.connect(FIRST)
+    led.receive(FIRST, Notice(120.0, "spot"))
+    status = replace(led.leadership.arbiter.status(), slow=(SECOND,))
+    with patch.object(led.leadership.arbiter, "status", return_value=status):
+        view = led.leadership.view()
+    assert (view.slow, view.departing) == ({SECOND}, {FIRST})
 
 
 def test_a_suspended_job_may_come_back_with_another_grid() -> None:

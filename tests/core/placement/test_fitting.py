@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bamboo_core.api.spec import PlacementSpec, PoolSpec, WorkerSpec
+from bamboo_core.api.spec import OnDemandSpec, PlacementSpec, PoolSpec, WorkerSpec
 from bamboo_core.placement import fitting
 from bamboo_core.placement.fitting import Place
 
@@ -101,6 +101,18 @@ def test_labels() -> None:
     needs = wanted(nodeSelector={"gpu": "a100"})
     assert fitting.mismatch(needs, place()) == "no label gpu=a100"
     assert fitting.mismatch(needs, place(gpu="a100")) == ""
+
+
+def test_labels_of_on_demand_nodes_take_the_place_of_the_pools() -> None:
+    """Only if the job prefers spot nodes; spot nodes need the pool's labels then."""
+    pools = (PoolSpec(("a",), {"pool": "spot"}),)
+    rule = OnDemandSpec(node_selector={"pool": "plain"})
+    needs = fitting.needs(WorkerSpec("i"), PlacementSpec(pools=pools, on_demand=rule))
+    spot_label = {"bamboo.dev/spot": "true"}
+    assert fitting.mismatch(needs, place(pool="plain")) == ""
+    assert fitting.mismatch(needs, place(pool="spot")) == "no label pool=plain"
+    assert fitting.mismatch(needs, place(pool="spot", **spot_label)) == ""
+    assert fitting.mismatch(needs, place(pool="plain", **spot_label)) == "no label pool=spot"
 
 
 def test_labels_of_the_pool_in_its_zones_only() -> None:
