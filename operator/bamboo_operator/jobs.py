@@ -11,10 +11,11 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from bamboo_core.api import limits
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
@@ -60,6 +61,9 @@ IDLE_TICKS = 4
 
 _RETRY_S = RETRY_S
 
+LARGE = limits.MOST_TASKS // 4
+"""Tasks of a step. Larger ones are planned one at a time, so that memory lasts for all jobs."""
+
 _LEAVE_S = 1.0
 """For facts and directives to leave before the planner goes on; a stream may be stuck."""
 
@@ -85,6 +89,7 @@ class Ports:
     heard_at: Callable[[float], float] = lambda now: now
     plan: Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
+    large_plans: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class JobActor:
@@ -258,13 +263,24 @@ class JobActor:
             is_newest_stop = order.request.fence == self._leadership.arbiter.fence
             return order is self._computing and is_newest_stop
 
-        # Until agents have their directives, since the first collection afterwards takes long.
+        # The pause lasts until agents have their directives: the first collection after it is long.
+        async with self._room(order.request):
+            if not is_wanted():
+                return
+            await self._answer(order, is_wanted)
+
+    async def _answer(self, order: ComputePlan, is_wanted: planner.IsWanted) -> None:
         with gc_pause.paused():
             async for result in self._results(order.request, is_wanted):
                 if not is_wanted():
                     return
                 self.tell(Planned(order.id, result))
                 await self._leave()
+
+    def _room(self, request: PlanRequest) -> AbstractAsyncContextManager[None]:
+        evals = limits.evals(request.spec, request.validation_samples)
+        is_large = limits.tasks(request.spec, evals) > LARGE
+        return self._ports.large_plans if is_large else nullcontext()
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""
