@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from bamboo_operator.api import ApiError, Object
@@ -61,6 +61,10 @@ class MemoryApi:
             for body in found
             if wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
+
+    async def each(self, path: str) -> AsyncIterator[Object]:
+        for body in await self.list(path):
+            yield body
 
     async def create(self, path: str, body: Object) -> Object:
         self._begin("create", path)
