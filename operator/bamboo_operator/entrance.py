@@ -1,4 +1,4 @@
-"""Bounds on what agents and strangers can make the operator hold: streams, and bytes per second.
+"""Bounds on the streams that agents and strangers can make the operator hold.
 
 One process serves all jobs, so no agent may take so much that the others notice.
 """
@@ -6,9 +6,8 @@ One process serves all jobs, so no agent may take so much that the others notice
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 MOST_WAITING = 2048
@@ -17,11 +16,6 @@ MOST_OF_AN_ADDRESS = 256
 """Of them, from one address."""
 STREAMS_OF_A_POD = 2
 """The newest, and the one that it replaces."""
-
-BURST_BYTES = 16 << 20
-RATE_BYTES_S = 2 << 20
-LEAST_BYTES = 1 << 10
-"""A short message costs as much as one of this size: it has to be handled, too."""
 
 
 class FullError(Exception):
@@ -74,22 +68,3 @@ class Streams:
             mine.remove(must_end)
             if not mine:
                 self._of.pop(pod_uid, None)
-
-
-class Allowance:
-    """What one stream may send: BURST_BYTES at once, RATE_BYTES_S in the long run.
-
-    Who sends more is not refused but read more slowly, and gRPC's flow control stops the sender.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._at = clock, clock()
-        self._left = float(BURST_BYTES)
-
-    def take(self, size: int) -> float:
-        """A message of ``size`` bytes has come: how long to wait before the next, in seconds."""
-        now = self._clock()
-        self._left = min(BURST_BYTES, self._left + (now - self._at) * RATE_BYTES_S)
-        self._at = now
-        self._left -= max(size, LEAST_BYTES)
-        return max(0.0, -self._left / RATE_BYTES_S)

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -116,6 +116,7 @@ class JobActor:
         self._heartbeat_s = ports.timing.heartbeat_s
         self._keys: dict[AgentId, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unread: list[float] = []  # since when each message is being parsed
         self._writer = DurableWriter()
         self._writing: asyncio.Task[None] | None = None
         self._computing: ComputePlan | None = None  # the newest request to the planner
@@ -138,6 +139,19 @@ class JobActor:
         """A message has come on a stream. The last ones of a replaced stream count, too."""
         self.tell(Received(session.agent, message))
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A message has come and is being parsed. Until then nobody's silence counts."""
+        since = asyncio.get_running_loop().time()
+        self._unread.append(since)
+        try:
+            yield
+        finally:
+            self._unread.remove(since)
+
+    def _heard_at(self, now: float) -> float:
+        return min([self._ports.heard_at(now), *self._unread])
+
     def disconnect(self, session: Session) -> None:
         """A stream has ended."""
         if self.sessions.discard(session):
@@ -154,7 +168,7 @@ class JobActor:
     def keep_time(self) -> None:
         """Between two ticks. Else more than the longest pause that counts would pass unseen."""
         now = asyncio.get_running_loop().time()
-        self._leadership.arbiter.keep_time(now, self._ports.heard_at(now))
+        self._leadership.arbiter.keep_time(now, self._heard_at(now))
 
     def pace(self, heartbeat_s: float) -> bool:
         """Agents send heartbeats so often from now on. False: they do so already."""
@@ -169,7 +183,7 @@ class JobActor:
         if self.is_overtaken:
             return  # the actor that replaces this one begins from the cluster and new sessions
         now = asyncio.get_running_loop().time()
-        is_leading, heard_at = self._ports.is_leading(), self._ports.heard_at(now)
+        is_leading, heard_at = self._ports.is_leading(), self._heard_at(now)
         try:
             for action in self._leadership.handle(
                 event, now, is_leading=is_leading, heard_at=heard_at

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -14,9 +16,11 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import AgentReport, Heartbeat, Stop, Welcome
-from bamboo_operator import api, entrance, handlers, seals, servicer, tls
+from bamboo_core.model.items import Item
+from bamboo_core.protocol.messages import AgentMessage, AgentReport, Heartbeat, Stop, Welcome
+from bamboo_operator import accounts, api, entrance, handlers, seals, servicer, tls
 from bamboo_proto.v1 import agent_pb2 as pb
+from bamboo_wire import decode
 from bamboo_wire.options import AGENT_OPTIONS
 
 from . import harness as harness_of_tests
@@ -302,8 +306,8 @@ async def test_a_pod_has_two_streams_at_most(served: Harness) -> None:
 async def test_a_flood_of_messages_is_read_slowly(
     served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entrance, "BURST_BYTES", 20 << 10)
-    monkeypatch.setattr(entrance, "RATE_BYTES_S", 1 << 10)
+    monkeypatch.setattr(accounts, "MESSAGE_S", accounts.OF_POD.burst / 20)
+    monkeypatch.setattr(accounts, "OF_POD", accounts.OF_POD._replace(rate=1e-9))
     actor = served.lead()
     heard: list[object] = []
     monkeypatch.setattr(actor, "receive", lambda session, message: heard.append(message))
@@ -312,18 +316,93 @@ async def test_a_flood_of_messages_is_read_slowly(
     await agent.hear()
     for number in range(40):
         await agent.send(Heartbeat(number, 0, 0))
-    await until(lambda: len(heard) >= 20)
-    assert len(heard) < 40
+    await until(lambda: served.pauses != [])
+    assert 15 < len(heard) < 40
     await agent.close()
 
 
-def test_what_a_stream_may_send() -> None:
+async def test_a_new_stream_pays_for_the_old_one(served: Harness) -> None:
+    """Else a pod that connects again and again could keep the operator busy for ever."""
+    served.lead()
+    token = served.add_pod(NAMES[0])
+    for is_first in (True, False):
+        agent = served.agent(NAMES[0], token=token)
+        if is_first:
+            await agent.hello()
+            assert isinstance(await agent.hear(), Welcome)
+            assert served.pauses == []
+            with served.service._accounts.stream(f"uid-{NAMES[0]}", JOB.uid) as payer:
+                payer.take(100.0)
+        else:
+            await until(lambda: served.pauses != [])
+            assert served.pauses[0] > 100.0
+        await agent.close()
+
+
+@pytest.mark.parametrize("size", [100, 100_000])
+async def test_a_long_message_is_parsed_in_a_thread(
+    served: Harness, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """The longest take most of a second, in which nothing else would happen."""
+    parsed_in: list[threading.Thread] = []
+    counts: list[float] = []
+    actor = served.lead()
+    agent_bytes, heard_at = decode.agent_bytes, actor._heard_at
+
+    def noting(data: bytes) -> AgentMessage:
+        parsed_in.append(threading.current_thread())
+        counts.append(heard_at(math.inf))
+        return agent_bytes(data)
+
+    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
+    await agent.hello()
+    await agent.hear()
+    monkeypatch.setattr(decode, "agent_bytes", noting)
+    items = frozenset(Item.out(0, 1, n) for n in range(size // 10))
+    await agent.send(AgentReport(Fence(), Fence(), {}, items))
+    await until(lambda: heard_at(math.inf) == math.inf and parsed_in != [])
+    assert (parsed_in[0] is threading.main_thread()) == (size == 100)
+    assert counts[0] < math.inf  # meanwhile nobody's silence counts
+    await agent.close()
+
+
+def test_what_the_messages_of_a_pod_and_a_job_may_cost() -> None:
     now = [0.0]
-    allowance = entrance.Allowance(lambda: now[0])
-    assert allowance.take(entrance.BURST_BYTES) == 0.0
-    assert allowance.take(1) == entrance.LEAST_BYTES / entrance.RATE_BYTES_S
+    known = accounts.Accounts(lambda: now[0])
+    pod, job = accounts.OF_POD, accounts.OF_JOB
+    with known.stream("pod-1", "job") as one:
+        one.take(pod.burst - accounts.STREAM_S)
+        assert one.pause_s() == 0.0
+        one.take(1.0)
+        assert one.pause_s() == pytest.approx(1.0 / pod.rate)
     now[0] += 1.0
-    assert allowance.take(entrance.RATE_BYTES_S // 2) == 0.0
+    with known.stream("pod-1", "job") as again:
+        assert again.pause_s() == pytest.approx((1.0 + accounts.STREAM_S) / pod.rate - 1.0)
+    now[0] += 1000.0
+    with known.stream("pod-1", "job") as one, known.stream("pod-2", "job") as other:
+        one.take(job.burst + 1.0)
+        assert other.pause_s() > 0.0  # the job pays, too
+        with known.stream("pod-3", "job-2") as stranger:
+            assert stranger.pause_s() == 0.0
+
+
+def test_a_job_may_cost_as_much_more_as_it_has_agents() -> None:
+    """After a loss a thousand agents report at once."""
+    known = accounts.Accounts(lambda: 0.0)
+    with ExitStack() as streams:
+        payers = [streams.enter_context(known.stream(f"pod-{n}", "job")) for n in range(1000)]
+        for payer in payers:
+            payer.take(0.01)
+        assert payers[0].pause_s() == 0.0
+
+
+def test_accounts_that_owe_nothing_are_forgotten() -> None:
+    now = [0.0]
+    known = accounts.Accounts(lambda: now[0])
+    for number in range(1000):
+        with known.stream(f"pod-{number}", f"job-{number}"):
+            now[0] += 1.0
+    assert len(known) < 100
 
 
 def test_how_many_streams_may_wait() -> None:
