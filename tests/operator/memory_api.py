@@ -22,6 +22,7 @@ class MemoryApi:
         self.applied: list[tuple[str, Object, str]] = []
         self.reviews: dict[str, Object] = {}
         self.granted: set[tuple[str, str]] = set()  # users, and namespaces where they may all
+        self.reviewers: set[str] = set()  # users that may review tokens, which has no namespace
         self.asked: list[Object] = []  # specs of access reviews
         self.fail: Callable[[str, str], None] = lambda verb, path: None
         self._numbers = itertools.count(1)
@@ -73,8 +74,10 @@ class MemoryApi:
             return {"status": self.reviews.get(token, {"authenticated": False})}
         if path.endswith("subjectaccessreviews"):
             self.asked.append(body["spec"])
-            where = body["spec"]["resourceAttributes"].get("namespace", "")
-            return {"status": {"allowed": (body["spec"]["user"], where) in self.granted}}
+            user, what = body["spec"]["user"], body["spec"]["resourceAttributes"]
+            if what["resource"] == "tokenreviews":
+                return {"status": {"allowed": user in self.reviewers}}
+            return {"status": {"allowed": (user, what.get("namespace", "")) in self.granted}}
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             raise ApiError(409, "AlreadyExists", where)
