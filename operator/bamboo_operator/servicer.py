@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -32,6 +32,7 @@ from bamboo_wire.options import OPERATOR_OPTIONS
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Authenticate = Callable[[str], Awaitable[Peer]]
 
 _HELLO_S = 10.0
@@ -99,13 +100,16 @@ class AgentService:
                 grpc.StatusCode.UNAVAILABLE, "the operator is shutting down; try again soon"
             )
         try:
-            with self._waiting.one(context.peer().rpartition(":")[0]):
-                peer = await self._identify(context)
+            with self._waiting.one(context.peer().rpartition(":")[0]) as place:
+                identified = self._identify(context, place.turns)
+                peer = await _until(place.must_end, identified, entrance.FullError())
         except entrance.FullError as error:
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
         with self._accounts.stream(peer.pod_uid, peer.job_uid) as payer:
             async with self._of_pods.one(peer.pod_uid) as must_end:
-                await _until(must_end, self._attend(requests, context, peer, payer))
+                text = "newer streams of the pod have replaced this one"
+                replaced = RefusedError(grpc.StatusCode.ABORTED, text)
+                await _until(must_end, self._attend(requests, context, peer, payer), replaced)
 
     async def _attend(
         self, requests: AsyncIterator[bytes], context: Any, peer: Peer, payer: Payer
@@ -133,9 +137,9 @@ class AgentService:
             )
         return actor
 
-    async def _identify(self, context: Any) -> Peer:
+    async def _identify(self, context: Any, turns: asyncio.Semaphore) -> Peer:
         try:
-            async with asyncio.timeout(_IDENTIFY_S), self._reviews:
+            async with asyncio.timeout(_IDENTIFY_S), turns, self._reviews:
                 return await self._authenticate(_token(context))
         except TimeoutError as error:
             text = "the API server does not review tokens in time; try again soon"
@@ -215,15 +219,14 @@ class AgentService:
             await self._rest(payer)
 
 
-async def _until(must_end: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Serve a stream, at most until the event."""
+async def _until(must_end: asyncio.Event, work: Coroutine[Any, Any, T], ended: Exception) -> T:
+    """The work's result. ``ended`` if the event comes first."""
     serving, ending = asyncio.create_task(work), asyncio.create_task(must_end.wait())
     try:
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            text = "newer streams of the pod have replaced this one"
-            raise RefusedError(grpc.StatusCode.ABORTED, text)
-        serving.result()
+            raise ended
+        return serving.result()
     finally:
         serving.cancel()
         ending.cancel()
