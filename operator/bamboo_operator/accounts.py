@@ -20,7 +20,7 @@ from bamboo_wire.errors import WireError
 
 AT_ONCE_BYTES = 64 << 10
 """A longer message is parsed in a thread: the longest take most of a second."""
-STREAM_S = 0.02
+STREAM_S = 0.005
 """What a new stream costs its pod: a handshake and a token review."""
 MESSAGE_S = 0.0002
 BYTE_S = 1 / (20 << 20)

@@ -19,7 +19,7 @@ from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import AgentMessage, AgentReport, Heartbeat, Welcome
 from bamboo_operator import accounts, entrance, servicer
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_wire import decode
+from bamboo_wire import decode, options
 from bamboo_wire.options import AGENT_OPTIONS
 
 from . import harness as harness_of_tests
@@ -49,6 +49,34 @@ async def test_no_message_may_be_longer_than_the_longest_report(
     with suppress(grpc.aio.AioRpcError):
         await agent.call.write(big)
     assert (await refused(agent))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+async def test_there_is_room_for_so_many_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes memory before its peer has said who it is."""
+    most = ("grpc.max_allowed_incoming_connections", options.MOST_CONNECTIONS)
+    assert most in options.OPERATOR_OPTIONS
+    for_one = [(most[0], 1) if option == most else option for option in options.OPERATOR_OPTIONS]
+    monkeypatch.setattr(servicer, "OPERATOR_OPTIONS", for_one)
+    harness = Harness()
+    await harness.serve()
+    harness.lead()
+    first = await asyncio.open_connection("127.0.0.1", harness.port)
+    second = await asyncio.open_connection("127.0.0.1", harness.port)
+    async with asyncio.timeout(30):
+        with suppress(ConnectionError):
+            assert await second[0].read() == b""
+    for _, writer in (first, second):
+        writer.transport.abort()
+    token, welcome = harness.add_pod(NAMES[0]), None
+    async with asyncio.timeout(30):
+        while welcome is None:  # the server has not noticed the end yet
+            agent = harness.agent(NAMES[0], token=token)
+            with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                await agent.hello()
+                welcome = await agent.hear()
+            await agent.close()
+    assert isinstance(welcome, Welcome)
+    await harness.close()
 
 
 async def test_a_pod_has_two_streams_at_most(served: Harness) -> None:
