@@ -41,6 +41,8 @@ BYTES: Final[dict[str, int]] = {
 _COUNTS: Final[dict[str, dict[str, int]]] = {
     "ready": {"costs": MOST_LAYERS},
     "progress": {"sent": MOST_ZONES + 1},
+    "heartbeat": {"suspicions": 1 << 12},
+    "listed": {"manifests": 1 << 12},
     "report": {"versions": MOST_LAYERS, "items": 1 << 18, "commits": 1 << 10},
     "disputed": {"disputes": 1 << 12},
 }
@@ -51,7 +53,7 @@ _NAMES = {field.number: field.name for field in pb.AgentMessage.DESCRIPTOR.field
 
 def check_bytes(data: bytes) -> None:
     """WireError if the message that ``data`` begins with may not be so long."""
-    name = _first_field(data)
+    name = kind_of(data)
     if len(data) > BYTES[name]:
         raise WireError(name, f"has {len(data)} bytes; at most {BYTES[name]} are allowed")
 
@@ -67,7 +69,7 @@ def check_parsed(message: Any, size: int) -> None:
             raise WireError(f"{name}.{field}", f"has {count} entries; at most {most} are allowed")
 
 
-def _first_field(data: bytes) -> str:
+def kind_of(data: bytes) -> str:
     """The kind of message. WireError unless the bytes begin with one of the bodies."""
     if not data:
         raise WireError("AgentMessage", "has no body")

@@ -26,10 +26,14 @@ AGENT_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 )
 """For an agent's channel. Each session has its own."""
 
+MOST_CONNECTIONS: Final = 12_000
+"""To the operator: ten thousand agents and some more. Each takes about 50 KB."""
+
 OPERATOR_OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MOST_BYTES),
     # What a peer can make us hold before anything of it is read, and for how long.
+    ("grpc.max_allowed_incoming_connections", MOST_CONNECTIONS),
     ("grpc.max_concurrent_streams", 8),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.server_handshake_timeout_ms", 10_000),

@@ -19,6 +19,9 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 PLURAL = "bamboojobs"
 
+FEW = 10
+"""Jobs in a page. The API server takes them up to 1.5 MB each, which may be 30 MB in memory."""
+
 MANAGER = "bamboo-operator"
 """Field manager of pods and config maps."""
 STATUS_MANAGER = "bamboo-operator-status"
@@ -58,6 +61,9 @@ class Api(Protocol):
 
     async def list(self, path: str, *, labels: str = "", fields: str = "") -> list[Object]:
         """All objects of a collection that carry the labels and have the fields."""
+
+    def each(self, path: str) -> AsyncIterator[Object]:
+        """All objects of a collection, a few at a time: for those that users can make large."""
 
     def pages(self, path: str, *, fields: str = "", labels: str = "") -> AsyncIterator[Page]:
         """The objects that match the selectors."""

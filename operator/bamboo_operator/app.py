@@ -11,7 +11,7 @@ import logging
 import math
 import signal
 import uuid
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any
 
 from bamboo_core.arbiter.durable import Durable
@@ -21,7 +21,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import api, auth, facts, handlers, jobs, reconciler, seals, servicer, tls
 from bamboo_operator import usage as usages
-from bamboo_operator.api import Api, ApiError
+from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
 from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
@@ -220,12 +220,7 @@ class App:
     async def _members(self) -> int:
         """Agents that are going to come back to us. 0 if the API server does not answer."""
         try:
-            found = [
-                len(facts.read(body).members)
-                for namespace in self._config.namespaces or ("",)
-                for body in await self._kube.list(api.jobs(namespace))
-            ]
-            return sum(found)
+            return sum([len(facts.read(body).members) async for body in self._each_job()])
         except (ApiError, ValueError) as error:
             log.warning("the agents of all jobs are not counted", extra={"error": str(error)})
             return 0
@@ -290,20 +285,21 @@ class App:
             for key in self._line.keys if self._line is not None else ():
                 self._queue.add(key)  # also of a job that is gone
             try:
-                found = [
-                    body["metadata"]
-                    for namespace in self._config.namespaces or ("",)
-                    for body in await self._kube.list(api.jobs(namespace))
-                ]
+                found = [_name_of(body) async for body in self._each_job()]
                 turns = math.ceil(len(found) / (_RESYNCED_PER_S * self._config.resync_s)) or 1
-                for index, meta in enumerate(found):
-                    if index % turns == turn % turns or meta["uid"] not in known:
-                        self._queue.add((meta["namespace"], meta["name"]))
-                known = {meta["uid"] for meta in found}
+                for index, (key, uid) in enumerate(found):
+                    if index % turns == turn % turns or uid not in known:
+                        self._queue.add(key)
+                known = {uid for _, uid in found}
                 self.pulse.worked()
             except ApiError as error:
                 log.warning("resync failed", extra={"error": str(error)})
             await asyncio.sleep(self._config.resync_s)
+
+    async def _each_job(self) -> AsyncIterator[Object]:
+        for namespace in self._config.namespaces or ("",):
+            async for body in self._kube.each(api.jobs(namespace)):
+                yield body
 
     async def _watch_usage(self, usage: Usage) -> None:
         """Begin to watch what pods take of the nodes; wait for the first lists, but not for ever.
@@ -352,3 +348,9 @@ class App:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
+
+
+def _name_of(job: Object) -> tuple[JobKey, str]:
+    """Its key and its UID."""
+    meta = job["metadata"]
+    return (meta["namespace"], meta["name"]), meta["uid"]

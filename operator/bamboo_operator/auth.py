@@ -10,6 +10,7 @@ import base64
 import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.view import JobView, parse_pod_name
@@ -60,6 +61,8 @@ async def authenticate(
     """
     if not token or len(token) > _MAX_TOKEN:
         raise UnauthenticatedError("no token was sent")
+    if AUDIENCE not in _audiences(token):  # each review is a request
+        raise UnauthenticatedError(f"the token is not meant for {AUDIENCE}")
     review = await kube.create(
         api.token_reviews(),
         {
@@ -122,8 +125,20 @@ async def _peer(
     )
 
 
+def _audiences(token: str) -> list[str]:
+    """What a token says of itself, before anybody has looked at its signature."""
+    try:
+        found = _claims(token)["aud"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return []
+    return found if isinstance(found, list) else [found]
+
+
 def _expiry(token: str) -> float:
     """``exp`` of a reviewed token, whose signature is valid."""
+    return float(_claims(token)["exp"])
+
+
+def _claims(token: str) -> Any:
     payload = token.split(".")[1]
-    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    return float(claims["exp"])
+    return json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))

@@ -1,4 +1,4 @@
-"""Bounds on what agents and strangers can make the operator hold: streams, and bytes per second.
+"""Bounds on the streams that agents and strangers can make the operator hold.
 
 One process serves all jobs, so no agent may take so much that the others notice.
 """
@@ -6,48 +6,76 @@ One process serves all jobs, so no agent may take so much that the others notice
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import NamedTuple
 
 MOST_WAITING = 2048
 """Streams that have not been authenticated yet."""
 MOST_OF_AN_ADDRESS = 256
 """Of them, from one address."""
+REVIEWS_OF_AN_ADDRESS = 8
+"""At a time."""
 STREAMS_OF_A_POD = 2
 """The newest, and the one that it replaces."""
-
-BURST_BYTES = 16 << 20
-RATE_BYTES_S = 2 << 20
-LEAST_BYTES = 1 << 10
-"""A short message costs as much as one of this size: it has to be handled, too."""
 
 
 class FullError(Exception):
     """Too many streams wait. The text says so to the peer."""
 
+    def __init__(self) -> None:
+        super().__init__("too many streams wait to be authenticated; try again soon")
+
+
+class Place(NamedTuple):
+    """Of one stream that waits."""
+
+    must_end: asyncio.Event  # set when the stream has to make room
+    turns: asyncio.Semaphore  # of its address: to be held during a review
+
+
+class _Address(NamedTuple):
+    waiting: list[asyncio.Event]  # oldest first
+    turns: asyncio.Semaphore
+
 
 class Waiting:
-    """Streams between their first byte and the end of their authentication."""
+    """Streams between their first byte and the end of their authentication.
+
+    When there are too many, the newest of the busiest address has to go: the others are closer to
+    their turn. A flood from few addresses keeps nobody else out, nor does it take all reviews.
+    """
 
     def __init__(self) -> None:
-        self._of: Counter[str] = Counter()
+        self._of: dict[str, _Address] = {}
 
     def __len__(self) -> int:
-        return self._of.total()
+        return sum(len(known.waiting) for known in self._of.values())
 
     @contextmanager
-    def one(self, address: str) -> Iterator[None]:
+    def one(self, address: str) -> Iterator[Place]:
         """Count a stream while it waits. FullError."""
-        if self._of[address] >= MOST_OF_AN_ADDRESS or len(self) >= MOST_WAITING:
-            raise FullError("too many streams wait to be authenticated; try again soon")
-        self._of[address] += 1
+        known = self._of.get(address)
+        count = len(known.waiting) if known is not None else 0
+        if count >= MOST_OF_AN_ADDRESS:
+            raise FullError
+        if len(self) >= MOST_WAITING:
+            busiest = max(self._of.values(), key=lambda other: len(other.waiting)).waiting
+            if len(busiest) <= count:
+                raise FullError
+            busiest.pop().set()
+        if known is None:
+            turns = asyncio.Semaphore(REVIEWS_OF_AN_ADDRESS)
+            known = self._of[address] = _Address([], turns)
+        place = Place(asyncio.Event(), known.turns)
+        known.waiting.append(place.must_end)
         try:
-            yield
+            yield place
         finally:
-            self._of[address] -= 1
-            if not self._of[address]:
+            if place.must_end in known.waiting:
+                known.waiting.remove(place.must_end)
+            if not known.waiting and self._of.get(address) is known:
                 del self._of[address]
 
 
@@ -74,22 +102,3 @@ class Streams:
             mine.remove(must_end)
             if not mine:
                 self._of.pop(pod_uid, None)
-
-
-class Allowance:
-    """What one stream may send: BURST_BYTES at once, RATE_BYTES_S in the long run.
-
-    Who sends more is not refused but read more slowly, and gRPC's flow control stops the sender.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._at = clock, clock()
-        self._left = float(BURST_BYTES)
-
-    def take(self, size: int) -> float:
-        """A message of ``size`` bytes has come: how long to wait before the next, in seconds."""
-        now = self._clock()
-        self._left = min(BURST_BYTES, self._left + (now - self._at) * RATE_BYTES_S)
-        self._at = now
-        self._left -= max(size, LEAST_BYTES)
-        return max(0.0, -self._left / RATE_BYTES_S)

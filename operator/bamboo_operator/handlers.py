@@ -203,7 +203,7 @@ def settings() -> kopf.OperatorSettings:
     s.peering.standalone = True
     s.posting.enabled = False
     s.scanning.disabled = True
-    s.watching.chunk_size = 500
+    s.watching.chunk_size = api.FEW  # also of nodes: there is one setting for all
     s.watching.server_timeout = 240
     s.watching.client_timeout = 270
     s.watching.connect_timeout = 5

@@ -11,10 +11,11 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from bamboo_core.api import limits
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.durable import Durable
@@ -60,6 +61,9 @@ IDLE_TICKS = 4
 
 _RETRY_S = RETRY_S
 
+LARGE = limits.MOST_TASKS // 4
+"""Tasks of a step. Larger ones are planned one at a time, so that memory lasts for all jobs."""
+
 _LEAVE_S = 1.0
 """For facts and directives to leave before the planner goes on; a stream may be stuck."""
 
@@ -85,6 +89,7 @@ class Ports:
     heard_at: Callable[[float], float] = lambda now: now
     plan: Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
+    large_plans: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class JobActor:
@@ -111,6 +116,7 @@ class JobActor:
         self._heartbeat_s = ports.timing.heartbeat_s
         self._keys: dict[AgentId, bytes] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unread: list[float] = []  # since when each message is being parsed
         self._writer = DurableWriter()
         self._writing: asyncio.Task[None] | None = None
         self._computing: ComputePlan | None = None  # the newest request to the planner
@@ -133,6 +139,19 @@ class JobActor:
         """A message has come on a stream. The last ones of a replaced stream count, too."""
         self.tell(Received(session.agent, message))
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """A message has come and is being parsed. Until then nobody's silence counts."""
+        since = asyncio.get_running_loop().time()
+        self._unread.append(since)
+        try:
+            yield
+        finally:
+            self._unread.remove(since)
+
+    def _heard_at(self, now: float) -> float:
+        return min([self._ports.heard_at(now), *self._unread])
+
     def disconnect(self, session: Session) -> None:
         """A stream has ended."""
         if self.sessions.discard(session):
@@ -149,7 +168,7 @@ class JobActor:
     def keep_time(self) -> None:
         """Between two ticks. Else more than the longest pause that counts would pass unseen."""
         now = asyncio.get_running_loop().time()
-        self._leadership.arbiter.keep_time(now, self._ports.heard_at(now))
+        self._leadership.arbiter.keep_time(now, self._heard_at(now))
 
     def pace(self, heartbeat_s: float) -> bool:
         """Agents send heartbeats so often from now on. False: they do so already."""
@@ -164,7 +183,7 @@ class JobActor:
         if self.is_overtaken:
             return  # the actor that replaces this one begins from the cluster and new sessions
         now = asyncio.get_running_loop().time()
-        is_leading, heard_at = self._ports.is_leading(), self._ports.heard_at(now)
+        is_leading, heard_at = self._ports.is_leading(), self._heard_at(now)
         try:
             for action in self._leadership.handle(
                 event, now, is_leading=is_leading, heard_at=heard_at
@@ -258,13 +277,24 @@ class JobActor:
             is_newest_stop = order.request.fence == self._leadership.arbiter.fence
             return order is self._computing and is_newest_stop
 
-        # Until agents have their directives, since the first collection afterwards takes long.
+        # The pause lasts until agents have their directives: the first collection after it is long.
+        async with self._room(order.request):
+            if not is_wanted():
+                return
+            await self._answer(order, is_wanted)
+
+    async def _answer(self, order: ComputePlan, is_wanted: planner.IsWanted) -> None:
         with gc_pause.paused():
             async for result in self._results(order.request, is_wanted):
                 if not is_wanted():
                     return
                 self.tell(Planned(order.id, result))
                 await self._leave()
+
+    def _room(self, request: PlanRequest) -> AbstractAsyncContextManager[None]:
+        evals = limits.evals(request.spec, request.validation_samples)
+        is_large = limits.tasks(request.spec, evals) > LARGE
+        return self._ports.large_plans if is_large else nullcontext()
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""

@@ -17,7 +17,7 @@ import aiohttp
 import orjson
 from kubernetes.aio import client, config
 
-from bamboo_operator.api import ApiError, Object, Page
+from bamboo_operator.api import FEW, ApiError, Object, Page
 
 _TRIES = 3
 _PAUSE_S = 0.2
@@ -76,8 +76,17 @@ class Kube:
         """The objects that match the selectors, 500 on a page."""
         return self._pages(path, _selectors(fields, labels))
 
-    async def _pages(self, path: str, query: dict[str, str]) -> AsyncIterator[Page]:
-        query = query | {"limit": str(_PAGE)}
+    async def each(self, path: str) -> AsyncIterator[Object]:
+        """The objects of small pages. Each may be forgotten before the next one comes."""
+        async for page, _ in self._pages(path, {}, FEW):
+            page.reverse()
+            while page:
+                yield page.pop()
+
+    async def _pages(
+        self, path: str, query: dict[str, str], size: int = _PAGE
+    ) -> AsyncIterator[Page]:
+        query = query | {"limit": str(size)}
         while True:
             page = await self._request("GET", path, query=query)
             meta = page.get("metadata") or {}

@@ -90,12 +90,10 @@ class Line:
         """Take all jobs that there are, so that the first reconcile sees its competitors."""
         for namespace in namespaces or ("",):
             try:
-                bodies = await self._kube.list(api.jobs(namespace))
+                async for body in self._kube.each(api.jobs(namespace)):
+                    self._take(body)
             except ApiError as error:  # each job comes in with its first reconcile
                 log.warning("the jobs are not known yet", extra={"error": str(error)})
-                continue
-            for body in bodies:
-                self._take(body)
 
     def seen(self, body: Object) -> None:
         """A job has been created: known before its first reconcile, it is part of the next pass."""

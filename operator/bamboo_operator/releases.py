@@ -1,8 +1,9 @@
 """Other releases of Bamboo in the cluster, which must not serve the same namespaces.
 
 Every release holds a Lease of one name in its own namespace; annotations say what it serves, and by
-which service account. Anybody may write such a Lease in a namespace of their own, so it counts only
-if that account, in the Lease's namespace, may write the status of jobs: no user may.
+which service account. Anybody may write such a Lease in a namespace of their own, and may give an
+account all rights there. So it counts only if that account, in the Lease's namespace, may review
+tokens, a right without a namespace, and write the status of jobs.
 """
 
 from __future__ import annotations
@@ -26,6 +27,17 @@ ACCOUNT = "bamboo.dev/service-account"
 
 _MOST_ASKED = 8
 """Namespaces about which the API server is asked for one Lease. A release has its rights in all."""
+_REVIEW_TOKENS = {
+    "verb": "create",
+    "group": "authentication.k8s.io",
+    "resource": "tokenreviews",
+}
+_SERVE_JOBS = {
+    "verb": "patch",
+    "group": api.GROUP,
+    "resource": api.PLURAL,
+    "subresource": "status",
+}
 _PAUSE_S = 5.0
 _LEASE_S = 15.0
 
@@ -109,15 +121,20 @@ class Releases:
         return ""
 
     async def _may_serve(self, meta: Object, served: str) -> bool:
-        """Whether the Lease's account may write the status of jobs in one of these namespaces."""
+        """Whether the Lease's account may do what every release does, in one of these namespaces:
+        review tokens, and write the status of jobs."""
         account = str((meta.get("annotations") or {}).get(ACCOUNT) or "")
-        for place in served.split(",")[:_MOST_ASKED] if account else ():
-            where = "" if place == "*" else place
-            review = _review(meta["namespace"], account, where)
-            answer = await self._kube.create(api.access_reviews(), review)
-            if (answer.get("status") or {}).get("allowed") is True:
+        if not account or not await self._may(meta["namespace"], account, _REVIEW_TOKENS):
+            return False
+        for place in served.split(",")[:_MOST_ASKED]:
+            where = {"namespace": "" if place == "*" else place}
+            if await self._may(meta["namespace"], account, _SERVE_JOBS | where):
                 return True
         return False
+
+    async def _may(self, home: str, account: str, what: dict[str, str]) -> bool:
+        answer = await self._kube.create(api.access_reviews(), _review(home, account, what))
+        return (answer.get("status") or {}).get("allowed") is True
 
     def _is_live(self, lease: Object) -> bool:
         """Whether its holder has renewed it lately, by our own clock."""
@@ -131,8 +148,8 @@ class Releases:
         return age_s <= float(spec.get("leaseDurationSeconds") or _LEASE_S)
 
 
-def _review(home: str, account: str, namespace: str) -> Object:
-    """The question whether an account may write the status of jobs; "": in all namespaces."""
+def _review(home: str, account: str, what: dict[str, str]) -> Object:
+    """The question whether an account of the namespace ``home`` may do something."""
     groups = ("serviceaccounts", f"serviceaccounts:{home}", "authenticated")
     return {
         "apiVersion": "authorization.k8s.io/v1",
@@ -140,13 +157,7 @@ def _review(home: str, account: str, namespace: str) -> Object:
         "spec": {
             "user": f"system:serviceaccount:{home}:{account}",
             "groups": [f"system:{group}" for group in groups],
-            "resourceAttributes": {
-                "namespace": namespace,
-                "verb": "patch",
-                "group": api.GROUP,
-                "resource": api.PLURAL,
-                "subresource": "status",
-            },
+            "resourceAttributes": what,
         },
     }
 

@@ -1,7 +1,8 @@
 """The gRPC service for agents. Each agent has one stream, authenticated and bound to its pod.
 
 It serves any number of jobs. An agent's messages reach only the actor of its own job. What a peer
-can make us hold is bounded: see :mod:`bamboo_operator.entrance` and :mod:`bamboo_wire.limits`.
+can make us hold and do is bounded: see :mod:`bamboo_operator.entrance`,
+:mod:`bamboo_operator.accounts` and :mod:`bamboo_wire.limits`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
@@ -19,17 +20,19 @@ import grpc.aio
 from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.messages import AgentMessage, Hello
 from bamboo_operator import entrance, sessions
+from bamboo_operator.accounts import Accounts, Payer
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError
 from bamboo_operator.jobs import JobActor, Jobs
 from bamboo_operator.tls import ServerIdentity
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_wire import decode, encode
+from bamboo_wire import encode, limits
 from bamboo_wire.errors import WireError
 from bamboo_wire.options import OPERATOR_OPTIONS
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Authenticate = Callable[[str], Awaitable[Peer]]
 
 _HELLO_S = 10.0
@@ -58,10 +61,13 @@ class AgentService:
         *,
         clock: Callable[[], float] = time.time,
         on_refused: Callable[[str], None] = lambda code: None,
+        accounts: Accounts | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._jobs, self._authenticate, self._clock = jobs, authenticate, clock
         self._reviews = asyncio.Semaphore(_REVIEWS_AT_ONCE)
         self._waiting, self._of_pods = entrance.Waiting(), entrance.Streams()
+        self._accounts, self._sleep = accounts or Accounts(), sleep
         self._on_refused = on_refused
         self._refused, self._logged_at = 0, 0.0
         self.is_draining = False
@@ -94,24 +100,32 @@ class AgentService:
                 grpc.StatusCode.UNAVAILABLE, "the operator is shutting down; try again soon"
             )
         try:
-            with self._waiting.one(context.peer().rpartition(":")[0]):
-                peer = await self._identify(context)
+            with self._waiting.one(context.peer().rpartition(":")[0]) as place:
+                identified = self._identify(context, place.turns)
+                peer = await _until(place.must_end, identified, entrance.FullError())
         except entrance.FullError as error:
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
-        async with self._of_pods.one(peer.pod_uid) as must_end:
-            await _until(must_end, self._attend(requests, context, peer))
+        with self._accounts.stream(peer.pod_uid, peer.job_uid) as payer:
+            async with self._of_pods.one(peer.pod_uid) as must_end:
+                text = "newer streams of the pod have replaced this one"
+                replaced = RefusedError(grpc.StatusCode.ABORTED, text)
+                await _until(must_end, self._attend(requests, context, peer, payer), replaced)
 
-    async def _attend(self, requests: AsyncIterator[bytes], context: Any, peer: Peer) -> None:
+    async def _attend(
+        self, requests: AsyncIterator[bytes], context: Any, peer: Peer, payer: Payer
+    ) -> None:
         """A stream of a pod that we have made."""
         self._leader_of(peer)
+        await self._rest(payer)
         # An agent waits for this before it sends anything.
         await context.send_initial_metadata(())
-        hello = await self._hello(requests, peer)
+        hello = await self._hello(requests, peer, payer)
         actor = self._leader_of(peer)  # the actor may have been replaced before the Hello came
         _check_term(hello, actor)
-        session = actor.connect(hello)
+        with payer.paying():
+            session = actor.connect(hello)
         try:
-            await self._converse(requests, context, actor, session, peer)
+            await self._converse(requests, context, actor, session, peer, payer)
         finally:
             actor.disconnect(session)
 
@@ -123,9 +137,9 @@ class AgentService:
             )
         return actor
 
-    async def _identify(self, context: Any) -> Peer:
+    async def _identify(self, context: Any, turns: asyncio.Semaphore) -> Peer:
         try:
-            async with asyncio.timeout(_IDENTIFY_S), self._reviews:
+            async with asyncio.timeout(_IDENTIFY_S), turns, self._reviews:
                 return await self._authenticate(_token(context))
         except TimeoutError as error:
             text = "the API server does not review tokens in time; try again soon"
@@ -136,10 +150,15 @@ class AgentService:
             text = f"the API server cannot review tokens: {error}"
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, text) from error
 
-    async def _hello(self, requests: AsyncIterator[bytes], peer: Peer) -> Hello:
+    async def _rest(self, payer: Payer) -> None:
+        """Who has used up more than its share is read more slowly: flow control stops it."""
+        if pause_s := payer.pause_s():
+            await self._sleep(pause_s)
+
+    async def _hello(self, requests: AsyncIterator[bytes], peer: Peer, payer: Payer) -> Hello:
         try:
             async with asyncio.timeout(_HELLO_S):
-                message = _decoded(await anext(requests))
+                message = await _first(await anext(requests), payer)
         except (TimeoutError, StopAsyncIteration) as error:
             raise RefusedError(
                 grpc.StatusCode.DEADLINE_EXCEEDED, "no Hello came in time"
@@ -165,8 +184,9 @@ class AgentService:
         actor: JobActor,
         session: sessions.Session,
         peer: Peer,
+        payer: Payer,
     ) -> None:
-        reader = asyncio.create_task(_read(requests, actor, session))
+        reader = asyncio.create_task(self._read(requests, actor, session, payer))
         writer = asyncio.create_task(_write(context, session))
         try:
             left_s = max(0.0, peer.expires_at - self._clock())
@@ -181,32 +201,36 @@ class AgentService:
             writer.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
 
+    async def _read(
+        self,
+        requests: AsyncIterator[bytes],
+        actor: JobActor,
+        session: sessions.Session,
+        payer: Payer,
+    ) -> None:
+        async for request in requests:
+            with actor.reading():
+                message = await _decoded(request, payer)
+            if isinstance(message, Hello):
+                raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello was already sent")
+            _check_term(message, actor)
+            with payer.paying():
+                actor.receive(session, message)
+            await self._rest(payer)
 
-async def _until(must_end: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Serve a stream, at most until the event."""
+
+async def _until(must_end: asyncio.Event, work: Coroutine[Any, Any, T], ended: Exception) -> T:
+    """The work's result. ``ended`` if the event comes first."""
     serving, ending = asyncio.create_task(work), asyncio.create_task(must_end.wait())
     try:
         await asyncio.wait({serving, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not serving.done():
-            text = "newer streams of the pod have replaced this one"
-            raise RefusedError(grpc.StatusCode.ABORTED, text)
-        serving.result()
+            raise ended
+        return serving.result()
     finally:
         serving.cancel()
         ending.cancel()
         await asyncio.gather(serving, ending, return_exceptions=True)
-
-
-async def _read(requests: AsyncIterator[bytes], actor: JobActor, session: sessions.Session) -> None:
-    allowance = entrance.Allowance()
-    async for request in requests:
-        message = _decoded(request)
-        if isinstance(message, Hello):
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "Hello was already sent")
-        _check_term(message, actor)
-        actor.receive(session, message)
-        if pause_s := allowance.take(len(request)):
-            await asyncio.sleep(pause_s)
 
 
 def _check_term(message: AgentMessage, actor: JobActor) -> None:
@@ -222,9 +246,21 @@ async def _write(context: Any, session: sessions.Session) -> None:
         session.outgoing.task_done()
 
 
-def _decoded(request: bytes) -> AgentMessage:
+async def _first(request: bytes, payer: Payer) -> AgentMessage:
+    """A session's first message. Only a Hello is parsed, which is short."""
     try:
-        return decode.agent_bytes(request)
+        kind = limits.kind_of(request)
+    except WireError as error:
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
+    if kind != "hello":
+        text = f"the first message must be a Hello, not {kind}"
+        raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, text)
+    return await _decoded(request, payer)
+
+
+async def _decoded(request: bytes, payer: Payer) -> AgentMessage:
+    try:
+        return await payer.parsed(request)
     except WireError as error:
         raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from error
 

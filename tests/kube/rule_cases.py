@@ -58,6 +58,13 @@ CASES = [
         "fewer than spec.pipelines.max 17: raise globalBatchSize, or lower microBatchSize or max",
     ),
     Case(
+        "a step has over 393216 tasks",
+        {"training": {"globalBatchSize": 98302, "microBatchSize": 2}},
+        {"training": {"globalBatchSize": 98306, "microBatchSize": 2}},
+        "spec.training.globalBatchSize 98306 makes 49153 micro-batches of 2 samples; with"
+        " spec.pipelines.stages 2 a step has over 393216 tasks, which cannot be planned",
+    ),
+    Case(
         "spec.redundancy.mode keeps",
         {"redundancy": {"mode": "Replica"}},
         {"redundancy": {"mode": "Replica"}, "pipelines": {"stages": 1}},

@@ -277,11 +277,22 @@ async def test_a_lease_counts_as_a_release_if_its_account_may_serve(operator: Ru
         "metadata": {"name": LEASE, "annotations": {SERVES: "*", ACCOUNT: "default"}},
         "spec": {"holderIdentity": "me", "leaseDurationSeconds": 3600},
     }
+    rights = {
+        "metadata": {"name": "all"},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": "default"}],
+    }  # fmt: skip
+    bindings = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
     await operator.admin.create(api.lease("default"), claim)
+    await operator.admin.create(bindings, rights)  # a tenant can do that in his namespace
     try:
         assert await conflict(client, namespace, namespace) == ""
+        assert await conflict(client, namespace, "default") == ""
     finally:
         await operator.admin.delete(api.lease("default", LEASE))
+        await operator.admin.delete(f"{bindings}/all")
 
 
 WATCHED = {

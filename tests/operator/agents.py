@@ -20,6 +20,7 @@ from bamboo_core.protocol.messages import (
     Ready,
     Stop,
 )
+from bamboo_operator.config import AUDIENCE
 from bamboo_wire import decode, encode
 
 FAR = 4_000_000_000.0
@@ -27,7 +28,8 @@ FAR = 4_000_000_000.0
 
 def token_of(name: str, expires_at: float = FAR) -> str:
     """As the API server would issue it, but for the signature."""
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": expires_at, "for": name}).encode())
+    said = {"exp": expires_at, "aud": [AUDIENCE], "for": name}
+    claims = base64.urlsafe_b64encode(json.dumps(said).encode())
     return f"head.{claims.decode().rstrip('=')}.sign"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +46,7 @@ class Harness:
         self.is_leading = True
         self.again: list[float] = []
         self.refused: list[str] = []
+        self.pauses: list[float] = []  # before messages of agents that cost too much
         self.records: list[Record] = []
         self.woken = self.woken_later = self.forced = 0
         self.before_write: Callable[[], None] = lambda: None
@@ -147,11 +149,16 @@ class Harness:
             lambda token: auth.authenticate(self.kube, SEALS, token),
             clock=lambda: self.now,
             on_refused=self.refused.append,
+            sleep=self._sleep,
         )
         self.authority = tls.make_authority()
         identity = tls.issue(self.authority)
         self.server, self.port = make_server(self.service, lambda: identity, "127.0.0.1:0")
         await self.server.start()
+
+    async def _sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        await asyncio.sleep(seconds)
 
     async def close(self) -> None:
         """End what :meth:`serve` began."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from bamboo_operator.api import ApiError, Object
@@ -22,6 +22,7 @@ class MemoryApi:
         self.applied: list[tuple[str, Object, str]] = []
         self.reviews: dict[str, Object] = {}
         self.granted: set[tuple[str, str]] = set()  # users, and namespaces where they may all
+        self.reviewers: set[str] = set()  # users that may review tokens, which has no namespace
         self.asked: list[Object] = []  # specs of access reviews
         self.fail: Callable[[str, str], None] = lambda verb, path: None
         self._numbers = itertools.count(1)
@@ -62,6 +63,10 @@ class MemoryApi:
             if wanted.items() <= (body["metadata"].get("labels") or {}).items()
         ]
 
+    async def each(self, path: str) -> AsyncIterator[Object]:
+        for body in await self.list(path):
+            yield body
+
     async def create(self, path: str, body: Object) -> Object:
         self._begin("create", path)
         if path.endswith("tokenreviews"):
@@ -69,8 +74,10 @@ class MemoryApi:
             return {"status": self.reviews.get(token, {"authenticated": False})}
         if path.endswith("subjectaccessreviews"):
             self.asked.append(body["spec"])
-            where = body["spec"]["resourceAttributes"].get("namespace", "")
-            return {"status": {"allowed": (body["spec"]["user"], where) in self.granted}}
+            user, what = body["spec"]["user"], body["spec"]["resourceAttributes"]
+            if what["resource"] == "tokenreviews":
+                return {"status": {"allowed": user in self.reviewers}}
+            return {"status": {"allowed": (user, what.get("namespace", "")) in self.granted}}
         where = f"{path}/{body['metadata']['name']}"
         if where in self.objects:
             raise ApiError(409, "AlreadyExists", where)

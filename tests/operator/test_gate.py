@@ -1,11 +1,9 @@
-"""Who is heard: only agents whose pods the operator has made, and nobody too loudly."""
+"""Who is heard: only agents whose pods the operator has made."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from typing import Any
 
 import grpc
@@ -14,12 +12,9 @@ from tests.core.controller.builders import JOB
 
 from bamboo_core.arbiter.events import DesiredState
 from bamboo_core.model.ids import Fence
-from bamboo_core.protocol.messages import AgentReport, Heartbeat, Stop, Welcome
-from bamboo_operator import api, entrance, handlers, seals, servicer, tls
-from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_wire.options import AGENT_OPTIONS
+from bamboo_core.protocol.messages import AgentReport, Stop, Welcome
+from bamboo_operator import api, handlers, seals, tls
 
-from . import harness as harness_of_tests
 from .agents import review, token_of
 from .harness import Harness
 from .memory_api import MemoryApi
@@ -251,111 +246,3 @@ async def test_a_new_authority_keeps_the_key() -> None:
     again = await seals.load(kube, "sys", tls.SECRET)
     assert again.is_ours(pod_object()) == first.is_ours(pod_object())
     assert again._key == first._key
-
-
-# ---------------------------------------------------------------- bounds
-
-
-async def test_a_large_hello_is_refused_unread(served: Harness) -> None:
-    served.lead()
-    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
-    await agent.hello(node="x" * (9 << 10))
-    code, text = await refused(agent)
-    assert code is grpc.StatusCode.INVALID_ARGUMENT
-    assert text.startswith("hello: has 9")
-    assert text.endswith("bytes; at most 8192 are allowed")
-
-
-async def test_no_message_may_be_longer_than_the_longest_report(
-    served: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The operator does not trust the agent to keep the limit."""
-    kept = [option for option in AGENT_OPTIONS if "max_send" not in option[0]]
-    monkeypatch.setattr(harness_of_tests, "AGENT_OPTIONS", kept)
-    served.lead()
-    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
-    big = pb.AgentMessage(hello=pb.Hello(node="x" * (5 << 20)))
-    with suppress(grpc.aio.AioRpcError):
-        await agent.call.write(big)
-    assert (await refused(agent))[0] is grpc.StatusCode.RESOURCE_EXHAUSTED
-
-
-async def test_a_pod_has_two_streams_at_most(served: Harness) -> None:
-    """The newest wins, even if it has not said Hello yet."""
-    served.lead()
-    token = served.add_pod(NAMES[0])
-    agents = []
-    for _ in range(4):
-        agents.append(served.agent(NAMES[0], token=token))
-        async with asyncio.timeout(60):
-            await agents[-1].call.initial_metadata()
-    for old in agents[:2]:
-        assert (await refused(old))[0] is grpc.StatusCode.ABORTED
-    assert served.service._of_pods.count(f"uid-{NAMES[0]}") == entrance.STREAMS_OF_A_POD
-    await agents[3].hello()
-    assert isinstance(await agents[3].hear(), Welcome)
-    for agent in agents[2:]:
-        await agent.close()
-    await until(lambda: served.service._of_pods.count(f"uid-{NAMES[0]}") == 0)
-
-
-async def test_a_flood_of_messages_is_read_slowly(
-    served: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entrance, "BURST_BYTES", 20 << 10)
-    monkeypatch.setattr(entrance, "RATE_BYTES_S", 1 << 10)
-    actor = served.lead()
-    heard: list[object] = []
-    monkeypatch.setattr(actor, "receive", lambda session, message: heard.append(message))
-    agent = served.agent(NAMES[0], token=served.add_pod(NAMES[0]))
-    await agent.hello()
-    await agent.hear()
-    for number in range(40):
-        await agent.send(Heartbeat(number, 0, 0))
-    await until(lambda: len(heard) >= 20)
-    assert len(heard) < 40
-    await agent.close()
-
-
-def test_what_a_stream_may_send() -> None:
-    now = [0.0]
-    allowance = entrance.Allowance(lambda: now[0])
-    assert allowance.take(entrance.BURST_BYTES) == 0.0
-    assert allowance.take(1) == entrance.LEAST_BYTES / entrance.RATE_BYTES_S
-    now[0] += 1.0
-    assert allowance.take(entrance.RATE_BYTES_S // 2) == 0.0
-
-
-def test_how_many_streams_may_wait() -> None:
-    waiting = entrance.Waiting()
-    with ExitStack() as flood:
-        for _ in range(entrance.MOST_OF_AN_ADDRESS):
-            flood.enter_context(waiting.one("ipv4:10.0.0.1"))
-        with pytest.raises(entrance.FullError), waiting.one("ipv4:10.0.0.1"):
-            pass
-        with waiting.one("ipv4:10.0.0.2"):
-            assert len(waiting) == entrance.MOST_OF_AN_ADDRESS + 1
-    assert len(waiting) == 0
-
-
-async def test_a_stream_that_waits_for_its_turn_is_refused_when_too_many_do(
-    served: Harness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(entrance, "MOST_OF_AN_ADDRESS", 0)
-    served.lead()
-    code, text = await refused(served.agent(NAMES[0], token=served.add_pod(NAMES[0])))
-    assert (code, "too many streams" in text) == (grpc.StatusCode.UNAVAILABLE, True)
-
-
-async def test_a_slow_review_is_given_up(served: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servicer, "_IDENTIFY_S", 0.05)
-    served.lead()
-    token = served.add_pod(NAMES[0])
-
-    async def never(token: str) -> Any:
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(served.service, "_authenticate", never)
-    code, text = await refused(served.agent(NAMES[0], token=token))
-    assert code is grpc.StatusCode.UNAVAILABLE
-    assert "in time" in text

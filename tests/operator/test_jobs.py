@@ -13,6 +13,7 @@ from dataclasses import replace
 import pytest
 from tests.core.controller.builders import JOB, spec
 
+from bamboo_core.api import limits
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import (
@@ -170,6 +171,26 @@ async def test_a_newer_request_ends_the_computation_of_the_older() -> None:
     actor._perform(ComputePlan(2, old))
     await until(actor, lambda: len(slow.begun) == 2)
     assert slow.ended == [old]
+    await actor.close()
+    await until(actor, lambda: len(slow.ended) == 2)
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+async def test_large_plans_are_computed_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, is_large: bool
+) -> None:
+    """Each takes hundreds of megabytes; small ones do not wait for them."""
+    slow = SlowPlanner()
+    actor = await planned(slow)
+    (request,) = slow.begun
+    monkeypatch.setattr(jobs, "LARGE", limits.tasks(request.spec) - is_large)
+    async with actor._ports.large_plans:  # of another job
+        actor._perform(ComputePlan(2, request))
+        await until(actor, lambda: len(slow.ended) == 1)
+        if not is_large:
+            await until(actor, lambda: len(slow.begun) == 2)
+        assert len(slow.begun) == 2 - is_large
+    await until(actor, lambda: len(slow.begun) == 2)
     await actor.close()
     await until(actor, lambda: len(slow.ended) == 2)
 

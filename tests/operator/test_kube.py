@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +17,7 @@ import yaml
 
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.api.reasons import JobPhase
-from bamboo_operator.api import ApiError
+from bamboo_operator.api import FEW, ApiError
 from bamboo_operator.kube import Kube, connect
 
 
@@ -52,6 +53,26 @@ async def test_a_deep_job_does_not_make_the_others_unreadable(
         assert len(await kube.list("/apis/bamboo.dev/v1alpha1/bamboojobs")) == 2
     finally:
         sys.setrecursionlimit(limit)
+
+
+async def test_jobs_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of 500 could have 15 GB in memory."""
+    read: list[int] = []
+    read_before: list[int] = []
+
+    async def answer(_: str, __: str, query: dict[str, str], *___: Any) -> tuple[int, str]:
+        read_before.append(len(read))
+        first, size = int(query.get("continue", 0)), int(query["limit"])
+        found, after = list(range(first, min(25, first + size))), first + size
+        meta = {"continue": str(after)} if after < 25 else {}
+        return 200, json.dumps({"items": [{"n": n} for n in found], "metadata": meta})
+
+    kube = Kube(None)
+    monkeypatch.setattr(kube, "_send", answer)
+    async for job in kube.each("/apis/bamboo.dev/v1alpha1/bamboojobs"):
+        read.append(job["n"])
+    assert read == list(range(25))
+    assert read_before == [0, FEW, 2 * FEW]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ class Release:
         )  # fmt: skip
         user = f"system:serviceaccount:{namespace}:op"
         kube.granted |= {(user, where) for where in serves or ("", "team-a")}
+        kube.reviewers.add(user)
         self.releases = Releases(
             kube, namespace=namespace, name=NAME, namespaces=serves, clock=lambda: self.now
         )
@@ -146,16 +147,30 @@ async def test_a_lease_of_somebody_who_may_not_serve_jobs_is_in_nobodys_way(
     assert "the Lease in namespace evil is not a release's" in caplog.text
 
 
+@pytest.mark.parametrize("serves", [(), ("evil",)])
+async def test_who_may_all_in_his_own_namespace_is_in_nobodys_way(serves: tuple[str, ...]) -> None:
+    """A tenant can bind his account to cluster-admin there, and no tenant has rights without a
+    namespace."""
+    kube = MemoryApi()
+    kube.granted = {("system:serviceaccount:evil:own", "evil")}
+    kube.put(api.lease("evil", NAME), claim("evil", **{SERVES: "evil", ACCOUNT: "own"}))
+    assert await asyncio.wait_for(Release(kube, "one", *serves).lead(), 10) == 1
+    asked = [review["resourceAttributes"] for review in kube.asked]
+    assert asked
+    assert all("namespace" not in what for what in asked if what["resource"] == "tokenreviews")
+
+
 async def test_who_serves_is_asked_for_the_namespaces_that_both_would_serve() -> None:
     kube = MemoryApi()
     await Release(kube, "one", *(f"n{n:02}" for n in range(20))).lead()
     two = Release(kube, "two", *(f"n{n:02}" for n in range(20)))
     kube.granted = {("system:serviceaccount:one:op", "n19")}  # of more than are asked for
     assert await asyncio.wait_for(two.lead(), 10) == 1
-    asked = [spec["resourceAttributes"]["namespace"] for spec in kube.asked]
+    reviews = [x for x in kube.asked if x["resourceAttributes"]["resource"] == "bamboojobs"]
+    asked = [spec["resourceAttributes"]["namespace"] for spec in reviews]
     assert asked[:8] == [f"n{n:02}" for n in range(8)]
     assert set(asked) == set(asked[:8])
-    first = kube.asked[0]
+    first = reviews[0]
     assert first["user"] == "system:serviceaccount:one:op"
     assert first["groups"] == [
         "system:serviceaccounts", "system:serviceaccounts:one", "system:authenticated",

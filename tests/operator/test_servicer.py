@@ -157,7 +157,7 @@ async def test_hello_comes_first_and_once(served: Harness) -> None:
     code, text = await refused(agent)
     assert (code, text) == (
         grpc.StatusCode.INVALID_ARGUMENT,
-        "the first message must be Hello, not Heartbeat",
+        "the first message must be a Hello, not heartbeat",
     )
     again = served.agent(NAMES[0], token=token)
     await again.hello()

@@ -1,14 +1,20 @@
-"""The least and the most value of each number in a BambooJob's spec.
+"""How large a job may be: the numbers in its spec, the spec's text, and a step's tasks.
 
-The schema of the custom resource has the same limits, and the API server checks them. A manifest
-from elsewhere (a file, or a job that an older schema accepted) is checked here.
+The schema of the custom resource has the same limits of numbers, and the API server checks them. A
+manifest from elsewhere (a file, or a job that an older schema accepted) is checked here.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from bamboo_core.api.records import Limits
+from bamboo_core.api.records import Limits, Problem
+from bamboo_core.model import numerics as canonical
+
+if TYPE_CHECKING:
+    from bamboo_core.api.spec import JobSpec
 
 _STEPS = 1_000_000_000
 _SAMPLES = 16_777_216
@@ -18,8 +24,12 @@ _TEN_YEARS_S = 315_360_000
 _COUNT = 1000
 MOST_AGENTS = 1024
 """Pipelines times stages."""
+MOST_BYTES = 64 << 10
+"""Of the spec as JSON. In memory it takes up to thirty times as much."""
 DEEPEST = 100
 """Levels of objects and lists in the spec."""
+MOST_TASKS = 3 << 17
+"""Of a step with its validation. The planner needs about 1.4 KB for each."""
 RECURSION_LIMIT = 11_000
 """Python's own, for who reads jobs: the API server accepts JSON 10000 levels deep, and one such job
 must not make lists of jobs unreadable."""
@@ -56,3 +66,75 @@ LIMITS: Mapping[str, Limits] = {
     "spec.runPolicy.forgiveAfterSteps": Limits(0, _STEPS),
 }
 """By the field's path."""
+
+
+def text_problems(spec: Any) -> list[Problem]:
+    """The spec as it was sent is nested too deep, or too long."""
+    if (depth := _depth(spec)) > DEEPEST:
+        text = f"is nested {depth} levels deep; at most {DEEPEST} are supported: flatten the args"
+        return [Problem("spec", text)]
+    if (size := _bytes(spec)) > MOST_BYTES:
+        path, most = _largest(spec)
+        text = (
+            f"has {most} of the spec's {size} bytes of JSON; at most {MOST_BYTES} are supported:"
+            " shorten it, for example by a file in the image that it names"
+        )
+        return [Problem(path, text)]
+    return []
+
+
+def _depth(value: object) -> int:
+    """Levels of objects and lists, counted without recursion."""
+    depth = 0
+    level: list[Any] = [value]
+    while level := [x for x in level if isinstance(x, dict | list)]:
+        depth += 1
+        level = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
+    return depth
+
+
+def _bytes(value: object) -> int:
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+
+
+def _largest(spec: Any) -> tuple[str, int]:
+    """The innermost field that makes up most of the spec, and its bytes."""
+    path, value, size = "spec", spec, _bytes(spec)
+    while isinstance(value, Mapping) and value:
+        sizes = {key: _bytes(part) for key, part in value.items()}
+        key = max(sizes, key=sizes.__getitem__)
+        if 2 * sizes[key] < size:
+            break
+        path, value, size = f"{path}.{key}", value[key], sizes[key]
+    return path, size
+
+
+def evals(spec: JobSpec, validation_samples: int) -> int:
+    """Micro-batches of the validation."""
+    if spec.data.validation is None:
+        return 0
+    return validation_samples // spec.training.micro_batch_size
+
+
+def tasks(spec: JobSpec, evals: int = 0) -> int:
+    """About how many tasks a step has: the planner's time and memory grow with them.
+
+    Each stage has four for a micro-batch and one for a micro-batch of the validation, and a slice
+    of each chunk goes to the collector of each chunk.
+    """
+    g, grid = spec.training.microbatches, spec.pipelines
+    return grid.stages * (4 * g + canonical.chunks(grid.count, g) ** 2 + evals)
+
+
+def task_problems(spec: JobSpec) -> list[Problem]:
+    """A step has more tasks than can be planned."""
+    if (count := tasks(spec)) <= MOST_TASKS:
+        return []
+    training, grid = spec.training, spec.pipelines
+    text = (
+        f"{training.global_batch_size} makes {training.microbatches} micro-batches of"
+        f" {training.micro_batch_size} samples; with spec.pipelines.count {grid.count} and stages"
+        f" {grid.stages} a step has {count} tasks, and at most {MOST_TASKS} can be planned: raise"
+        " microBatchSize, or lower globalBatchSize, count or stages"
+    )
+    return [Problem("spec.training.globalBatchSize", text)]

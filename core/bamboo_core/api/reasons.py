@@ -163,6 +163,8 @@ class Reason(StrEnum):
     refused. This counts as a failure of the agent and does not end the job by itself."""
     DATA_TOO_SMALL = "DataTooSmall"
     """The data set has too few samples for the batch."""
+    DATA_TOO_LARGE = "DataTooLarge"
+    """The validation set has too many micro-batches to be planned."""
     TOO_FEW_LAYERS = "TooFewLayers"
     """The model has fewer layers than spec.pipelines.stages."""
     NOT_FINITE = "NotFinite"
@@ -202,12 +204,17 @@ class FailureCause(StrEnum):
     """The model, data or optimizer code raised an error."""
     DATA_TOO_SMALL = "DataTooSmall"
     """The data set has too few samples for the batch."""
+    DATA_TOO_LARGE = "DataTooLarge"
+    """The validation set has too many micro-batches to be planned."""
     TOO_FEW_LAYERS = "TooFewLayers"
     """The model has fewer layers than spec.pipelines.stages."""
     CHECKPOINT_FAILED = "CheckpointFailed"
     """A checkpoint that the agent needs cannot be written or read."""
     FINGERPRINT_MISMATCH = "FingerprintMismatch"
     """The agent's code, data or library versions differ from those of the others."""
+    IMPOSSIBLE_REPORT = "ImpossibleReport"
+    """The agent reported something that no agent of the job can hold, such as a layer that the
+    model does not have. No agent of Bamboo sends that."""
     OOM_KILLED = "OOMKilled"
     """The agent's container used more memory than its limit."""
     AGENT_FAILED = "AgentFailed"
@@ -223,6 +230,7 @@ def failure_cause(text: str) -> FailureCause:
 _USERS = (
     Reason.USER_CODE_FAILED,
     Reason.DATA_TOO_SMALL,
+    Reason.DATA_TOO_LARGE,
     Reason.TOO_FEW_LAYERS,
     Reason.CHECKPOINT_FAILED,
 )

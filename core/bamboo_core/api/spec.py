@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from bamboo_core.api import limits, quantities, records, spot
 from bamboo_core.api import pod_template as podtemplate
-from bamboo_core.api import quantities, records, spot
-from bamboo_core.api.limits import DEEPEST, LIMITS, MOST_AGENTS
+from bamboo_core.api.limits import LIMITS, MOST_AGENTS
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.records import Problem
 from bamboo_core.model import numerics as canonical
@@ -321,23 +321,12 @@ def from_manifest(
     spec = manifest.get("spec")
     if spec is None:
         return [Problem("spec", "is required; set it")]
-    if (depth := _depth(spec)) > DEEPEST:
-        text = f"is nested {depth} levels deep; at most {DEEPEST} are supported: flatten the args"
-        return [Problem("spec", text)]
+    if too_large := limits.text_problems(spec):
+        return too_large
     found = records.decode(JobSpec, spec, path="spec", limits=LIMITS, is_strict=is_strict)
     if isinstance(found, list):
         return found
     return _problems(found, rules) or found
-
-
-def _depth(value: object) -> int:
-    """Levels of objects and lists, counted without recursion."""
-    depth = 0
-    level: list[Any] = [value]
-    while level := [x for x in level if isinstance(x, dict | list)]:
-        depth += 1
-        level = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
-    return depth
 
 
 def to_json(spec: JobSpec) -> str:
@@ -484,7 +473,7 @@ def _batch_problems(spec: JobSpec) -> list[Problem]:
                 f" {pipelines}: raise globalBatchSize, or lower microBatchSize or {name}"
             )
             return [Problem("spec.training.globalBatchSize", text)]
-    return []
+    return limits.task_problems(spec)
 
 
 def _args_problems(spec: JobSpec) -> list[Problem]:

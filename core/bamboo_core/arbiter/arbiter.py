@@ -55,6 +55,7 @@ from bamboo_core.arbiter.state import (
     Waiting,
 )
 from bamboo_core.evidence.liveness import Evidence
+from bamboo_core.graph.reports import Extent, impossible
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.placement.zones import feasible_pipelines
@@ -178,7 +179,7 @@ class Arbiter:
             case Notice() if not message.is_hint:
                 losses.noticed(state, agent, message)
             case AgentReport() if is_member:
-                rounds.reported(state, agent, message)
+                self._report(agent, message)
             case Left() if is_member:
                 losses.left(state, agent, message)
             case Finished() if is_member:
@@ -297,6 +298,18 @@ class Arbiter:
         refusal = state.membership.admit(agent, record, ready, now)
         if refusal is not None:
             losses.refuse(state, agent, refusal)
+
+    def _report(self, agent: AgentId, report: AgentReport) -> None:
+        """The numbers in it end where the job's do, or the planner would not."""
+        state = self.state
+        ready = state.membership.agents[agent].ready
+        if ready is None:
+            return  # it says that it is ready before it reports
+        extent = Extent.of(state.job.spec, rounds.batch_of(state), ready)
+        if what := impossible(report, extent):
+            losses.misreported(state, agent, what)
+        else:
+            rounds.reported(state, agent, report)
 
     def _aim(self, desired: DesiredState) -> None:
         """A change of the desired state gives agents without a seat another chance."""

@@ -92,6 +92,14 @@ def refuse(state: State, agent: AgentId, refusal: Refusal) -> None:
     state.fence_suspect(agent)
 
 
+def misreported(state: State, agent: AgentId, what: str) -> None:
+    """The agent says that it holds what no agent of the job can hold. Nothing of it counts."""
+    text = f"its report names {what}, which no agent of this job can hold"
+    blame(state, agent, FailureCause.IMPOSSIBLE_REPORT, text)
+    lose(state, agent, text, confirmed=False)
+    state.fence_suspect(agent)
+
+
 def left(state: State, agent: AgentId, message: Left) -> None:
     """EXIT has run. A STOP that came too late for the agent does without its report."""
     if message.fence != state.durable.plan:

@@ -228,7 +228,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     return PlanRequest(
         fence=state.fence,
         spec=redundancy.spec_of_plan(state, membership.members - draining),
-        batch=_batch(state),
+        batch=_keep_batch(state),
         layers=ready.layers,
         costs=ready.costs,
         validation_samples=ready.validation_samples,
@@ -254,11 +254,14 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     )
 
 
-def _batch(state: State) -> BatchShape:
-    """The sizes of leaves and chunks belong to the job for ever."""
-    shape = state.durable.batch
-    if shape is None:
-        shape = batch_shape(state.job.spec)
+def batch_of(state: State) -> BatchShape:
+    """The sizes of leaves and chunks: those of the first plan, for ever."""
+    return state.durable.batch or batch_shape(state.job.spec)
+
+
+def _keep_batch(state: State) -> BatchShape:
+    shape = batch_of(state)
+    if state.durable.batch is None:
         state.out.save(batch=shape)
     return shape
 

@@ -13,5 +13,7 @@ Not here: who computes them, and when.
 6. ``periodic``: validation and checkpoints.
 7. ``closure``: calls 2 to 6 and adds VOTE, COMMIT, UPDATE, END and EXIT around them.
 
-Public: ``closure``, ``holdings``, ``tasks``.
+``reports.impossible(report, extent)`` says what in a report cannot be; nothing else may be indexed.
+
+Public: ``closure``, ``holdings``, ``reports``, ``tasks``.
 """

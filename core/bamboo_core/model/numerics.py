@@ -71,19 +71,19 @@ def choose(*, microbatches: int, pipelines: int, stages: int, pipelines_max: int
     microbatches: G; pipelines: requested D; stages: P. ValueError if G < pipelines_max.
     """
     _check_batch(microbatches, max(pipelines, pipelines_max))
-    chunks = _chunks(pipelines, microbatches)
+    count = chunks(pipelines, microbatches)
     agents = pipelines * stages
     leaf_size = 1
     if agents >= 3 and microbatches % pipelines == 0:
         size = 2
         while (microbatches // pipelines) % size == 0:
-            enough = microbatches // size >= max(chunks, pipelines_max)
+            enough = microbatches // size >= max(count, pipelines_max)
             load = -(-microbatches * stages // (size * (agents - 1))) * size
             fine = 100 * load <= 104 * -(-microbatches * stages // (agents - 1))
             if enough and fine:
                 leaf_size = size
             size *= 2
-    return BatchShape(microbatches, leaf_size, chunks)
+    return BatchShape(microbatches, leaf_size, count)
 
 
 def choose_fast(*, microbatches: int, pipelines: int, pipelines_max: int) -> BatchShape:
@@ -97,7 +97,7 @@ def choose_fast(*, microbatches: int, pipelines: int, pipelines_max: int) -> Bat
     _check_batch(microbatches, least)
     counts = [n for n in range(least, microbatches + 1) if microbatches % n == 0]
     leaves = min(counts, key=lambda n: (n % pipelines != 0, n))
-    return BatchShape(microbatches, microbatches // leaves, _chunks(pipelines, leaves))
+    return BatchShape(microbatches, microbatches // leaves, chunks(pipelines, leaves))
 
 
 def _check_batch(microbatches: int, pipelines: int) -> None:
@@ -107,11 +107,11 @@ def _check_batch(microbatches: int, pipelines: int) -> None:
         )
 
 
-def _chunks(pipelines: int, most: int) -> int:
-    """The smallest power of two >= D, halved while it exceeds ``most``."""
-    chunks = 1
-    while chunks < pipelines:
-        chunks *= 2
-    while chunks > most:
-        chunks //= 2
-    return chunks
+def chunks(pipelines: int, most: int) -> int:
+    """C: the smallest power of two >= D, halved while it exceeds ``most``."""
+    count = 1
+    while count < pipelines:
+        count *= 2
+    while count > most:
+        count //= 2
+    return count

@@ -14,6 +14,7 @@ from itertools import chain
 from math import inf
 from operator import itemgetter
 
+from bamboo_core.api import limits
 from bamboo_core.api.spec import CorruptionMode
 from bamboo_core.graph import closure
 from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, TaskGraph
@@ -489,9 +490,9 @@ class _Planning:
 
     def _periodic(self, *, is_suspending: bool) -> Periodic:
         spec = self._spec
-        evals = self._request.validation_samples // spec.training.micro_batch_size
+        evals = limits.evals(spec, self._request.validation_samples)
         return Periodic(
-            evals=0 if is_suspending or spec.data.validation is None else evals,
+            evals=0 if is_suspending else evals,
             validate_every=spec.training.validate_every,
             saves=spec.checkpoint is not None,
             save_every=spec.checkpoint.every_steps if spec.checkpoint is not None else 0,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import NamedTuple
 
+from bamboo_core.api import limits
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId
@@ -58,6 +59,15 @@ def check(spec: JobSpec, ready: Ready) -> Refusal | None:
             f" {training.micro_batch_size}: lower it or use more data"
         )
         return Refusal(Reason.DATA_TOO_SMALL, text)
+    evals = limits.evals(spec, ready.validation_samples)
+    if (count := limits.tasks(spec, evals)) > limits.MOST_TASKS:
+        text = (
+            f"spec.data.validation.factory gives {ready.validation_samples} samples, so a step"
+            f" with validation has {count} tasks on {stages} stages; at most"
+            f" {limits.MOST_TASKS} can be planned: use fewer samples, raise"
+            " spec.training.microBatchSize, or lower spec.pipelines.stages"
+        )
+        return Refusal(Reason.DATA_TOO_LARGE, text)
     if ready.storage_error and spec.checkpoint is not None:
         text = (
             f"spec.checkpoint.uri {spec.checkpoint.uri} cannot be written: {ready.storage_error}:"

@@ -83,7 +83,8 @@ def _pods() -> dict[str, api.Object]:
 
 def token(name: str) -> str:
     """As the API server would issue it, but for the signature."""
-    claims = base64.urlsafe_b64encode(json.dumps({"exp": _FAR, "for": name}).encode())
+    said = {"exp": _FAR, "aud": [AUDIENCE], "for": name}
+    claims = base64.urlsafe_b64encode(json.dumps(said).encode())
     return f"head.{claims.decode().rstrip('=')}.sign"
 
 

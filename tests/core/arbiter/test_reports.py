@@ -5,11 +5,15 @@ from __future__ import annotations
 from math import inf
 
 from bamboo_core.api.events import EventReason
+from bamboo_core.api.outcome import Outcome
+from bamboo_core.api.reasons import FailureCause
 from bamboo_core.arbiter import events as a
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import (
     Activity,
     ActivityKind,
+    AgentReport,
     Heartbeat,
     Hello,
     Stop,
@@ -162,3 +166,24 @@ def test_an_agent_whose_sessions_end_before_it_reports_is_given_up_in_the_end() 
         fleet.tell(a.Disconnected(late))
         fleet.tell(a.Connected(hello, b""))
     assert 55 < seconds < 65
+
+
+def test_a_report_of_what_cannot_be_is_the_failure_of_its_agent() -> None:
+    """A range of layers without end would make the planner count without end."""
+    fleet, liar = in_a_round()
+    asked, fence = len(fleet.requests), fleet.arbiter.fence
+    endless = Item.red(1, (0, 10**12), 0)
+    fleet.receive(liar, AgentReport(fence, fence, {}, frozenset([endless])))
+    assert liar not in fleet.arbiter.status().members
+    (failure,) = (r for r in fleet.records if r.reason is EventReason.WORKER_FAILED)
+    assert failure.agents == (liar,)
+    assert failure.facts["cause"] == FailureCause.IMPOSSIBLE_REPORT
+    assert "red[0:1000000000000]" in failure.message
+    assert liar in fleet.dismissed
+    fleet.add("b1", "z1")
+    fleet.add("b2", "z2")
+    fleet.wait(3)
+    assert len(fleet.requests) > asked
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+    assert all(liar not in request.reports for request in fleet.requests[asked:])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.core.arbiter.fleet import spec
 
+from bamboo_core.api import limits
 from bamboo_core.api.reasons import Reason
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol import admission
@@ -28,6 +29,7 @@ def test_an_agent_that_fits_is_not_refused() -> None:
         (replace(FIT, layers=1), Reason.TOO_FEW_LAYERS, "spec.pipelines.stages 2"),
         (replace(FIT, training_samples=3), Reason.DATA_TOO_SMALL, "globalBatchSize 4"),
         (replace(FIT, validation_samples=0), Reason.DATA_TOO_SMALL, "spec.data.validation"),
+        (replace(FIT, validation_samples=10**6), Reason.DATA_TOO_LARGE, "gives 1000000 samples"),
         (replace(FIT, storage_error="full"), Reason.CHECKPOINT_FAILED, "written: full"),
     ],
 )
@@ -43,6 +45,13 @@ def test_a_refusal_has_a_reason_and_names_the_field(
 def test_what_a_job_does_not_use_may_be_absent() -> None:
     job = replace(JOB, data=replace(JOB.data, validation=None), checkpoint=None)
     assert admission.check(job, replace(FIT, validation_samples=0, storage_error="full")) is None
+
+
+def test_a_validation_set_may_be_as_large_as_can_be_planned() -> None:
+    left = limits.MOST_TASKS // JOB.pipelines.stages - limits.tasks(JOB) // JOB.pipelines.stages
+    most = left * JOB.training.micro_batch_size
+    assert admission.check(JOB, replace(FIT, validation_samples=most)) is None
+    assert admission.check(JOB, replace(FIT, validation_samples=most + 1)) is not None
 
 
 def test_agents_that_differ_are_told_in_what() -> None:
