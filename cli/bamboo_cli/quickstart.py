@@ -169,9 +169,12 @@ def read_manifest(path: Path) -> Manifest:
 
 def over_channel(manifest: Manifest, channel: str | None) -> Manifest:
     """The job with another channel; None: as it is."""
-    if channel is None or not isinstance(manifest.get("spec"), dict):
+    spec = manifest.get("spec")
+    if channel is None or not isinstance(spec, dict):
         return manifest
-    return manifest | {"spec": manifest["spec"] | {"transport": {"channel": channel}}}
+    given = spec.get("transport")
+    transport = (given if isinstance(given, dict) else {}) | {"channel": channel}
+    return manifest | {"spec": spec | {"transport": transport}}
 
 
 def read_spec(manifest: Manifest, path: Path) -> JobSpec:

@@ -321,6 +321,13 @@ def test_another_channel_takes_the_place_of_the_files(tmp_path: Path) -> None:
     assert quickstart.over_channel({"spec": "none"}, "Tcp") == {"spec": "none"}
 
 
+def test_another_channel_keeps_the_rest_of_the_transport() -> None:
+    given = {"spec": {"transport": {"channel": "Tcp", "encryption": "Off"}}}
+    changed = quickstart.over_channel(given, "ProcessGroup")
+    assert changed["spec"]["transport"] == {"channel": "ProcessGroup", "encryption": "Off"}
+    assert given["spec"]["transport"]["channel"] == "Tcp"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
