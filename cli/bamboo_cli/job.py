@@ -66,6 +66,7 @@ class Job:
     redundancy_reason: str  # why Auto has taken it; empty: the spec names it
     channel: str  # that carries large tensors; "" until an agent is ready
     channel_reason: str
+    group_share: float | None  # of the bytes between agents; None: there are no groups
     conditions: tuple[ConditionLine, ...]
 
     def condition(self, kind: str) -> ConditionLine | None:
@@ -113,6 +114,7 @@ def read_job(manifest: Manifest) -> Job:
         redundancy_reason=protection.get("reason", ""),
         channel=transport.get("channel", "") + ", encrypted" * transport.get("encrypted", False),
         channel_reason=transport.get("reason", ""),
+        group_share=transport.get("groupShare"),
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
     )
 

@@ -54,7 +54,7 @@ def final_report(
     if job.redundancy_reason:
         parts.append(redundancy(job))
     if job.channel:
-        parts.append(Text(f"channel {job.channel}: {job.channel_reason}"))
+        parts.append(channel(job))
     if record.hits:
         parts += [faults(record.hits, record.events), _LEGEND]
     if comparison is not None:
@@ -135,6 +135,14 @@ def losses(job: Job) -> Text:
 def redundancy(job: Job) -> Text:
     """The mode that Auto has taken, and why."""
     return Text(f"redundancy {job.redundancy}, taken by Auto: {job.redundancy_reason}")
+
+
+def channel(job: Job) -> Text:
+    """What has carried large tensors, and why."""
+    text = f"channel {job.channel}: {job.channel_reason}"
+    if job.group_share is not None:
+        text += f"; groups have carried {job.group_share:.1%} of the bytes between agents"
+    return Text(text)
 
 
 def faults(hits: Sequence[Hit], events: Sequence[Manifest]) -> Table:

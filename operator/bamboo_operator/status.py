@@ -254,6 +254,7 @@ def _transport(status: JobStatus) -> Object | None:
         "channel": route.channel.value,
         "encrypted": route.is_encrypted,
         "reason": route.reason,
+        **({"groupShare": round(status.totals.group_share, 3)} if route.backend else {}),
     }
 
 

@@ -23,6 +23,7 @@ def read(status: Object) -> Totals:
         redone_tasks=int(found.get("redoneTasks", 0)),
         busy_s=float(found.get("busySeconds", 0.0)),
         sent_bytes=int(found.get("sentBytes", 0)),
+        group_bytes=int(found.get("groupBytes", 0)),
         corruptions=int(found.get("corruptions", 0)),
         stalls={str(k): int(v) for k, v in (found.get("stalls") or {}).items()},
         pauses={
@@ -58,6 +59,7 @@ def write(totals: Totals) -> Object | None:
         "redoneTasks": totals.redone_tasks,
         "busySeconds": round(totals.busy_s, 3),
         "sentBytes": _long(totals.sent_bytes),
+        "groupBytes": _long(totals.group_bytes),
         "corruptions": totals.corruptions,
         "stalls": dict(sorted(totals.stalls.items())),
         "pauses": [

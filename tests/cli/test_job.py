@@ -83,3 +83,6 @@ def test_the_channel_is_known_once_an_agent_is_ready(manifest: dict[str, Any]) -
     assert (job.channel, job.channel_reason) == ("Tcp", "there are no GPUs")
     manifest["status"]["transport"]["encrypted"] = True
     assert read_job(manifest).channel == "Tcp, encrypted"
+    assert read_job(manifest).group_share is None
+    manifest["status"]["transport"]["groupShare"] = 0
+    assert read_job(manifest).group_share == 0

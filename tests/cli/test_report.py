@@ -199,6 +199,21 @@ def test_the_mode_that_auto_has_taken_is_named(
     assert "Auto" not in plain
 
 
+@pytest.mark.parametrize(
+    ("share", "words"),
+    [
+        (None, "it is so"),
+        (0.0, "it is so; groups have carried 0.0% of the bytes between agents"),
+        (0.625, "it is so; groups have carried 62.5% of the bytes between agents"),
+    ],
+)
+def test_the_channel_and_what_groups_have_carried(
+    manifest: dict[str, Any], share: float | None, words: str
+) -> None:
+    job = replace(read_job(manifest), channel="Tcp", channel_reason="it is so", group_share=share)
+    assert report.channel(job).plain == f"channel Tcp: {words}"
+
+
 def test_faults_and_verdict(timeline: Timeline, manifest: dict[str, Any]) -> None:
     hits = [SILENT, Hit(Fault.NOTICED, ("gpt-p0-s0-i0",), 50, 60.0)]
     job = replace(read_job(manifest), conditions=(COMPLETE,))

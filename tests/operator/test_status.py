@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from tests.core.controller.builders import JOB, nodes, pod, spec
 
 from bamboo_core.api.outcome import Outcome
-from bamboo_core.api.progress import TrainingProgress
+from bamboo_core.api.progress import TrainingProgress, Way
 from bamboo_core.api.reasons import FailureCause, JobPhase
-from bamboo_core.api.spec import RunPolicy, TransportSpec
+from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
+from bamboo_core.api.totals import Totals
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller import failures, lifecycle
@@ -52,6 +53,17 @@ def test_the_channel_and_its_reason_are_shown_once_an_agent_is_ready() -> None:
     reason = "the agents have no GPUs, and gloo is not faster than tcp"
     assert found["transport"] == {"channel": "Tcp", "encrypted": True, "reason": reason}
     assert "transport" not in describe(TrainingView(), Memory())
+
+
+@pytest.mark.parametrize(("carried", "share"), [(0, 0.0), (250, 0.25), (2000, 1.0)])
+def test_the_share_that_groups_really_carry_is_shown(carried: int, share: float) -> None:
+    """Groups may be chosen, and yet no pair may have one."""
+    route = channels.choose(TransportSpec(Channel.PROCESS_GROUP), "cpu:AVX2", "")
+    totals = Totals(sent={Way("Boundary", "a", "b"): 400, Way("Sums", "b", "a"): 600})
+    found = describe(
+        TrainingView(route=route, totals=replace(totals, group_bytes=carried)), Memory()
+    )
+    assert found["transport"]["groupShare"] == share
 
 
 INSTANTS = st.integers(1, 10**9).map(float)

@@ -23,6 +23,7 @@ FULL = Totals(
     redone_tasks=3,
     busy_s=1.25,
     sent_bytes=1 << 40,
+    group_bytes=1 << 39,
     corruptions=1,
     stalls={"WaitCycle": 2},
     pauses={"Loss": Pauses(2, {"Stop": 0.5, "Plan": 0.25}), "Stall": Pauses(1)},

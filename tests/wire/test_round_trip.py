@@ -183,7 +183,7 @@ FULL: tuple[Any, ...] = (
     ),
     m.Progress(
         DONE, ONE, 1.0, 0.5, 6, 7, Ahead(1, 2, 3, 4, 0.5, 6), Hosted(1, 2, 3, 0.5),
-        (Sent("zone", 1, 2, 3),),
+        (Sent("zone", 1, 2, 3, 4),),
     ),
     SUSPECTED,
     m.Notice(1.5, "preempted", "Gce", is_hint=True),

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from bamboo_agent.addresses import split_address
 from bamboo_agent.ipc.mailbox import Mailbox
@@ -292,7 +293,8 @@ class _Loop:
         link = Outgoing(stream, self._job, greeting, known.key, self.traffic, known.zone)
         if self._groups is not None:
             tell = Tell(self._poster(link), link.say)
-            link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell)
+            carried = partial(self.traffic.add_by_group, known.zone)
+            link.group = Sender(self._groups, peer, lambda: _own_address(sock), tell, carried)
         self._outgoing[peer] = link
         return link
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from bamboo_core.api.progress import MOST_ZONES, OTHERS, Lane, Sent
@@ -25,6 +26,7 @@ class Traffic:
 
     def __init__(self) -> None:
         self._bytes: dict[tuple[str, Lane], int] = {}
+        self._by_group: dict[str, int] = {}
         self._zones: set[str] = set()
 
     def add(self, zone: str, kind: Kind, count: int) -> None:
@@ -36,6 +38,11 @@ class Traffic:
             key = self._named(zone), LANES[kind]
         self._bytes[key] = self._bytes.get(key, 0) + count
 
+    def add_by_group(self, zone: str, count: int) -> None:
+        """Count what a process group has carried of frames to this zone."""
+        zone = self._named(zone)
+        self._by_group[zone] = self._by_group.get(zone, 0) + count
+
     def _named(self, zone: str) -> str:
         if zone not in self._zones and len(self._zones) == MOST_ZONES:
             return OTHERS
@@ -44,8 +51,11 @@ class Traffic:
 
     def sent(self) -> tuple[Sent, ...]:
         """The sums, at most MOST_ZONES + 1."""
-        found = self._bytes.copy()
+        found, by_group = self._bytes.copy(), self._by_group.copy()
         return tuple(
-            Sent(zone, *(found.get((zone, lane), 0) for lane in Lane))
+            replace(
+                Sent(zone, *(found.get((zone, lane), 0) for lane in Lane)),
+                group_bytes=by_group.get(zone, 0),
+            )
             for zone in sorted({zone for zone, _ in found})
         )

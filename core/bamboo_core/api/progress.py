@@ -81,6 +81,7 @@ class Sent:
     boundary_bytes: int = 0
     sum_bytes: int = 0
     copy_bytes: int = 0
+    group_bytes: int = 0  # of all these, what process groups have carried
 
     def by_lane(self) -> dict[Lane, int]:
         """The bytes of each lane."""

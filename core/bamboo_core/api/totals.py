@@ -93,8 +93,14 @@ class Totals:
     stalls: Counts = field(default_factory=dict)  # by cause
     pauses: Mapping[str, Pauses] = field(default_factory=dict)  # by cause
     sent: Mapping[Way, int] = field(default_factory=dict)  # bytes between agents
+    group_bytes: int = 0  # of these, what process groups have carried
     ahead: Ahead = Ahead()  # noqa: RUF009 - frozen
     hosted: Hosted = Hosted()  # noqa: RUF009 - frozen
+
+    @property
+    def group_share(self) -> float:
+        """Share of ``sent`` that process groups have carried."""
+        return min(1.0, self.group_bytes / (sum(self.sent.values()) or 1))
 
 
 @dataclass(frozen=True)

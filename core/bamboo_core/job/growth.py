@@ -59,6 +59,7 @@ class Growth:
             ahead=totals.ahead.grown(before.ahead, now.ahead),
             hosted=totals.hosted.grown(before.hosted, now.hosted),
             sent=self._sent(totals.sent, agent, before.sent, now.sent),
+            group_bytes=totals.group_bytes + increase(_by_group(before.sent), _by_group(now.sent)),
         )
 
     def _keep(self, agent: AgentId, sums: _Sums) -> None:
@@ -97,6 +98,10 @@ class Growth:
             ends.append(OTHERS if is_new and is_full else zone)
             named.add(ends[-1])
         return Way(lane, *ends)
+
+
+def _by_group(sent: tuple[Sent, ...]) -> int:
+    return sum(x.group_bytes for x in sent)
 
 
 def _trim(found: dict[AgentId, _Sums] | dict[AgentId, str]) -> None:

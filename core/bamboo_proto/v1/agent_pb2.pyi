@@ -177,16 +177,18 @@ class Hosted(_message.Message):
     def __init__(self, host_bytes: _Optional[int] = ..., left_bytes: _Optional[int] = ..., copied_bytes: _Optional[int] = ..., copied_s: _Optional[float] = ...) -> None: ...
 
 class Sent(_message.Message):
-    __slots__ = ("zone", "boundary_bytes", "sum_bytes", "copy_bytes")
+    __slots__ = ("zone", "boundary_bytes", "sum_bytes", "copy_bytes", "group_bytes")
     ZONE_FIELD_NUMBER: _ClassVar[int]
     BOUNDARY_BYTES_FIELD_NUMBER: _ClassVar[int]
     SUM_BYTES_FIELD_NUMBER: _ClassVar[int]
     COPY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    GROUP_BYTES_FIELD_NUMBER: _ClassVar[int]
     zone: str
     boundary_bytes: int
     sum_bytes: int
     copy_bytes: int
-    def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ...) -> None: ...
+    group_bytes: int
+    def __init__(self, zone: _Optional[str] = ..., boundary_bytes: _Optional[int] = ..., sum_bytes: _Optional[int] = ..., copy_bytes: _Optional[int] = ..., group_bytes: _Optional[int] = ...) -> None: ...
 
 class Progress(_message.Message):
     __slots__ = ("commit", "step_s", "busy_s", "sent_bytes", "redone_tasks", "fence", "ahead", "hosted", "sent")

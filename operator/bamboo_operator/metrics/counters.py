@@ -125,6 +125,11 @@ _ROWS: list[Row] = [
         lambda f: f.status.totals.busy_s,
     ),
     (
+        "bamboo_job_group_sent_bytes",
+        "Bytes of tensors between agents that process groups carried; the rest went over TCP",
+        lambda f: f.status.totals.group_bytes,
+    ),
+    (
         "bamboo_job_corruptions",
         "Times that two agents got different bits from the same forward",
         lambda f: f.status.totals.corruptions,

@@ -44,6 +44,17 @@ def test_bytes_by_lane_and_zones() -> None:
     assert counting.totals.sent == {BOUNDARY: 1, SUMS: 25, COPIES: 300, **inside}
 
 
+def test_what_groups_have_carried() -> None:
+    counting = led()
+    first, later = replace(OTHER, group_bytes=300), Sent("zone-a", 5, group_bytes=4)
+    counting.report(A, said(0, first))
+    counting.report(A, said(1, first, later))
+    counting.report(B, said(1, Sent("zone-b", 7)))
+    assert counting.totals.group_bytes == 304
+    assert counting.totals.group_share == 304 / 333
+    assert Totals().group_share == 0
+
+
 def test_a_report_that_is_repeated_late_or_missed_changes_no_sum() -> None:
     counting = led()
     first, second = said(0, OTHER), said(4, replace(OTHER, boundary_bytes=9))

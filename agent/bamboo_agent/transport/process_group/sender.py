@@ -64,10 +64,19 @@ class Piece:
 class Sender:
     """All calls come from the transport's thread. No method blocks."""
 
-    def __init__(self, maker: Maker, peer: AgentId, address: Callable[[], str], tell: Tell) -> None:
-        """address: of this agent, as the peer reaches it."""
+    def __init__(
+        self,
+        maker: Maker,
+        peer: AgentId,
+        address: Callable[[], str],
+        tell: Tell,
+        carried: Callable[[int], None],
+    ) -> None:
+        """address: of this agent, as the peer reaches it. carried: hears of bytes that the peer has
+        got through a group."""
         self.state = State.NONE
         self._maker, self._peer, self._address, self._tell = maker, peer, address, tell
+        self._carried = carried
         self._attempt: Attempt | None = None
         self._spent = Fence()  # the plan of the last attempt
         self._is_made = self._is_peer_ready = False
@@ -211,6 +220,7 @@ class Sender:
             raise ControlError(f"{count} pieces taken of {len(self._under_way)} sent")
         for _ in range(count):
             piece = self._under_way.popleft()
+            self._carried(len(piece.memory))
             self._under_way_bytes[piece.lane] -= len(piece.memory)
             piece.held.let_go()
         self._taken += count

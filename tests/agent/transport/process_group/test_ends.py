@@ -57,7 +57,7 @@ class World:
         return Receiver(self.maker, str, lambda: FIRST, self.tell, self._count)
 
     def sender(self) -> Sender:
-        return Sender(self.maker, B, str, self.tell)
+        return Sender(self.maker, B, str, self.tell, lambda _: None)
 
     def _count(self, count: int) -> None:
         self.taken += count

@@ -101,7 +101,7 @@ def test_an_offer_of_another_backend_is_refused():
 
 def test_taken_pieces_that_were_never_sent_are_junk():
     maker = Maker("gloo", device=torch.device("cpu"))
-    sender = Sender(maker, B, str, Tell(lambda _: None, lambda _: None))
+    sender = Sender(maker, B, str, Tell(lambda _: None, lambda _: None), lambda _: None)
     with pytest.raises(ControlError, match="1 pieces taken of 0 sent"):
         sender.taken(1)
 

@@ -36,6 +36,7 @@ def test_a_pair_begins_on_tcp_and_switches_at_the_next_step(ends):
     assert a.maker.sent_pieces == 5
     (sent,) = a.transport.sent  # whatever carries it
     assert sent.boundary_bytes == sum(found.num_bytes for found in b.frames(7))
+    assert sent.group_bytes == sum(found.num_bytes for found in b.frames(7)[2:])
     assert [found.item.index for found in b.frames(7)] == [900, 1, 0, 1, 2, 3, 4]
 
 
