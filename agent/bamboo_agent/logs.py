@@ -11,6 +11,9 @@ from typing import TextIO
 
 from bamboo_core.model.ids import Fence
 
+JOB_VARIABLE = "BAMBOO_JOB"
+LEVEL_VARIABLE = "BAMBOO_LOG_LEVEL"
+
 
 class JsonFormatter(logging.Formatter):
     """Formats records. ``extra={"fields": {...}}`` adds members."""

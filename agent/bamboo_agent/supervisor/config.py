@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from bamboo_agent import logs
 from bamboo_agent.addresses import split_address
 from bamboo_agent.notices.client import ADDRESS
 from bamboo_core.api.spec import NoticeSource
@@ -52,7 +53,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         operator_address=operator_address,
         address_file=Path(env["BAMBOO_ADDRESS_FILE"]) if env.get("BAMBOO_ADDRESS_FILE") else None,
         operator_name=env.get("BAMBOO_OPERATOR_NAME", ""),
-        job=_job(env, "BAMBOO_JOB"),
+        job=_job(env, logs.JOB_VARIABLE),
         agent=_required(env, "BAMBOO_AGENT"),
         pod_uid=_required(env, "BAMBOO_POD_UID"),
         pod_ip=_required(env, "BAMBOO_POD_IP"),
@@ -65,7 +66,7 @@ def from_env(env: Mapping[str, str]) -> Config:
         health_port=_number(env, "BAMBOO_HEALTH_PORT", 8080, int, 65535),
         notices=notice_sources(env),
         metadata_address=metadata_address(env),
-        log_level=_choice(env, "BAMBOO_LOG_LEVEL", ("info", "debug", "warning", "error")),
+        log_level=_choice(env, logs.LEVEL_VARIABLE, ("info", "debug", "warning", "error")),
         termination_file=Path(env.get("BAMBOO_TERMINATION_FILE", "/dev/termination-log")),
         event_log=_event_log(env, "BAMBOO_EVENT_LOG"),
     )

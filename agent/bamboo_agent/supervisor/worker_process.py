@@ -172,6 +172,6 @@ class WorkerProcess:
 
 
 def _essential_line(text: str) -> str:
-    """The last line that is not indented: in a traceback, the error."""
-    lines = [line for line in text.splitlines() if line.strip() and not line[0].isspace()]
+    """The last line that is not indented: in a traceback, the error. The log's lines are JSON."""
+    lines = [x for x in text.splitlines() if x.strip() and not (x[0].isspace() or x[0] == "{")]
     return lines[-1].strip()[:_MAX_LINE] if lines else ""

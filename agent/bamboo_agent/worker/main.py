@@ -23,6 +23,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from bamboo_agent import logs
 from bamboo_agent.compute.backend import TrainingSetup
 from bamboo_agent.compute.batches import Data, SampleError
 from bamboo_agent.compute.layers import LayerBuilder
@@ -43,7 +44,7 @@ from bamboo_agent.worker.lazy_dynamo import defer_import
 from bamboo_agent.worker.shell import Worker
 from bamboo_agent.worker.threads import end_with_any_thread
 from bamboo_core.api.spec import JobSpec, from_json
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.channels import Route, choose, torch_text
 from bamboo_core.protocol.exit_codes import ExitCode
 from bamboo_core.protocol.messages import (
@@ -75,12 +76,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("--fd", "--data-fd", "--progress-fd"):
         parser.add_argument(name, type=int, required=True)
     given = parser.parse_args(arguments)
-    return serve(
+    process = _Process(
         AgentId(given.agent),
-        control=socket.socket(fileno=given.fd),
-        listening=socket.socket(fileno=given.data_fd),
-        shared_progress=SharedProgress(given.progress_fd),
+        Pipe(socket.socket(fileno=given.fd)),
+        socket.socket(fileno=given.data_fd),
+        SharedProgress(given.progress_fd),
     )
+    logs.configure(
+        job=os.environ.get(logs.JOB_VARIABLE, ""),
+        agent=given.agent,
+        level=os.environ.get(logs.LEVEL_VARIABLE) or "info",
+        fence=lambda: process.fence,
+    )
+    return _serve(process)
 
 
 def serve(
@@ -91,10 +99,13 @@ def serve(
     shared_progress: SharedProgress,
 ) -> int:
     """Run until the supervisor closes the pipe or training fails. Returns the exit code."""
+    return _serve(_Process(agent, Pipe(control), listening, shared_progress))
+
+
+def _serve(process: _Process) -> int:
     end_with_any_thread()
     make_deterministic()
     defer_import()
-    process = _Process(agent, Pipe(control), listening, shared_progress)
     try:
         process.run()
     except PipeClosedError:
@@ -225,6 +236,11 @@ class _Process:
         self._is_ready = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(pipe, selectors.EVENT_READ)
+
+    @property
+    def fence(self) -> Fence:
+        """The newest that its worker has adopted."""
+        return Fence() if self._worker is None else self._worker.executor.fence
 
     def run(self) -> NoReturn:
         """Serve until PipeClosedError: the supervisor is gone."""

@@ -76,6 +76,7 @@ class DummyWorker:
             raise RuntimeError("the model is broken")
         if job == "ns/user":
             print("spec.model.factory: no module named 'nowhere'", file=sys.stderr)
+            print('{"level": "info", "message": "a line of the log"}', file=sys.stderr)
             raise SystemExit(2)
         if job == "ns/garbage":
             os.write(self.socket.fileno(), b"\0\0\0\3\xff\xff\xff")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import selectors
 import signal
@@ -86,7 +85,6 @@ def _be_worker(request: dict[str, object], fds: list[int]) -> NoReturn:
         os.dup2(fds[0], 2)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
-        logging.basicConfig(level=logging.INFO)
         file = Path(os.environ["BAMBOO_FLEET_KILL_SWITCHES"]) / str(request["agent"])
         switch = kill_switch.KillSwitch(file, int(str(request["supervisor"])))
         worker_class = kill_switch.install(switch)
