@@ -111,6 +111,16 @@ class ProcessFleet(WorkerFleet):
         except PipeClosedError:
             self._selector.unregister(pipe)
 
+    def kill(self, agent: AgentId) -> None:
+        """SIGKILL. Its peers know it no more in the next plan."""
+        process = self.processes.pop(agent)
+        process.kill()
+        process.join()
+        pipe = self._pipes.pop(agent)
+        self._selector.unregister(pipe)
+        pipe.close()
+        self.peers = tuple(peer for peer in self.peers if peer.agent != agent)
+
     def close(self) -> None:
         """Close the pipes, which ends the workers."""
         self._selector.close()

@@ -11,11 +11,11 @@ import torch
 from tests.rotation import in_turn
 
 from bamboo_agent.model import build_model
-from bamboo_core.api.spec import Channel, TransportSpec
+from bamboo_core.api.spec import Channel, RedundancyMode, RedundancySpec, TransportSpec
 from bamboo_core.model.ids import Fence
 from bamboo_core.model.numerics import BatchShape, choose_fast
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.messages import AgentReport, LayerCost
+from bamboo_core.protocol.messages import AgentReport, LayerCost, Progress
 from bamboo_sim.workers import plans, reference
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -90,6 +90,36 @@ def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only
     assert fast.norms != canonical.norms
 
 
+def plan_processes(fleet, job, fence, before=None):
+    ready = fleet.ready()
+    decision = plans.decide(
+        job,
+        fence=fence,
+        layers=ready.layers,
+        reports=fleet.stop(fence),
+        batch=BatchShape(reference.G, 2, 4),
+        peers=fleet.peers,
+        validation_samples=ready.validation_samples,
+        before=before,
+    )
+    fleet.install(decision)
+    return decision.plan
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts workers as processes for a job on a grid over a channel."""
+    fleets = []
+
+    def start(pipelines, stages, channel, mode=RedundancyMode.NONE):
+        job = replace(tiny_gpt(), transport=TransportSpec(channel), redundancy=RedundancySpec(mode))
+        fleets.append(ProcessFleet(job, plans.names(pipelines * stages), logs=tmp_path))
+        return fleets[0], plans.grid_of(job, pipelines=pipelines, stages=stages)
+
+    yield start
+    fleets[0].close()
+
+
 @pytest.mark.parametrize(
     ("pipelines", "stages", "channel"),
     [
@@ -98,29 +128,41 @@ def test_fast_sums_are_exact_too_and_differ_from_canonical_ones_by_rounding_only
         *in_turn(4, [(1, 2, Channel.TCP)]),
     ],
 )
-def test_processes_equal_the_plain_program(pipelines, stages, channel, tmp_path):
-    job = replace(tiny_gpt(), transport=TransportSpec(channel))
-    agents = plans.names(pipelines * stages)
-    fleet = ProcessFleet(job, agents, logs=tmp_path)
-    try:
-        fence = Fence(0, 1, 1)
-        ready = fleet.ready()
-        decision = plans.decide(
-            plans.grid_of(job, pipelines=pipelines, stages=stages),
-            fence=fence,
-            layers=ready.layers,
-            reports=fleet.stop(fence),
-            batch=BatchShape(reference.G, 2, 4),
-            peers=fleet.peers,
-            validation_samples=ready.validation_samples,
-        )
-        fleet.install(decision)
-        fleet.run_to_end(fence)
-        assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
-        reports = fleet.stop(Fence(0, 1, 2))
-        assert all(isinstance(report, AgentReport) for report in reports.values())
-        logs = [(tmp_path / agent).read_text() for agent in agents]
-        uses_groups = channel is Channel.PROCESS_GROUP
-        assert all(("goes over gloo" in log) is uses_groups for log in logs)
-    finally:
-        fleet.close()
+def test_processes_equal_the_plain_program(pipelines, stages, channel, started, tmp_path):
+    fleet, job = started(pipelines, stages, channel)
+    fence = Fence(0, 1, 1)
+    plan_processes(fleet, job, fence)
+    fleet.run_to_end(fence)
+    assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
+    reports = fleet.stop(Fence(0, 1, 2))
+    assert all(isinstance(report, AgentReport) for report in reports.values())
+    logs = [(tmp_path / agent).read_text() for agent in fleet.agents()]
+    uses_groups = channel is Channel.PROCESS_GROUP
+    assert all(("goes over gloo" in log) is uses_groups for log in logs)
+
+
+@pytest.mark.parametrize(
+    ("pipelines", "stages", "mode"),
+    in_turn(
+        3,
+        [
+            (1, 3, RedundancyMode.REPLICA),
+            (1, 3, RedundancyMode.EAGER),
+            (2, 2, RedundancyMode.EAGER),
+        ],
+    ),
+)
+def test_a_loss_over_groups_changes_no_bit(pipelines, stages, mode, started, tmp_path):
+    """The groups of the plan before are thrown away, and those of the next one are used, too."""
+    fleet, job = started(pipelines, stages, Channel.PROCESS_GROUP, mode)
+    decided = plan_processes(fleet, job, Fence(0, 1, 1))
+    victim, *others = fleet.agents()
+    fleet.wait(lambda: "goes over gloo" in (tmp_path / victim).read_text())
+    fleet.kill(victim)
+    second = Fence(0, 1, 2)
+    plan_processes(fleet, job, second, before=decided)
+    fleet.run_to_end(second)
+    assert_equal(fleet.history(), None, leaf_size=2, chunks=4)
+    assert all("is a new plan" in (tmp_path / agent).read_text() for agent in others)
+    modes = [m.ahead.slices > 0 for _, m in fleet.messages if isinstance(m, Progress)]
+    assert any(modes) is (mode is RedundancyMode.EAGER)
