@@ -13,7 +13,7 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.progress import TrainingProgress
 from bamboo_core.api.reasons import ConditionType, JobPhase
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import Channel, JobSpec, RedundancyMode
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
 from bamboo_core.controller.view import (
     Condition,
@@ -25,6 +25,7 @@ from bamboo_core.controller.view import (
 )
 from bamboo_core.job.training import LastReported
 from bamboo_core.protection.choice import Estimate, Verdict
+from bamboo_core.protocol.channels import Route
 from bamboo_operator import api, failed_agents, totals
 from bamboo_operator.api import Object
 from bamboo_operator.manifests import instant
@@ -103,7 +104,15 @@ def read_progress(body: Object) -> LastReported:
         ),
         checkpoint_error=status.get("checkpointError", ""),
         totals=totals.read(status),
+        route=_read_route(status.get("transport")),
     )
+
+
+def _read_route(found: Object | None) -> Route | None:
+    if not found:
+        return None
+    is_encrypted = bool(found.get("encrypted", False))
+    return Route(Channel(found["channel"]), "", found.get("reason", ""), is_encrypted)
 
 
 def _condition(value: Object) -> Condition:
@@ -249,12 +258,12 @@ def _estimate(estimate: Estimate) -> Object:
 def _transport(status: JobStatus) -> Object | None:
     if status.route is None:
         return None
-    route = status.route
+    route, share = status.route, round(status.totals.group_share, 3)
     return {
         "channel": route.channel.value,
         "encrypted": route.is_encrypted,
         "reason": route.reason,
-        **({"groupShare": round(status.totals.group_share, 3)} if route.backend else {}),
+        **({"groupShare": share} if route.channel is Channel.PROCESS_GROUP else {}),
     }
 
 

@@ -167,6 +167,16 @@ def test_progress_survives_a_restart() -> None:
     assert nothing.progress == TrainingProgress()
 
 
+@pytest.mark.parametrize("channel", [Channel.TCP, Channel.PROCESS_GROUP])
+def test_the_channel_survives_a_restart(channel: Channel) -> None:
+    route = channels.choose(TransportSpec(channel), "cpu:AVX2", "")
+    status = describe(TrainingView(route=route), Memory())
+    found = statuses.read_progress({"status": status}).route
+    assert found == replace(route, backend="")
+    assert describe(TrainingView(route=found), Memory())["transport"] == status["transport"]
+    assert statuses.read_progress({}).route is None
+
+
 def test_rollbacks_are_counted() -> None:
     assert describe(TrainingView(rollbacks=2), Memory())["rollbacks"] == 2
     assert "rollbacks" not in describe(TrainingView(), Memory())

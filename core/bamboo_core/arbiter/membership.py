@@ -207,9 +207,8 @@ class Membership:
         return next(r for r in found if r is not None)
 
     def route(self, spec: JobSpec) -> Route | None:
-        """How items travel between the agents; None if no agent is ready yet."""
-        ready = (x.ready for _, x in sorted(self.agents.items()))
-        found = next((r for r in ready if r is not None), None)
+        """How items travel between the agents, who are alike; None if none is ready."""
+        found = next((x.ready for x in self.agents.values() if x.ready is not None), None)
         if found is None:
             return None
         return channels.choose(spec.transport, found.fingerprint.device, found.nccl)

@@ -380,7 +380,9 @@ class Leadership:
         self._has_begun = self._has_begun or seen.has_ready
         known = self._reported
         progress = training.follow(known.progress, seen.progress, self.arbiter.durable)
-        self._reported = replace(known, progress=progress)
+        state = self.arbiter.state
+        route = state.membership.route(state.job.spec) or known.route
+        self._reported = replace(known, progress=progress, route=route)
         urgent_part = training.urgent_part(seen)
         if urgent_part != self._urgent_part:
             self._urgent_part = urgent_part

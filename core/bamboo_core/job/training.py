@@ -12,6 +12,7 @@ from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import ArbiterPhase, ArbiterStatus, Glance
 from bamboo_core.controller.view import LastWords, Losses, TrainingView
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protocol.channels import Route
 
 _STOPPED = frozenset(
     {ArbiterPhase.COLLECTING, ArbiterPhase.PLANNING, ArbiterPhase.HOLDING, ArbiterPhase.RETURNING}
@@ -26,6 +27,7 @@ class LastReported:
     progress: TrainingProgress = TrainingProgress()  # noqa: RUF009 - frozen
     checkpoint_error: str = ""
     totals: Totals = Totals()  # noqa: RUF009 - frozen
+    route: Route | None = None  # of items between agents; None: no agent has been ready
 
 
 def view(
@@ -57,7 +59,7 @@ def view(
         departing=frozenset(departing).union(status.slow),
         at_risk=frozenset(at_risk),
         copies=tuple(status.copies[layer] for layer in sorted(status.copies)),
-        route=status.route,
+        route=status.route or reported.route,
         progress=follow(reported.progress, status.progress, durable),
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",
@@ -85,6 +87,7 @@ def ended(durable: Durable, reported: LastReported) -> TrainingView:
         rollbacks=durable.rollbacks,
         losses=reported.losses,
         totals=reported.totals,
+        route=reported.route,
         progress=reported.progress,
         checkpoint_step=checkpoint.step if checkpoint is not None else -1,
         checkpoint_path=checkpoint.path if checkpoint is not None else "",

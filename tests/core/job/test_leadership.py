@@ -30,7 +30,7 @@ from bamboo_core.controller.view import LastWords, Losses, PodPhase
 from bamboo_core.job import leadership
 from bamboo_core.job.leadership import Restarted, Wake
 from bamboo_core.job.tally import GONE_S
-from bamboo_core.job.training import LastReported
+from bamboo_core.job.training import LastReported, ended
 from bamboo_core.model.ids import Fence
 from bamboo_core.protocol.messages import (
     AgentReport,
@@ -462,3 +462,20 @@ def test_a_job_has_begun_once_an_agent_was_ready() -> None:
         led.tick()
     assert led.leadership.view().has_begun
     assert Led(BEGUN).leadership.view().has_begun
+
+
+def test_the_channel_is_known_when_the_agents_have_left() -> None:
+    """Also to the next leader, and at the end of the job."""
+    led = Led()
+    led.observe()
+    led.connect(FIRST)
+    assert led.leadership.view().route is None
+    led.receive(FIRST, ready())
+    route = led.leadership.view().route
+    assert route is not None
+    led.receive(FIRST, Failure("WorkerExited", "the worker ended with code 0", False, 0))
+    assert not led.leadership.arbiter.state.membership.has_ready()
+    assert led.leadership.view().route == route
+    reported = LastReported(route=route)
+    assert Led(BEGUN, reported=reported).leadership.view().route == route
+    assert ended(BEGUN, reported).route == route
