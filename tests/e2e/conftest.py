@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from bamboo_agent.worker.main import GROUP_FLOOR_VARIABLE
 from bamboo_cli import local_cluster
 from bamboo_cli.job import Job
 from bamboo_devcluster import binaries
@@ -74,14 +75,16 @@ socket.getaddrinfo = getaddrinfo
 
 def images(services: Path) -> Mapping[str, Any]:
     """The commands of the images. Python in the operator's image finds Services in a file, since
-    the development cluster has no DNS."""
+    the development cluster has no DNS. Process groups carry tensors of any size: these jobs have
+    small ones."""
     folder = services.with_suffix(".path")
     folder.mkdir()
     text = RESOLVER.replace("SERVICES", repr(str(services)))
     (folder / "sitecustomize.py").write_text(text)
     found = dict(local_cluster.image_map())
-    operator, *others = found["images"]
-    return {"images": [operator | {"env": {"PYTHONPATH": str(folder)}}, *others]}
+    operator, agent = found["images"]
+    operator = operator | {"env": {"PYTHONPATH": str(folder)}}
+    return {"images": [operator, agent | {"env": agent["env"] | {GROUP_FLOOR_VARIABLE: "1"}}]}
 
 
 @pytest.fixture(scope="session")

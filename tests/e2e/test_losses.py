@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rotation import in_turn
 
 from bamboo_cli.job import Job, Seat, seats
 from bamboo_cli.local_cluster import LocalCluster
@@ -39,6 +40,17 @@ def check_record(folder: Path, *, killed: str) -> None:
     assert any(0 < d.target < STEPS for d in resumed), resumed
 
 
+def check_transport(status: Object, channel: str) -> None:
+    """Status says what carried the tensors."""
+    assert status["channel"] == channel
+    assert status["encrypted"] is (channel == "Tcp")
+    assert channel in status["reason"]
+    if channel == "ProcessGroup":
+        assert 0 < status["groupShare"] <= 1
+    else:
+        assert "groupShare" not in status
+
+
 @pytest.fixture
 def operator(local: LocalCluster) -> Iterator[Operator]:
     """The operator; it runs again after the test."""
@@ -68,6 +80,10 @@ class LossChecks:
     def seat(self, pipeline: int, stage: int) -> Seat:
         """The newest pod of a seat, and its node."""
         return seats(self._name, self._user.pods(self._name), {})[Slot(pipeline, stage)]
+
+    def log(self, pipeline: int, stage: int) -> str:
+        """What the agent in a seat has logged."""
+        return self._user.kubectl("logs", self.seat(pipeline, stage).pod)
 
     def await_first_step(self) -> None:
         """Wait for the event; the status shows progress only every few seconds."""
@@ -117,7 +133,9 @@ class LossChecks:
         return about >= set(reasons) and found is not None and found.resumed_at is not None
 
 
+@pytest.mark.parametrize("channel", in_turn(2, ["Tcp", "ProcessGroup"]))
 def test_faults_of_every_kind_change_no_bit(
+    channel: str,
     user: User,
     local: LocalCluster,
     operator: Operator,
@@ -126,9 +144,14 @@ def test_faults_of_every_kind_change_no_bit(
     calm: Job,
 ) -> None:
     """An agent is killed, one is deleted, a node is lost, the operator is killed."""
-    user.apply(tiny_job("hit", **spec))
+    user.apply(tiny_job("hit", **spec, transport={"channel": channel}))
     checks = LossChecks(user, operator, "hit")
     checks.await_first_step()
+    if channel == "ProcessGroup":
+        eventually(
+            lambda: "goes over gloo" in checks.log(0, 0), timeout_s=30,
+            explain=lambda: checks.log(0, 0),
+        )  # fmt: skip
 
     killed = checks.seat(0, 1).pod
     local.cluster.kill_pod(user.namespace, killed)
@@ -150,6 +173,7 @@ def test_faults_of_every_kind_change_no_bit(
 
     hit = user.until_ended("hit")
     check_equal(hit, calm)
+    check_transport(user.get("bamboojob", "hit")["status"]["transport"], channel)
     check_record(user.record(hit), killed=killed)
 
 
