@@ -112,10 +112,6 @@ class Backend:
         """Whether this back end runs the instruction. If not, the worker does."""
         return op in self._perform
 
-    def has_sample(self, forward: Instruction) -> bool:
-        """Whether the micro-batch has been read."""
-        return self._setup.data.has(forward.step, forward.index)
-
     def run(self, instruction: Instruction) -> CommitRecord | None:
         """Run it to completion on the device. COMMIT returns its record."""
         record = self._perform[instruction.op](instruction)

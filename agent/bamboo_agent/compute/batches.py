@@ -120,10 +120,6 @@ class Data:
         """(input, target) of a micro-batch of a step, on the device."""
         return self._fetch(False, step, microbatch)
 
-    def has(self, step: int, microbatch: int) -> bool:
-        """Whether :meth:`training` reads nothing."""
-        return (False, step, microbatch) in self._cache
-
     def validation(self, microbatch: int) -> tuple[Any, Any]:
         """(input, target) of a validation micro-batch, in the set's order, on the device."""
         return self._fetch(True, 0, microbatch)

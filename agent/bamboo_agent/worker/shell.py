@@ -302,9 +302,6 @@ class Worker:
 
     def _run(self, instruction: Instruction) -> None:
         self._pending, self._reading_s = None, 0.0
-        if self._waits_for_sample(instruction):
-            self._skip()
-            return
         if self._activity is not None:
             self._activity.run(instruction)
         started = time.perf_counter()
@@ -333,11 +330,6 @@ class Worker:
         # what came meanwhile is in time for the program: nothing is computed ahead of it
         self._hear_peers()
         self._perform(self._events.done(commit))
-
-    def _waits_for_sample(self, task: Instruction) -> bool:
-        """Whether a slice would read what the program does not read: it never waits for storage."""
-        is_ahead = task.op is Op.R and not self.backend.has_sample(task)
-        return is_ahead and self.executor.alone_reads(task)
 
     def _skip(self) -> None:
         """The program needs no slice: it goes on without the rest of this forward."""

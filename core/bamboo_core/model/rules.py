@@ -75,12 +75,6 @@ def _needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator
         yield instruction.item
 
 
-def takes_sample(forward: Instruction, layers: int) -> bool:
-    """Whether this F or R begins with the sample, or ends with the loss, which takes the target."""
-    first, end = forward.ranges[0] if forward.ranges else (forward.lo, forward.hi)
-    return first == 0 or end == layers
-
-
 @lru_cache(maxsize=256)
 def _vote_needs(ranges: tuple[Range, ...], step: int, batch: BatchShape) -> tuple[Item, ...]:
     """``ranges`` are flattened pairs: a range of the cut, and the agent's layers within it."""

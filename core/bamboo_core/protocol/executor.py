@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program, layers_done
-from bamboo_core.model.rules import Prepared, prepare, takes_sample
+from bamboo_core.model.rules import Prepared, prepare
 from bamboo_core.protocol.effects import Drop as Drop
 from bamboo_core.protocol.effects import Effect as Effect
 from bamboo_core.protocol.effects import ProtocolError as ProtocolError
@@ -216,14 +216,6 @@ class Executor:
         self._lane = self._lane.without(self.running.index)
         self._running = None
         return self._adopt() if self._asked is not None else self._advance()
-
-    def alone_reads(self, ahead: Instruction) -> bool:
-        """Whether a slice takes a sample, or its target, and the program of this step does not."""
-        tasks = (task.instruction for task in self._program or ())
-        own = (x for x in tasks if x.op is Op.F and x.index == ahead.index)
-        return takes_sample(ahead, self.layers) and not any(
-            takes_sample(x, self.layers) for x in own
-        )
 
     def saved(self, item: Item) -> list[Effect]:
         """A file has been written: hold its FILE record and send it to the peers that need it."""

@@ -298,22 +298,3 @@ def test_a_vote_does_not_wait_for_a_comparison_that_has_failed() -> None:
 def test_nothing_of_the_program_is_skipped() -> None:
     with pytest.raises(ProtocolError, match=r"F\[0:2\] m0 is skipped"):
         started().skip()
-
-
-@pytest.mark.parametrize(
-    ("program", "alone"),
-    [
-        ("F[0:2] m1\nRECV (ingrad[2] m1) <b\nB[0:2] m1", False),
-        ("RECV (out[4] m1) <b\nF[4:6] m1\nB[4:6] m1", False),
-        ("RECV (out[2] m1) <b\nF[2:4] m1", True),
-        ("F[0:2] m0\nRECV (ingrad[2]) <b\nB[0:2] m0", True),
-    ],
-)
-def test_the_first_and_the_last_stage_read_samples(program: str, alone: bool) -> None:
-    executor = Executor(ME, 6, versions=dict.fromkeys(range(6), 0))
-    executor.stop(Stop(FIRST))
-    executor.install(directive(program))
-    first, middle, last = parse("R[0:2] m1 0:1\nR[2:4] m1 2:3\nR[4:6] m1 5:6")
-    assert executor.alone_reads(first) is alone
-    assert executor.alone_reads(last) is alone
-    assert not executor.alone_reads(middle)
