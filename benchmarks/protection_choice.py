@@ -2,12 +2,11 @@
 
     python benchmarks/protection_choice.py [--page]
 
-Equal stages of 4 transformer blocks on 1,024 tokens, on a V100 with 4-byte numbers, whose memory is
-not limited here, M = 4 P micro-batches for each pipeline, a checkpoint every 100 steps, the default
-assumptions of ``bamboo plan``. For each number of pipelines and stages, size of a stage and
-network: the losses per agent-hour from which Replica and Eager are taken (none: never). Afterwards,
-and with --page only, docs/choosing-protection.md gets its tables and plots from the result files
-that exist.
+Equal stages of 4 transformer blocks on 1,024 tokens, on a V100 of 32 GiB with 4-byte numbers, M = 4
+P micro-batches for each pipeline, a checkpoint every 100 steps, the default assumptions of ``bamboo
+plan``. For each number of pipelines and stages, size of a stage and network: the losses per agent-
+hour from which Replica and Eager are taken (none: never). Afterwards, and with --page only,
+docs/choosing-protection.md gets its tables and plots from the result files that exist.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from bamboo_core.protection.facts import Seen, gather
 from bamboo_core.protection.hazard import PRIOR
 from bamboo_core.protection.shapes import Transformer, costs
 from bamboo_sim import results_file
-from bamboo_sim.timed.hardware import V100_SPEED
+from bamboo_sim.timed.hardware import V100_32, V100_SPEED
 
 PIPELINES, STAGES, WIDTHS, BANDWIDTHS = (1, 2, 4), (4, 8, 12), (512, 1024, 2048), (10, 25, 100)
 LEAST, MOST = 1e-4, 20.0  # losses per agent-hour; beyond, no agent is replaced in time
@@ -60,7 +59,7 @@ def facts(pipelines: int, stages: int, width: int, gigabits: float) -> Facts:
     return gather(
         job(pipelines, stages, gigabits),
         costs(blocks, samples=1, speed=V100_SPEED),
-        Seen(0.0),
+        Seen(0.0, memory_bytes=V100_32.memory_bytes),
         pipelines=pipelines,
     )
 

@@ -236,7 +236,12 @@ def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
     assert "Replica keeps replicas in host memory" in shown
     assert "so 2.29 MiB of weights and optimizer state wait there" in shown
     assert "Eager keeps" not in shown
+    # 12 times 800,000, 5 activations, 16 boundary tensors and 8 outputs of forwards ahead
+    tight = plan(profile=path, memory="26000000")
+    assert [mode["aheadHostBytes"] for mode in as_json(tight)["modes"]] == [0, 0, 8 * 2_000_000]
+    assert "Eager keeps what is computed ahead in host memory" in " ".join(text(tight).split())
     roomy = plan(profile=path, memory="1Gi")
+    assert [mode["aheadHostBytes"] for mode in as_json(roomy)["modes"]] == [0, 0, 0]
     assert [mode["replicaHostBytes"] for mode in as_json(roomy)["modes"]] == [0, 0, 0]
     assert "keeps replicas" not in text(roomy)
 

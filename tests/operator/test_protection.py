@@ -18,7 +18,10 @@ TAKEN = JobStatus(
     JobPhase.RUNNING,
     (),
     mode=RedundancyMode.REPLICA,
-    verdict=choose(usual(hazard_per_agent_hour=0.2, host_memory_bytes=0)),
+    # a device with room for Replica, but for nothing ahead of it
+    verdict=choose(
+        usual(hazard_per_agent_hour=0.2, host_memory_bytes=0, memory_bytes=1_577_000_000)
+    ),
 )
 
 
