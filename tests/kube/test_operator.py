@@ -127,7 +127,7 @@ async def test_agents_too_large_for_any_node_are_reported(operator: Running) -> 
 
     await until(too_small)
     text = (await operator.condition("CapacityAvailable"))["message"]
-    assert text.endswith("spec.worker.resources asks for nvidia.com/gpu 5")
+    assert "spec.worker.resources asks for nvidia.com/gpu 5; spec.worker and" in text
 
 
 async def test_rejected_pods_are_reported(operator: Running) -> None:

@@ -1,0 +1,168 @@
+"""The pods that the operator makes, as the real scheduler understands them: from zero nodes, out of
+a full zone, and on on-demand nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from bamboo_core.controller import dry_zones, reconcile
+from bamboo_core.controller.pod_zones import ZONE_LABEL
+from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.spec import NodeSpec
+from bamboo_operator.observe import ON_DEMAND_ANNOTATION, STAGE_LABEL
+
+from .operators import Running, until
+
+POOL = "pool"
+PAUSE_S = 1.0
+"""A pod waits so long in vain before it moves."""
+
+
+@dataclass
+class Machines:
+    """Nodes of one GPU each, which no other test uses."""
+
+    cluster: Cluster
+    name: str = field(default_factory=lambda: uuid.uuid4().hex[:6])
+    names: list[str] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def pool(self, name: str = "spot") -> dict[str, str]:
+        """Labels of the nodes of a pool."""
+        return {POOL: f"{name}-{self.name}"}
+
+    def zone(self, name: str) -> str:
+        return f"{name}-{self.name}"
+
+    async def add(self, zone: str, pool: str = "spot") -> str:
+        """The name of the new node."""
+        name = f"node-{self.name}-{next(self._numbers)}"
+        node = NodeSpec(
+            name, zone=self.zone(zone), spot=pool == "spot", gpus=1, labels=self.pool(pool)
+        )
+        await asyncio.to_thread(self.cluster.add_node, node)
+        self.names.append(name)
+        return name
+
+    async def remove(self, name: str) -> None:
+        await asyncio.to_thread(self.cluster.remove_node, name)
+        self.names.remove(name)
+
+
+@pytest_asyncio.fixture
+async def machines(devcluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Machines]:
+    monkeypatch.setattr(reconcile, "MOVE_AFTER_S", PAUSE_S)
+    monkeypatch.setattr(dry_zones, "REFUSED_S", PAUSE_S)
+    found = Machines(devcluster)
+    yield found
+    for name in list(found.names):
+        await found.remove(name)
+
+
+def agent(**spec: Any) -> dict[str, Any]:
+    """The worker of a job: one GPU for each agent."""
+    template = {"podTemplate": {"spec": spec}} if spec else {}
+    return {"resources": {"limits": {"nvidia.com/gpu": 1}}} | template
+
+
+async def placed(operator: Running) -> dict[str, dict[str, Any]]:
+    """Node -> the pod that the scheduler has put there."""
+    pods = [pod for pod in await operator.pods() if "deletionTimestamp" not in pod["metadata"]]
+    return {pod["spec"]["nodeName"]: pod for pod in pods if pod["spec"].get("nodeName")}
+
+
+async def until_placed(operator: Running, *nodes: str) -> dict[str, dict[str, Any]]:
+    async def are_there() -> dict[str, dict[str, Any]] | None:
+        found = await placed(operator)
+        return found if found.keys() == set(nodes) else None
+
+    found: dict[str, dict[str, Any]] = await until(are_there, timeout_s=60.0)
+    return found
+
+
+def stage_of(pod: dict[str, Any]) -> str:
+    stage: str = pod["metadata"]["labels"][STAGE_LABEL]
+    return stage
+
+
+async def test_from_zero_nodes_without_names_of_zones(
+    operator: Running, machines: Machines
+) -> None:
+    """Two pods show two zones; the others follow, and may be in the zones of these two later."""
+    worker = agent(nodeSelector=machines.pool())
+    await operator.apply(pipelines={"count": 1, "stages": 4}, worker=worker)
+
+    async def two() -> bool:
+        return len(await operator.pods()) == 2
+
+    await until(two)
+    nodes = [await machines.add("a")]
+    await until_placed(operator, *nodes)
+    nodes += [await machines.add(zone) for zone in "abc"]
+    found = await until_placed(operator, *nodes)
+
+    pod = found[nodes[2]]  # not in the zone of the first, although that one had room
+    assert ZONE_LABEL not in pod["spec"]["nodeSelector"]
+    beside = {"0": "3", "1": "2"}[stage_of(pod)]  # a neighbour that came later
+    lost = next(node for node, other in found.items() if stage_of(other) == beside)
+    await machines.remove(lost)
+    came = await machines.add("b")
+    await until_placed(operator, *{*nodes} - {lost}, came)
+
+
+@pytest.mark.rotating(2)
+async def test_a_pod_moves_to_the_zone_of_its_neighbours_if_only_that_one_has_room(
+    operator: Running, machines: Machines
+) -> None:
+    """The ring runs in a, b, a, c. One node of a goes, and one of b comes."""
+    nodes = [await machines.add(zone) for zone in "aabc"]
+    zones = [machines.zone(zone) for zone in "abc"]
+    await operator.apply(
+        pipelines={"count": 1, "stages": 4},
+        worker=agent(nodeSelector=machines.pool()),
+        placement={"zones": zones},
+    )
+    await until_placed(operator, *nodes)
+    await machines.remove(nodes[0])
+    await until_placed(operator, *nodes[1:])
+    came = await machines.add("b")
+    found = await until_placed(operator, *nodes[1:], came)
+    assert found[came]["spec"]["nodeSelector"][ZONE_LABEL] == machines.zone("b")
+
+
+@pytest.mark.rotating(2)
+async def test_agents_use_on_demand_nodes_of_another_pool_when_spot_is_dry(
+    operator: Running, machines: Machines
+) -> None:
+    spot, plain = await machines.add("a"), await machines.add("b", "plain")
+    zones = [machines.zone(zone) for zone in "ab"]
+    await operator.apply(
+        pipelines={"count": 1, "stages": 2},
+        worker=agent(),
+        placement={
+            "pools": [{"zones": zones, "nodeSelector": machines.pool()}],
+            "onDemand": {
+                "afterSeconds": 2,
+                "maxShare": 0.5,
+                "nodeSelector": machines.pool("plain"),
+            },
+        },
+    )
+    await until_placed(operator, spot)
+    found = await until_placed(operator, spot, plain)
+    marks = [found[x]["metadata"].get("annotations", {}).get(ON_DEMAND_ANNOTATION)
+             for x in (spot, plain)]  # fmt: skip
+    assert marks == [None, "true"]
+
+    async def is_enough() -> bool:
+        return (await operator.condition("CapacityAvailable")).get("status") == "True"
+
+    await until(is_enough)
