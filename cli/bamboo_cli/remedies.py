@@ -36,6 +36,8 @@ REMEDIES: Mapping[str, str] = {
     Reason.LAYERS_UNPROTECTED: "wait for new agents; if none come, see CapacityAvailable",
     Reason.FEWER_AGENTS: "wait for new agents; if none come, see CapacityAvailable",
     Reason.FEWER_PIPELINES: "wait for new agents; if none come, see CapacityAvailable",
+    Reason.MEMORY_SHORT: "raise spec.redundancy.hostMemory, use larger devices, or set"
+    " spec.redundancy.mode to None",
     Reason.REPLANNING: "wait some seconds; if it lasts over a minute, read the operator's log",
     Reason.WAITING_FOR_CAPACITY: "add nodes or lower spec.pipelines.min; do not delete the waiting"
     " pods, since they hold the training state",
@@ -49,6 +51,7 @@ REMEDIES: Mapping[str, str] = {
     " permissions",
     Reason.USER_CODE_FAILED: f"repair the code that the message names, {_NEW_JOB}",
     Reason.DATA_TOO_SMALL: f"use more data or smaller batches, {_NEW_JOB}",
+    Reason.DATA_TOO_LARGE: f"use fewer validation samples or larger micro-batches, {_NEW_JOB}",
     Reason.TOO_FEW_LAYERS: f"lower spec.pipelines.stages, or split the model, {_NEW_JOB}",
     Reason.NOT_FINITE: f"lower the learning rate or set clipNorm, {_NEW_JOB}",
     Reason.PLANNING_FAILED: "report a defect with the message and the operator's log",

@@ -146,13 +146,6 @@ def read(body: Object) -> JobStatus:
     )
 
 
-def _read_route(found: Object | None) -> Route | None:
-    if not found:
-        return None
-    is_encrypted = bool(found.get("encrypted", False))
-    return Route(Channel(found["channel"]), "", found.get("reason", ""), is_encrypted)
-
-
 def _condition(value: Object) -> Condition:
     return Condition(
         value["type"],
