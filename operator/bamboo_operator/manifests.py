@@ -9,9 +9,8 @@ import copy
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from bamboo_core.api.pod_template import AGENT_CONTAINER
+from bamboo_core.api.pod_template import AGENT_CONTAINER, SPOT_LABELS
 from bamboo_core.api.spec import JobSpec, WorkerSpec
-from bamboo_core.api.spot import SPOT_LABELS
 from bamboo_core.controller import pod_zones
 from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.controller.reconcile import CreatePod

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from bamboo_core.admission.claims import NodeRoom
-from bamboo_core.api import pod_template, spot
+from bamboo_core.api import pod_template
 from bamboo_core.controller import node_notices, shortage
 from bamboo_core.controller.node_notices import NodeNotice, Taint
 from bamboo_core.controller.pod_zones import ZONE_LABEL
@@ -168,7 +168,7 @@ def node_view(node: Object, needs: Needs, taken: Amounts) -> NodeView:
         zone=zone,
         ready=ready,
         schedulable=not closed and not body.get("unschedulable", False),
-        spot=spot.is_spot(labels),
+        spot=pod_template.is_spot(labels),
         departing=is_departing,
         notice=notice,
         agents=agents,

@@ -17,7 +17,7 @@ from bamboo_core.api.spec import Channel, RunPolicy, TransportSpec
 from bamboo_core.api.totals import Totals
 from bamboo_core.arbiter import durable as codec
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.controller import failures, lifecycle
+from bamboo_core.controller import failures, shortage
 from bamboo_core.controller.endings import KEPT
 from bamboo_core.controller.failures import MOST_AVOIDED, MOST_RECENT, Avoided, Failure, Failures
 from bamboo_core.controller.lifecycle import JobStatus, ZoneCount
@@ -127,7 +127,7 @@ def test_memory_survives_a_restart(memory: Memory) -> None:
 @given(st.integers(0, 253_402_300_799))  # until the end of the year 9999
 @example(951_782_400)  # 2000-02-29
 def test_the_core_writes_instants_as_the_status_does(at: int) -> None:
-    assert lifecycle._instant(at + 0.5) == instant(at)
+    assert shortage.instant(at + 0.5) == instant(at)
 
 
 @pytest.mark.parametrize("value", [None, 3, "x"])

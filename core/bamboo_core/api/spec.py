@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from bamboo_core.api import limits, quantities, records, spot
+from bamboo_core.api import limits, quantities, records
 from bamboo_core.api import pod_template as podtemplate
 from bamboo_core.api.limits import LIMITS, MOST_AGENTS
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
@@ -434,7 +434,7 @@ def _on_demand_problems(spec: JobSpec) -> list[Problem]:
         return []
     has_pool_labels = any(pool.node_selector for pool in spec.placement.pools)
     template = spec.worker.pod_template
-    return spot.problems(template, rule.node_selector, has_pool_labels=has_pool_labels)
+    return podtemplate.spot_problems(template, rule.node_selector, has_pool_labels=has_pool_labels)
 
 
 def _notice_problems(sources: tuple[NoticeSource, ...]) -> list[Problem]:

@@ -268,7 +268,7 @@ def _capacity(seen: _Seen) -> Condition:
         return Condition(Type.CAPACITY_AVAILABLE, False, Reason.WAITS_IN_LINE, text)
     waiting = Counter(pod.zone or "any zone" for pod in seen.unplaced)
     missing = seen.wanted - len(seen.alive)
-    avoided = _avoided(seen.view)
+    avoided = shortage.avoided(seen.view.fleet)
     if not waiting and missing <= 0:
         text = f"every agent has a node{avoided}"
         return Condition(Type.CAPACITY_AVAILABLE, True, Reason.ALL_PLACED, text)
@@ -291,7 +291,7 @@ def _capacity(seen: _Seen) -> Condition:
         text += f"; {problem}"
     if may := on_demand.explain(seen.spec):
         first = min(on_demand.begins_at(seen.spec, seen.memory.short), default=None)
-        when = "" if first is None or not on_demand.most(seen.spec) else _instant(first)
+        when = "" if first is None or not on_demand.most(seen.spec) else shortage.instant(first)
         text += f"; {may} from {when} on" if when else f"; {may}"
     if turn is not None and turn.word in (Word.ASKS, Word.KEEPS):
         text += f"; {turns.explain(seen.spec, turn, seen.job)}"
@@ -303,35 +303,11 @@ def _why_unmade(seen: _Seen) -> str:
     """Why the operator makes no pods for agents; empty: it makes them now, or the rest of the
     message tells."""
     if seen.now < seen.memory.not_before:
-        return (
-            f" (none is made before {_instant(seen.memory.not_before)}, since agents have failed)"
-        )
+        until = shortage.instant(seen.memory.not_before)
+        return f" (none is made before {until}, since agents have failed)"
     if not pod_zones.are_enough(seen.spec, pod_zones.room(seen.spec, seen.view.fleet)):
         return " (none is made for them while the known zones are too few)"
     return ""
-
-
-def _avoided(view: ClusterView) -> str:
-    """Nodes that get no new agents, and until when."""
-    places = sorted((node.avoided_until, node.name) for node in view.fleet.avoided)
-    if not places:
-        return ""
-    listed = ", ".join(f"{name} until {_instant(at)}" for at, name in places[-_MAX_LISTED:])
-    rest = f" and {len(places) - _MAX_LISTED} more" if len(places) > _MAX_LISTED else ""
-    return f"; new agents avoid {listed}{rest}, since agents have failed there"
-
-
-def _instant(at: float) -> str:
-    """RFC 3339, whole seconds, UTC. Years begin in March, so that a leap day is the last day."""
-    days, second = divmod(int(at), 86_400)
-    era, day = divmod(days + 719_468, 146_097)  # since March of the year 0, in 400 years
-    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    month = (5 * day + 2) // 153
-    day -= (153 * month + 2) // 5
-    date = (400 * era + year + (month >= 10), month + 3 if month < 10 else month - 9, day + 1)
-    time = (second // 3600, second // 60 % 60, second % 60)
-    return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*date, *time)
 
 
 def _zone_spread(seen: _Seen) -> Condition:

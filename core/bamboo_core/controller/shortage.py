@@ -9,6 +9,7 @@ from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import NodeView, NodeViews, PodView
 
 _MAX_ZONES = 3
+_MAX_AVOIDED = 3
 _MAX_CAUSES = 3
 _MAX_REFUSAL = 240
 _INSUFFICIENT = "insufficient "
@@ -76,6 +77,29 @@ def too_small(spec: JobSpec, nodes: NodeViews) -> str:
     if len(missing) == 1 and all(node.lacks in missing for node in nodes.alike):
         text += f"; every node {missing[0]}; a new node does so until its device plugin is ready"
     return text
+
+
+def avoided(nodes: NodeViews) -> str:
+    """Nodes that get no new agents, and until when."""
+    places = sorted((node.avoided_until, node.name) for node in nodes.avoided)
+    if not places:
+        return ""
+    listed = ", ".join(f"{name} until {instant(at)}" for at, name in places[-_MAX_AVOIDED:])
+    rest = f" and {len(places) - _MAX_AVOIDED} more" if len(places) > _MAX_AVOIDED else ""
+    return f"; new agents avoid {listed}{rest}, since agents have failed there"
+
+
+def instant(at: float) -> str:
+    """RFC 3339, whole seconds, UTC. Years begin in March, so that a leap day is the last day."""
+    days, second = divmod(int(at), 86_400)
+    era, day = divmod(days + 719_468, 146_097)  # since March of the year 0, in 400 years
+    year = (day - day // 1460 + day // 36_524 - day // 146_096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day -= (153 * month + 2) // 5
+    date = (400 * era + year + (month >= 10), month + 3 if month < 10 else month - 9, day + 1)
+    time = (second // 3600, second // 60 % 60, second % 60)
+    return "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*date, *time)
 
 
 def _causes(alike: Mapping[NodeView, int], *, is_spot_only: bool) -> Counter[str]:

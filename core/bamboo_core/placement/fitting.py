@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from bamboo_core.api import quantities, spot
-from bamboo_core.api.pod_template import AGENT_CONTAINER
+from bamboo_core.api import quantities
+from bamboo_core.api.pod_template import AGENT_CONTAINER, is_spot
 from bamboo_core.api.spec import PlacementSpec, WorkerSpec
 
 Amount = int
@@ -112,7 +112,7 @@ def mismatch(wanted: Needs, place: Place) -> str:
 
     If the job prefers spot nodes, a node that is none gets only pods that need not be on one.
     """
-    more = wanted.pools.selector(place.zone, on_demand=not spot.is_spot(place.labels))
+    more = wanted.pools.selector(place.zone, on_demand=not is_spot(place.labels))
     for name, value in {**wanted.selector, **more}.items():
         if place.labels.get(name) != value:
             return f"no label {name}={value}"
