@@ -3,7 +3,8 @@
     python benchmarks/dashboards.py [--pictures]
 
 The job of examples/quickstart.yaml loses agents as in the quick start. Every query of every panel,
-and every series of the rules, must return data; no alert may fire. Then the operator is taken away,
+and every series of the rules, must return data, and the values must be those of the run; no alert
+may fire. Then the operator is taken away,
 and the alert BambooNoLeader must fire, after its two minutes.
 """
 
@@ -18,30 +19,33 @@ from typing import Any
 from rich.console import Console
 
 from bamboo_cli import local_cluster, quickstart
-from bamboo_cli.chaos import Chaos
-from bamboo_cli.job import Job
+from bamboo_cli.chaos import Chaos, Fault
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.screen import Snapshot
 from bamboo_cli.timeline import Timeline
 from bamboo_sim import results_file
-from bamboo_sim.watching import boards, picture, queries, rehearsal, rules
+from bamboo_sim.watching import boards, picture, queries, rehearsal, rules, truth
 from bamboo_sim.watching.scraped import SCRAPE_S, Targets, ask, watched
 from bamboo_sim.watching.server import Server
+from bamboo_sim.watching.truth import Truth
 
 IMAGES = results_file.ROOT / "docs" / "images"
 ALERT_S = 300.0
 ZONE = "topology.kubernetes.io/zone"
+SPOT, ON_DEMAND = {"zone-a": 1.10, "zone-b": 1.15, "zone-c": 1.25}, 3.67
 PRICES = [
-    {"labels": {ZONE: f"zone-{zone}"}, "dollarsPerHour": spot, "onDemandDollarsPerHour": 3.67}
-    for zone, spot in (("a", 1.10), ("b", 1.15), ("c", 1.25))
+    {"labels": {ZONE: zone}, "dollarsPerHour": spot, "onDemandDollarsPerHour": ON_DEMAND}
+    for zone, spot in SPOT.items()
 ]
+ENDED_S = 30.0
+BEFORE_S = 15.0  # that pictures show before the first step
 NOTE = "prices are made up: $1.10 to $1.25 a node-hour by zone, $3.67 on demand"
 
 
 def train(
     local: LocalCluster, console: Console, prometheus: Server, targets: Targets
-) -> tuple[Job, set[str]]:
-    """Run the quick start's job with its losses; the alerts that fired meanwhile."""
+) -> tuple[Truth, set[str]]:
+    """Run the quick start's job with its losses: what happened, and the alerts that fired."""
     manifest = quickstart.read_manifest(quickstart.Options().file)
     spec = quickstart.read_spec(manifest, quickstart.Options().file)
     chaos = Chaos(local.cluster, quickstart.faults_for(spec), time.time)
@@ -56,13 +60,31 @@ def train(
     job = session.run(manifest, Timeline(), act)
     if job.ended != "Complete" or chaos.left:
         raise RuntimeError(f"the job ended as {job.ended} with {len(chaos.left)} faults left")
-    return job, fired
+    lost = [hit.fault is Fault.NOTICED for hit in chaos.hits for _ in hit.pods]
+    found = Truth(
+        job.namespace,
+        job.name,
+        steps=spec.training.steps,
+        agents=spec.pipelines.count * spec.pipelines.stages,
+        lost=len(lost),
+        noticed=sum(lost),
+        prices=SPOT,
+        on_demand=ON_DEMAND,
+    )
+    prometheus.until(lambda p: truth.is_complete(p, found), ENDED_S, "the end of the job")
+    return found, fired
 
 
-def draw(shown: Mapping[str, Any], span: queries.Span) -> None:
+def first_step(prometheus: Server, labels: str, span: queries.Span) -> float:
+    """When the first step was committed."""
+    expr = f"bamboo_job_steps_total{{{labels}}} > 0"
+    return prometheus.query_range(expr, *span)[0].points[0][0]
+
+
+def draw(shown: Mapping[str, Any], start: float, end: float) -> None:
     """The boards as pictures of the docs."""
     for name, board in boards.every().items():
-        text = picture.picture(board, shown[name], span.start, span.end)
+        text = picture.picture(board, shown[name], start, end)
         (IMAGES / f"board-{name}.svg").write_text(text, encoding="utf-8")
 
 
@@ -81,9 +103,12 @@ def main() -> None:
         )  # fmt: skip
         with watched(local, local.checkpoints.parent / "prometheus") as (prometheus, targets):
             start = time.time()
-            job, fired = train(local, console, prometheus, targets)
+            run, fired = train(local, console, prometheus, targets)
             span = queries.Span(start, time.time(), SCRAPE_S)
-            shown, answers = ask(prometheus, job.namespace, job.name, span)
+            wrong = truth.wrong(prometheus, run, span)
+            shown, answers = ask(prometheus, run.namespace, run.job, span)
+            begin = first_step(prometheus, run.labels, span) - BEFORE_S
+            drawn, _ = ask(prometheus, run.namespace, run.job, span._replace(start=begin))
             local.programs.kubectl(
                 "scale", "deployment", "--all", "--replicas=0", "--namespace", SYSTEM_NAMESPACE
             )
@@ -99,14 +124,20 @@ def main() -> None:
         "queries_with_data": len(answers) - len(missing),
         "boards": len(shown),
         "panels": sum(len(panels) for panels in shown.values()),
+        "wrong_values": len(wrong),
         "alerts": len(rules.ALERTS),
         "alerts_that_fired_wrongly": len(fired),
         "no_leader_alert_s": round(alert_s, 1),
     }
-    samples = {"without_data": missing, "fired": sorted(fired), "run_s": round(gone - start, 1)}
+    samples = {
+        "without_data": missing,
+        "wrong": wrong,
+        "fired": sorted(fired),
+        "run_s": round(gone - start, 1),
+    }
     results_file.write("dashboards", samples=samples, figures=figures, note=NOTE)
     if options.pictures:
-        draw(shown, span)
+        draw(drawn, begin, span.end)
     print(json.dumps(figures | samples, indent=1))
 
 

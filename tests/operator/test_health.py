@@ -237,6 +237,29 @@ def test_series_of_a_job_end_with_it() -> None:
     assert "training_job" not in generate_latest(metrics.registry).decode()
 
 
+def test_the_time_in_a_state_does_not_fall_when_the_state_changes() -> None:
+    """A scrape counts until itself; then the state ends at the earlier time of the reconcile."""
+    now, status = 100.25, JobStatus(JobPhase.RECOVERING, ())
+    recovering = Times(TimeState.RECOVERING, 70.0)
+    training = Times(TimeState.TRAINING, 100.0, {"Recovering": 30.0})
+    figures = [JobFigures(JOB, replace(status, times=recovering), 64)]
+    metrics = Metrics(lambda: figures, clock=lambda: now)
+
+    def recovered() -> float | None:
+        labels = {"job_namespace": "ns", "training_job": "job", "state": "Recovering"}
+        return metrics.registry.get_sample_value("bamboo_job_time_seconds_total", labels)
+
+    assert recovered() == 30.25
+    figures[0] = replace(figures[0], status=replace(status, times=training))
+    assert recovered() == 30.25
+    again = training.entered(TimeState.RECOVERING, 300.0)
+    figures[0], now = replace(figures[0], status=replace(status, times=again)), 400.0
+    assert recovered() == 130.0
+    another = replace(JOB, uid="another")
+    figures[0], now = JobFigures(another, replace(status, times=recovering), 64), 71.0
+    assert recovered() == 1.0
+
+
 def test_requests_are_counted() -> None:
     metrics = Metrics(list)
     metrics.observe_request("GET", "pods", 403, 0.1)

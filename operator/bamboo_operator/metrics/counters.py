@@ -12,16 +12,19 @@ from bamboo_core.evidence.stalls import StallCause
 from bamboo_operator.metrics.figures import JOB_LABELS, JobFigures, Row
 from bamboo_operator.metrics.figures import counters as counters_of
 
+Shown = dict[tuple[str, TimeState], float]
+"""UID of a job and state -> the time that was shown last."""
 
-def collect(figures: list[JobFigures], now: float) -> Iterator[Metric]:
-    """Every counter of these jobs. now: seconds since 1970."""
+
+def collect(figures: list[JobFigures], now: float, shown: Shown) -> Iterator[Metric]:
+    """Every counter of these jobs. now: seconds since 1970; shown: is brought up to date."""
     yield from counters_of(_ROWS, figures)
     yield _lost(figures)
     yield _failed(figures)
     yield _stalls(figures)
     yield from _pauses(figures)
     yield _sent(figures)
-    yield _times(figures, now)
+    yield _times(figures, now, shown)
 
 
 def _family(name: str, text: str, *labels: str) -> CounterMetricFamily:
@@ -84,17 +87,23 @@ def _sent(figures: list[JobFigures]) -> Metric:
     return family
 
 
-def _times(figures: list[JobFigures], now: float) -> Metric:
+def _times(figures: list[JobFigures], now: float, shown: Shown) -> Metric:
+    """The present state counts until now, but it ends at the time of a reconcile, which may be
+    earlier. No counter falls: Prometheus would take that for a restart and add all of it again."""
     text = (
         "Time by state. Pauses that are shorter than a reconcile count as Training;"
         " bamboo_job_pause_seconds_total has them all"
     )
     family = _family("bamboo_job_time_seconds", text, "state")
+    before = dict(shown)
+    shown.clear()
     for f in figures:
         found = f.status.times.until(now)
         for state in TimeState:
             if state is not TimeState.ENDED:
-                family.add_metric([*f.labels, state], found.get(state, 0.0))
+                key = f.job.uid, state
+                shown[key] = max(found.get(state, 0.0), before.get(key, 0.0))
+                family.add_metric([*f.labels, state], shown[key])
     return family
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from importlib import metadata
@@ -98,6 +99,8 @@ class _JobCollector(Collector):
         self, jobs: Callable[[], Iterable[JobFigures]], clock: Callable[[], float]
     ) -> None:
         self._jobs, self._clock = jobs, clock
+        self._times: counters.Shown = {}
+        self._lock = threading.Lock()  # two may scrape at once
 
     def describe(self) -> list[Metric]:
         """Nothing: otherwise the registry would call collect at registration."""
@@ -106,4 +109,6 @@ class _JobCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         figures = list(self._jobs())
         yield from gauges.collect(figures)
-        yield from counters.collect(figures, self._clock())
+        with self._lock:
+            found = list(counters.collect(figures, self._clock(), self._times))
+        yield from found

@@ -162,6 +162,7 @@ def _disturbances() -> Row:
                 "{{type}}",
                 kind=TIMELINE,
                 width=24,
+                height=9,
             ),
         ),
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
 from math import isfinite
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -96,12 +95,17 @@ def _curves(panel: Panel, answered: Sequence[Sequence[Series]]) -> list[Curve]:
         return found
     below: dict[float, float] = {}
     stacked: list[Curve] = []
-    for name, points, _ in found:
+    for name, points, _ in _seen(found):
         base = [(at, below.get(at, 0.0)) for at, _ in points]
         for at, value in points:
             below[at] = below.get(at, 0.0) + value
         stacked.append(Curve(name, [(at, below[at]) for at, _ in points], base))
     return stacked
+
+
+def _seen(found: list[Curve]) -> list[Curve]:
+    """Without those that are always zero: in a stack they only take the room of other names."""
+    return [curve for curve in found if any(value for _, value in curve.points)] or found
 
 
 def legend(text: str, labels: Mapping[str, str]) -> str:
@@ -150,21 +154,30 @@ def _timeline(
     curves: list[Curve], box: tuple[float, float, float, float], time: Axis
 ) -> Iterator[str]:
     """A line for each series, with bars while its value is 1."""
-    left, top, right, bottom = box
+    left, top, _, bottom = box
     height = (bottom - top) / len(curves)
     for number, curve in enumerate(curves):
         y = top + number * height
         yield _text(left - 10, y + height / 2 + 4, curve.name, fill=_MUTED, anchor="end")
-        for is_true, group in groupby(range(len(curve.points)), lambda n: curve.points[n][1] == 1):
-            if is_true:
-                indexes = list(group)
-                begin = time(curve.points[indexes[0]][0])
-                after = min(indexes[-1] + 1, len(curve.points) - 1)
-                end = min(max(time(curve.points[after][0]), begin + 1), right)
-                yield (
-                    f'<rect x="{begin:.1f}" y="{y + 2:.1f}" width="{end - begin:.1f}"'
-                    f' height="{height - 4:.1f}" fill="{_COLOURS[0]}" fill-opacity="0.7"/>'
-                )
+        for begin, end in _times(curve.points):
+            width = max(1.0, time(end) - time(begin))
+            yield (
+                f'<rect x="{time(begin):.1f}" y="{y + 2:.1f}" width="{width:.1f}"'
+                f' height="{height - 4:.1f}" fill="{_COLOURS[0]}" fill-opacity="0.7"/>'
+            )
+
+
+def _times(points: Points) -> list[tuple[float, float]]:
+    """From when to when the value is 1."""
+    found: list[tuple[float, float]] = []
+    begin: float | None = None
+    for at, value in points:
+        if value == 1 and begin is None:
+            begin = at
+        elif value != 1 and begin is not None:
+            found.append((begin, at))
+            begin = None
+    return found if begin is None else [*found, (begin, points[-1][0])]
 
 
 def _legend(curves: list[Curve], x: float, y: float, width: float) -> Iterator[str]:

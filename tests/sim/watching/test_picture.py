@@ -48,6 +48,14 @@ def test_stacked_curves_are_summed_from_below() -> None:
     ]
 
 
+def test_the_legend_of_a_stack_has_no_name_that_is_always_zero() -> None:
+    found = [[Series({"zone": z}, [(0.0, v), (60.0, v)]) for z, v in (("a", 0.0), ("b", 1.0))]]
+    assert [curve.name for curve in picture._curves(PANELS[0], found)] == ["b"]
+    assert [curve.name for curve in picture._curves(PANELS[3], found)] == ["d", "d"]
+    nothing = [[Series({"zone": "a"}, [(0.0, 0.0)])]]
+    assert [curve.name for curve in picture._curves(PANELS[0], nothing)] == ["a"]
+
+
 def shapes(text: str, tag: str) -> list[dict[str, str]]:
     return [e.attrib for e in ET.fromstring(text).iter() if e.tag.endswith(tag)]
 
