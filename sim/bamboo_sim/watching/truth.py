@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isclose
 
-from bamboo_sim.watching.queries import Span
+from bamboo_sim.watching.queries import Span, metrics_used
 from bamboo_sim.watching.server import Series, Server
 
 _CENT = 0.01
@@ -48,9 +48,10 @@ def _counters(server: Server, truth: Truth, span: Span) -> Iterator[str]:
         return found[0].points[-1][1] if found else -1.0
 
     window = f"[{max(1, round(span.end - span.start))}s]"
-    counters = f'{{{truth.labels},__name__=~"bamboo_(job_.*|preemptions|stalls)_total"}}'
-    fallen = server.query_range(f"resets({counters}{window}) > 0", span.end, span.end, 1.0)
-    yield from sorted(f"a counter fell: {dict(s.labels)}" for s in fallen)
+    for counter in sorted(x for x in metrics_used() if x.endswith("_total")):
+        expr = f"resets({counter}{{{truth.labels}}}{window}) > 0"
+        for series in server.query_range(expr, span.end, span.end, 1.0):
+            yield f"{counter} fell: {dict(series.labels)}"
     unannounced = truth.lost - truth.noticed
     done = last("bamboo_job_steps_total") - last("bamboo_job_repeated_steps_total")
     for name, found, expected in (

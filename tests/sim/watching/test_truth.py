@@ -69,7 +69,10 @@ def test_the_truth() -> None:
         (answer("repeated_steps", flat(2.0)), "steps: 31, not 32"),
         (answer('noticed="true"', flat(0.0)), "losses with notice: 0, not 1"),
         (answer('noticed="false"', flat(3.0)), "losses without: 3, not 2"),
-        (answer("resets", flat(1.0, state="Recovering")), "a counter fell: .*Recovering"),
+        (
+            answer("resets", flat(1.0, state="Recovering")),
+            "bamboo_job_time_seconds_total fell: .*Recovering",
+        ),
         (answer("pauses_total"), "no pause"),
         (answer("tasks_redone", flat(0.0)), "no task was done again"),
         (answer("bamboo_job_cost", flat(7.0)), r"\$7.00 an hour for nodes that cost \$6.00"),
