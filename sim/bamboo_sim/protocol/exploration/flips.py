@@ -6,7 +6,7 @@ import random
 from functools import partial
 from itertools import product
 
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.protocol.messages import Disputed
 from bamboo_sim.protocol.exploration.branching import (
     WHOLE,
@@ -58,6 +58,24 @@ def _questions(moment: At, names: list[AgentId], n: int) -> Histories:
     yield inject(both, rng.randrange(30), ("kill", rng.choice(names), n % 3))
 
 
+def _is_half_void(world: World) -> object:
+    """Some agents know that the step is void, others do not."""
+    void = world.operators.durable.void
+    knows = {node.executor.fence >= void for node in world.nodes.values()}
+    return void != Fence() and len(knows) == 2
+
+
+def _restarts(moment: At, death: Fault, n: int) -> Histories:
+    """The operator is restarted while the step is made void; then an agent dies."""
+    half = wait_until(moment, _is_half_void)
+    if half is not None:
+        yield inject(half, 0, ("restart operator", bool(n % 2)))
+    rng = random.Random(n)
+    both = inject(moment, rng.randrange(20), ("restart operator", bool(n % 2)))
+    yield snapshot(both)
+    yield inject(both, rng.randrange(30), death)
+
+
 def flips(base: History, part: Part = WHOLE) -> Histories:
     """One forward is wrong, of an owner or a replica, once or as often as it is computed; alone,
     and with another fault before or after the voters disagree."""
@@ -84,15 +102,14 @@ def flips(base: History, part: Part = WHOLE) -> Histories:
             ("start", AgentId(f"c{n:02d}")),
             ("freeze", rng.choice(names)),
         )
+        if moment is not None:
+            yield from _restarts(moment, others[0], n)
         for other in others:
             yield inject(found, rng.randrange(120), other)
             if moment is not None:
                 yield inject(moment, rng.randrange(12), other)
         if moment is not None:
             yield from _untold(moment, names, n)
-            both = inject(moment, rng.randrange(20), others[1])
-            yield snapshot(both)
-            yield inject(both, rng.randrange(30), others[0])
 
 
 def votes(base: History, part: Part = WHOLE) -> Histories:

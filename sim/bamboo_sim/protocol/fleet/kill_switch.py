@@ -13,7 +13,9 @@ Instead of a kill, a bit can flip, or the worker stands still for ever:
     hang *                   the next instruction never ends
     freeze F[0:2] m3 @17     worker and supervisor get SIGSTOP before it
     miscompute B[0:2] m3 @17 the first result in it has a wrong bit: an output (F), a weight's
-                             gradient (B), a sum (REDUCE) or a weight (UPDATE)
+                             gradient (B), a sum (REDUCE) or a weight (UPDATE). It is right if
+                             it is computed again
+    always F[0:2] m3 @17     the same, and whenever it is computed again
     always UPDATE            from now on each update of a layer gives a wrong bit, the same again
                              if it is computed again
 """
@@ -141,17 +143,20 @@ class KillSwitchWorker(Worker):
 
     @contextmanager
     def _wrong_if_armed(self, instruction: Instruction) -> Iterator[None]:
-        lasts = self.switch.is_armed(f"{ALWAYS} {instruction.op}")
-        if not lasts and not self._is_armed(MISCOMPUTE, instruction):
+        is_update = self.switch.is_armed(f"{ALWAYS} {Op.UPDATE}") and instruction.op is Op.UPDATE
+        is_once = self._is_armed(MISCOMPUTE, instruction)
+        if not is_update and not is_once and not self._is_armed(ALWAYS, instruction):
             yield
             return
         self.switch.note_instant()
+        if is_once:
+            self.switch.disarm()
         module, name = _COMPUTES[instruction.op]
         compute = getattr(module, name)
 
         def wrong(*arguments: Any, **options: Any) -> Any:
             result = compute(*arguments, **options)
-            if lasts:  # another number in each step, so that no flip undoes another
+            if is_update:  # another number in each step, so that no flip undoes another
                 _flip(arguments[0].parameters[0], instruction.step)
             else:
                 setattr(module, name, compute)
