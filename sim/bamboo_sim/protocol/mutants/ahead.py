@@ -15,7 +15,7 @@ from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.lane import Lane
 
 _start, _may, _is_spent = Executor._start, Executor._may, Executor._is_spent
-_surplus = Lane.surplus
+_surplus, _lane_of = Lane.surplus, Lane.of
 _counts, _act_exists, _summed = HoldingsIndex.counts, Gradients._act_exists, Gradients._summed
 
 
@@ -33,6 +33,19 @@ def any_version(self: Executor, task: Prepared) -> bool:
     return all(map(self.versions.__contains__, layers)) and all(
         map(self.held.__contains__, task.items)
     )
+
+
+def deepest_first(slices: tuple[Prepared, ...]) -> Lane:
+    """The slices of a forward are run from the last layer to the first."""
+    return Lane(tuple(found[::-1] for found in _lane_of(slices).forwards))
+
+
+def any_order(self: Executor, task: Prepared) -> bool:
+    """A slice does not wait for the slice before."""
+    if task.instruction.op is not Op.R:
+        return _may(self, task)
+    items = tuple(item for item in task.items if item.kind is not Kind.PREFIX)
+    return _may(self, task._replace(items=items))
 
 
 def kept_for_ever(self: Executor, item: Item, step: int) -> bool:

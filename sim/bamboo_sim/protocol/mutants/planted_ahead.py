@@ -7,7 +7,7 @@ from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.protocol.executor import Executor
 from bamboo_core.protocol.lane import Lane
 from bamboo_sim.protocol.mutants import ahead
-from bamboo_sim.protocol.mutants.patches import Planted, patched
+from bamboo_sim.protocol.mutants.patches import Planted, both, patched
 from bamboo_sim.protocol.world.job import Job
 
 RING = Job(1, 3, 2, eager=True, layers=6)
@@ -32,4 +32,7 @@ PLANTS: tuple[Planted, ...] = (
             (("singles", TIGHT),)),
     Planted("a backward of a lost stage is computed twice", "E7",
             patched(Gradients, "_summed", ahead.last_one_again), (("singles", FAST),)),
+    Planted("slices of a forward are run in another order", "E9",
+            both(patched(Lane, "of", staticmethod(ahead.deepest_first)),
+                 patched(Executor, "_may", ahead.any_order)), (("singles", RING),)),
 )  # fmt: skip
