@@ -43,7 +43,7 @@ def _sums(tensor: torch.Tensor) -> list[int]:
     if words.numel() % 4 == 0:
         words = words.view(torch.int32)
     weights = _weights(words.device)
-    sums = [(part * weights[: part.numel()]).sum() for part in words.split(_PART)]
+    sums = [(part * weights[: part.numel()]).sum() for part in torch.split(words, _PART)]
     found: list[int] = torch.stack(sums).tolist()
     return found
 
