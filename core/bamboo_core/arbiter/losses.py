@@ -55,8 +55,9 @@ def failed(state: State, agent: AgentId, failure: Failure) -> None:
     if failure.user_error and _is_everywhere(state):
         end(state, Outcome.FAILED, user_reason(failure.reason), text)
         return
-    if failure.reason == FailureCause.CORRUPTION and agent in state.durable.disputants:
-        state.out.save(disputants=())  # it has contradicted itself, so the others are right
+    others = tuple(a for a in state.durable.disputants if a != agent)
+    if failure.reason == FailureCause.CORRUPTION and others:
+        state.out.save(disputants=others)  # it has contradicted itself, so their layers are right
     cause = str(user_reason(failure.reason)) if failure.user_error else failure.reason
     blame(state, agent, cause, failure.message)
     lose(state, agent, f"worker ended: {failure.reason}", confirmed=True)

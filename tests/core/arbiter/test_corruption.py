@@ -346,6 +346,9 @@ def test_who_contradicts_itself_was_wrong_so_the_layers_of_the_other_are_right()
     fleet = disputing()
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     fleet.receive(A1, Failure(FailureCause.CORRUPTION, "another result", False, 1))
+    assert fleet.arbiter.durable.disputants == (A0,)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    assert fleet.arbiter.durable.void == fleet.arbiter.durable.plan, "it may have sent wrong ones"
     fleet.run()
     assert fleet.commits.keys() == {(0, step) for step in range(41)}
     assert not told(fleet, EventReason.RESTORING)

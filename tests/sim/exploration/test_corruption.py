@@ -18,6 +18,7 @@ from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.exploration.history import History, apply, replay
 from bamboo_sim.protocol.exploration.time_budget import (
     ALTERED_AHEAD,
+    ALTERED_AHEAD_TWICE,
     ALTERED_PAIR,
     ALTERED_THREE,
     CHECKED_FILES,
@@ -164,6 +165,11 @@ HISTORIES = {
     "the maker of an input has died": (
         History(ALTERED_AHEAD, 11, "slow-control"),
         ((47, ("alter", "a02", 0)), (50, ("kill", "a00", 2))),
+    ),
+    # a00 has sent results of its wrong layer before it contradicts itself
+    "the altered one ends after it has sent wrong results": (
+        History(ALTERED_AHEAD_TWICE, 41, "fifo"),
+        ((89, ("alter", "a00", 3)), (24, ("kill", "a03", 0))),
     ),
     # a00 is wrong again, and nobody computes that forward in what is left of the step
     "another agent dies in the step that is void": (

@@ -54,8 +54,11 @@ def check_copies(world: World, node: Node, step: int) -> None:
 
 
 def check_told(world: World, check_weights: Callable[[World], None]) -> None:
-    """The facts say that a step was void, so its wrong result is not the job's."""
+    """The facts say that a step was void, so its wrong result is not the job's. A vote that is
+    wrong again may be the only one that is left about its layer."""
     spoiled, durable = world.spoiled, world.operators.durable
+    if any(flip.op is Op.VOTE and flip.lasts for flip in world.flips.values()):
+        return
     if spoiled is not None and spoiled[0] == durable.attempt and spoiled[1] in durable.voided:
         check_weights(world)
 
