@@ -34,7 +34,15 @@ Taint = dict[str, Any]
 """As the API server writes it: key, value, effect and more."""
 
 RETRY_S = 1.0
+STAYS_S = 180.0
+"""So long after its announced end a node that is still there loses the taint, unless the cloud
+still says that it goes."""
+ASK_AGAIN_S = 120.0
+"""So long after the announced end the cloud is asked afresh."""
+BOOT_ANNOTATION = "bamboo.dev/leaving-boot"
+"""Of the node: the boot ID of the machine that was going to leave."""
 _REQUEST_S = 5.0
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -43,17 +51,24 @@ class NodeError(Exception):
 
 
 def taints_with(
-    present: list[Taint], *, leaves_at: float, is_at_risk: bool, is_first: bool, now: float
+    present: list[Taint],
+    *,
+    leaves_at: float,
+    is_at_risk: bool,
+    is_first: bool,
+    is_restarted: bool,
+    now: float,
 ) -> list[Taint]:
     """The node's taints as they should be. Those of others stay as they are.
 
     leaves_at: seconds since 1970; inf: there is no notice. is_first: this process has just begun;
     what an earlier one has left is removed if its time has passed, since the node is still there.
+    is_restarted: the machine has been started since the taint was set, so it has left already.
     """
     own = {t.get("key"): str(t.get("value", "")) for t in present}
     known = own.get(LEAVING_TAINT, "")
-    is_past = is_first and known.isdecimal() and float(known) < now
-    if known.isdecimal() and not is_past:
+    stays_s = 0.0 if is_first else STAYS_S
+    if known.isdecimal() and not is_restarted and now < float(known) + stays_s:
         leaves_at = min(leaves_at, float(known))
     is_at_risk = is_at_risk or (AT_RISK_TAINT in own and not is_first)
     found = [t for t in present if t.get("key") not in (LEAVING_TAINT, AT_RISK_TAINT)]
@@ -63,6 +78,12 @@ def taints_with(
     if is_at_risk:
         found.append({"key": AT_RISK_TAINT, "effect": "PreferNoSchedule"})
     return found
+
+
+def announced_end(taints: list[Taint]) -> float:
+    """When the node goes by its own taint, in seconds since 1970; inf: there is none."""
+    found = (float(t["value"]) for t in taints if t.get("key") == LEAVING_TAINT)
+    return next(found, inf)
 
 
 class Node:
@@ -75,11 +96,11 @@ class Node:
         """The node. NodeError."""
         return await self._request("GET", None)
 
-    async def set_taints(self, taints: list[Taint], version: str) -> None:
-        """Replace all taints of a node that still has this resource version. NodeError."""
-        await self._request(
-            "PATCH", {"metadata": {"resourceVersion": version}, "spec": {"taints": taints}}
-        )
+    async def set_taints(self, taints: list[Taint], version: str, boot: str | None) -> None:
+        """Replace all taints of a node that still has this resource version, and the annotation.
+        NodeError."""
+        meta = {"resourceVersion": version, "annotations": {BOOT_ANNOTATION: boot}}
+        await self._request("PATCH", {"metadata": meta, "spec": {"taints": taints}})
 
     async def _request(self, method: str, body: dict[str, Any] | None) -> dict[str, Any]:
         headers = {"Content-Type": "application/merge-patch+json"}
@@ -98,12 +119,14 @@ class Node:
 
 
 class Keeper:
-    """Keeps the node's taints as the notices say."""
+    """Keeps the node's taints as the notices say. boot: ID of the machine's present boot."""
 
-    def __init__(self, node: Node, clock: Callable[[], float] = time.time) -> None:
-        self._node, self._clock = node, clock
+    def __init__(self, node: Node, boot: str = "", clock: Callable[[], float] = time.time) -> None:
+        self._node, self._boot, self._clock = node, boot, clock
         self._leaves_at, self._is_at_risk, self._is_first = inf, False, True
-        self._changed = asyncio.Event()
+        self._tainted_until = inf  # the announced end by the taint; inf: there is no taint
+        self._asked = False  # the cloud was asked afresh after that
+        self._changed, self._outlived = asyncio.Event(), asyncio.Event()
         self._changed.set()
 
     def announce(self, source: NoticeSource, news: News) -> None:
@@ -116,9 +139,17 @@ class Keeper:
         self._changed.set()
 
     async def run(self, retry_s: float = RETRY_S) -> None:
-        """Write the taints after each change, until it has worked."""
+        """Write the taints after each change, until it has worked. Look again after the node's
+        announced end."""
         while True:
-            await self._changed.wait()
+            try:
+                async with asyncio.timeout(self._pause_s()):
+                    await self._changed.wait()
+            except TimeoutError:
+                if not self._asked:
+                    self._asked, self._leaves_at = True, inf
+                    self._outlived.set()
+                    continue
             self._changed.clear()
             try:
                 await self.update()
@@ -127,21 +158,39 @@ class Keeper:
                 self._changed.set()
                 await asyncio.sleep(retry_s)
 
+    def _pause_s(self) -> float | None:
+        """Until something is due without a notice."""
+        if self._tainted_until == inf:
+            return None
+        after_s = STAYS_S if self._asked else ASK_AGAIN_S
+        return max(0.0, self._tainted_until + after_s - self._clock())
+
+    async def outlived(self) -> None:
+        """Return when the node has outlived its announced end: what does the cloud say now?"""
+        await self._outlived.wait()
+        self._outlived.clear()
+
     async def update(self) -> None:
         """Read the node and write its taints if they are not right. NodeError."""
         node = await self._node.read()
         present = (node.get("spec") or {}).get("taints") or []
+        marked = (node["metadata"].get("annotations") or {}).get(BOOT_ANNOTATION)
         wanted = taints_with(
             present,
             leaves_at=self._leaves_at,
             is_at_risk=self._is_at_risk,
             is_first=self._is_first,
+            is_restarted=marked not in (None, self._boot),
             now=self._clock(),
         )
         before = {(t.get("key"), t.get("value", "")) for t in present}
+        ends_at = announced_end(wanted)
         if before != {(t.get("key"), t.get("value", "")) for t in wanted}:
-            await self._node.set_taints(wanted, node["metadata"]["resourceVersion"])
+            mark = self._boot if ends_at < inf else None
+            await self._node.set_taints(wanted, node["metadata"]["resourceVersion"], mark)
             log.info("the node's taints: %s", ", ".join(t["key"] for t in wanted) or "none")
+        if ends_at != self._tainted_until:
+            self._tainted_until, self._asked = ends_at, False
         self._is_first = False
 
 
@@ -155,18 +204,21 @@ def node_url(env: Mapping[str, str]) -> str:
     return f"https://{host}:{port}/api/v1/nodes/{env['BAMBOO_NODE']}"
 
 
-async def serve(env: Mapping[str, str], account: Path = _ACCOUNT) -> None:
-    """Run for ever. ConfigError if the environment is wrong."""
+async def serve(env: Mapping[str, str], boot: str, account: Path = _ACCOUNT) -> None:
+    """Run for ever. ConfigError if the environment is wrong. boot: ID of the machine's boot."""
     url, names, address = node_url(env), notice_sources(env), metadata_address(env)
     try:
         trust = ssl.create_default_context(cafile=str(account / "ca.crt"))
     except OSError as error:
         raise ConfigError(f"cannot read {account}/ca.crt: {error.strerror}.") from error
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as http:
-        keeper = Keeper(Node(url, account / "token", http))
+        keeper = Keeper(Node(url, account / "token", http), boot)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keeper.run())
-            tasks.create_task(watch.run(names, keeper.announce, address=address))
+            while True:
+                asking = tasks.create_task(watch.run(names, keeper.announce, address=address))
+                await keeper.outlived()
+                asking.cancel()
 
 
 def main() -> None:
@@ -175,7 +227,7 @@ def main() -> None:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
     try:
-        asyncio.run(serve(os.environ))
+        asyncio.run(serve(os.environ, _BOOT.read_text().strip()))
     except ConfigError as error:
         sys.exit(f"bamboo-node-watcher: {error}")
 

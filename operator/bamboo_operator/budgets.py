@@ -7,7 +7,9 @@ controller subtracts it from the replicas of the scale subresource, which are pi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from bamboo_core.controller.view import JobView
 from bamboo_operator import api, manifests
@@ -15,35 +17,54 @@ from bamboo_operator.api import Api, ApiError
 
 log = logging.getLogger(__name__)
 
+AGAIN_S = 300.0
+"""A budget is written again after this time, since somebody may have changed or deleted it."""
+RETRY_S = 10.0
+"""Pause after an error."""
+
+
+@dataclass(frozen=True)
+class _Written:
+    least: int | None  # None: there is no budget
+    at: float  # seconds since 1970
+
 
 class Budgets:
-    """Writes a job's budget when it changes."""
+    """Writes a job's budget when it changes, and again from time to time."""
 
-    def __init__(self, kube: Api) -> None:
-        self._kube = kube
-        self._written: dict[str, int | None] = {}  # None: there is no budget
+    def __init__(self, kube: Api, clock: Callable[[], float] = time.time) -> None:
+        self._kube, self._clock = kube, clock
+        self._written: dict[str, _Written] = {}
 
-    async def keep(self, job: JobView, least: int | None, *, may_be_left: bool = False) -> None:
-        """least: pods that must stay; None: no budget. After an error the next call tries again.
+    async def keep(
+        self, job: JobView, least: int | None, *, may_be_left: bool = False
+    ) -> float | None:
+        """least: pods that must stay; None: no budget. Returns the pause after an error, in
+        seconds, before this is to be called again.
 
         may_be_left: an earlier operator may have left a budget, which would block evictions.
         """
-        is_known = job.uid in self._written or not may_be_left
-        if is_known and self._written.get(job.uid) == least:
-            return
+        known, now = self._written.get(job.uid), self._clock()
+        if known is None:
+            is_right = least is None and not may_be_left
+        else:
+            is_right = known.least == least and (least is None or now < known.at + AGAIN_S)
+        if is_right:
+            return None
         try:
             if least is None:
                 path = api.disruption_budget(job.namespace, manifests.budget_name(job))
                 await self._kube.delete(path)
-                self._written[job.uid] = None
-                return
-            body = manifests.disruption_budget(job, least)
-            path = api.disruption_budget(job.namespace, body["metadata"]["name"])
-            await self._kube.apply(path, body, manager=api.MANAGER)
-            self._written[job.uid] = least
+            else:
+                body = manifests.disruption_budget(job, least)
+                path = api.disruption_budget(job.namespace, body["metadata"]["name"])
+                await self._kube.apply(path, body, manager=api.MANAGER)
         except ApiError as error:
             text = "the disruption budget is not written"
             log.warning(text, extra={"job": job.name, "error": str(error)})
+            return RETRY_S
+        self._written[job.uid] = _Written(least, now)
+        return None
 
     def forget(self, uids: Iterable[str]) -> None:
         """These jobs are gone, and with them their budgets."""

@@ -176,8 +176,9 @@ class Reconciler:
         await self._act(job, spec, known, decided.actions)
         if self._ports.budgets is not None:
             least = disruptions.least_available(view, training)
-            may_be_left = training.epoch > 0 and any(pod.is_alive for pod in view.pods)
-            await self._ports.budgets.keep(job, least, may_be_left=may_be_left)
+            was_planned = training.epoch > 0
+            retry_s = await self._ports.budgets.keep(job, least, may_be_left=was_planned)
+            again_s += [] if retry_s is None else [retry_s]
         if decided.memory.terminal is not None:
             self._leave_line(job.namespace, job.name)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):

@@ -9,7 +9,7 @@ from tests.core.controller.builders import JOB
 
 from bamboo_operator import api
 from bamboo_operator.api import ApiError
-from bamboo_operator.budgets import Budgets
+from bamboo_operator.budgets import AGAIN_S, RETRY_S, Budgets
 
 from .harness import AGENTS, Harness, failing
 from .harness import PATH as JOB_PATH
@@ -50,24 +50,40 @@ async def test_the_budgets_of_users_stay() -> None:
     assert [kube.objects[path]["spec"]["minAvailable"] for path in users.values()] == [7, 7]
 
 
+@pytest.mark.parametrize("epoch", [0, 3])
+@pytest.mark.parametrize("pods", [(), AGENTS])
 async def test_one_that_an_earlier_operator_has_left_is_deleted_once(
-    harness: Harness, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, epoch: int, pods: tuple[str, ...]
 ) -> None:
-    """It has ended, and so many agents with it that the rest wait: they may be evicted."""
+    """It has ended, and then the agents or so many of them that the rest wait. A job that never
+    had a plan has none."""
     reconciler, kube = harness.reconciler, harness.kube
     reconciler._ports = replace(reconciler._ports, budgets=Budgets(kube))
     actor = harness.lead()
-    for epoch, pods, deleted in ((0, 1, 0), (3, 0, 0), (3, 1, 1), (3, 1, 1)):
-        training = replace(actor.view(), planned=False, epoch=epoch)
-        monkeypatch.setattr(actor, "view", lambda training=training: training)
-        kube.put(PATH, {"spec": {"minAvailable": 7}})
-        for name in AGENTS:
-            if pods:
-                kube.put(api.pod("ns", name), pod_object(name))
-            else:
-                kube.objects.pop(api.pod("ns", name), None)
+    training = replace(actor.view(), planned=False, epoch=epoch)
+    monkeypatch.setattr(actor, "view", lambda: training)
+    for name in pods:
+        kube.put(api.pod("ns", name), pod_object(name))
+    for _ in range(2):
         await harness.reconcile()
-        assert kube.requests.count(("delete", PATH)) == deleted
+    assert kube.requests.count(("delete", PATH)) == (1 if epoch else 0)
+
+
+async def test_what_others_do_to_it_is_undone_after_a_while() -> None:
+    kube, now = MemoryApi(), [0.0]
+    budgets = Budgets(kube, clock=lambda: now[0])
+    await budgets.keep(JOB, 2)
+    del kube.objects[PATH]
+    now[0] = AGAIN_S - 1.0
+    await budgets.keep(JOB, 2)
+    assert PATH not in kube.objects
+    now[0] = AGAIN_S
+    await budgets.keep(JOB, 2)
+    kube.put(PATH, kube.objects[PATH] | {"spec": {"minAvailable": 0}})
+    now[0] = 2 * AGAIN_S
+    await budgets.keep(JOB, 2)
+    assert kube.objects[PATH]["spec"]["minAvailable"] == 2
+    assert kube.requests == [("apply", PATH)] * 3
 
 
 async def test_an_error_is_logged_and_the_write_is_repeated(
@@ -76,11 +92,25 @@ async def test_an_error_is_logged_and_the_write_is_repeated(
     kube = MemoryApi()
     kube.fail = failing("apply", "poddisruptionbudgets", ApiError(403, "Forbidden", "no"))
     budgets = Budgets(kube)
-    await budgets.keep(JOB, 3)
+    assert await budgets.keep(JOB, 3) == RETRY_S
     assert "the disruption budget is not written" in caplog.text
     kube.fail = lambda verb, path: None
-    await budgets.keep(JOB, 3)
+    assert await budgets.keep(JOB, 3) is None
     assert kube.objects[PATH]["spec"]["minAvailable"] == 3
+
+
+async def test_a_reconcile_after_an_error_comes_soon(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reconciler, kube = harness.reconciler, harness.kube
+    reconciler._ports = replace(reconciler._ports, budgets=Budgets(kube))
+    actor = harness.lead(suspend=True)
+    training = replace(actor.view(), planned=False, epoch=3)
+    monkeypatch.setattr(actor, "view", lambda: training)
+    kube.fail = failing("delete", "poddisruptionbudgets", ApiError(500, "", "no"))
+    assert await harness.reconcile() == RETRY_S
+    kube.fail = lambda verb, path: None
+    assert await harness.reconcile() is None
 
 
 async def test_a_reconcile_keeps_the_budget_of_a_job_that_trains(
@@ -102,10 +132,10 @@ async def test_a_reconcile_keeps_the_budget_of_a_job_that_trains(
     del harness.kube.objects[api.pod("ns", AGENTS[0])]
     await harness.reconcile()
     assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 1
-    training = replace(training, members=frozenset(AGENTS[1:]))
+    training = replace(training, planned=False, epoch=1)
     await harness.reconcile()
-    assert harness.kube.objects[PATH]["spec"]["minAvailable"] == 0
-    del harness.kube.objects[PATH], harness.kube.objects[JOB_PATH]
+    assert PATH not in harness.kube.objects
+    del harness.kube.objects[JOB_PATH]
     await harness.reconcile()
     assert reconciler._ports.budgets is not None
     assert reconciler._ports.budgets._written == {}

@@ -21,13 +21,15 @@ from bamboo_operator import api, jobs, kube, seals, tls
 from bamboo_operator import status as statuses
 from bamboo_operator.api import ApiError
 
-from .crash_world import PATH, Crash, Fault, FaultyApi, How, World
+from .crash_api import Crash, Fault, FaultyApi, How
+from .crash_world import PATH, World
 from .objects import pod_object
 
 Story = Callable[[World], Awaitable[None]]
 GPU = {"resources": {"limits": {"nvidia.com/gpu": 1}}}
 WORKER = {"image": "agent:1", **GPU}
-SHARE = 64
+TWO = {"count": 1, "stages": 2}
+SHARE = 128
 READS = ("get", "list")
 
 
@@ -83,6 +85,10 @@ async def completion(world: World) -> None:
 
 async def deletion(world: World) -> None:
     await start(world)
+    await deletion_of(world)
+
+
+async def deletion_of(world: World) -> None:
     world.delete_job()
     await world.settle()
     assert not world.pods()
@@ -118,11 +124,93 @@ async def refusal(world: World) -> None:
     await world.settle()
 
 
+async def ending(world: World) -> None:
+    world.apply(pipelines=TWO, worker=WORKER)
+    await world.settle()
+    world.finish()
+    await world.settle()
+    assert PATH in world.kube.objects
+
+
+async def rest(world: World) -> None:
+    for is_suspended in (False, True):
+        world.apply(pipelines=TWO, worker=WORKER, suspend=is_suspended)
+        await world.settle()
+    assert not world.running()
+
+
+async def ending_alone(world: World) -> None:
+    world.leave_alone = True
+    await ending(world)
+
+
+async def rest_alone(world: World) -> None:
+    world.leave_alone = True
+    await rest(world)
+
+
+# ---------------------------------------------------------------- in a queue of Kueue
+
+
+async def queued(world: World) -> None:
+    world.kueue.install()
+    world.apply(queue="team", pipelines={"count": 2, "stages": 2}, worker=WORKER)
+    await world.settle()
+
+
+async def queued_start(world: World) -> None:
+    await queued(world)
+    assert len(world.running()) == 4
+
+
+async def queued_preemption(world: World) -> None:
+    await queued(world)
+    world.kueue.is_full = world.kueue.preempts = True
+    await world.settle()
+    assert not world.running()
+    world.kueue.is_full = False
+    await world.settle()
+    assert len(world.running()) == 4
+
+
+async def queued_end(world: World) -> None:
+    await queued(world)
+    world.finish()
+    await world.settle()
+
+
+async def queued_deletion(world: World) -> None:
+    await queued(world)
+    await deletion_of(world)
+
+
+async def queued_suspension(world: World) -> None:
+    await queued(world)
+    for is_suspended in (True, False):
+        grid = {"count": 2, "stages": 2}
+        world.apply(queue="team", pipelines=grid, worker=WORKER, suspend=is_suspended)
+        await world.settle()
+
+
+async def queued_change(world: World) -> None:
+    """Of the job's size, before Kueue admits it."""
+    world.kueue.is_full = True
+    await queued(world)
+    world.apply(queue="team", pipelines={"count": 3, "stages": 2, "max": 3}, worker=WORKER)
+    await world.settle()
+    assert not world.pods()
+    world.kueue.is_full = False
+    await world.settle()
+    assert len(world.running()) == 6
+
+
 STORIES: dict[str, Story] = {
     story.__name__: story
     for story in (
         start, loss_of_a_pod, loss_of_a_node, growth_and_shrinking, suspension, completion,
-        deletion, shortage, on_demand, refusal,
+        deletion, shortage, on_demand, refusal, ending, ending_alone, rest, rest_alone,
+        queued_start, queued_preemption, queued_end, queued_deletion, queued_suspension,
+        queued_change,
     )
 }  # fmt: skip
 
@@ -202,7 +290,9 @@ def test_the_stories_contain_every_kind_of_call() -> None:
     assert {f"{verb} {kube._resource(path)}" for verb, path in calls} == {
         "get secrets", "replace secrets", "get bamboojobs", "list pods", "list nodes",
         "apply bamboojobs", "apply configmaps", "apply poddisruptionbudgets", "create pods",
-        "delete pods", "delete poddisruptionbudgets", "delete bamboojobs",
+        "delete pods", "delete poddisruptionbudgets", "delete bamboojobs", "list bamboojobs",
+        "list priorityclasses", "get apis", "get workloads", "create workloads",
+        "replace workloads", "delete workloads",
     }  # fmt: skip
 
 

@@ -215,7 +215,10 @@ class AzureScheduledEvents(Source):
         if (at := _rfc1123(event.get("NotBefore"))) is not None:
             lead_s = max(0.0, at - self._clock())
         kind = event["EventType"]
-        return News(f"{kind} {event.get('EventId')}", lead_s, f"Azure announces {kind} of the VM")
+        # An event that begins, or is put to another time, is news again.
+        parts = [event.get(key) for key in ("EventId", "EventStatus", "NotBefore")]
+        key = " ".join(map(str, (kind, *parts)))
+        return News(key, lead_s, f"Azure announces {kind} of the VM")
 
 
 # ---------------------------------------------------------------- all

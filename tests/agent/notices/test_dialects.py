@@ -253,6 +253,24 @@ async def test_azure_events(found: Any, leads: list[float]) -> None:
         assert [x.lead_s for x in await AzureScheduledEvents(client, clock).ask()] == leads
 
 
+async def test_azure_says_that_an_event_comes_sooner() -> None:
+    """By another time, or because it has begun. Its other changes are no news."""
+    server = Azure()
+    async with serving(server) as client:
+        source = AzureScheduledEvents(client, clock)
+        told: dict[str, float] = {}
+        for changed in (
+            {"NotBefore": "Fri, 02 Jan 2026 03:19:05 GMT"},
+            {"NotBefore": "Fri, 02 Jan 2026 03:09:05 GMT"},
+            {"NotBefore": "Fri, 02 Jan 2026 03:09:05 GMT", "Description": "x"},
+            {"NotBefore": "", "EventStatus": "Started"},
+        ):
+            server.publish(event("Terminate", "aks-gpu-1_0", **changed))
+            for news in await source.ask():
+                told.setdefault(news.key, news.lead_s)
+    assert list(told.values()) == [900.0, 300.0, 0.0]
+
+
 @pytest.mark.parametrize("document", [{}, {"DocumentIncarnation": 1}, {"Events": []}])
 async def test_azure_document_that_is_none(document: dict[str, Any]) -> None:
     server = Azure()

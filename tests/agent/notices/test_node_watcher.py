@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
 from math import inf
 from pathlib import Path
@@ -41,7 +42,9 @@ RISK = {"key": "bamboo.dev/at-risk", "effect": "PreferNoSchedule"}
         ([leaving(1010)], 1030, False, False, [leaving(1010)]),  # the earliest counts
         ([leaving(1010)], inf, False, True, [leaving(1010)]),  # this process was restarted
         ([leaving(900), RISK, OTHER], inf, False, True, [OTHER]),  # the node was restarted
-        ([leaving(900)], inf, False, False, [leaving(900)]),
+        ([leaving(900)], inf, False, False, [leaving(900)]),  # it may go a little later
+        ([leaving(820), OTHER], inf, False, False, [OTHER]),  # it is not going to
+        ([leaving(820)], 1060, False, False, [leaving(1060)]),  # the cloud still says so
         ([leaving(900) | {"value": "soon"}], inf, False, True, []),
     ],
 )
@@ -53,7 +56,28 @@ def test_taints(
     wanted: list[dict[str, Any]],
 ) -> None:
     found = taints_with(
-        present, leaves_at=leaves_at, is_at_risk=is_at_risk, is_first=is_first, now=NOW
+        present,
+        leaves_at=leaves_at,
+        is_at_risk=is_at_risk,
+        is_first=is_first,
+        is_restarted=False,
+        now=NOW,
+    )
+    assert found == wanted
+
+
+@pytest.mark.parametrize(("leaves_at", "wanted"), [(inf, [OTHER]), (1900, [OTHER, leaving(1900)])])
+def test_what_was_said_of_the_machine_before_its_restart_does_not_count(
+    leaves_at: float, wanted: list[dict[str, Any]]
+) -> None:
+    """It was restarted before the announced time. Another notice may have come since."""
+    found = taints_with(
+        [leaving(1600), OTHER],
+        leaves_at=leaves_at,
+        is_at_risk=False,
+        is_first=True,
+        is_restarted=True,
+        now=NOW,
     )
     assert found == wanted
 
@@ -63,6 +87,7 @@ class FakeApi:
 
     def __init__(self) -> None:
         self.taints: list[dict[str, Any]] = [OTHER]
+        self.annotations: dict[str, str] = {}
         self.version = 7
         self.requests: list[tuple[str, str, str]] = []
         self.written = asyncio.Event()
@@ -82,10 +107,13 @@ class FakeApi:
                 return web.Response(status=409)
             assert body.keys() == {"metadata", "spec"}
             self.taints = body["spec"]["taints"]
+            for key, value in body["metadata"]["annotations"].items():
+                self.annotations.pop(key, None)
+                self.annotations |= {} if value is None else {key: value}
             self.version += 1
             self.written.set()
         answer = {
-            "metadata": {"resourceVersion": str(self.version)},
+            "metadata": {"resourceVersion": str(self.version), "annotations": self.annotations},
             "spec": {"taints": self.taints} if self.taints else {},
         }
         if self.is_changed_by_others:
@@ -119,7 +147,7 @@ async def test_a_notice_of_the_cloud_becomes_a_taint(api: FakeApi, node: Node) -
     cloud = Ec2()
     cloud.documents["spot/instance-action"] = '{"action": "stop", "time": "2100-01-01T00:00:00Z"}'
     await cloud.start()
-    keeper = Keeper(node, clock=lambda: NOW)
+    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
     names = [NoticeSource.AUTO]
     tasks = [
         asyncio.create_task(keeper.run()),
@@ -140,7 +168,7 @@ async def test_a_notice_of_the_cloud_becomes_a_taint(api: FakeApi, node: Node) -
 
 
 async def test_nothing_is_written_without_need(api: FakeApi, node: Node) -> None:
-    keeper = Keeper(node, clock=lambda: NOW)
+    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
     await keeper.update()
     keeper.announce(NoticeSource.GCE, News("k", 30.0, "x"))
     await keeper.update()
@@ -153,7 +181,7 @@ async def test_a_conflict_or_an_api_server_that_fails_is_tried_again(
     api: FakeApi, node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.fails, api.is_changed_by_others = 2, True
-    keeper = Keeper(node, clock=lambda: NOW)
+    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
     keeper.announce(NoticeSource.AZURE, News("k", 30.0, "x"))
     task = asyncio.create_task(keeper.run(retry_s=0.01))
     async with asyncio.timeout(10):
@@ -163,6 +191,58 @@ async def test_a_conflict_or_an_api_server_that_fails_is_tried_again(
     assert api.taints == [OTHER, leaving(1030)]
     assert "status 500" in caplog.text
     assert "status 409" in caplog.text
+
+
+async def test_the_taint_goes_with_the_boot_that_it_was_said_of(api: FakeApi, node: Node) -> None:
+    keeper = Keeper(node, "boot-1", clock=lambda: NOW)
+    keeper.announce(NoticeSource.AZURE, News("k", 900.0, "x"))
+    await keeper.update()
+    assert api.annotations == {node_watcher.BOOT_ANNOTATION: "boot-1"}
+    await Keeper(node, "boot-1", clock=lambda: NOW + 300).update()
+    assert api.taints == [OTHER, leaving(1900)]
+    await Keeper(node, "boot-2", clock=lambda: NOW + 300).update()
+    assert (api.taints, api.annotations) == ([OTHER], {})
+
+
+@pytest.mark.parametrize("is_still_said", [False, True])
+async def test_a_node_that_outlives_its_announced_end(
+    api: FakeApi, node: Node, is_still_said: bool
+) -> None:
+    """The cloud is asked afresh first. What it does not say any more does not stay."""
+    api.taints = [OTHER, leaving(1000)]
+    now = [1000.0 - 1]
+    keeper = Keeper(node, "boot-1", clock=lambda: now[0])
+    await keeper.update()  # of an earlier process, which was told so
+    now[0] += 1 + node_watcher.ASK_AGAIN_S
+    task = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(10):
+        await keeper.outlived()
+        assert api.taints == [OTHER, leaving(1000)]
+        now[0] = 1000 + node_watcher.STAYS_S
+        lead_s = 60.0
+        keeper.announce(NoticeSource.GCE, News("k", lead_s, "x", is_hint=not is_still_said))
+        await api.written.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    said = leaving(int(now[0] + lead_s)) if is_still_said else RISK
+    assert api.taints == [OTHER, said]
+
+
+async def test_a_taint_goes_without_a_further_word(
+    api: FakeApi, node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cloud has taken its notice back, or the machine was restarted before its time."""
+    monkeypatch.setattr(node_watcher, "ASK_AGAIN_S", 0.0)
+    monkeypatch.setattr(node_watcher, "STAYS_S", 0.02)
+    api.taints = [OTHER, leaving(int(NOW))]
+    keeper = Keeper(node, "boot-1", clock=itertools.count(NOW - 0.04, 0.01).__next__)
+    task = asyncio.create_task(keeper.run())
+    async with asyncio.timeout(10):
+        await keeper.outlived()
+        await api.written.wait()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert api.taints == [OTHER]
 
 
 async def test_an_api_server_that_is_away(tmp_path: Path) -> None:
@@ -189,7 +269,7 @@ def test_the_nodes_address() -> None:
 
 async def test_without_an_account(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*ca.crt: No such file"):
-        await node_watcher.serve(ENV, tmp_path)
+        await node_watcher.serve(ENV, "boot-1", tmp_path)
 
 
 def test_the_process_ends_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,18 @@ def test_pods_that_do_not_run_yet_cannot_stand_in() -> None:
     assert least_available(ClusterView((), (*PODS, newcomer)), training()) == 4
 
 
+def test_the_last_member_stays_until_there_is_another_one() -> None:
+    """After the first of two agents was drained, the second could go at once, and its layers."""
+    last = training(members=frozenset(NAMES[:1]))
+    newcomer = pod(0, 1, 1)
+    waiting = pod(0, 1, 1, phase=PodPhase.PENDING)
+    assert least_available(ClusterView((), (PODS[0],)), last) == 1
+    assert least_available(ClusterView((), (PODS[0], waiting)), last) == 1
+    assert least_available(ClusterView((), (PODS[0], newcomer)), last) == 2
+    joined = training(members=frozenset([NAMES[0], newcomer.agent]))
+    assert least_available(ClusterView((), (PODS[0], newcomer)), joined) == 1
+
+
 def test_without_a_plan_there_is_nothing_to_keep() -> None:
     assert least_available(ClusterView((), PODS), training(planned=False)) is None
     assert least_available(ClusterView(), training(members=frozenset())) == 0
