@@ -54,7 +54,7 @@ class Run:
     lives: Sequence[Life] = ()
     gone: Sequence[Gone] = ()
     pauses: Sequence[Span] = ()
-    progress: Sequence[tuple[float, int]] = ()  # (time, committed steps), ascending
+    progress: Sequence[tuple[float, int]] = ()  # (time, committed steps), times ascending
     loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
     notes: Sequence[str] = ()  # what is not known, one sentence each
     # Zone -> (time, agents that run from then on), by a Prometheus; empty: ``lives`` say it.
@@ -89,7 +89,8 @@ class Run:
         }
 
     def throughput(self, buckets: int = 40) -> list[tuple[Span, float]]:
-        """(interval, samples per second): between the first and the last known step."""
+        """(interval, samples per second): between the first and the last known step. It is 0 where
+        a restore has undone steps."""
         if len(self.progress) < 2 or self.progress[-1][0] <= self.progress[0][0]:
             return []
         first, last = self.progress[0][0], self.progress[-1][0]
@@ -97,7 +98,7 @@ class Run:
         edges = [first + n * width for n in range(buckets + 1)]
         steps = [_at(self.progress, edge) for edge in edges]
         return [
-            (Span(edges[n], edges[n + 1]), (steps[n + 1] - steps[n]) * self.batch / width)
+            (Span(edges[n], edges[n + 1]), max(0.0, steps[n + 1] - steps[n]) * self.batch / width)
             for n in range(buckets)
         ]
 
