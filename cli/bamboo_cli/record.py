@@ -60,6 +60,9 @@ class Run:
     # Zone -> (time, agents that run from then on), by a Prometheus; empty: ``lives`` say it.
     counts: Mapping[str, Sequence[tuple[float, int]]] = field(default_factory=dict)
 
+    # USD for an hour of the job's nodes, and what they would cost on demand; None: not known.
+    rate: tuple[float, float] | None = None
+
     @property
     def zones(self) -> list[str]:
         """Those where agents have run, sorted."""
@@ -165,7 +168,15 @@ def from_cluster(
         _progress(known, job, status, span),
         loss,
         notes,
+        rate=_rate(status),
     )
+
+
+def _rate(status: Manifest) -> tuple[float, float] | None:
+    cost = status.get("cost") or {}
+    names = ("dollarsPerHour", "onDemandDollarsPerHour")
+    now, on_demand = (float(cost.get(name, 0.0)) for name in names)
+    return (now, on_demand) if now else None
 
 
 def from_frames(frames: Sequence[Frame], record: RunRecord, shown: History, batch: int) -> Run:
