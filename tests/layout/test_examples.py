@@ -12,7 +12,8 @@ import yaml
 
 from bamboo_core.api.spec import JobSpec, from_manifest
 
-EXAMPLES = ["quickstart.yaml", "gke-spot.yaml", "eks-spot.yaml"]
+CLOUDS = ["gke-spot.yaml", "eks-managed.yaml", "eks-karpenter.yaml", "aks-spot.yaml"]
+EXAMPLES = ["quickstart.yaml", *CLOUDS]
 
 
 def read(root: Path, name: str) -> Any:
@@ -26,6 +27,14 @@ def test_all_examples_are_tested(root: Path) -> None:
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_are_accepted(root: Path, name: str) -> None:
     assert isinstance(from_manifest(read(root, name)), JobSpec)
+
+
+def test_every_cloud_of_the_chart_has_an_example(root: Path) -> None:
+    """The comment of its value file names it."""
+    for file in (root / "charts/bamboo/values").glob("*.yaml"):
+        named = re.findall(r"examples/([\w-]+\.yaml)", file.read_text())
+        assert len(named) == (file.name != "kind.yaml"), file.name
+        assert set(named) <= set(CLOUDS)
 
 
 def test_quickstart_is_what_the_readme_says(root: Path) -> None:
@@ -43,7 +52,7 @@ def test_the_readmes_job_is_accepted(root: Path) -> None:
     assert isinstance(from_manifest(readme_job(root)), JobSpec)
 
 
-@pytest.mark.parametrize("name", ["README", "gke-spot.yaml", "eks-spot.yaml"])
+@pytest.mark.parametrize("name", ["README", *CLOUDS])
 def test_checkpoints_go_where_agents_can_write(root: Path, name: str) -> None:
     """A folder of a volume, which belongs to the group that the agent's image runs with."""
     spec = from_manifest(readme_job(root) if name == "README" else read(root, name))
