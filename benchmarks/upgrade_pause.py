@@ -2,10 +2,11 @@
 
     python benchmarks/upgrade_pause.py [--upgrades 5]
 
-The job of examples/quickstart.yaml, without an end. The release is upgraded with other values, so that
-the pods of the operator are replaced, first with one replica and then with two. Each upgrade must
-make another operator lead the agents, and no pod of an agent may change. The pause is the longest
-time between two ends of a step at an agent while the upgrade lasts, less a normal step (the median).
+The job of examples/quickstart.yaml, without an end. The release is upgraded with other values, so
+that the pods of the operator are replaced, first with one replica and then with two. Each upgrade
+must make another operator lead the agents, and no pod of an agent may change. The pause is the
+longest time between two ends of a step at an agent while the upgrade lasts, less a normal step (the
+median).
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ _MOST_ROWS = 10
 _LONG_S = 600.0
 
 
-def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) -> str:
-    """The HTML document. verdicts: further sentences, at its end."""
+def page(run: Run, prices: Mapping[str, float] | None, verdicts: Sequence[str] = ()) -> str:
+    """The HTML document. prices: None leaves money out; verdicts: further sentences, at its end."""
     environment = Environment(
         loader=PackageLoader("bamboo_cli"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -36,8 +36,8 @@ def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) ->
         colours=zone_colours(run),
         marks={"lost": LOST, "noticed": NOTICED, "paused": PAUSED},
         most_rows=_MOST_ROWS,
-        costs=costs(run, prices),
-        money=money_text(run, prices),
+        costs=costs(run, prices or {}),
+        money="" if prices is None else money_text(run, prices),
         verdicts=verdicts,
         clock=clock,
     )

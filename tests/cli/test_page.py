@@ -151,6 +151,14 @@ def test_without_prices_the_page_says_so(run: Run) -> None:
     assert html.count("not given</td>") == 2
 
 
+def test_the_page_of_a_quick_start_does_not_speak_of_money(run: Run) -> None:
+    """Its machines have no price, and the command no --price."""
+    html = page(run, None)
+    assert "<h2>Agent-hours</h2>" in html
+    assert "<td>a</td>" in html
+    assert not re.search(r"USD|price|money", html)
+
+
 def test_an_empty_run_has_a_page(run: Run) -> None:
     empty = Run(run.job, 32, Span(5.0, 5.0))
     assert "<svg" not in page(empty, {})
