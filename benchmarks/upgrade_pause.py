@@ -28,7 +28,7 @@ from bamboo_cli.job import Job, read_job
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.timeline import Timeline
 from bamboo_sim import arguments, results_file
-from bamboo_sim.protocol.fleet.logs import non_empty_logs, step_ends
+from bamboo_sim.protocol.fleet.logs import step_ends
 
 CHART = local_cluster.CHECKOUT / "charts/bamboo"
 NAMESPACE = "default"
@@ -78,7 +78,8 @@ class Bench:
     def replicas(self, count: int) -> None:
         """Go on with so many replicas, not measured."""
         self.upgrade(f"replicas={count}")
-        until(lambda: self._has_trained_since(time.monotonic()), "the next steps")
+        ready = time.monotonic()
+        until(lambda: self._has_trained_since(ready), "the next steps")
 
     def measure(self) -> dict[str, float]:
         """One upgrade, which replaces all pods of the operator."""
@@ -105,11 +106,11 @@ class Bench:
 
     def _ends(self) -> list[float]:
         folder = self._records / NAMESPACE / self._name / self.job().uid
-        return step_ends(non_empty_logs(folder)[0])
+        return step_ends(folder / f"{min(self._pods())}.jsonl")
 
     def _pods(self) -> set[str]:
         found = self._get("pods", "--selector", f"bamboo.dev/job={self._name}")
-        return {pod["metadata"]["uid"] for pod in found["items"]}
+        return {pod["metadata"]["name"] for pod in found["items"]}
 
     def _get(self, *what: str) -> Any:
         text = self._local.programs.kubectl(
