@@ -41,6 +41,15 @@ class Seat:
 
 
 @dataclass(frozen=True)
+class Paused:
+    """All pauses of one cause since the job began."""
+
+    cause: str
+    count: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Job:
     """The spec and status of a job."""
 
@@ -68,6 +77,18 @@ class Job:
     channel_reason: str
     group_share: float | None  # of the bytes between agents; None: there are no groups
     conditions: tuple[ConditionLine, ...]
+    paused: tuple[Paused, ...] = ()  # since the job began; a cause without pauses is missing
+    repeated_steps: int = 0  # committed steps that restores have undone
+
+    @property
+    def pauses(self) -> int:
+        """Number of pauses since the job began."""
+        return sum(each.count for each in self.paused)
+
+    @property
+    def paused_s(self) -> float:
+        """Their seconds."""
+        return sum(each.seconds for each in self.paused)
 
     def condition(self, kind: str) -> ConditionLine | None:
         """None if the operator has not set it."""
@@ -90,6 +111,7 @@ def read_job(manifest: Manifest) -> Job:
     checkpoint = status.get("lastCheckpoint") or {}
     protection = status.get("protection") or {}
     transport = status.get("transport") or {}
+    totals = status.get("totals") or {}
     asked = (spec.get("redundancy") or {}).get("mode", "None")
     return Job(
         namespace=metadata["namespace"],
@@ -116,11 +138,18 @@ def read_job(manifest: Manifest) -> Job:
         channel_reason=transport.get("reason", ""),
         group_share=transport.get("groupShare"),
         conditions=tuple(_condition(c) for c in status.get("conditions") or []),
+        paused=tuple(_paused(each) for each in totals.get("pauses") or []),
+        repeated_steps=totals.get("repeatedSteps", 0),
     )
 
 
 def _number(text: str | None) -> float | None:
     return None if text is None else float(text)
+
+
+def _paused(pauses: Manifest) -> Paused:
+    seconds = sum(map(float, (pauses.get("seconds") or {}).values()))
+    return Paused(pauses["cause"], pauses.get("count", 0), seconds)
 
 
 def _condition(condition: Manifest) -> ConditionLine:

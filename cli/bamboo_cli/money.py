@@ -63,7 +63,7 @@ def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
     """By pool, or by zone where the pool is not known."""
     if run.counts:
         return [
-            Cost(zone, spent, prices.get(zone, prices.get(OTHERS)))
+            Cost(zone, spent, _zone_price(run, zone, prices))
             for zone, spent in run.agent_hours().items()
         ]
     hours: dict[str, tuple[float, float | None]] = {}
@@ -74,6 +74,16 @@ def costs(run: Run, prices: Mapping[str, float]) -> list[Cost]:
         before, _ = hours.get(name, (0.0, None))
         hours[name] = (before + life.span.seconds / 3600, price)
     return [Cost(name, *hours[name]) for name in sorted(hours)]
+
+
+def _zone_price(run: Run, zone: str, prices: Mapping[str, float]) -> float | None:
+    """A Prometheus counts agents by zone. A pool's price is the zone's if all agents of the zone
+    whose pool is known have it."""
+    if zone in prices:
+        return prices[zone]
+    pools = {life.pool for life in run.lives if life.zone == zone and life.pool}
+    found = {prices.get(pool, prices.get(OTHERS)) for pool in pools}
+    return found.pop() if len(found) == 1 else None if found else prices.get(OTHERS)
 
 
 def total(found: Iterable[Cost]) -> float | None:
@@ -94,7 +104,13 @@ def money_text(run: Run, prices: Mapping[str, float]) -> str:
     sum_usd = total(found)
     if sum_usd is None:
         missing = ", ".join(cost.name for cost in found if cost.price is None) or "every pool"
-        return f"No price given for {missing}, so there is no total."
+        hint = (
+            " A Prometheus counts agents by zone: give the prices of these zones, as in"
+            " --price ZONE=USD."
+            if run.counts
+            else ""
+        )
+        return f"No price given for {missing}, so there is no total.{hint}"
     samples = (run.progress[-1][1] - run.progress[0][1]) * run.batch if run.progress else 0
     each = f", {sum_usd / samples * 1e6:.2f} USD per million samples" if samples else ""
     return (

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from bamboo_cli.charts import PAUSED, Chart, charts, zone_colours
 from bamboo_cli.explain import duration
+from bamboo_cli.job import Job
 from bamboo_cli.money import costs, money_text
 from bamboo_cli.record import Run, clock
 from bamboo_cli.svg import LOST, NOTICED
@@ -21,8 +22,8 @@ _MOST_ROWS = 10
 _LONG_S = 600.0
 
 
-def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) -> str:
-    """The HTML document. verdicts: further sentences, at its end."""
+def page(run: Run, prices: Mapping[str, float] | None, verdicts: Sequence[str] = ()) -> str:
+    """The HTML document. prices: None leaves money out; verdicts: further sentences, at its end."""
     environment = Environment(
         loader=PackageLoader("bamboo_cli"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
@@ -35,8 +36,8 @@ def page(run: Run, prices: Mapping[str, float], verdicts: Sequence[str] = ()) ->
         colours=zone_colours(run),
         marks={"lost": LOST, "noticed": NOTICED, "paused": PAUSED},
         most_rows=_MOST_ROWS,
-        costs=costs(run, prices),
-        money=money_text(run, prices),
+        costs=costs(run, prices or {}),
+        money="" if prices is None else money_text(run, prices),
         verdicts=verdicts,
         clock=clock,
     )
@@ -58,7 +59,7 @@ def _number(count: int, what: str) -> str:
 
 def facts(run: Run) -> list[tuple[str, str]]:
     """(name, value) of the figures that come first."""
-    job, paused_s = run.job, sum(pause.seconds for pause in run.pauses)
+    job = run.job
     rates = run.throughput(1)
     shown = [
         ("steps", f"{job.step} of {job.steps}"),
@@ -66,10 +67,29 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("validation loss", f"{job.validation_loss:.4f}" if job.validation_loss else ""),
         ("samples/s, pauses included", f"{rates[0][1]:.1f}" if rates and run.batch else ""),
         ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
-        ("pauses", f"{len(run.pauses)}, {_pause_text(paused_s)} in all" if run.pauses else "0"),
-        ("restores", str(job.attempt)),
+        ("pauses since the start", _pauses(job)),
+        ("restores", _restores(job)),
+        ("USD per hour now", _rate(run)),
     ]
     return [(name, value) for name, value in shown if value]
+
+
+def _pauses(job: Job) -> str:
+    if not job.pauses:
+        return "0"
+    causes = ", ".join(f"{each.count} {each.cause}" for each in job.paused if each.count)
+    return f"{job.pauses}, {_pause_text(job.paused_s)} in all ({causes})"
+
+
+def _restores(job: Job) -> str:
+    return f"{job.attempt}" + f", {job.repeated_steps} steps repeated" * bool(job.repeated_steps)
+
+
+def _rate(run: Run) -> str:
+    if run.rate is None:
+        return ""
+    now, on_demand = run.rate
+    return f"{now:.2f}, on demand {on_demand:.2f}"
 
 
 def _pause_text(seconds: float) -> str:

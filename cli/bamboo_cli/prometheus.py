@@ -82,7 +82,9 @@ def with_history(run: Run, server: Prometheus) -> Run:
     """The run with its fleet, progress and loss curve as the Prometheus has them."""
     job = run.job
     who = f'job_namespace="{job.namespace}",training_job="{job.name}"'
-    steps = _one(server.series(f"max(bamboo_job_steps_total{{{who}}})", run.span))
+    # What a restore has undone is computed again, so it is no progress.
+    done = f"max(bamboo_job_steps_total{{{who}}}) - max(bamboo_job_repeated_steps_total{{{who}}})"
+    steps = _one(server.series(done, run.span))
     losses = dict(_one(server.series(f"max(bamboo_job_training_loss{{{who}}})", run.span)))
     workers = f'max by (zone) (bamboo_job_workers{{{who},state="running"}})'
     counts = {

@@ -119,7 +119,7 @@ def write_page(
     shown = history(frames, record, comparison.undisturbed_loss if comparison else ())
     verdicts = [verdict(comparison).plain] if comparison else []
     run = from_frames(frames, record, shown, spec.training.global_batch_size)
-    write_file(path, page(run, {}, verdicts))
+    write_file(path, page(run, None, verdicts))
     console.print(f"The report is {path.resolve()}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -54,11 +54,14 @@ class Run:
     lives: Sequence[Life] = ()
     gone: Sequence[Gone] = ()
     pauses: Sequence[Span] = ()
-    progress: Sequence[tuple[float, int]] = ()  # (time, committed steps), ascending
+    progress: Sequence[tuple[float, int]] = ()  # (time, committed steps), times ascending
     loss: Sequence[tuple[int, float]] = ()  # (committed steps, training loss)
     notes: Sequence[str] = ()  # what is not known, one sentence each
     # Zone -> (time, agents that run from then on), by a Prometheus; empty: ``lives`` say it.
     counts: Mapping[str, Sequence[tuple[float, int]]] = field(default_factory=dict)
+
+    # USD for an hour of the job's nodes, and what they would cost on demand; None: not known.
+    rate: tuple[float, float] | None = None
 
     @property
     def zones(self) -> list[str]:
@@ -89,7 +92,8 @@ class Run:
         }
 
     def throughput(self, buckets: int = 40) -> list[tuple[Span, float]]:
-        """(interval, samples per second): between the first and the last known step."""
+        """(interval, samples per second): between the first and the last known step. It is 0 where
+        a restore has undone steps."""
         if len(self.progress) < 2 or self.progress[-1][0] <= self.progress[0][0]:
             return []
         first, last = self.progress[0][0], self.progress[-1][0]
@@ -97,7 +101,7 @@ class Run:
         edges = [first + n * width for n in range(buckets + 1)]
         steps = [_at(self.progress, edge) for edge in edges]
         return [
-            (Span(edges[n], edges[n + 1]), (steps[n + 1] - steps[n]) * self.batch / width)
+            (Span(edges[n], edges[n + 1]), max(0.0, steps[n + 1] - steps[n]) * self.batch / width)
             for n in range(buckets)
         ]
 
@@ -164,7 +168,15 @@ def from_cluster(
         _progress(known, job, status, span),
         loss,
         notes,
+        rate=_rate(status),
     )
+
+
+def _rate(status: Manifest) -> tuple[float, float] | None:
+    cost = status.get("cost") or {}
+    names = ("dollarsPerHour", "onDemandDollarsPerHour")
+    now, on_demand = (float(cost.get(name, 0.0)) for name in names)
+    return (now, on_demand) if now else None
 
 
 def from_frames(frames: Sequence[Frame], record: RunRecord, shown: History, batch: int) -> Run:

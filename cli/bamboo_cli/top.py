@@ -1,7 +1,7 @@
 """`bamboo top`: the jobs of a namespace, or the agents of a job, with figures. Pure.
 
-Figures are those of the status. Pauses and preemptions are read from the events that the API server
-still has (by default those of the last hour).
+Figures are those of the status, the pauses of a job too. The pauses that an agent caused, and the
+last preemption, are read from the events that the API server still has, by default of an hour.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ class Pauses:
 
     count: int = 0
     seconds: float = 0.0
-    last_loss_at: float | None = None  # Unix time of the newest loss or notice
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class JobRow:
     steps_per_s: float | None
     ready: str  # agents connected / wanted
     zones: Mapping[str, int]  # zone -> agents that run
-    pauses: Pauses
+    last_loss_at: float | None  # Unix time of the newest loss or notice, by the events
     usd_per_h: float | None = None  # of the nodes that it uses
 
 
@@ -70,7 +69,7 @@ def job_row(manifest: Manifest, events: Iterable[Manifest]) -> JobRow:
         job.samples_per_s / batch if batch and job.samples_per_s else None,
         str(status.get("agentsSummary", "-")),
         {zone["zone"]: zone.get("running", 0) for zone in status.get("agents") or []},
-        pauses(read_events(events)),
+        _last_loss(read_events(events)),
         (status.get("cost") or {}).get("dollarsPerHour"),
     )
 
@@ -113,19 +112,16 @@ def _agent_row(
     )
 
 
-def pauses(known: Iterable[JobEvent]) -> Pauses:
-    """All pauses of a job, and its newest loss or notice."""
-    known = list(known)
-    ended = [e for e in known if e.reason == EventReason.RESUMED]
-    gone = [e.at for e in known if e.reason in (EventReason.AGENT_LOST, EventReason.AGENT_LEAVING)]
-    seconds = sum(float(e.facts.get(EventFact.PAUSE_S, 0.0)) for e in ended)
-    return Pauses(len(ended), seconds, max(gone, default=None))
+def _last_loss(known: Iterable[JobEvent]) -> float | None:
+    reasons = (EventReason.AGENT_LOST, EventReason.AGENT_LEAVING)
+    return max((e.at for e in known if e.reason in reasons), default=None)
 
 
 def _caused(known: Sequence[JobEvent], agent: str) -> Pauses:
     """Those whose stop names the agent."""
     epochs = {e.epoch for e in known if e.reason == EventReason.STOPPED and agent in e.agents}
-    return pauses([e for e in known if e.epoch in epochs] if epochs else [])
+    ended = [e for e in known if e.reason == EventReason.RESUMED and e.epoch in epochs]
+    return Pauses(len(ended), sum(float(e.facts.get(EventFact.PAUSE_S, 0.0)) for e in ended))
 
 
 def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> RenderableType:
@@ -150,8 +146,8 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
             _figure(job.loss, ".4f"),
             row.ready,
             _zones(row.zones),
-            _pauses(row.pauses),
-            _ago(row.pauses.last_loss_at, now),
+            _pauses(Pauses(job.pauses, job.paused_s)),
+            _ago(row.last_loss_at, now),
             *([_figure(row.usd_per_h, ".2f")] if has_prices else []),
         )
     return table

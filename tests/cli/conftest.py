@@ -36,6 +36,13 @@ def manifest() -> Object:
                 "samplesPerSecond": "64.5",
             },
             "losses": {"total": 2, "noticed": 1},
+            "totals": {
+                "repeatedSteps": 7,
+                "pauses": [
+                    {"cause": "Loss", "count": 3, "seconds": {"Stop": 1.25, "Plan": 1.0}},
+                    {"cause": "Notice", "count": 1, "seconds": {"Resume": 2.0}},
+                ],
+            },
             "lastCheckpoint": {"step": 10, "path": "file:///tmp/x/10"},
             "conditions": [
                 {"type": "Running", "status": "True", "reason": "TrainingStep", "message": ""},

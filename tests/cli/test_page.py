@@ -18,7 +18,7 @@ from bamboo_cli.charts import charts
 from bamboo_cli.history import Span
 from bamboo_cli.job import read_job
 from bamboo_cli.main import cli
-from bamboo_cli.page import page, text_report
+from bamboo_cli.page import facts, page, text_report
 from bamboo_cli.record import Gone, Life, Run
 from bamboo_core.api.events import EventReason as Reason
 
@@ -87,7 +87,16 @@ def test_the_legend_has_the_marks_and_colours_of_the_charts(run: Run) -> None:
     calm = page(replace(run, gone=[], pauses=[]), {})
     assert "training paused" not in calm
     assert "lost without notice" not in calm
-    assert "<b>0</b>pauses" in calm
+    never = replace(run.job, paused=())
+    assert "<b>0</b>pauses since the start" in page(replace(run, job=never), {})
+
+
+def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> None:
+    known = dict(facts(replace(run, pauses=[], gone=[])))
+    assert known["pauses since the start"] == "4, 4.2 s in all (3 Loss, 1 Notice)"
+    assert known["restores"] == "0, 7 steps repeated"
+    assert "USD per hour now" not in known
+    assert dict(facts(replace(run, rate=(1.5, 4.0))))["USD per hour now"] == "1.50, on demand 4.00"
 
 
 def test_long_tables_are_folded(run: Run) -> None:
@@ -142,6 +151,14 @@ def test_without_prices_the_page_says_so(run: Run) -> None:
     assert html.count("not given</td>") == 2
 
 
+def test_the_page_of_a_quick_start_does_not_speak_of_money(run: Run) -> None:
+    """Its machines have no price, and the command no --price."""
+    html = page(run, None)
+    assert "<h2>Agent-hours</h2>" in html
+    assert "<td>a</td>" in html
+    assert not re.search(r"USD|price|money", html)
+
+
 def test_an_empty_run_has_a_page(run: Run) -> None:
     empty = Run(run.job, 32, Span(5.0, 5.0))
     assert "<svg" not in page(empty, {})
@@ -153,7 +170,7 @@ def test_the_text_has_the_same_figures(run: Run) -> None:
     Console(file=out, width=120).print(text_report(replace(run, gone=many), {"a": 3.6, "b": 7.2}))
     said = out.getvalue()
     for words in (
-        "20 of 32", "2 (1 with notice)", "1, 1.5 s in all", "16.0", "0.10 USD", "2 before",
+        "20 of 32", "2 (1 with notice)", "4, 4.2 s in all", "16.0", "0.10 USD", "2 before",
         "Something is <not> known.",
     ):  # fmt: skip
         assert words in said

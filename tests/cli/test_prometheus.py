@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,9 +14,9 @@ from bamboo_cli.charts import charts
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Span
 from bamboo_cli.job import read_job
-from bamboo_cli.money import Cost, costs
+from bamboo_cli.money import Cost, costs, money_text
 from bamboo_cli.prometheus import Prometheus, with_history
-from bamboo_cli.record import Run
+from bamboo_cli.record import Life, Run
 
 from .fake_api import Server
 
@@ -57,6 +60,54 @@ def test_the_whole_run_is_shown(run: Run) -> None:
     ]  # fmt: skip
     assert charts(found)[0].title == "Agents by zone"
     assert list(found.notes) == []
+
+
+class Counters(Scripted):
+    """Knows the two counters of steps, and evaluates their difference."""
+
+    def __init__(self, steps: Sequence[float], repeated: Sequence[float]) -> None:
+        super().__init__()
+        self.counters = {
+            "bamboo_job_steps_total": steps,
+            "bamboo_job_repeated_steps_total": repeated,
+        }
+
+    def series(self, query: str, span: Span) -> Any:
+        named = [values for name, values in self.counters.items() if name in query]
+        if not named:
+            return super().series(query, span)
+        rest = named[1] if len(named) == 2 and " - " in query else [0.0] * len(named[0])
+        return [
+            ({}, [(15.0 * n, a - b) for n, (a, b) in enumerate(zip(named[0], rest, strict=True))])
+        ]
+
+
+def test_repeated_steps_are_no_progress(run: Run) -> None:
+    server = Counters([0, 16, 24, 30, 46], [0, 0, 20, 20, 20])  # of 32; a restore from 24 to 4
+    found = with_history(replace(run, loss=()), server)
+    assert [step for _, step in found.progress] == [0, 16, 4, 10, 26]
+    assert found.throughput(1)[0][1] == pytest.approx(26 * 32 / 60)
+    assert min(rate for _, rate in found.throughput()) == 0.0  # none is negative
+    lines = [
+        line.attrib["points"].split()
+        for chart in charts(found)
+        for line in ET.fromstring(chart.svg).iter("{http://www.w3.org/2000/svg}polyline")
+    ]
+    assert len(lines) > 4
+    assert all(0 <= float(point.split(",")[1]) <= 210 for points in lines for point in points)
+
+
+def test_prices_of_pools_hold_for_the_zones_that_a_prometheus_counts(run: Run) -> None:
+    lives = [Life("x", "a", "spot", Span(0.0, 60.0)), Life("y", "b", "other", Span(0.0, 60.0))]
+    run = replace(run, lives=lives, counts={"a": [(0.0, 2)], "b": [(0.0, 1)]})
+    assert [(c.name, c.price) for c in costs(run, {"spot": 1.5})] == [("a", 1.5), ("b", None)]
+    assert "No price given for b" in money_text(run, {"spot": 1.5})
+    assert "--price ZONE=USD" in money_text(run, {"spot": 1.5})
+    assert [c.price for c in costs(run, {"spot": 1.5, "others": 3.0})] == [1.5, 3.0]
+    mixed = replace(run, lives=[*lives, Life("z", "a", "dear", Span(0.0, 60.0))])
+    assert costs(mixed, {"spot": 1.5, "dear": 9.0})[0].price is None
+    assert costs(mixed, {"spot": 1.5, "dear": 9.0, "a": 2.0})[0].price == 2.0
+    assert money_text(run, {"spot": 1.5, "other": 1.5}).startswith("0.08 USD")
 
 
 def test_a_prometheus_that_does_not_know_the_job(run: Run) -> None:

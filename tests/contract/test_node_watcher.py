@@ -15,6 +15,7 @@ from .chart import CHART, helm, of_kind, render
 
 ENABLED = ("--set", "notices.daemonSet.enabled=true")
 NAME = "bamboo-node-watcher"
+FILES = sorted((CHART / "values").glob("*.yaml"))
 
 
 def own(*arguments: str) -> list[dict[str, Any]]:
@@ -32,6 +33,15 @@ def test_it_is_off_unless_asked_for() -> None:
     assert own() == []
     kinds = [body["kind"] for body in own(*ENABLED)]
     assert kinds == ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "DaemonSet"]
+
+
+def test_it_runs_where_karpenter_keeps_pods_from_the_metadata_server() -> None:
+    on = [file.name for file in FILES if own("--values", str(file))]
+    assert on == ["eks-karpenter.yaml"]
+    (found,) = of_kind(own("--values", str(FILES[1])), "DaemonSet")
+    selector = found["spec"]["template"]["spec"]["nodeSelector"]
+    assert selector == {"karpenter.sh/capacity-type": "spot"}
+    assert "enforce=privileged" in FILES[1].read_text()
 
 
 def test_its_account_may_only_read_and_patch_nodes() -> None:

@@ -28,18 +28,36 @@ def render(kubeconfig: Path, name: str, namespace: str, **values: str) -> str:
     return done.stderr if done.returncode else ""
 
 
-def deployment(name: str, serves: str) -> dict[str, Any]:
+def deployment(name: str, serves: str, **of: str) -> dict[str, Any]:
     """As a release has it, or somebody who likes to be taken for one."""
     labels = {"app": name}
     container = {"name": "operator", "image": "none:1"}
     return {
-        "metadata": {"name": name, "annotations": {"bamboo.dev/namespaces": serves}},
+        "metadata": {
+            "name": name,
+            "labels": of,
+            "annotations": {"bamboo.dev/namespaces": serves},
+        },
         "spec": {
             "replicas": 0,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
         },
     }
+
+
+def binding(namespace: str) -> dict[str, Any]:
+    """Of the release ``one``."""
+    return {
+        "metadata": {
+            "name": f"{namespace}-one-operator",
+            "labels": {"app.kubernetes.io/part-of": "bamboo"},
+        },
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
+        },
+        "subjects": [],
+    }  # fmt: skip
 
 
 async def test_only_a_release_with_rights_holds_another_one_back(
@@ -53,16 +71,7 @@ async def test_only_a_release_with_rights_holds_another_one_back(
 
     await devcluster_api.post(DEPLOYMENTS.format(home), deployment("one-operator", "team-a"))
     assert await said("two", "elsewhere") == ""
-    binding = {
-        "metadata": {
-            "name": f"{home}-one-operator", "labels": {"app.kubernetes.io/part-of": "bamboo"},
-        },
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view",
-        },
-        "subjects": [],
-    }  # fmt: skip
-    await devcluster_api.post(BINDINGS, binding)
+    await devcluster_api.post(BINDINGS, binding(home))
     try:
         for namespace in ("elsewhere", home):  # also beside it in its own namespace
             text = await said("two", namespace)
@@ -71,5 +80,25 @@ async def test_only_a_release_with_rights_holds_another_one_back(
         assert "both would serve team-a" in await said("two", home, namespaces="{team-a,team-b}")
         assert await said("two", home, namespaces="{team-b}") == ""
         assert "already" not in await said("one", home)  # the same release
+    finally:
+        await devcluster_api.delete(f"{BINDINGS}/{home}-one-operator")
+
+
+async def test_a_release_may_change_its_name_override(
+    devcluster: Cluster, devcluster_api: KubeApi, devcluster_namespace: str
+) -> None:
+    home = devcluster_namespace
+
+    async def said(name: str, **values: str) -> str:
+        return await asyncio.to_thread(render, devcluster.kubeconfig, name, home, **values)
+
+    ours = {"app.kubernetes.io/instance": "mine"}
+    await devcluster_api.post(
+        DEPLOYMENTS.format(home), deployment("one-operator", "team-a", **ours)
+    )
+    await devcluster_api.post(BINDINGS, binding(home))
+    try:
+        assert await said("mine", nameOverride="new") == ""
+        assert "release mine in namespace" in await said("other", nameOverride="new")
     finally:
         await devcluster_api.delete(f"{BINDINGS}/{home}-one-operator")

@@ -13,7 +13,8 @@ import yaml
 from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.controller import pod_zones
 
-EXAMPLES = ["quickstart.yaml", "gke-spot.yaml", "eks-spot.yaml"]
+CLOUDS = ["gke-spot.yaml", "eks-managed.yaml", "eks-karpenter.yaml", "aks-spot.yaml"]
+EXAMPLES = ["quickstart.yaml", *CLOUDS]
 
 
 def read(root: Path, name: str) -> Any:
@@ -29,7 +30,7 @@ def test_examples_are_accepted(root: Path, name: str) -> None:
     assert isinstance(from_manifest(read(root, name)), JobSpec)
 
 
-@pytest.mark.parametrize("name", ["gke-spot.yaml", "eks-spot.yaml"])
+@pytest.mark.parametrize("name", ["gke-spot.yaml", "eks-karpenter.yaml", "aks-spot.yaml"])
 def test_from_zero_nodes_all_zones_of_the_pools_are_asked(root: Path, name: str) -> None:
     spec = from_manifest(read(root, name))
     assert isinstance(spec, JobSpec)
@@ -48,6 +49,14 @@ def test_the_pools_of_the_gke_example_are_those_that_its_text_makes(root: Path) 
     ]
 
 
+def test_every_cloud_of_the_chart_has_an_example(root: Path) -> None:
+    """The comment of its value file names it."""
+    for file in (root / "charts/bamboo/values").glob("*.yaml"):
+        named = re.findall(r"examples/([\w-]+\.yaml)", file.read_text())
+        assert len(named) == (file.name != "kind.yaml"), file.name
+        assert set(named) <= set(CLOUDS)
+
+
 def test_quickstart_is_what_the_readme_says(root: Path) -> None:
     pipelines = read(root, "quickstart.yaml")["spec"]["pipelines"]
     assert pipelines == {"count": 2, "stages": 4}
@@ -63,7 +72,7 @@ def test_the_readmes_job_is_accepted(root: Path) -> None:
     assert isinstance(from_manifest(readme_job(root)), JobSpec)
 
 
-@pytest.mark.parametrize("name", ["README", "gke-spot.yaml", "eks-spot.yaml"])
+@pytest.mark.parametrize("name", ["README", *CLOUDS])
 def test_checkpoints_go_where_agents_can_write(root: Path, name: str) -> None:
     """A folder of a volume, which belongs to the group that the agent's image runs with."""
     spec = from_manifest(readme_job(root) if name == "README" else read(root, name))
