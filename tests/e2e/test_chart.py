@@ -11,9 +11,11 @@ from itertools import pairwise
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE
+from bamboo_cli.main import cli
 from bamboo_sim.protocol.fleet.logs import non_empty_logs, step_ends
 
 from .conftest import CHART, RecordedCluster
@@ -99,6 +101,30 @@ class Trainer:
         assert uids(self.user, self.name) == self.pods
 
 
+def check_commands(local: RecordedCluster, user: User, job: str) -> None:
+    """A user's commands say what is true of a job that trains."""
+
+    def said(command: str, *arguments: str) -> str:
+        done = CliRunner().invoke(
+            cli,
+            [command, job, "--namespace", user.namespace, "--kubeconfig",
+             str(local.cluster.kubeconfig), *arguments],
+            env={"COLUMNS": "240"},
+        )  # fmt: skip
+        assert done.exit_code == 0, (done.output, done.exception)
+        return done.output
+
+    agent = f"{job}-p0-s1-i0"
+    assert agent in said("top")
+    assert "p0-s0-i0 | " in said("logs", "--tail", "1")
+    assert agent in said("preempt", "--agent", agent, "--notice", "--yes", "--timeout", "60")
+    status = user.until(job, lambda found: found.lost_noticed > 0 and found.pauses > 0)
+    report = said("report")
+    assert f"{status.lost} ({status.lost_noticed} with notice)" in report
+    assert "Notice)" in report
+    assert "agent-hours" in report
+
+
 def test_a_second_release_for_the_same_namespaces_is_refused(local: RecordedCluster) -> None:
     with pytest.raises(CommandError) as refusal:
         local.programs.helm(
@@ -140,6 +166,7 @@ def test_upgrades_and_a_new_installation_touch_no_agent(local: RecordedCluster, 
         assert len(user.get("poddisruptionbudgets")) == 1  # it belongs to the job
         local.install()
         trainer.check_taken_up()
+    check_commands(local, user, "steady")
     user.kubectl("delete", "bamboojob", "steady")
     eventually(lambda: not user.get("poddisruptionbudgets"), timeout_s=30)
 
