@@ -12,6 +12,7 @@ import random
 import selectors
 import socket
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -25,7 +26,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import Peer
 from bamboo_sim.attack import inputs
-from bamboo_sim.attack.tally import Tally
+from bamboo_sim.attack.tally import Defects, Tally
 
 JOB, KEY = "0c9a8f3e-the-job", b"sixteen bytes!!!"
 VICTIM, HONEST, INSIDER = AgentId("victim"), AgentId("honest"), AgentId("insider")
@@ -38,7 +39,9 @@ _HEADER = {"i": "out[1]", "f": [0, 1, 1], "t": [["float32", [4]]], "m": {}}
 
 
 def serve(pipe: Connection) -> None:
-    """The victim's process: tells its port, then all that happens to it."""
+    """The victim's process: tells its port, then all that happens to it, and its state when
+    asked."""
+    defects = Defects.of_process()
     listening = socket.create_server(("127.0.0.1", 0))
     pipe.send(listening.getsockname()[1])
     transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening)
@@ -50,7 +53,11 @@ def serve(pipe: Connection) -> None:
         while True:
             for ready, _ in selector.select():
                 if ready.fileobj is pipe:
-                    return
+                    try:
+                        pipe.recv()
+                    except EOFError:
+                        return
+                    pipe.send(defects.state())
             try:
                 for event in transport.poll():
                     is_frame = isinstance(event, Arrived)
@@ -62,15 +69,16 @@ def serve(pipe: Connection) -> None:
 
 
 class Attack:
-    """One run. ``tally``: what came of it."""
+    """One run. ``tally``: what came of it. victim: what runs in the victim's process."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, victim: Callable[[Connection], None] = serve) -> None:
         self.tally = Tally()
         self._rng = random.Random(seed)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=victim, args=(theirs,), daemon=True)
         self._process.start()
+        theirs.close()
         self._port: int = self._pipe.recv()
         own = socket.create_server(("127.0.0.1", 0))
         self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own)
@@ -82,7 +90,8 @@ class Attack:
     def run(self, cases: int) -> Tally:
         """So many cases, then the end of the process."""
         try:
-            self._look("the beginning")
+            if not self._look("the beginning"):
+                return self.tally
             for number in range(cases):
                 is_insider = self._rng.random() < _INSIDERS
                 data = self._insider() if is_insider else self._stranger()
@@ -149,11 +158,18 @@ class Attack:
         self._sent += 1
         tensors = (torch.zeros(4),)
         self._honest.send(VICTIM, Frame(Item.out(0, 1, self._sent), FENCE, tensors=tensors))
+        is_arrived = False
         deadline = time.monotonic() + PATIENCE_S
         while (left := deadline - time.monotonic()) > 0 and self._pipe.poll(left):
             try:
-                peer, is_frame, what = self._pipe.recv()
-            except EOFError:
+                told = self._pipe.recv()
+                if isinstance(told, dict):
+                    return self.tally.judge(told, after)
+                peer, is_frame, what = told
+                if peer == HONEST and what == self._sent:
+                    is_arrived = True
+                    self._pipe.send(None)
+            except (EOFError, OSError):
                 self.tally.breach("crash", f"the process has ended after {after}")
                 return False
             if not peer:
@@ -162,15 +178,11 @@ class Attack:
             if peer == HONEST and not is_frame:
                 self.tally.breach("touched", f"the honest peer is suspected after {after}")
                 return False
-            if peer == HONEST and what == self._sent:
-                return True
-        self.tally.breach("hang", f"no frame of the honest peer arrives after {after}")
+        missing = "state" if is_arrived else "frame of the honest peer"
+        self.tally.breach("hang", f"no {missing} arrives after {after}")
         return False
 
 
 def run(cases: int, seed: int) -> dict[str, Any]:
     """The figures of one attack."""
-    tally = Attack(seed).run(cases)
-    return {
-        "cases": dict(tally.cases), "breaches": dict(tally.breaches), "told": tally.told,
-    }  # fmt: skip
+    return Attack(seed).run(cases).figures()

@@ -10,10 +10,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 import multiprocessing
 import random
-import resource
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -45,7 +44,6 @@ AGENTS = ("mine-p0-s0-i0", "mine-p0-s1-i0")
 HONEST = "digits-p0-s0-i0"
 FORGED = "forged"
 PATIENCE_S = 60.0
-MOST_GROWTH_MB = 400
 _SECRET = Seals(b"the operator's own secret key...")
 _FAR = 4_000_000_000
 _EVERY = 100
@@ -171,12 +169,11 @@ class _Served:
         )
 
     def state(self) -> dict[str, Any]:
-        """What must not change of the victim, and how large the process is."""
+        """What must not change of the victim."""
         actor = self.jobs.find(VICTIM.uid)
         assert actor is not None
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         seen = f"{actor.view()} {actor.term} {self.writes[VICTIM.uid]}"
-        return {"victim": seen, "peak_mb": peak_mb}
+        return {"victim": seen}
 
 
 def serve(pipe: Connection) -> None:
@@ -185,8 +182,7 @@ def serve(pipe: Connection) -> None:
 
 
 async def _serve(pipe: Connection) -> None:
-    defects = Defects()
-    logging.getLogger().addHandler(defects)
+    defects = Defects.of_process()
     served, stub = _Served(), _Stub()
     authority = tls.make_authority()
     service = AgentService(served.jobs, lambda text: auth.authenticate(stub, _SECRET, text))  # type: ignore[arg-type]
@@ -199,20 +195,18 @@ async def _serve(pipe: Connection) -> None:
     asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(pipe.recv()))
     while not ticks.done():
         await asked.get()
-        pipe.send(served.state() | {"defects": defects.causes, "streams": service.streams})
+        pipe.send(served.state() | defects.state())
 
 
 class Attack:
-    """One run. ``tally``: what came of it."""
+    """One run. ``tally``: what came of it. victim: what runs in the victim's process."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, victim: Callable[[Connection], None] = serve) -> None:
         self.tally = Tally()
-        self.defects: list[str] = []
-        self.peak_mb = 0.0
         self._rng = random.Random(seed)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=victim, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
         self._port, certificate = self._pipe.recv()
@@ -344,15 +338,11 @@ class Attack:
             return False
         state = self._pipe.recv()
         self._before = self._before or state
-        self.defects, self.peak_mb = state["defects"], state["peak_mb"]
         if state["victim"] != self._before["victim"]:
             changed = f"{self._before['victim']} is now {state['victim']}"
             self.tally.breach("touched", f"{changed} after {after}")
             return False
-        if state["peak_mb"] > self._before["peak_mb"] + MOST_GROWTH_MB:
-            self.tally.breach("memory", f"{state['peak_mb']:.0f} MB after {after}")
-            return False
-        return True
+        return self.tally.judge(state, after)
 
 
 def hello(name: str) -> bytes:
@@ -374,12 +364,4 @@ def hello(name: str) -> bytes:
 
 def run(cases: int, seed: int) -> dict[str, Any]:
     """The figures of one attack."""
-    attack = Attack(seed)
-    tally = asyncio.run(attack.run(cases))
-    return {
-        "cases": dict(tally.cases),
-        "breaches": dict(tally.breaches),
-        "told": tally.told,
-        "defects": attack.defects[:20],
-        "peak_mb": round(attack.peak_mb),
-    }
+    return asyncio.run(Attack(seed).run(cases)).figures()
