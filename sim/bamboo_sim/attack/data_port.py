@@ -1,4 +1,4 @@
-"""The attack on an agent's data port.
+"""The attack on an agent's data port, with TLS and without.
 
 The port is that of a real transport in a process of its own. Strangers send it anything; insiders
 prove the key first. In between an honest peer sends frames, which must arrive.
@@ -6,11 +6,13 @@ prove the key first. In between an honest peer sends frames, which must arrive.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import random
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -18,7 +20,7 @@ from typing import Any
 
 import torch
 
-from bamboo_agent.transport import handshake
+from bamboo_agent.transport import handshake, stream
 from bamboo_agent.transport.base import Arrived, Frame
 from bamboo_agent.transport.handshake import Greeting
 from bamboo_agent.transport.tcp import TcpTransport, TransportError
@@ -38,13 +40,14 @@ _INSIDERS = 0.4
 _HEADER = {"i": "out[1]", "f": [0, 1, 1], "t": [["float32", [4]]], "m": {}}
 
 
-def serve(pipe: Connection) -> None:
+def serve(pipe: Connection, encrypts: bool) -> None:
     """The victim's process: tells its port, then all that happens to it, and its state when
     asked."""
     defects = Defects.of_process()
     listening = socket.create_server(("127.0.0.1", 0))
     pipe.send(listening.getsockname()[1])
-    transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening)
+    identity = stream.make_identity() if encrypts else None
+    transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening, identity=identity)
     transport.adopt(FENCE)
     transport.introduce(fence=FENCE, key=KEY, peers={})
     with selectors.DefaultSelector() as selector:
@@ -69,19 +72,28 @@ def serve(pipe: Connection) -> None:
 
 
 class Attack:
-    """One run. ``tally``: what came of it. victim: what runs in the victim's process."""
+    """One run. ``tally``: what came of it. victim: what runs in the victim's process.
+    encrypts: the port speaks TLS, as it does by default."""
 
-    def __init__(self, seed: int, victim: Callable[[Connection], None] = serve) -> None:
+    def __init__(
+        self,
+        seed: int,
+        victim: Callable[[Connection, bool], None] = serve,
+        *,
+        encrypts: bool = True,
+    ) -> None:
         self.tally = Tally()
         self._rng = random.Random(seed)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=victim, args=(theirs,), daemon=True)
+        self._process = context.Process(target=victim, args=(theirs, encrypts), daemon=True)
         self._process.start()
         theirs.close()
         self._port: int = self._pipe.recv()
         own = socket.create_server(("127.0.0.1", 0))
-        self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own)
+        identity = stream.make_identity() if encrypts else None
+        self._tls = identity.dialing if identity else None
+        self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own, identity=identity)
         peer = Peer(VICTIM, f"127.0.0.1:{self._port}", "", KEY)
         self._honest.adopt(FENCE)
         self._honest.introduce(fence=FENCE, key=b"mine", peers={VICTIM: peer})
@@ -95,7 +107,8 @@ class Attack:
             for number in range(cases):
                 is_insider = self._rng.random() < _INSIDERS
                 data = self._insider() if is_insider else self._stranger()
-                self.tally.cases["insider" if is_insider else "stranger"] += 1
+                kind = "insider" if is_insider else "stranger"
+                self.tally.cases[f"{kind}, TLS" if self._tls else kind] += 1
                 if number % _EVERY == _EVERY - 1 and not self._look(repr(data)):
                     break
             self._look("the end")
@@ -124,10 +137,14 @@ class Attack:
         data = inputs.segment(self._rng, _HEADER)
         greeting = Greeting(INSIDER, VICTIM, FENCE, handshake.new_nonce())
         try:
-            with self._dial() as sock:
+            with self._dial(encrypts=True) as sock:
+                binding = b""
+                if isinstance(sock, ssl.SSLSocket):
+                    certificate = sock.getpeercert(binary_form=True) or b""
+                    binding = hashlib.sha256(certificate).digest()
                 sock.sendall(greeting.line())
                 nonce = json.loads(sock.recv(4096))["nonce"]
-                mine = handshake.proof(KEY, "dial", JOB, greeting, nonce)
+                mine = handshake.proof(KEY, "dial", JOB, greeting, nonce, binding)
                 sock.sendall(handshake.encode_line({"proof": mine}))
                 sock.recv(4096)
                 sock.sendall(data)
@@ -139,19 +156,21 @@ class Attack:
         """What the port says, if it says something at once."""
         said = b""
         try:
-            with self._dial() as sock:
+            with self._dial(encrypts=self._rng.random() < 0.5) as sock:
                 sock.sendall(data)
-                sock.shutdown(socket.SHUT_WR)
+                if not isinstance(sock, ssl.SSLSocket):  # it would stop to decrypt
+                    sock.shutdown(socket.SHUT_WR)
                 sock.settimeout(0.02)
                 said = sock.recv(4096)
         except OSError:
             return said  # closed by the other end before all was sent
         return said
 
-    def _dial(self) -> socket.socket:
+    def _dial(self, *, encrypts: bool) -> socket.socket:
+        """encrypts: with TLS, if the port speaks it."""
         sock = socket.create_connection(("127.0.0.1", self._port), PATIENCE_S)
         sock.settimeout(PATIENCE_S)
-        return sock
+        return self._tls.wrap_socket(sock) if encrypts and self._tls else sock
 
     def _look(self, after: str) -> bool:
         """Whether the honest peer still gets through, and was never suspected."""
@@ -185,4 +204,6 @@ class Attack:
 
 def run(cases: int, seed: int) -> dict[str, Any]:
     """The figures of one attack."""
-    return Attack(seed).run(cases).figures()
+    tally = Attack(seed, encrypts=True).run(cases - cases // 2)
+    tally.add(Attack(seed, encrypts=False).run(cases // 2))
+    return tally.figures()

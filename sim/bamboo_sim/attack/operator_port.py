@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import functools
 import json
 import multiprocessing
 import random
@@ -26,13 +28,14 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Hello, Stop, Welcome
+from bamboo_core.model.items import parse_item
+from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
 from bamboo_operator import api, auth, facts, jobs, tls
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
 from bamboo_operator.seals import ANNOTATION, Seals
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim.attack import inputs
+from bamboo_sim.attack import floods, inputs
 from bamboo_sim.attack.tally import Defects, Tally
 from bamboo_wire import decode, encode
 from bamboo_wire.options import AGENT_OPTIONS
@@ -123,9 +126,10 @@ def _spec(name: str) -> JobSpec:
             "metadata": {"name": name},
             "spec": {
                 "model": {"factory": "m:f"},
-                "data": {"factory": "d:f"},
+                "data": {"factory": "d:f", "validation": {"factory": "d:v"}},
                 "training": {
                     "steps": 10,
+                    "validateEvery": 1,
                     "globalBatchSize": 8,
                     "microBatchSize": 1,
                     "optimizer": {"factory": "torch.optim:SGD"},
@@ -221,6 +225,7 @@ class Attack:
         try:
             async with self._channel() as channel, self._channel() as honest:
                 if await self._look(honest, "the beginning"):
+                    usual_s = await floods.usual(lambda after: self._look(honest, after))
                     done = looked = 0
                     while done < cases:
                         await self._strike(channel)
@@ -229,6 +234,8 @@ class Attack:
                             looked = done
                             if not await self._look(honest, repr(self._last)):
                                 break
+                    if not self.tally.breaches:
+                        await self._flood(honest, usual_s)
                     await self._look(honest, "the end")
         finally:
             self._pipe.close()
@@ -256,8 +263,73 @@ class Attack:
             await self._converse(channel, "nobody" + str(self._rng.random()), "bad token")
         elif chance < 0.30:
             await self._converse(channel, FORGED, "forged pod")
+        elif chance < 0.40:
+            await self._plan(channel)
         else:
             await self._converse(channel, self._rng.choice(AGENTS), "agent")
+
+    async def _flood(self, honest: Any, usual_s: float) -> None:
+        """By one pod: streams that come again and again, then the longest messages."""
+        name = AGENTS[0]
+
+        async def reconnect() -> None:
+            async with self._channel() as channel:
+                call = self._open(channel, name)
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await call.write(hello(name))
+                call.cancel()
+
+        large = self._report(name, items=30_000)
+        async with self._channel() as channel:
+
+            async def send() -> None:
+                call = self._open(channel, name)
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await call.write(hello(name))
+                    await call.write(large)
+                call.cancel()
+
+            for kind, strike in {"reconnects": reconnect, "long reports": send}.items():
+                look = functools.partial(self._look, honest)
+                await floods.attack(self.tally, kind, strike, look, usual_s)
+
+    async def _plan(self, channel: Any) -> None:
+        """Both agents report what no agent can hold, so that the operator would plan with it."""
+        calls = {name: self._open(channel, name) for name in AGENTS}
+        built = Ready(Fingerprint(), 4, 8, inputs.samples(self._rng))
+        listening = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for name, call in calls.items():
+                    welcome = asyncio.Event()
+                    await call.write(hello(name))
+                    listening.append(asyncio.create_task(self._listen(call, name, welcome)))
+                    await welcome.wait()
+                    ready: bytes = encode.agent_message(built).SerializeToString()
+                    await call.write(ready)
+                for name, call in calls.items():
+                    self.tally.cases["planner"] += 1
+                    self._last = self._report(name)
+                    await call.write(self._last)
+                    await call.done_writing()
+                await asyncio.gather(*listening, return_exceptions=True)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
+        except TimeoutError:
+            self.tally.breach("hang", f"the operator does not answer after {self._last!r}")
+        finally:
+            for call in calls.values():
+                call.cancel()
+            await asyncio.gather(*listening, return_exceptions=True)
+
+    def _report(self, name: str, items: int = 1) -> bytes:
+        """A valid answer to the newest Stop, but for its items."""
+        fence = self._fences.get(name, Fence(0, TERM, 1))
+        named = {inputs.item(self._rng)} if items == 1 else {f"out[1] m{n}" for n in range(items)}
+        held = frozenset(parse_item(text) for text in named)
+        said = AgentReport(fence, fence, dict.fromkeys(range(4), 0), held)
+        data: bytes = encode.agent_message(said).SerializeToString()
+        return data
 
     async def _raw(self) -> None:
         """Bytes that are not even TLS."""

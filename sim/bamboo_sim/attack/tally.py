@@ -42,6 +42,13 @@ class Tally:
             self.breach("memory", f"{self.peak_mb:.0f} MB after {after}")
         return not state["defects"] and not has_grown
 
+    def add(self, other: Tally) -> None:
+        """Of another run."""
+        self.cases.update(other.cases)
+        self.breaches.update(other.breaches)
+        self.told += other.told
+        self.peak_mb = max(self.peak_mb, other.peak_mb)
+
     def figures(self) -> dict[str, Any]:
         """Of the run."""
         return {
