@@ -1,7 +1,8 @@
 """Kubernetes Events about a job. Equal ones share an object with a count.
 
 Facts become annotations ``bamboo.dev/NAME``. Best effort: an event that cannot be written is
-dropped and counted, and nothing waits for it.
+dropped and counted, and nothing waits for it. One job takes no more than its share: of the queue,
+and of one reason's events in a time.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 _MAX_MESSAGE = 1000
 _MAX_WAITING = 1000
+_MAX_WAITING_OF_JOB = 100
+_MOST_OF_REASON = 60
+_PERIOD_S = 60.0
 _MAX_KNOWN = 5000
 
 
@@ -33,7 +37,10 @@ class Recorder:
     def __init__(self, kube: Api, *, identity: str, clock: Callable[[], float] = time.time) -> None:
         self._kube, self._identity, self._clock = kube, identity, clock
         self._waiting: asyncio.Queue[Object] = asyncio.Queue(_MAX_WAITING)
+        self._waiting_of: Counter[str] = Counter()  # by the job's UID
         self._known: OrderedDict[str, Object] = OrderedDict()
+        self._lately: Counter[tuple[str, str]] = Counter()  # by the job's UID and the reason
+        self._lately_since = 0.0
         self.dropped = 0
 
     def record(
@@ -49,6 +56,9 @@ class Recorder:
         text = message[:_MAX_MESSAGE]
         digest = hashlib.sha256(f"{job.uid}/{reason}/{text}".encode()).hexdigest()[:16]
         now = self._clock()
+        if not self._has_room(job, reason, now):
+            self.dropped += 1
+            return
         known = self._known.get(digest)
         name = f"{job.name}.{int(now * 1e6):x}.{digest}"  # in order of time: kubectl lists by name
         event = known or self._new(job, name, severity, reason, text, now)
@@ -61,10 +71,18 @@ class Recorder:
         self._known[digest] = event
         while len(self._known) > _MAX_KNOWN:
             self._known.popitem(last=False)
-        try:
-            self._waiting.put_nowait(dict(event))
-        except asyncio.QueueFull:
-            self.dropped += 1
+        self._waiting.put_nowait(dict(event))
+        self._waiting_of[job.uid] += 1
+
+    def _has_room(self, job: JobView, reason: str, now: float) -> bool:
+        """Whether the job may have one more event of the reason; counts it."""
+        if not self._lately_since <= now < self._lately_since + _PERIOD_S:
+            self._lately.clear()
+            self._lately_since = now
+        if self._waiting.full() or self._waiting_of[job.uid] >= _MAX_WAITING_OF_JOB:
+            return False
+        self._lately[job.uid, reason] += 1
+        return self._lately[job.uid, reason] <= _MOST_OF_REASON
 
     def _new(
         self, job: JobView, name: str, severity: str, reason: str, message: str, now: float
@@ -106,6 +124,7 @@ class Recorder:
                 level = logging.DEBUG if error.is_absence else logging.WARNING
                 log.log(level, "an event was dropped", extra={"error": str(error)})
             finally:
+                self._waiting_of -= Counter({event["involvedObject"]["uid"]: 1})
                 self._waiting.task_done()
 
     async def flush(self, timeout_s: float) -> None:

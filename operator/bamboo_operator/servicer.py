@@ -118,7 +118,7 @@ class AgentService:
         self._leader_of(peer)
         await self._rest(payer)
         # An agent waits for this before it sends anything.
-        await context.send_initial_metadata(())
+        await _whole(context.send_initial_metadata(()))
         hello = await self._hello(requests, peer, payer)
         actor = self._leader_of(peer)  # the actor may have been replaced before the Hello came
         _check_term(hello, actor)
@@ -231,6 +231,15 @@ async def _until(must_end: asyncio.Event, work: Coroutine[Any, Any, T], ended: E
         serving.cancel()
         ending.cancel()
         await asyncio.gather(serving, ending, return_exceptions=True)
+
+
+async def _whole(sending: Coroutine[Any, Any, None]) -> None:
+    """A cancellation waits for its end: gRPC cannot refuse a stream whose metadata is half sent."""
+    task = asyncio.create_task(sending)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _check_term(message: AgentMessage, actor: JobActor) -> None:

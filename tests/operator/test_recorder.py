@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.core.controller.builders import JOB
@@ -91,8 +92,37 @@ async def refused(error: ApiError) -> Recorder:
 async def test_events_that_cannot_be_written_are_dropped_and_counted() -> None:
     recorder = await refused(ApiError(503, "Unavailable", "away"))
     for number in range(1001):
-        recorder.record(JOB, severity="Normal", reason="Planned", message=str(number))
+        job = replace(JOB, uid=f"uid-{number}")
+        recorder.record(job, severity="Normal", reason="Planned", message=str(number))
     assert recorder.dropped == 2
+
+
+async def test_a_job_takes_its_share_of_the_queue_and_no_more() -> None:
+    kube, now = MemoryApi(), 100.0
+    recorder = Recorder(kube, identity="op-1", clock=lambda: now)
+    for number in range(2000):
+        reason = f"Reason{number % 20}"
+        recorder.record(JOB, severity="Normal", reason=reason, message=str(number))
+    other = replace(JOB, uid="uid-other")
+    recorder.record(other, severity="Normal", reason="Planned", message="of another job")
+    await written(recorder)
+    messages = [event["message"] for event in kube.objects.values()]
+    assert len(messages) == 101
+    assert "of another job" in messages
+    recorder.record(JOB, severity="Normal", reason="Planned", message="there is room again")
+    assert recorder.dropped == 1900
+
+
+async def test_a_reason_has_a_rate_in_each_job() -> None:
+    kube, now = MemoryApi(), [100.0]
+    recorder = Recorder(kube, identity="op-1", clock=lambda: now[0])
+    for number in range(70):
+        recorder.record(JOB, severity="Normal", reason="BadCheckpoint", message=str(number))
+    recorder.record(JOB, severity="Normal", reason="Planned", message="another reason")
+    assert recorder.dropped == 10
+    now[0] += 60.0
+    recorder.record(JOB, severity="Normal", reason="BadCheckpoint", message="later")
+    assert recorder.dropped == 10
 
 
 async def test_events_of_a_namespace_that_is_gone_are_dropped_silently(

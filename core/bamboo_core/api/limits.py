@@ -94,7 +94,8 @@ def _depth(value: object) -> int:
 
 
 def _bytes(value: object) -> int:
-    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode())
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return len(text.encode(errors="replace"))  # half of a surrogate pair has no code
 
 
 def _largest(spec: Any) -> tuple[str, int]:

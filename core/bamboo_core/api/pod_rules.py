@@ -116,6 +116,10 @@ def _security(given: Any, listed: frozenset[str], path: str) -> Iterator[Problem
     user = context.get("runAsUser")
     if user is not None and (not isinstance(user, int) or user < 1):
         yield _refused(f"{path}.runAsUser", f"is {user!r}; agents must not run as root")
+    for key in ("runAsGroup", "fsGroup", "supplementalGroups"):
+        groups = context.get(key)
+        if any(group == 0 for group in (groups if isinstance(groups, list) else [groups])):
+            yield _refused(f"{path}.{key}", "is 0; agents must not be in root's group")
     for key, wanted in (("runAsNonRoot", True), ("allowPrivilegeEscalation", False)):
         if context.get(key, wanted) not in (wanted, None):
             yield _refused(f"{path}.{key}", f"must be {str(wanted).lower()}")

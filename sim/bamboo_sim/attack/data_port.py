@@ -1,4 +1,4 @@
-"""The attack on an agent's data port.
+"""The attack on an agent's data port, with TLS and without.
 
 The port is that of a real transport in a process of its own. Strangers send it anything; insiders
 prove the key first. In between an honest peer sends frames, which must arrive.
@@ -6,18 +6,21 @@ prove the key first. In between an honest peer sends frames, which must arrive.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import multiprocessing
 import random
 import selectors
 import socket
+import ssl
 import time
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
-from bamboo_agent.transport import handshake
+from bamboo_agent.transport import handshake, stream
 from bamboo_agent.transport.base import Arrived, Frame
 from bamboo_agent.transport.handshake import Greeting
 from bamboo_agent.transport.tcp import TcpTransport, TransportError
@@ -25,7 +28,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import Peer
 from bamboo_sim.attack import inputs
-from bamboo_sim.attack.tally import Tally
+from bamboo_sim.attack.tally import Defects, Tally
 
 JOB, KEY = "0c9a8f3e-the-job", b"sixteen bytes!!!"
 VICTIM, HONEST, INSIDER = AgentId("victim"), AgentId("honest"), AgentId("insider")
@@ -37,11 +40,14 @@ _INSIDERS = 0.4
 _HEADER = {"i": "out[1]", "f": [0, 1, 1], "t": [["float32", [4]]], "m": {}}
 
 
-def serve(pipe: Connection) -> None:
-    """The victim's process: tells its port, then all that happens to it."""
+def serve(pipe: Connection, encrypts: bool) -> None:
+    """The victim's process: tells its port, then all that happens to it, and its state when
+    asked."""
+    defects = Defects.of_process()
     listening = socket.create_server(("127.0.0.1", 0))
     pipe.send(listening.getsockname()[1])
-    transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening)
+    identity = stream.make_identity() if encrypts else None
+    transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening, identity=identity)
     transport.adopt(FENCE)
     transport.introduce(fence=FENCE, key=KEY, peers={})
     with selectors.DefaultSelector() as selector:
@@ -50,7 +56,11 @@ def serve(pipe: Connection) -> None:
         while True:
             for ready, _ in selector.select():
                 if ready.fileobj is pipe:
-                    return
+                    try:
+                        pipe.recv()
+                    except EOFError:
+                        return
+                    pipe.send(defects.state())
             try:
                 for event in transport.poll():
                     is_frame = isinstance(event, Arrived)
@@ -62,18 +72,28 @@ def serve(pipe: Connection) -> None:
 
 
 class Attack:
-    """One run. ``tally``: what came of it."""
+    """One run. ``tally``: what came of it. victim: what runs in the victim's process.
+    encrypts: the port speaks TLS, as it does by default."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        victim: Callable[[Connection, bool], None] = serve,
+        *,
+        encrypts: bool = True,
+    ) -> None:
         self.tally = Tally()
         self._rng = random.Random(seed)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=victim, args=(theirs, encrypts), daemon=True)
         self._process.start()
+        theirs.close()
         self._port: int = self._pipe.recv()
         own = socket.create_server(("127.0.0.1", 0))
-        self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own)
+        identity = stream.make_identity() if encrypts else None
+        self._tls = identity.dialing if identity else None
+        self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own, identity=identity)
         peer = Peer(VICTIM, f"127.0.0.1:{self._port}", "", KEY)
         self._honest.adopt(FENCE)
         self._honest.introduce(fence=FENCE, key=b"mine", peers={VICTIM: peer})
@@ -82,11 +102,13 @@ class Attack:
     def run(self, cases: int) -> Tally:
         """So many cases, then the end of the process."""
         try:
-            self._look("the beginning")
+            if not self._look("the beginning"):
+                return self.tally
             for number in range(cases):
                 is_insider = self._rng.random() < _INSIDERS
                 data = self._insider() if is_insider else self._stranger()
-                self.tally.cases["insider" if is_insider else "stranger"] += 1
+                kind = "insider" if is_insider else "stranger"
+                self.tally.cases[f"{kind}, TLS" if self._tls else kind] += 1
                 if number % _EVERY == _EVERY - 1 and not self._look(repr(data)):
                     break
             self._look("the end")
@@ -115,10 +137,14 @@ class Attack:
         data = inputs.segment(self._rng, _HEADER)
         greeting = Greeting(INSIDER, VICTIM, FENCE, handshake.new_nonce())
         try:
-            with self._dial() as sock:
+            with self._dial(encrypts=True) as sock:
+                binding = b""
+                if isinstance(sock, ssl.SSLSocket):
+                    certificate = sock.getpeercert(binary_form=True) or b""
+                    binding = hashlib.sha256(certificate).digest()
                 sock.sendall(greeting.line())
                 nonce = json.loads(sock.recv(4096))["nonce"]
-                mine = handshake.proof(KEY, "dial", JOB, greeting, nonce)
+                mine = handshake.proof(KEY, "dial", JOB, greeting, nonce, binding)
                 sock.sendall(handshake.encode_line({"proof": mine}))
                 sock.recv(4096)
                 sock.sendall(data)
@@ -130,30 +156,39 @@ class Attack:
         """What the port says, if it says something at once."""
         said = b""
         try:
-            with self._dial() as sock:
+            with self._dial(encrypts=self._rng.random() < 0.5) as sock:
                 sock.sendall(data)
-                sock.shutdown(socket.SHUT_WR)
+                if not isinstance(sock, ssl.SSLSocket):  # it would stop to decrypt
+                    sock.shutdown(socket.SHUT_WR)
                 sock.settimeout(0.02)
                 said = sock.recv(4096)
         except OSError:
             return said  # closed by the other end before all was sent
         return said
 
-    def _dial(self) -> socket.socket:
+    def _dial(self, *, encrypts: bool) -> socket.socket:
+        """encrypts: with TLS, if the port speaks it."""
         sock = socket.create_connection(("127.0.0.1", self._port), PATIENCE_S)
         sock.settimeout(PATIENCE_S)
-        return sock
+        return self._tls.wrap_socket(sock) if encrypts and self._tls else sock
 
     def _look(self, after: str) -> bool:
         """Whether the honest peer still gets through, and was never suspected."""
         self._sent += 1
         tensors = (torch.zeros(4),)
         self._honest.send(VICTIM, Frame(Item.out(0, 1, self._sent), FENCE, tensors=tensors))
+        is_arrived = False
         deadline = time.monotonic() + PATIENCE_S
         while (left := deadline - time.monotonic()) > 0 and self._pipe.poll(left):
             try:
-                peer, is_frame, what = self._pipe.recv()
-            except EOFError:
+                told = self._pipe.recv()
+                if isinstance(told, dict):
+                    return self.tally.judge(told, after)
+                peer, is_frame, what = told
+                if peer == HONEST and what == self._sent:
+                    is_arrived = True
+                    self._pipe.send(None)
+            except (EOFError, OSError):
                 self.tally.breach("crash", f"the process has ended after {after}")
                 return False
             if not peer:
@@ -162,15 +197,13 @@ class Attack:
             if peer == HONEST and not is_frame:
                 self.tally.breach("touched", f"the honest peer is suspected after {after}")
                 return False
-            if peer == HONEST and what == self._sent:
-                return True
-        self.tally.breach("hang", f"no frame of the honest peer arrives after {after}")
+        missing = "state" if is_arrived else "frame of the honest peer"
+        self.tally.breach("hang", f"no {missing} arrives after {after}")
         return False
 
 
 def run(cases: int, seed: int) -> dict[str, Any]:
     """The figures of one attack."""
-    tally = Attack(seed).run(cases)
-    return {
-        "cases": dict(tally.cases), "breaches": dict(tally.breaches), "told": tally.told,
-    }  # fmt: skip
+    tally = Attack(seed, encrypts=True).run(cases - cases // 2)
+    tally.add(Attack(seed, encrypts=False).run(cases // 2))
+    return tally.figures()

@@ -75,8 +75,8 @@ def run(cases: int, seed: int) -> dict[str, Any]:
 
     attack = Attack(victim, seed, say=inputs.request, look=look)
     with idle(victim.ports.values()):
-        attack.run(cases)
-    return attack.figures() | {"written_bytes": written}
+        tally = attack.run(cases)
+    return tally.figures() | {"written_bytes": written}
 
 
 @contextlib.contextmanager

@@ -112,7 +112,24 @@ def segment(rng: random.Random, header: dict[str, Any]) -> bytes:
 
 _NUMBERS = (0, 1, 2, -1, 7, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63), 1 << 64)
 _REALS = (0.0, -1.0, 1e308, float("inf"), float("nan"), 1e-320)
+_ITEMS = (
+    "red[0:1000000000000]", "act[0:1000000000000] m0", "out[1] m9999999", "eval[1] m1000000",
+    "chunk[0:2] m1000000 #1000000", "file[9999999]", "part[0:2] #1000000", "commit @-1",
+    "red[0:2] #0 @1000000000", "red[0:" + "9" * 4000 + "]",
+)  # fmt: skip
+"""What a planner that believes it would count up to."""
+_SAMPLES = (0, 1, 1_000_000, 1 << 31, (1 << 63) - 1)
 _TEXTS = ("", "a", "x" * 300, "x" * 70000, "\x00", "\u00e9" * 50, "out[1] m3", "ver[0:1]", "../..")
+
+
+def item(rng: random.Random) -> str:
+    """Text of an item that no agent can hold."""
+    return rng.choice(_ITEMS)
+
+
+def samples(rng: random.Random) -> int:
+    """Of a validation set that may not exist."""
+    return rng.choice(_SAMPLES)
 
 
 def message(rng: random.Random, real: Callable[[str], Any] = lambda name: None) -> bytes:
@@ -148,6 +165,10 @@ def _fill(rng: random.Random, body: Any, real: Callable[[str], Any], depth: int)
 
 
 def _value(rng: random.Random, field: Any, real: Callable[[str], Any]) -> Any:
+    if field.name == "items" and rng.random() < 0.5:
+        return item(rng)
+    if field.name == "validation_samples" and rng.random() < 0.5:
+        return samples(rng)
     known = real(field.name)
     if known is not None and rng.random() < 0.7:
         return known

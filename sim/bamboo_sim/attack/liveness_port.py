@@ -95,6 +95,6 @@ def run(cases: int, seed: int) -> dict[str, Any]:
         return inputs.greeting(rng, rng.choice((STEADY, RETURNING)))
 
     attack = Attack(victim, seed, say=say, look=peers.look)
-    attack.run(cases)
+    tally = attack.run(cases)
     peers.steady.close()
-    return attack.figures()
+    return tally.figures()

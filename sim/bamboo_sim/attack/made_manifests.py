@@ -94,7 +94,11 @@ def _full() -> Object:
             "adjacency": "Alternate",
             "zones": ["a", "b", "c"],
             "pools": [{"zones": ["a", "b", "c"], "nodeSelector": {"pool": "a"}}],
-            "onDemand": {"afterSeconds": 60, "maxShare": 0.5},
+            "onDemand": {
+                "afterSeconds": 60,
+                "maxShare": 0.5,
+                "nodeSelector": {"pool": "b"},
+            },
         },
         "transport": {"channel": "Tcp", "encryption": "Auto"},
         "corruption": {"mode": "Detect", "sample": 0.01},

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
+import functools
 import json
-import logging
 import multiprocessing
 import random
-import resource
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -27,13 +28,14 @@ from bamboo_core.controller.view import JobView
 from bamboo_core.evidence.liveness import Patience
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Hello, Stop, Welcome
+from bamboo_core.model.items import parse_item
+from bamboo_core.protocol.messages import AgentReport, Fingerprint, Hello, Ready, Stop, Welcome
 from bamboo_operator import api, auth, facts, jobs, tls
 from bamboo_operator.config import AUDIENCE, SERVER_NAME
 from bamboo_operator.seals import ANNOTATION, Seals
 from bamboo_operator.servicer import AgentService, make_server
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim.attack import inputs
+from bamboo_sim.attack import floods, inputs
 from bamboo_sim.attack.tally import Defects, Tally
 from bamboo_wire import decode, encode
 from bamboo_wire.options import AGENT_OPTIONS
@@ -45,7 +47,6 @@ AGENTS = ("mine-p0-s0-i0", "mine-p0-s1-i0")
 HONEST = "digits-p0-s0-i0"
 FORGED = "forged"
 PATIENCE_S = 60.0
-MOST_GROWTH_MB = 400
 _SECRET = Seals(b"the operator's own secret key...")
 _FAR = 4_000_000_000
 _EVERY = 100
@@ -125,9 +126,10 @@ def _spec(name: str) -> JobSpec:
             "metadata": {"name": name},
             "spec": {
                 "model": {"factory": "m:f"},
-                "data": {"factory": "d:f"},
+                "data": {"factory": "d:f", "validation": {"factory": "d:v"}},
                 "training": {
                     "steps": 10,
+                    "validateEvery": 1,
                     "globalBatchSize": 8,
                     "microBatchSize": 1,
                     "optimizer": {"factory": "torch.optim:SGD"},
@@ -171,12 +173,11 @@ class _Served:
         )
 
     def state(self) -> dict[str, Any]:
-        """What must not change of the victim, and how large the process is."""
+        """What must not change of the victim."""
         actor = self.jobs.find(VICTIM.uid)
         assert actor is not None
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         seen = f"{actor.view()} {actor.term} {self.writes[VICTIM.uid]}"
-        return {"victim": seen, "peak_mb": peak_mb}
+        return {"victim": seen}
 
 
 def serve(pipe: Connection) -> None:
@@ -185,8 +186,7 @@ def serve(pipe: Connection) -> None:
 
 
 async def _serve(pipe: Connection) -> None:
-    defects = Defects()
-    logging.getLogger().addHandler(defects)
+    defects = Defects.of_process()
     served, stub = _Served(), _Stub()
     authority = tls.make_authority()
     service = AgentService(served.jobs, lambda text: auth.authenticate(stub, _SECRET, text))  # type: ignore[arg-type]
@@ -199,20 +199,18 @@ async def _serve(pipe: Connection) -> None:
     asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(pipe.recv()))
     while not ticks.done():
         await asked.get()
-        pipe.send(served.state() | {"defects": defects.causes, "streams": service.streams})
+        pipe.send(served.state() | defects.state())
 
 
 class Attack:
-    """One run. ``tally``: what came of it."""
+    """One run. ``tally``: what came of it. victim: what runs in the victim's process."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, victim: Callable[[Connection], None] = serve) -> None:
         self.tally = Tally()
-        self.defects: list[str] = []
-        self.peak_mb = 0.0
         self._rng = random.Random(seed)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs,), daemon=True)
+        self._process = context.Process(target=victim, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
         self._port, certificate = self._pipe.recv()
@@ -227,6 +225,7 @@ class Attack:
         try:
             async with self._channel() as channel, self._channel() as honest:
                 if await self._look(honest, "the beginning"):
+                    usual_s = await floods.usual(lambda after: self._look(honest, after))
                     done = looked = 0
                     while done < cases:
                         await self._strike(channel)
@@ -235,6 +234,8 @@ class Attack:
                             looked = done
                             if not await self._look(honest, repr(self._last)):
                                 break
+                    if not self.tally.breaches:
+                        await self._flood(honest, usual_s)
                     await self._look(honest, "the end")
         finally:
             self._pipe.close()
@@ -262,8 +263,73 @@ class Attack:
             await self._converse(channel, "nobody" + str(self._rng.random()), "bad token")
         elif chance < 0.30:
             await self._converse(channel, FORGED, "forged pod")
+        elif chance < 0.40:
+            await self._plan(channel)
         else:
             await self._converse(channel, self._rng.choice(AGENTS), "agent")
+
+    async def _flood(self, honest: Any, usual_s: float) -> None:
+        """By one pod: streams that come again and again, then the longest messages."""
+        name = AGENTS[0]
+
+        async def reconnect() -> None:
+            async with self._channel() as channel:
+                call = self._open(channel, name)
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await call.write(hello(name))
+                call.cancel()
+
+        large = self._report(name, items=30_000)
+        async with self._channel() as channel:
+
+            async def send() -> None:
+                call = self._open(channel, name)
+                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await call.write(hello(name))
+                    await call.write(large)
+                call.cancel()
+
+            for kind, strike in {"reconnects": reconnect, "long reports": send}.items():
+                look = functools.partial(self._look, honest)
+                await floods.attack(self.tally, kind, strike, look, usual_s)
+
+    async def _plan(self, channel: Any) -> None:
+        """Both agents report what no agent can hold, so that the operator would plan with it."""
+        calls = {name: self._open(channel, name) for name in AGENTS}
+        built = Ready(Fingerprint(), 4, 8, inputs.samples(self._rng))
+        listening = []
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                for name, call in calls.items():
+                    welcome = asyncio.Event()
+                    await call.write(hello(name))
+                    listening.append(asyncio.create_task(self._listen(call, name, welcome)))
+                    await welcome.wait()
+                    ready: bytes = encode.agent_message(built).SerializeToString()
+                    await call.write(ready)
+                for name, call in calls.items():
+                    self.tally.cases["planner"] += 1
+                    self._last = self._report(name)
+                    await call.write(self._last)
+                    await call.done_writing()
+                await asyncio.gather(*listening, return_exceptions=True)
+        except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            return
+        except TimeoutError:
+            self.tally.breach("hang", f"the operator does not answer after {self._last!r}")
+        finally:
+            for call in calls.values():
+                call.cancel()
+            await asyncio.gather(*listening, return_exceptions=True)
+
+    def _report(self, name: str, items: int = 1) -> bytes:
+        """A valid answer to the newest Stop, but for its items."""
+        fence = self._fences.get(name, Fence(0, TERM, 1))
+        named = {inputs.item(self._rng)} if items == 1 else {f"out[1] m{n}" for n in range(items)}
+        held = frozenset(parse_item(text) for text in named)
+        said = AgentReport(fence, fence, dict.fromkeys(range(4), 0), held)
+        data: bytes = encode.agent_message(said).SerializeToString()
+        return data
 
     async def _raw(self) -> None:
         """Bytes that are not even TLS."""
@@ -344,15 +410,11 @@ class Attack:
             return False
         state = self._pipe.recv()
         self._before = self._before or state
-        self.defects, self.peak_mb = state["defects"], state["peak_mb"]
         if state["victim"] != self._before["victim"]:
             changed = f"{self._before['victim']} is now {state['victim']}"
             self.tally.breach("touched", f"{changed} after {after}")
             return False
-        if state["peak_mb"] > self._before["peak_mb"] + MOST_GROWTH_MB:
-            self.tally.breach("memory", f"{state['peak_mb']:.0f} MB after {after}")
-            return False
-        return True
+        return self.tally.judge(state, after)
 
 
 def hello(name: str) -> bytes:
@@ -374,12 +436,4 @@ def hello(name: str) -> bytes:
 
 def run(cases: int, seed: int) -> dict[str, Any]:
     """The figures of one attack."""
-    attack = Attack(seed)
-    tally = asyncio.run(attack.run(cases))
-    return {
-        "cases": dict(tally.cases),
-        "breaches": dict(tally.breaches),
-        "told": tally.told,
-        "defects": attack.defects[:20],
-        "peak_mb": round(attack.peak_mb),
-    }
+    return asyncio.run(Attack(seed).run(cases)).figures()

@@ -6,12 +6,9 @@ For liveness and health. The port is in a process of its own, which tells how it
 from __future__ import annotations
 
 import asyncio
-import logging
 import multiprocessing
 import random
-import resource
 import socket
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -46,17 +43,14 @@ def serve(start: Start, pipe: Connection) -> None:
 
 
 async def _serve(start: Start, pipe: Connection) -> None:
-    defects = Defects()
-    logging.getLogger().addHandler(defects)
-    threading.excepthook = lambda given: defects.causes.append(repr(given.exc_value))
+    defects = Defects.of_process()
     inside = Inside()
     pipe.send(await start(inside))
     asked: asyncio.Queue[None] = asyncio.Queue()
     asyncio.get_running_loop().add_reader(pipe.fileno(), lambda: asked.put_nowait(pipe.recv()))
     while True:
         await asked.get()
-        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        pipe.send(inside.told | {"peak_mb": peak_mb, "defects": defects.causes})
+        pipe.send(inside.told | defects.state())
 
 
 class Victim:
@@ -97,12 +91,10 @@ class Attack:
         say: Callable[[random.Random], bytes],
         look: Callable[[dict[str, Any]], None],
     ) -> None:
-        self.tally = Tally()
-        self.peak_mb = 0.0
+        self.tally = Tally(most_growth_mb=MOST_GROWTH_MB)
         self._victim, self._say, self._look_at = victim, say, look
         self._rng = random.Random(seed)
         self._silent: deque[socket.socket] = deque()
-        self._at_first_mb = 0.0
 
     def run(self, cases: int) -> Tally:
         """So many cases, then the end of the process."""
@@ -154,19 +146,4 @@ class Attack:
         except (OSError, ValueError) as error:
             self.tally.breach("hang", f"{error!r} after {after}")
             return False
-        self.peak_mb = state["peak_mb"]
-        self._at_first_mb = self._at_first_mb or self.peak_mb
-        for defect in state["defects"]:
-            self.tally.breach("exception", f"{defect} after {after}")
-        if self.peak_mb > self._at_first_mb + MOST_GROWTH_MB:
-            self.tally.breach("memory", f"{self.peak_mb:.0f} MB after {after}")
-        return not state["defects"] and "memory" not in self.tally.breaches
-
-    def figures(self) -> dict[str, Any]:
-        """Of the run."""
-        return {
-            "cases": dict(self.tally.cases),
-            "breaches": dict(self.tally.breaches),
-            "told": self.tally.told,
-            "peak_mb": round(self.peak_mb),
-        }
+        return self.tally.judge(state, after)

@@ -40,6 +40,10 @@ def test_bytes_are_counted_and_not_characters() -> None:
     assert problems(model={"args": {"a": "ä" * 34_000}})
 
 
+def test_half_of_a_surrogate_pair_is_a_character() -> None:
+    assert problems(model={"args": {"a": "\ud800"}}) == []
+
+
 def test_deep_objects_are_found_before_they_are_written_as_text() -> None:
     deep: Any = []
     for _ in range(5_000):
