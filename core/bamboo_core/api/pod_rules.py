@@ -65,6 +65,18 @@ _ENV_FROM = frozenset({"configMapRef", "prefix", "secretRef"})
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HOOKS = ("postStart", "preStop")
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
+_ANNOTATIONS = {
+    "iam.amazonaws.com/role": "gives the pod a role of the cloud (kube2iam, kiam)",
+    "sidecar.istio.io/userVolume": "lets a webhook add volumes to the pod (Istio)",
+    "sidecar.istio.io/proxyImage": "lets a webhook add a container to the pod (Istio)",
+    "k8s.v1.cni.cncf.io/": "gives the pod other networks (Multus)",
+    "v1.multus-cni.io/": "gives the pod other networks (Multus)",
+    "cdi.k8s.io/": "gives the pod devices of the node (CDI)",
+    "io.kubernetes.cri-o.": "changes the pod's sandbox (CRI-O)",
+    "io.katacontainers.": "changes the pod's virtual machine (Kata Containers)",
+}
+"""Beginnings of annotations by which programs on a cluster give a pod more than its spec says."""
+_LABELS = {"aadpodidbinding": "gives the pod an identity of the cloud (AAD Pod Identity)"}
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,10 @@ def _metadata(metadata: dict[str, Any], path: str) -> Iterator[Problem]:
         is_profile = value == "runtime/default" or value.startswith("localhost/")
         if key.startswith(_APP_ARMOR) and not is_profile:
             yield _refused(f"{path}.annotations.{key}", "switches AppArmor off")
+    for kind, gives in (("annotations", _ANNOTATIONS), ("labels", _LABELS)):
+        for key in metadata.get(kind, {}):
+            if why := next((x for begin, x in gives.items() if key.startswith(begin)), ""):
+                yield _refused(f"{path}.{kind}.{key}", why)
 
 
 def _security(given: Any, listed: frozenset[str], path: str) -> Iterator[Problem]:

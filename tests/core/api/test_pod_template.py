@@ -136,6 +136,20 @@ _UNSAFE: list[tuple[dict[str, Any], str]] = [
     (on_spec(somethingNew={"a": 1}), "t.spec.somethingNew"),
     ({"metadata": {"finalizers": ["x"]}}, "t.metadata.finalizers"),
     ({"metadata": {"annotations": {_ARMOR: "unconfined"}}}, f"t.metadata.annotations.{_ARMOR}"),
+    *(
+        ({"metadata": {"annotations": {name: "x"}}}, f"t.metadata.annotations.{name}")
+        for name in (
+            "iam.amazonaws.com/role",
+            "sidecar.istio.io/userVolumeMount",
+            "sidecar.istio.io/proxyImage",
+            "k8s.v1.cni.cncf.io/networks",
+            "v1.multus-cni.io/default-network",
+            "cdi.k8s.io/gpu",
+            "io.kubernetes.cri-o.Devices",
+            "io.katacontainers.config.hypervisor.path",
+        )
+    ),
+    ({"metadata": {"labels": {"aadpodidbinding": "x"}}}, "t.metadata.labels.aadpodidbinding"),
     (on_pod(runAsUser=0), "t.spec.securityContext.runAsUser"),
     (on_pod(runAsGroup=0), "t.spec.securityContext.runAsGroup"),
     (on_pod(fsGroup=0), "t.spec.securityContext.fsGroup"),
