@@ -100,21 +100,24 @@ async def test_from_zero_nodes_without_names_of_zones(
     worker = agent(nodeSelector=machines.pool())
     await operator.apply(pipelines={"count": 1, "stages": 4}, worker=worker)
 
-    async def two() -> bool:
-        return len(await operator.pods()) == 2
+    async def two() -> set[str] | None:
+        names = {pod["metadata"]["name"] for pod in await operator.pods()}
+        return names if len(names) == 2 else None
 
-    await until(two)
+    first: set[str] = await until(two)
     nodes = [await machines.add("a")]
     await until_placed(operator, *nodes)
     nodes += [await machines.add(zone) for zone in "abc"]
     found = await until_placed(operator, *nodes)
 
-    pod = found[nodes[2]]  # not in the zone of the first, although that one had room
-    assert ZONE_LABEL not in pod["spec"]["nodeSelector"]
+    (other,) = (x for x in nodes[1:] if found[x]["metadata"]["name"] in first)
+    assert other != nodes[1]  # the zone of the first one, where there was room, too
+    assert ZONE_LABEL not in found[other]["spec"]["nodeSelector"]
+    pod, zone = found[other], "aabc"[nodes.index(other)]
     beside = {"0": "3", "1": "2"}[stage_of(pod)]  # a neighbour that came later
-    lost = next(node for node, other in found.items() if stage_of(other) == beside)
+    lost = next(node for node, each in found.items() if stage_of(each) == beside)
     await machines.remove(lost)
-    came = await machines.add("b")
+    came = await machines.add(zone)
     await until_placed(operator, *{*nodes} - {lost}, came)
 
 
