@@ -324,7 +324,7 @@ def _zone_spread(seen: _Seen) -> Condition:
         listed = ", ".join(f"{a} and {b}" for a, b in pairs[:_MAX_LISTED])
         text = f"{len(pairs)} pairs of neighbours share a zone: {listed}"
         return Condition(kind, False, Reason.NEIGHBOURS_SHARE_ZONE, text)
-    if is_whole and (problem := pod_zones.unseatable(spec, seen.alive)):
+    if seen.wanted and is_whole and (problem := pod_zones.unseatable(spec, seen.alive)):
         return Condition(kind, False, Reason.PLACEMENT_INFEASIBLE, problem)
     text = "ring neighbours lie in different zones"
     if not seen.training.grid:

@@ -279,6 +279,8 @@ def test_zone_spread() -> None:
     cluster = condition(status(room={"a": 9}, adjacency=Adjacency.CLUSTER), kind)
     assert (cluster.status, cluster.reason) == (True, Reason.NOT_WANTED)
     assert condition(status(stages=1), kind).status
+    leaving = status(pod(0, 0), memory=Memory(terminal=Outcome.COMPLETE))
+    assert condition(leaving, kind).status, "an agent that is still there wants no neighbour"
 
 
 def test_degraded() -> None:
