@@ -314,6 +314,8 @@ class Leadership:
             self._facts = self.arbiter.durable
             for effect in effects:
                 self._apply(effect, now, is_known=is_known)
+            if self.arbiter.durable.outcome is not None:
+                self._tally.close()  # before users see the outcome
             self._count(event)
             if effects or is_due or not _is_routine(event):
                 self._notice_change()
@@ -363,7 +365,6 @@ class Leadership:
                 if is_known and reason is EventReason.CHECKPOINT_BAD:
                     return
             case Over():
-                self._tally.close()
                 self._out.append(Wake())
                 return
             case _:

@@ -444,6 +444,18 @@ def test_a_loss_is_shown_as_soon_as_it_is_certain() -> None:
     assert led.leadership.view().losses == Losses(1, 0)
 
 
+def test_the_outcome_is_never_shown_without_the_last_losses() -> None:
+    """Users read the status as soon as it names the outcome, which may be before it is durable."""
+    led = Led(job_spec=spec(suspend=True))
+    led.are_facts_durable = False
+    record = Record(Severity.WARNING, EventReason.AGENT_LOST, "x", {EventFact.AGENTS: FIRST})
+    led.leadership._apply(record, led.now, is_known=False)
+    led.pods = ()
+    led.observe()
+    view = led.leadership.view()
+    assert (view.outcome, view.losses) == (Outcome.SUSPENDED, Losses(1, 0))
+
+
 def test_an_agent_with_notice_is_counted_when_it_leaves() -> None:
     """Its notice is repeated to every operator, its end is not."""
     led = Led()

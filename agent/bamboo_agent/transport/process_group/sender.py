@@ -219,8 +219,9 @@ class Sender:
         if not 0 <= count <= len(self._under_way):
             raise ControlError(f"{count} pieces taken of {len(self._under_way)} sent")
         for _ in range(count):
-            piece = self._under_way.popleft()
-            self._carried(len(piece.memory))
+            piece = self._under_way[0]
+            self._carried(len(piece.memory))  # first: who finds us idle may read the count
+            self._under_way.popleft()
             self._under_way_bytes[piece.lane] -= len(piece.memory)
             piece.held.let_go()
         self._taken += count
