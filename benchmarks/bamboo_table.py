@@ -5,7 +5,7 @@
 BERT-Large and ResNet-152 on the paper's grid (D=4, P=12), on declared V100s in three zones over
 10 Gb/s. lazy: mode Replica, forwards are computed after a loss. eager: mode Eager, in the waits
 before it. An overhead is the steady step's time over that of mode None, less 1. The pause is that
-of the loss of a middle stage in the middle of a step.
+of the loss of a middle stage in the middle of a step; 100gbps: over that network.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bamboo_sim.timed.hardware import placed
 from bamboo_sim.timed.measured import pause, undisturbed
 from bamboo_sim.timed.shapes import BERT, RESNET
 
-GIGABITS = 10
+GIGABITS, FAST = 10, 100
 SHAPES = {"bert": BERT, "resnet": RESNET}
 MODES = {
     "none": RedundancyMode.NONE, "lazy": RedundancyMode.REPLICA, "eager": RedundancyMode.EAGER,
@@ -34,19 +34,28 @@ def step(model: str, mode: str) -> dict[str, Any]:
     return {f"{model}_{mode}_step_s": found.step_s, f"{model}_{mode}_bytes": found.device_bytes}
 
 
-def loss(model: str, mode: str) -> dict[str, Any]:
+def loss(model: str, mode: str, gigabits: int) -> dict[str, Any]:
     """The pause."""
     shape = SHAPES[model]
-    job = placed(shape, MODES[mode], gigabits=GIGABITS)
+    job = placed(shape, MODES[mode], gigabits=gigabits)
     lost = pause(job, pipeline=shape.pipelines // 2, stage=shape.stages // 2, fraction=0.5)
-    return {f"{model}_{mode}_pause_s": round(lost.pause_s, 4)}
+    return {f"{model}_{pause_of(mode, gigabits)}": round(lost.pause_s, 4)}
+
+
+def pause_of(mode: str, gigabits: int) -> str:
+    """The name of its figure."""
+    return f"{mode}_pause_s" if gigabits == GIGABITS else f"{gigabits}gbps_{mode}_pause_s"
 
 
 def jobs() -> dict[str, dict[str, Callable[[], dict[str, Any]]]]:
     """Of each model: steps in all modes, and losses where they are not fatal to a pipeline."""
     return {
         model: {f"{mode} step": partial(step, model, mode) for mode in MODES}
-        | {f"{mode} loss": partial(loss, model, mode) for mode in ("lazy", "eager")}
+        | {
+            f"{mode} loss at {gigabits}": partial(loss, model, mode, gigabits)
+            for mode in ("lazy", "eager")
+            for gigabits in (GIGABITS, FAST)
+        }
         for model in SHAPES
     }
 
@@ -63,7 +72,8 @@ def figures(found: dict[str, Any]) -> dict[str, float]:
             ]
             out[f"{model}_{mode}_overhead"] = round(ratios[0] - 1, 4)
             out[f"{model}_{mode}_memory_over_none"] = round(ratios[1], 3)
-            out[f"{model}_{mode}_pause_s"] = found[f"{model}_{mode}_pause_s"]
+            for name in (pause_of(mode, GIGABITS), pause_of(mode, FAST)):
+                out[f"{model}_{name}"] = found[f"{model}_{name}"]
         shorter = 1 - found[f"{model}_eager_pause_s"] / found[f"{model}_lazy_pause_s"]
         out[f"{model}_eager_pause_shorter_by"] = round(shorter, 4)
     return out
