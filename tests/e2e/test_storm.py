@@ -1,12 +1,13 @@
 """A storm on a cluster with GKE's values: notices, a zone that others fill, a tainted pool.
 
 The job waits for room and says why; a real Prometheus sees it, an alert fires and ends, and its
-runbook's commands name the causes. No bit of the result differs.
+runbook's commands name the causes. Another tenant attacks it. No bit of the result differs.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import re
 import subprocess
 import sys
@@ -27,8 +28,10 @@ from bamboo_devcluster.spec import NodeSpec, Taint
 from bamboo_sim.watching import queries, rehearsal, scraped
 from bamboo_sim.watching.server import Server
 
+from .attacker import Attacker
 from .conftest import CHECKOUT, SPOT, RecordedCluster
 from .jobs import STEPS, Object, User, eventually, merge, tiny_job
+from .operators import Operator
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -40,6 +43,8 @@ ALERT = "BambooJobWaitsForCapacity"
 ALL_BUT_ONE = (Slot(0, 1), Slot(1, 0), Slot(1, 1))  # the one that stays keeps the state
 PLACEMENT = {"pools": [{"zones": list(ZONES), "nodeSelector": SPOT}]}
 ENOUGH_S = 90.0
+CASES = 300
+"""Made-up messages in the middle of the storm."""
 
 
 def pool(name: str, zone: str, count: int, *taints: Taint) -> list[NodeSpec]:
@@ -190,6 +195,8 @@ def test_a_storm(storm: Storm, tmp_path: Path, calm: Job) -> None:
     storm.user.kubectl("taint", "node", "--selector", f"{POOL}=research", "team-")
     storm.other.kubectl("delete", "pod", "--all", "--wait=false")
     assert storm.await_agents().ended is None
+    with storm.local.user() as evil:
+        check_attack(storm, evil)
     eventually(lambda: not storm.firing(), timeout_s=ENOUGH_S)
     storm.reclaim(10.0, ALL_BUT_ONE[-1])  # now one may
 
@@ -217,10 +224,46 @@ def check_shortage(storm: Storm, folder: Path) -> None:
     )  # fmt: skip
     assert not waits.has("CapacityAvailable")
     eventually(storm.firing, timeout_s=ENOUGH_S, explain=lambda: str(storm.prometheus.alerts()))
-    said = "\n".join(storm.shell(x.replace("my-model", storm.name), folder) for x in runbook())
-    assert says_why(said), said
-    for fact in ("What to do: ", "tolerate the taint", "guest-1"):
-        assert fact in said, said
+    said = {x: storm.shell(x.replace("my-model", storm.name), folder) for x in runbook()}
+    (told,) = (text for command, text in said.items() if "bamboo explain" in command)
+    explained = " ".join(told.split())  # its lines have 400 columns at most
+    assert says_why(explained), explained
+    for fact in ("What to do: ", "tolerate the taint"):
+        assert fact in explained, explained
+    assert any("guest-1" in text for text in said.values()), said
+
+
+def check_attack(storm: Storm, evil: User) -> None:
+    """A tenant copies an agent's pod and attacks every port: the job trains on as if nobody had."""
+    operator = Operator(storm.local)
+
+    def facts() -> Object:
+        job, pods = storm.user.job(storm.name), storm.user.pods(storm.name)
+        return {
+            "attempt": job.attempt,
+            "lost": job.lost,
+            "agents": sorted((p["metadata"]["name"], p["metadata"]["uid"]) for p in pods),
+            "restarts": sorted(map(_restarts, (*pods, *operator.pods()))),
+        }
+
+    before, step = facts(), storm.user.job(storm.name).step
+    attacker = Attacker(evil, storm.user, operator)
+    agents = [pod for pod in storm.user.pods(storm.name) if _runs(pod)]
+    answer = attacker.depose(agents[0], attacker.forge(agents[0]))
+    attacker.forget(agents[0])
+    assert answer == f"no operator has made pod {agents[0]['metadata']['name']} for its job"
+    assert attacker.strike(agents, random.Random(1), CASES) >= 2 * len(agents) + 2
+    storm.user.until(storm.name, lambda job: job.step > step, timeout_s=ENOUGH_S)
+    assert facts() == before
+
+
+def _runs(pod: Object) -> bool:
+    return str(pod["status"]["phase"]) == "Running"
+
+
+def _restarts(pod: Object) -> tuple[str, int]:
+    counts = [c["restartCount"] for c in pod["status"].get("containerStatuses") or []]
+    return pod["metadata"]["name"], sum(counts)
 
 
 def check_boards(storm: Storm, span: queries.Span) -> None:
