@@ -69,7 +69,8 @@ def facts(run: Run) -> list[tuple[str, str]]:
         ("agents lost since the start", f"{job.lost} ({job.lost_noticed} with notice)"),
         ("pauses since the start", _pauses(job)),
         ("restores", _restores(job)),
-        ("USD per hour now", _rate(run)),
+        ("USD per hour now", _usd(run.rate)),
+        ("USD since the start", _usd(run.spent)),
     ]
     return [(name, value) for name, value in shown if value]
 
@@ -85,11 +86,11 @@ def _restores(job: Job) -> str:
     return f"{job.attempt}" + f", {job.repeated_steps} steps repeated" * bool(job.repeated_steps)
 
 
-def _rate(run: Run) -> str:
-    if run.rate is None:
+def _usd(found: tuple[float, float] | None) -> str:
+    if found is None:
         return ""
-    now, on_demand = run.rate
-    return f"{now:.2f}, on demand {on_demand:.2f}"
+    paid, on_demand = found
+    return f"{paid:.2f}, on demand {on_demand:.2f}"
 
 
 def _pause_text(seconds: float) -> str:

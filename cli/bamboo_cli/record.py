@@ -62,6 +62,8 @@ class Run:
 
     # USD for an hour of the job's nodes, and what they would cost on demand; None: not known.
     rate: tuple[float, float] | None = None
+    # The same for its whole life, by the operator's account.
+    spent: tuple[float, float] | None = None
 
     @property
     def zones(self) -> list[str]:
@@ -169,6 +171,7 @@ def from_cluster(
         loss,
         notes,
         rate=_rate(status),
+        spent=_spent(status, span.end),
     )
 
 
@@ -177,6 +180,20 @@ def _rate(status: Manifest) -> tuple[float, float] | None:
     names = ("dollarsPerHour", "onDemandDollarsPerHour")
     now, on_demand = (float(cost.get(name, 0.0)) for name in names)
     return (now, on_demand) if now else None
+
+
+def _spent(status: Manifest, until: float) -> tuple[float, float] | None:
+    """The operator writes when the rate changes, and what was spent until then."""
+    cost = status.get("cost") or {}
+    since = _time(cost.get("since"))
+    if since is None:
+        return None
+    hours = max(0.0, until - since) / 3600
+    spot, on_demand = (
+        float(cost[name]) + hours * float(cost[f"{name}PerHour"])
+        for name in ("dollars", "onDemandDollars")
+    )
+    return spot, on_demand
 
 
 def from_frames(frames: Sequence[Frame], record: RunRecord, shown: History, batch: int) -> Run:

@@ -15,7 +15,6 @@ from bamboo_core.controller.pod_zones import ZONE_LABEL
 from bamboo_core.placement.node_pools import pool_of
 from bamboo_operator.api import Object
 
-_MOST_NAMES = 64
 _FIELDS = {"labels", "dollarsPerHour", "onDemandDollarsPerHour"}
 
 
@@ -95,22 +94,3 @@ def rate(pools: Iterable[Pool], nodes: Iterable[Object], used: Iterable[str]) ->
             for name in filter(None, (pool_of(labels), labels.get(ZONE_LABEL, ""))):
                 found[name] = max(found.get(name, 0.0), pool.dollars_per_hour)
     return Rate(dollars, on_demand, unpriced, found)
-
-
-def write(rate: Rate | None, old: Object) -> Object | None:
-    """``status.cost``, of which ``old`` is the present value. Pools that are used no more stay.
-
-    Names of pools and zones are labels, so they are short.
-    """
-    if rate is None:
-        return None
-    known = {k: v for k, v in (old.get("pools") or {}).items() if k not in rate.pools}
-    room = max(0, _MOST_NAMES - len(rate.pools))
-    kept = dict(sorted(known.items())[:room])
-    cost: Object = {
-        "dollarsPerHour": round(rate.dollars_per_hour, 4),
-        "onDemandDollarsPerHour": round(rate.on_demand_dollars_per_hour, 4),
-        "unpricedNodes": rate.unpriced,
-        "pools": dict(sorted({**kept, **rate.pools}.items())[:_MOST_NAMES]),
-    }
-    return cost

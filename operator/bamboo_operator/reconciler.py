@@ -24,7 +24,7 @@ from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step,
 from bamboo_core.controller.turn import Turn
 from bamboo_core.controller.view import ClusterView, Condition, JobView, Memory, TrainingView
 from bamboo_core.job.training import ended
-from bamboo_operator import api, facts, manifests, observe, prices, totals
+from bamboo_operator import api, cost, facts, manifests, observe, prices, totals
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
 from bamboo_operator.budgets import Budgets
@@ -324,8 +324,8 @@ class Reconciler:
         status = replace(decided.status, conditions=known.shown)
         old = body.get("status") or {}
         new = statuses.with_times(statuses.describe(job, spec, status, decided.memory), old, now)
-        if (cost := prices.write(rate, old.get("cost") or {})) is not None:
-            new["cost"] = cost
+        if (paid := cost.write(rate, old.get("cost") or {}, now)) is not None:
+            new["cost"] = paid
         if {k: v for k, v in old.items() if k != "arbiter"} == new:
             return [], new
         pause_s = max(PROGRESS_S, self.unended / WRITES_PER_S)

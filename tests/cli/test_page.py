@@ -97,6 +97,8 @@ def test_facts_are_those_of_the_whole_life_though_events_are_gone(run: Run) -> N
     assert known["restores"] == "0, 7 steps repeated"
     assert "USD per hour now" not in known
     assert dict(facts(replace(run, rate=(1.5, 4.0))))["USD per hour now"] == "1.50, on demand 4.00"
+    spent = dict(facts(replace(run, spent=(12.345, 40.0))))["USD since the start"]
+    assert spent == "12.35, on demand 40.00"
 
 
 def test_long_tables_are_folded(run: Run) -> None:

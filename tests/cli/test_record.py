@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -156,6 +157,18 @@ def test_prices_are_for_a_pool_or_else_a_zone_or_else_all_others(priced: Run) ->
     ]  # fmt: skip
     assert total(costs(priced, {"a": 1.0, "others": 5.0})) == 7.0
     assert costs(priced, {}) == [Cost("b", 1.0, None), Cost("spot", 2.0, None)]
+
+
+def test_money_is_that_of_the_whole_life_though_events_are_gone(manifest: dict[str, Any]) -> None:
+    """The operator writes when a price changes; until the end of the report the last one holds."""
+    now = datetime(2026, 7, 1, 12, 30, tzinfo=UTC).timestamp()
+    assert from_cluster(manifest, [], [], [], [], now).spent is None
+    manifest["status"]["cost"] = {
+        "dollarsPerHour": 3.0, "onDemandDollarsPerHour": 5.0, "dollars": 6.0,
+        "onDemandDollars": 10.0, "since": "2026-07-01T12:00:00.000000Z",
+    }  # fmt: skip
+    assert from_cluster(manifest, [], [], [], [], now).spent == (7.5, 12.5)
+    assert from_cluster(manifest, [], [], [], [], now - 7200).spent == (6.0, 10.0)
 
 
 def test_money_is_never_invented(priced: Run) -> None:

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 
 from bamboo_core.api.progress import Ahead, Hosted, Way
 from bamboo_core.api.totals import Pauses, Times, TimeState, Totals
-from bamboo_operator import api, prices, totals
+from bamboo_operator import api, cost, prices, totals
 from bamboo_operator.metrics import Metrics
 from bamboo_operator.prices import Pool
 from bamboo_operator.reconciler import PROGRESS_S
@@ -139,20 +139,40 @@ def test_a_job_pays_for_the_nodes_that_it_uses(
 
 
 def test_a_job_remembers_the_prices_of_the_pools_that_it_has_used() -> None:
-    first = prices.write(prices.Rate(3.0, 5.0, 1, {"spot-a": 1.0, "z": 2.0}), {})
+    first = cost.write(prices.Rate(3.0, 5.0, 1, {"spot-a": 1.0, "z": 2.0}), {}, 0.0)
     assert first == {
         "dollarsPerHour": 3.0,
         "onDemandDollarsPerHour": 5.0,
+        "dollars": 0.0,
+        "onDemandDollars": 0.0,
+        "since": "1970-01-01T00:00:00.000000Z",
         "unpricedNodes": 1,
         "pools": {"spot-a": 1.0, "z": 2.0},
     }
-    ended = prices.write(prices.Rate(pools={"z": 2.5}), first)
+    ended = cost.write(prices.Rate(pools={"z": 2.5}), first, 0.0)
     assert ended is not None
     assert (ended["dollarsPerHour"], ended["pools"]) == (0.0, {"spot-a": 1.0, "z": 2.5})
-    assert prices.write(None, first) is None
-    many = prices.write(prices.Rate(pools={f"p{n}": 1.0 for n in range(99)}), first)
+    assert cost.write(None, first, 0.0) is None
+    many = cost.write(prices.Rate(pools={f"p{n}": 1.0 for n in range(99)}), first, 0.0)
     assert many is not None
     assert len(many["pools"]) == 64  # as the custom resource allows
+
+
+def test_a_job_adds_up_what_it_has_cost() -> None:
+    """Also while no operator looks. Only a change of the rate is written; clocks may go back."""
+    rates = {0.0: (3.0, 5.0), 3600.0: (3.0, 5.0), 7200.0: (1.5, 4.0), 9000.0: (0.0, 0.0)}
+    written: api.Object = {}
+    seen = []
+    for at, (spot, on_demand) in rates.items():
+        before, found = written, cost.write(prices.Rate(spot, on_demand), written, at)
+        assert found is not None
+        written = found
+        seen.append((written["dollars"], written["onDemandDollars"], written == before))
+    assert seen == [(0, 0, False), (0, 0, True), (6.0, 10.0, False), (6.75, 12.0, False)]
+    for at in (0.0, 99_999.0):
+        later = cost.write(prices.Rate(1.0, 1.0), written, at)
+        assert later is not None
+        assert (later["dollars"], later["onDemandDollars"]) == (6.75, 12.0)
 
 
 async def test_the_status_says_what_the_job_costs(harness: Harness) -> None:
