@@ -80,7 +80,7 @@ def test_a_new_plan_in_the_middle_of_a_message_abandons_the_group(end):
     a.join(b.peer, fence=LATER)
     b.join(a.peer, fence=LATER)
     a.transport.send(B, frame(2, fence=LATER))
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < DEADLINE_S / 4  # nobody waits for the one that hangs
     b.wait(lambda: b.events[-1].frame.fence == LATER)
     stuck.go_on.set()
     a.wait(lambda: not (a.maker._abandoned or b.maker._abandoned))
@@ -218,7 +218,7 @@ def test_a_peer_killed_in_the_middle_of_a_message_is_noticed_at_once(monkeypatch
     noticed_s = time.monotonic() - begun
     (event,) = a.events
     assert isinstance(event, Broken)
-    assert noticed_s < 5
+    assert noticed_s < DEADLINE_S / 2  # long before the group's own time-out
     process.join()
     a.wait(lambda: not a.maker._abandoned)  # the thread ends, at the latest at its time-out
     assert [each.owner.lent for each in sent] == [0, 0]
