@@ -91,11 +91,14 @@ async def _find(
     is_first = True
     while True:
         if await is_there(address):
-            client = await MetadataClient.open(address)
-            found = await detect(client)
+            client, found = await MetadataClient.open(address), list[NoticeSource]()
+            try:
+                found = await detect(client)
+            finally:
+                if not found:
+                    await client.close()
             if found:
                 return client, found
-            await client.close()
         if is_first:
             log.info("notices: no metadata server of a known cloud answers at %s", address)
             is_first = False

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from tests.agent.notices.metadata_server import Answer, Azure, Ec2, Gce, MetadataServer, event
@@ -218,3 +219,21 @@ async def test_a_client_that_cannot_be_made_ends_only_the_watch(
     monkeypatch.setattr(MetadataClient, "open", fail)
     await watch.run((NoticeSource.GCE,), Heard())
     assert "SIGTERM remains" in caplog.text
+
+
+async def test_its_connections_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is ended while it still finds out which cloud this is: the node watcher asks afresh."""
+    server, opened = MetadataServer(), list[MetadataClient]()
+    await server.start()
+    server.is_hanging = True
+    init = MetadataClient.__init__
+
+    def noted(self: MetadataClient, *arguments: Any) -> None:
+        init(self, *arguments)
+        opened.append(self)
+
+    monkeypatch.setattr(MetadataClient, "__init__", noted)
+    async with running(AUTO, Heard(), server), asyncio.timeout(10):
+        while not server.heads:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0.01)
+    assert [client._http.closed for client in opened] == [True]
