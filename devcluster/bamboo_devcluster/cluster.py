@@ -54,6 +54,7 @@ class Options:
     outlives_caller: bool = False
     node_kind: str = "process"  # or kubelet: needs root and containerd
     image_archives: Sequence[Path] = ()  # kubelet nodes: docker or OCI archives that they have
+    audit: bool = False  # the API server writes down what service accounts ask; see `audit`
 
 
 class Cluster:
@@ -143,6 +144,11 @@ class Cluster:
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig; self-contained."""
         return self._layout.kubeconfig
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log; a file only with `Options(audit=True)`. See `audit`."""
+        return self._layout.audit_log
 
     @property
     def server(self) -> str:
@@ -254,6 +260,7 @@ def _make_config(
         "crash_loop_backoff_s": options.crash_loop_backoff_s,
         "node_kind": options.node_kind,
         "image_archives": _archives(options),
+        "audit": options.audit,
         "dies_with": 0 if options.outlives_caller else os.getpid(),
     }
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bamboo_devcluster import binaries, components, launch, pki
+from bamboo_devcluster import audit, binaries, components, launch, pki
 from bamboo_devcluster.addresses import AddressBlock
 from bamboo_devcluster.components import Component, PortInUseError, Ports
 from bamboo_devcluster.container import Backoff
@@ -49,6 +49,7 @@ class Config:
     backoff: Backoff = field(default_factory=Backoff)
     node_kind: str = "process"
     image_archives: tuple[Path, ...] = ()
+    audit: bool = False
     dies_with: int = 0  # PID of the process with which the cluster ends; 0: none
 
     @classmethod
@@ -62,6 +63,7 @@ class Config:
             backoff=Backoff(base_s=data["crash_loop_backoff_s"]),
             node_kind=data["node_kind"],
             image_archives=tuple(Path(path) for path in data["image_archives"]),
+            audit=data["audit"],
             dies_with=data["dies_with"],
         )
 
@@ -142,6 +144,8 @@ class Daemon:
 
     async def _start_components(self, paths: dict[str, Path], ports: Ports) -> None:
         argvs = components.command_lines(paths, self._layout, ports)
+        if self._config.audit:
+            argvs["kube-apiserver"] += audit.flags(self._layout)
         self._components = [Component(n, argv, self._layout) for n, argv in argvs.items()]
         etcd, server, *clients = self._components
         await etcd.start()

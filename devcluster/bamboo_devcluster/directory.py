@@ -43,6 +43,11 @@ class Layout:
         return self.root / "logs"
 
     @property
+    def audit_log(self) -> Path:
+        """What service accounts have asked the API server, if the cluster writes it down."""
+        return self.logs / "audit.log"
+
+    @property
     def kubeconfig(self) -> Path:
         """The administrator's kubeconfig."""
         return self.root / "kubeconfig"

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from bamboo_devcluster import binaries
-from bamboo_devcluster.cluster import Cluster
+from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.errors import DevclusterError
 from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
 from bamboo_devcluster.kubelet.tools import find_tools
@@ -39,7 +39,8 @@ def devcluster(
     binaries.ensure(print, binaries.CONTROL_PLANE)
     nodes = spread_nodes(2 * len(ZONES), ZONES, gpus=4)
     directory = tmp_path_factory.mktemp("devcluster")
-    with Cluster.up(directory, nodes=nodes, images=devcluster_images) as cluster:
+    options = Options(images=devcluster_images, audit=True)
+    with Cluster.up(directory, nodes=nodes, options=options) as cluster:
         yield cluster
 
 

@@ -102,7 +102,7 @@ def kubelet_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluste
         directory,
         nodes=spread_nodes(3, ("zone-a", "zone-b", "zone-c"), gpus=4),
         images={"images": [shout]},
-        options=Options(node_kind="kubelet"),
+        options=Options(node_kind="kubelet", audit=True),
     ) as cluster:
         yield cluster
 
