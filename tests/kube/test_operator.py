@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from prometheus_client import generate_latest
 
 from bamboo_core.arbiter.durable import Durable
@@ -20,12 +17,9 @@ from bamboo_devcluster.kubeapi import KubeApi
 from bamboo_operator import api, auth, facts, manifests, observe, seals, tls
 from bamboo_operator import kube as clients
 from bamboo_operator.app import LEASE, App
-from bamboo_operator.budgets import Budgets
-from bamboo_operator.kube import Kube
-from bamboo_operator.recorder import Recorder
-from bamboo_operator.releases import ACCOUNT, SERVES, Releases
+from bamboo_operator.releases import ACCOUNT, SERVES
 
-from .operators import Running, rights, until
+from .operators import Running, bound_token, conflict, until
 
 
 async def test_a_job_gets_pods_and_nothing_is_forbidden(operator: Running) -> None:
@@ -193,23 +187,6 @@ async def test_a_token_of_a_real_pod_is_reviewed(operator: Running) -> None:
         await auth.authenticate(kube, sealed, token[:-6] + base64.b64encode(b"x").decode())
 
 
-async def bound_token(operator: Running, pod: dict[str, Any]) -> str:
-    path = f"/api/v1/namespaces/{operator.namespace}/serviceaccounts/default/token"
-    meta = pod["metadata"]
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {
-            "audiences": ["bamboo-operator"],
-            "boundObjectRef": {
-                "kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"],
-            },
-        },
-    }  # fmt: skip
-    answer = await operator.admin._request("POST", path, body=request)
-    return str(answer["status"]["token"])
-
-
 async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
     operator: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +219,7 @@ async def test_the_job_goes_on_from_a_late_write_of_the_old_leader(
     await until(shown)
 
 
-async def test_only_a_leader_acts(operator: Running, restricted: Path) -> None:
+async def test_only_a_leader_acts(operator: Running) -> None:
     """A second operator waits until the first has left, then leads with a higher term."""
     client = await clients.connect()
     second = App(operator.app._config, client, Hearing())
@@ -261,11 +238,6 @@ async def test_only_a_leader_acts(operator: Running, restricted: Path) -> None:
     second.stop.set()
     assert await asyncio.wait_for(task, 30) == 0
     await client.close()
-
-
-async def conflict(client: Kube, home: str, serves: str) -> str:
-    """Who is in the way of a release in the namespace ``home``."""
-    return await Releases(client, namespace=home, name=LEASE, namespaces=[serves])._conflict(None)
 
 
 async def test_a_lease_counts_as_a_release_if_its_account_may_serve(operator: Running) -> None:
@@ -293,71 +265,3 @@ async def test_a_lease_counts_as_a_release_if_its_account_may_serve(operator: Ru
     finally:
         await operator.admin.delete(api.lease("default", LEASE))
         await operator.admin.delete(f"{bindings}/all")
-
-
-WATCHED = {
-    (group, resource, verb)
-    for group, resource in (("bamboo.dev", "bamboojobs"), ("", "pods"), ("", "nodes"))
-    for verb in ("list", "watch")
-}
-"""What kopf asks for, by a client of its own."""
-
-
-def used(verb: str, path: str) -> set[tuple[str, str, str]]:
-    """(group, resource, verb) that the API server checks for a request."""
-    words = path.strip("/").split("/")
-    group, rest = ("", words[2:]) if words[0] == "api" else (words[1], words[3:])
-    if rest[0] == "namespaces" and len(rest) > 2:
-        rest = rest[2:]
-    resource = "/".join([rest[0], *rest[2:]])
-    named = {"GET": "get" if len(rest) > 1 else "list", "POST": "create", "PUT": "update"}
-    verbs = {named.get(verb, verb.lower())}
-    if verb == "PATCH" and len(rest) == 2:  # server-side apply may make the object
-        verbs.add("create")
-    return {(group, resource, v) for v in verbs}
-
-
-async def test_nothing_is_granted_that_is_not_used(operator: Running) -> None:
-    """The life of a job with a pause, and what is rare: another authority, an event, a disruption
-    budget, another release."""
-    client, namespace = operator.app._kube, operator.namespace
-    deadlines = {"pendingDeadlineSeconds": 8, "ttlSecondsAfterFinished": 0}
-    view = observe.job_view(await operator.apply(runPolicy=deadlines))
-
-    async def placed() -> dict[str, Any] | None:
-        return next((p for p in await operator.pods() if p["spec"].get("nodeName")), None)
-
-    pod = await until(placed)
-    sealed = await seals.load(client, operator.app._config.namespace, tls.SECRET)
-    await auth.authenticate(client, sealed, await bound_token(operator, pod))
-    budgets = Budgets(client)
-    await budgets.keep(view, 1)
-    await budgets.keep(view, None)
-    assert await conflict(client, "elsewhere", namespace)
-    recorder = Recorder(client, identity="test")
-    recorder.record(view, severity="Normal", reason="Test", message="test")
-    writing = asyncio.create_task(recorder.run())
-    await recorder.flush(10)
-    writing.cancel()
-    await tls.load_authorities(client, namespace, now=datetime.now(UTC) + timedelta(days=3000))
-
-    async def without_pods() -> bool:
-        return not await operator.pods()
-
-    await suspend(operator, wanted=True)
-    await until(without_pods)
-    await suspend(operator, wanted=False)
-
-    async def gone() -> bool:
-        return await operator.admin.get(api.job(namespace, "job")) is None
-
-    await until(gone, timeout_s=60)
-    granted = {
-        (group, resource, verb)
-        for role in yaml.safe_load_all(rights(namespace))
-        for rule in (role or {}).get("rules", [])
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    assert granted == WATCHED.union(*(used(verb, path) for verb, path in operator.calls))

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.contract.test_chart import rules
 from tests.core.controller.builders import manifest
 
 from bamboo_operator import api, handlers
@@ -416,43 +415,3 @@ def test_kueue_is_asked_only_if_the_chart_says_so() -> None:
     assert from_env({"POD_IP": "10.0.0.1", "BAMBOO_KUEUE": "true"}).kueue is True
     with pytest.raises(ConfigError, match=r"BAMBOO_KUEUE 'v1beta2' is not true or false"):
         from_env({"POD_IP": "10.0.0.1", "BAMBOO_KUEUE": "v1beta2"})
-
-
-WATCHED = {("bamboo.dev", "bamboojobs"), ("", "pods"), ("", "nodes"), (GROUP, "workloads")}
-"""What kopf lists and watches."""
-VERBS = {"replace": "update", "apply": "patch"}
-
-
-def asked(verb: str, path: str) -> tuple[str, str, str]:
-    """(group, resource, verb) that an API server checks for a request."""
-    words = path.strip("/").split("/")
-    group, rest = ("", words[2:]) if words[0] == "api" else (words[1], words[3:])
-    if rest[0] == "namespaces" and len(rest) > 2:
-        rest = rest[2:]
-    return group, "/".join([rest[0], *rest[2:]]), VERBS.get(verb, verb)
-
-
-async def test_the_chart_grants_what_a_queued_job_uses_and_no_more_of_kueue(
-    queued: Harness,
-) -> None:
-    """A Workload from its creation to its eviction, and to its end by the user."""
-    queued.kube.put(f"{API}/resourceflavors/spot", {"spec": {}})
-    await admitted(queued)
-    say(queued, Evicted=True)
-    for _ in range(2):
-        await queued.reconcile()
-    apply(queued, suspend=True)
-    for _ in range(2):
-        await queued.reconcile()
-    discovery = ("get", f"/apis/{GROUP}")  # every account may
-    used = {asked(verb, path) for verb, path in queued.kube.requests if (verb, path) != discovery}
-    used |= {(*kind, verb) for kind in WATCHED for verb in ("list", "watch")}
-    granted = {
-        (group, resource, verb)
-        for _, rule in rules("--set", "kueue.enabled=true")
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-    assert used <= granted
-    assert {x for x in granted if x[0] == GROUP} == {x for x in used if x[0] == GROUP}
