@@ -1,7 +1,9 @@
-"""Agents, a node and the operator are killed; the job completes, and no bit differs."""
+"""Agents, a node and the operator are killed, nodes are emptied; the job completes, and no bit
+differs."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,9 @@ from .jobs import STEPS, Object, User, eventually, tiny_job
 from .operators import Operator
 
 pytestmark = pytest.mark.timeout(300)
+
+
+KARPENTER = "karpenter.sh/disrupted"
 
 
 def check_equal(job: Job, calm: Job) -> None:
@@ -52,6 +57,16 @@ def check_transport(status: Object, channel: str) -> None:
 
 
 @pytest.fixture
+def emptied(user: User) -> Iterator[list[str]]:
+    """Nodes that the test taints and drains; they take pods again after the test."""
+    names: list[str] = []
+    yield names
+    for name in names:
+        spec = {"taints": None, "unschedulable": None}
+        user.kubectl("patch", "node", name, "--patch", json.dumps({"spec": spec}))
+
+
+@pytest.fixture
 def operator(local: LocalCluster) -> Iterator[Operator]:
     """The operator; it runs again after the test."""
     operator = Operator(local)
@@ -80,6 +95,12 @@ class LossChecks:
     def seat(self, pipeline: int, stage: int) -> Seat:
         """The newest pod of a seat, and its node."""
         return seats(self._name, self._user.pods(self._name), {})[Slot(pipeline, stage)]
+
+    def nodes(self) -> set[str]:
+        """Where its pods are that have not ended."""
+        found = self._user.pods(self._name)
+        alive = [pod for pod in found if pod["status"]["phase"] in ("Pending", "Running")]
+        return {pod["spec"].get("nodeName", "") for pod in alive}
 
     def log(self, pipeline: int, stage: int) -> str:
         """What the agent in a seat has logged."""
@@ -175,6 +196,30 @@ def test_faults_of_every_kind_change_no_bit(
     check_equal(hit, calm)
     check_transport(user.get("bamboojob", "hit")["status"]["transport"], channel)
     check_record(user.record(hit), killed=killed)
+
+
+def test_nodes_are_emptied_without_a_rollback(
+    user: User, operator: Operator, emptied: list[str], spec: dict[str, Any], calm: Job
+) -> None:
+    """Karpenter taints one, and `kubectl drain` cordons one and evicts. With one pipeline the job
+    waits, so it cannot end before others have taken the place of both agents."""
+    user.apply(tiny_job("moved", **spec | {"pipelines": {"count": 2, "min": 2, "stages": 2}}))
+    checks = LossChecks(user, operator, "moved")
+    checks.await_first_step()
+    tainted, drained = checks.seat(0, 1), checks.seat(1, 0)
+    emptied += [tainted.node, drained.node]
+    eventually(lambda: bool(user.get("pdb")), timeout_s=20)
+    user.kubectl("taint", "node", tainted.node, f"{KARPENTER}:NoSchedule")
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+    said = user.kubectl("drain", drained.node, *options, timeout_s=70)
+    assert f"evicting pod {user.namespace}/{drained.pod}" in said
+    for seat in (tainted, drained):
+        checks.check(seat.pod, "AgentLeaving", "AgentLeft", noticed=True)
+    eventually(
+        lambda: not checks.nodes() & set(emptied), timeout_s=20,
+        explain=lambda: str(user.pods("moved")),
+    )  # fmt: skip
+    check_equal(user.until_ended("moved"), calm)
 
 
 def test_deleted_without_the_operator_a_job_leaves_nothing(user: User, operator: Operator) -> None:
