@@ -278,6 +278,17 @@ def test_a_handshake_has_a_deadline(monkeypatch):
     end.transport.close()
 
 
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"])
+def test_a_handshake_of_tls_has_a_deadline(monkeypatch, said):
+    monkeypatch.setattr(tcp, "HANDSHAKE_S", 0.05)
+    end = End(B, key=b"key", identity=make_identity())
+    with socket.create_connection(end.address) as sock:
+        sock.sendall(said)
+        sock.settimeout(DEADLINE_S)
+        assert sock.recv(4096) == b""
+    end.transport.close()
+
+
 def enter(end):
     """A raw connection that has proved the key, as agent a."""
     sock = socket.create_connection(end.address)
