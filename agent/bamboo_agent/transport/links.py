@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from bamboo_agent.transport import handshake
 from bamboo_agent.transport.base import Frame, Lane
 from bamboo_agent.transport.handshake import Greeting, RefusedError
-from bamboo_agent.transport.process_group.control import Control, decode, encode
+from bamboo_agent.transport.process_group.control import MAX_CONTROL_BYTES, Control, decode, encode
 from bamboo_agent.transport.process_group.sender import Held, Sender
 from bamboo_agent.transport.stream import Stream
 from bamboo_agent.transport.traffic import Traffic
@@ -34,7 +34,6 @@ WINDOW_BYTES = 256 << 20
 _USER_TIMEOUT_MS = 5000
 _TOGETHER_BYTES = 64 << 10
 """Segments smaller than this go to the kernel together: each call wakes the other end."""
-_MAX_CONTROL_BYTES = 1 << 16
 
 
 def tune(sock: socket.socket) -> None:
@@ -280,9 +279,10 @@ class Outgoing:
     def _take_credits(self) -> None:
         while len(self._credits) >= SEGMENT.size:
             kind, count = SEGMENT.unpack_from(self._credits)
-            end = SEGMENT.size + (count if kind == CONTROL else 0)
-            if end > _MAX_CONTROL_BYTES:
+            size = count if kind == CONTROL else 0
+            if size > MAX_CONTROL_BYTES:
                 raise WireError(f"a message of {count} bytes about a group")
+            end = SEGMENT.size + size
             if len(self._credits) < end:
                 return
             content = bytes(self._credits[SEGMENT.size : end])

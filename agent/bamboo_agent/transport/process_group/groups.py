@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,7 @@ from torch._C._distributed_c10d import Store
 OPERATION_S = 30.0
 """After so long an operation fails. It bounds how long an abandoned thread of gloo stays."""
 _POLL_S = 0.0002
+_NUMBER_BYTES = 8
 _SENDER, _RECEIVER = 0, 1
 _dist: Any = torch.distributed  # its stubs lack what backends have
 _cuda: Any = torch.cuda
@@ -71,6 +73,20 @@ class Recipe:
 
 
 Factory = Callable[[Recipe], Group]
+
+
+def is_read_by_gloo(value: bytes) -> bool:
+    """Whether gloo can read what the other rank says of itself. It trusts the sizes in there.
+
+    Name of the machine and address, each with its size in front; then a number for each rank.
+    """
+    rest = memoryview(value)
+    for _ in range(2):
+        size, rest = int.from_bytes(rest[:_NUMBER_BYTES], sys.byteorder), rest[_NUMBER_BYTES:]
+        if size > len(rest):
+            return False
+        rest = rest[size:]
+    return len(rest) == 2 * _NUMBER_BYTES
 
 
 @functools.lru_cache
@@ -158,6 +174,8 @@ class Nccl:
 
 
 FACTORIES: dict[str, Factory] = {"gloo": Gloo, "nccl": Nccl}
+READERS: dict[str, Callable[[bytes], bool]] = {"gloo": is_read_by_gloo}
+"""Whether a backend can read a value of the other rank. NCCL looks at it itself."""
 
 
 def nccl_version() -> str:

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 import torch
 
 from bamboo_agent.transport.process_group.control import Control, Do
-from bamboo_agent.transport.process_group.groups import FACTORIES, Factory, Group, Recipe
+from bamboo_agent.transport.process_group.groups import (
+    FACTORIES,
+    READERS,
+    Factory,
+    Group,
+    Recipe,
+)
 from bamboo_agent.transport.process_group.pump import Listener, Pump
 from bamboo_agent.transport.process_group.rendezvous import Rendezvous
 from bamboo_core.model.ids import Fence
@@ -56,6 +62,7 @@ class Maker:
         self.sent_pieces = 0
         self._device = device
         self._factory = factory or FACTORIES[backend]
+        self._is_sound = READERS.get(backend, lambda value: True)
         self._abandoned: set[Pump] = set()
 
     @property
@@ -76,7 +83,7 @@ class Maker:
     ) -> Attempt:
         """Begin to make a group, in a thread of its own."""
         over = threading.Event()
-        store = Rendezvous(tell.later(fence), self.limits.make_s)
+        store = Rendezvous(tell.later(fence), self.limits.make_s, self._is_sound)
         recipe = Recipe(store, is_sender, address, self._device, over)
         factory = self._factory
 

@@ -19,18 +19,24 @@ MAX_KEYS = 256
 
 
 class RendezvousError(RuntimeError):
-    """The other rank has not set a key in time, or the group has been abandoned."""
+    """The other rank has not set a key in time or not well, or the group has been abandoned."""
 
 
 class Rendezvous(Store):
     """Values by key. torch calls it from any thread; ``learn`` and ``end`` come from the link.
 
-    tell: sends a key with its value to the other rank. timeout_s: the longest wait.
+    tell: sends a key with its value to the other rank. timeout_s: the longest wait. is_sound:
+    whether torch may see a value, which the other rank chooses.
     """
 
-    def __init__(self, tell: Callable[[str, bytes], None], timeout_s: float) -> None:
+    def __init__(
+        self,
+        tell: Callable[[str, bytes], None],
+        timeout_s: float,
+        is_sound: Callable[[bytes], bool] = lambda value: True,
+    ) -> None:
         super().__init__()
-        self._tell, self._timeout_s = tell, timeout_s
+        self._tell, self._timeout_s, self._is_sound = tell, timeout_s, is_sound
         self._values: dict[str, bytes] = {}
         self._change = threading.Condition()
         self._is_over = False
@@ -62,7 +68,10 @@ class Rendezvous(Store):
     def get(self, key: str) -> bytes:
         """The value, as soon as there is one. RendezvousError."""
         self.wait([key])
-        return self._values[key]
+        value = self._values[key]
+        if not self._is_sound(value):
+            raise RendezvousError(f"the value of {key} has {len(value)} bytes that cannot be read")
+        return value
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """Wait until all keys are set, for at most ``timeout_s``. RendezvousError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from datetime import timedelta
 
@@ -9,11 +10,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.agent.transport.process_group.pair import A, B, End
+from tests.agent.transport.process_group.pair import FENCE, A, B, End
 from tests.agent.transport.test_tcp import enter
 
 from bamboo_agent.transport.base import Broken
 from bamboo_agent.transport.process_group.control import Control, ControlError, Do, decode, encode
+from bamboo_agent.transport.process_group.groups import is_read_by_gloo
 from bamboo_agent.transport.process_group.maker import Maker, Tell
 from bamboo_agent.transport.process_group.rendezvous import Rendezvous, RendezvousError
 from bamboo_agent.transport.process_group.sender import Sender
@@ -96,6 +98,40 @@ def test_an_offer_of_another_backend_is_refused():
         while b"not other" not in answer:
             answer += sock.recv(4096)
     assert b"refuse" in answer
+    b.transport.close()
+
+
+NUMBER = (1).to_bytes(8, sys.byteorder)
+SOUND = NUMBER + b"h" + NUMBER + b"a" + NUMBER * 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"",
+        SOUND[:-1],
+        SOUND + b"x",
+        NUMBER * 2,
+        bytes(8) + SOUND[8:],
+        b"\xff" * 8 + SOUND[8:],
+        SOUND[:9] + b"\xff" * 8 + SOUND[17:],
+    ],
+    ids=["empty", "short", "long", "no address", "no name", "huge name", "huge address"],
+)
+def test_a_value_that_gloo_would_misread_is_not_given_to_it(value):
+    """It reads as far as the sizes in the value say: the process would end."""
+    assert is_read_by_gloo(SOUND)
+    b = End(B)
+    b.address = b.transport._loop._listening.getsockname()
+    b.join()
+    with enter(b) as sock:
+        offer = Control(Do.OFFER, FENCE, backend="gloo")
+        sock.sendall(control(encode(offer)))
+        sock.sendall(control(encode(Control(Do.SET, FENCE, key="0/0", value=value))))
+        answer = b""
+        while b"cannot be read" not in answer:
+            answer += sock.recv(4096)
+    assert b"dropped" in answer
     b.transport.close()
 
 
