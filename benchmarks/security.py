@@ -2,11 +2,11 @@
 
     python benchmarks/security.py [--cases 10000] [--seed 1] [--port NAME|all]
 
-Ports: an agent's data port, the operator's port for agents, an agent's liveness port, the ports for
-health and metrics of both; ``manifests`` are BambooJobs. Each gets at least ``cases`` of them. A
-breach is a process that ends, does not answer an honest client, logs an exception or grows by more
-than 400 MB (with ports for liveness and health: 200 MB), a job of another that changes in any way,
-and a pod with more than it may have.
+Ports: an agent's data port, its process groups, the operator's port for agents, an agent's liveness
+port, the ports for health and metrics of both; ``manifests`` are BambooJobs. Each gets at least
+``cases`` of them. A breach is a process that ends, does not answer an honest client, logs an
+exception or grows by more than 400 MB (with ports for liveness and health: 200 MB), a job of another
+that changes in any way, and a pod with more than it may have.
 """
 
 from __future__ import annotations
@@ -17,10 +17,18 @@ import sys
 from typing import Any
 
 from bamboo_sim import arguments, results_file
-from bamboo_sim.attack import data_port, health_ports, liveness_port, manifests, operator_port
+from bamboo_sim.attack import (
+    data_port,
+    group_port,
+    health_ports,
+    liveness_port,
+    manifests,
+    operator_port,
+)
 
 PORTS = {
     "data": data_port.run,
+    "groups": group_port.run,
     "operator": operator_port.run,
     "liveness": liveness_port.run,
     "health": health_ports.run,

@@ -14,15 +14,17 @@ import selectors
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
 
 from bamboo_agent.transport import handshake, stream
-from bamboo_agent.transport.base import Arrived, Frame
+from bamboo_agent.transport.base import Arrived, Broken, Frame
 from bamboo_agent.transport.handshake import Greeting
+from bamboo_agent.transport.process_group.maker import Maker
 from bamboo_agent.transport.tcp import TcpTransport, TransportError
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
@@ -35,19 +37,23 @@ VICTIM, HONEST, INSIDER = AgentId("victim"), AgentId("honest"), AgentId("insider
 FENCE = Fence(0, 1, 1)
 PATIENCE_S = 60.0
 """For the honest peer's frame: much more than a loaded machine needs."""
+LARGE = 1 << 16
+"""Numbers in a frame that a process group may carry."""
 _EVERY = 100
 _INSIDERS = 0.4
 _HEADER = {"i": "out[1]", "f": [0, 1, 1], "t": [["float32", [4]]], "m": {}}
 
 
-def serve(pipe: Connection, encrypts: bool) -> None:
+def serve(pipe: Connection, encrypts: bool, groups: Maker | None = None) -> None:
     """The victim's process: tells its port, then all that happens to it, and its state when
-    asked."""
+    asked. To a peer that it is told, it sends a frame."""
     defects = Defects.of_process()
     listening = socket.create_server(("127.0.0.1", 0))
     pipe.send(listening.getsockname()[1])
     identity = stream.make_identity() if encrypts else None
-    transport = TcpTransport(job=JOB, agent=VICTIM, listening=listening, identity=identity)
+    transport = TcpTransport(
+        job=JOB, agent=VICTIM, listening=listening, identity=identity, groups=groups
+    )
     transport.adopt(FENCE)
     transport.introduce(fence=FENCE, key=KEY, peers={})
     with selectors.DefaultSelector() as selector:
@@ -57,18 +63,35 @@ def serve(pipe: Connection, encrypts: bool) -> None:
             for ready, _ in selector.select():
                 if ready.fileobj is pipe:
                     try:
-                        pipe.recv()
+                        peer: Peer | None = pipe.recv()
                     except EOFError:
                         return
-                    pipe.send(defects.state())
+                    if peer is None:
+                        pipe.send(defects.state())
+                    else:
+                        transport.introduce(fence=FENCE, key=KEY, peers={peer.agent: peer})
+                        transport.send(peer.agent, frame(0, LARGE))
             try:
                 for event in transport.poll():
-                    is_frame = isinstance(event, Arrived)
-                    index = event.frame.item.index if isinstance(event, Arrived) else -1
-                    pipe.send((str(event.peer), is_frame, index))
+                    pipe.send((str(event.peer), isinstance(event, Arrived), _number(event)))
             except TransportError as error:
                 pipe.send(("", False, repr(error)))
                 return
+
+
+def frame(number: int, size: int) -> Frame:
+    """One with so many numbers, all the same."""
+    tensors = (torch.full((size,), float(number)),)
+    return Frame(Item.out(number, 1, number), FENCE, tensors=tensors)
+
+
+def _number(event: Arrived | Broken) -> int:
+    """Which frame of :func:`frame` it is; -1: none, or other numbers have come."""
+    if isinstance(event, Broken):
+        return -1
+    number = event.frame.item.index
+    is_whole = all(t is not None and bool((t == number).all()) for t in event.frame.tensors)
+    return number if is_whole else -1
 
 
 class Attack:
@@ -81,8 +104,12 @@ class Attack:
         victim: Callable[[Connection, bool], None] = serve,
         *,
         encrypts: bool = True,
+        groups: Maker | None = None,
+        frame_size: int = 4,
     ) -> None:
+        """groups: of the honest peer. frame_size: numbers in one of its frames."""
         self.tally = Tally()
+        self._frame_size = frame_size
         self._rng = random.Random(seed)
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
@@ -93,7 +120,9 @@ class Attack:
         own = socket.create_server(("127.0.0.1", 0))
         identity = stream.make_identity() if encrypts else None
         self._tls = identity.dialing if identity else None
-        self._honest = TcpTransport(job=JOB, agent=HONEST, listening=own, identity=identity)
+        self._honest = TcpTransport(
+            job=JOB, agent=HONEST, listening=own, identity=identity, groups=groups
+        )
         peer = Peer(VICTIM, f"127.0.0.1:{self._port}", "", KEY)
         self._honest.adopt(FENCE)
         self._honest.introduce(fence=FENCE, key=b"mine", peers={VICTIM: peer})
@@ -105,9 +134,7 @@ class Attack:
             if not self._look("the beginning"):
                 return self.tally
             for number in range(cases):
-                is_insider = self._rng.random() < _INSIDERS
-                data = self._insider() if is_insider else self._stranger()
-                kind = "insider" if is_insider else "stranger"
+                kind, data = self._strike()
                 self.tally.cases[f"{kind}, TLS" if self._tls else kind] += 1
                 if number % _EVERY == _EVERY - 1 and not self._look(repr(data)):
                     break
@@ -118,6 +145,12 @@ class Attack:
             self._process.join(10)
             self._process.kill()
         return self.tally
+
+    def _strike(self) -> tuple[str, bytes]:
+        """One case: of which kind, and what was sent."""
+        if self._rng.random() < _INSIDERS:
+            return "insider", self._insider()
+        return "stranger", self._stranger()
 
     def _stranger(self) -> bytes:
         greeting = {
@@ -135,22 +168,28 @@ class Attack:
 
     def _insider(self) -> bytes:
         data = inputs.segment(self._rng, _HEADER)
-        greeting = Greeting(INSIDER, VICTIM, FENCE, handshake.new_nonce())
         try:
-            with self._dial(encrypts=True) as sock:
-                binding = b""
-                if isinstance(sock, ssl.SSLSocket):
-                    certificate = sock.getpeercert(binary_form=True) or b""
-                    binding = hashlib.sha256(certificate).digest()
-                sock.sendall(greeting.line())
-                nonce = json.loads(sock.recv(4096))["nonce"]
-                mine = handshake.proof(KEY, "dial", JOB, greeting, nonce, binding)
-                sock.sendall(handshake.encode_line({"proof": mine}))
-                sock.recv(4096)
+            with self._enter() as sock:
                 sock.sendall(data)
         except (OSError, ValueError, KeyError) as error:
             self.tally.breach("insider", f"{error!r} {data!r}")
         return data
+
+    @contextmanager
+    def _enter(self) -> Iterator[socket.socket]:
+        """A connection that has proved the key. OSError, ValueError, KeyError."""
+        greeting = Greeting(INSIDER, VICTIM, FENCE, handshake.new_nonce())
+        with self._dial(encrypts=True) as sock:
+            binding = b""
+            if isinstance(sock, ssl.SSLSocket):
+                certificate = sock.getpeercert(binary_form=True) or b""
+                binding = hashlib.sha256(certificate).digest()
+            sock.sendall(greeting.line())
+            nonce = json.loads(sock.recv(4096))["nonce"]
+            mine = handshake.proof(KEY, "dial", JOB, greeting, nonce, binding)
+            sock.sendall(handshake.encode_line({"proof": mine}))
+            sock.recv(4096)
+            yield sock
 
     def _converse(self, data: bytes) -> bytes:
         """What the port says, if it says something at once."""
@@ -175,8 +214,7 @@ class Attack:
     def _look(self, after: str) -> bool:
         """Whether the honest peer still gets through, and was never suspected."""
         self._sent += 1
-        tensors = (torch.zeros(4),)
-        self._honest.send(VICTIM, Frame(Item.out(0, 1, self._sent), FENCE, tensors=tensors))
+        self._honest.send(VICTIM, frame(self._sent, self._frame_size))
         is_arrived = False
         deadline = time.monotonic() + PATIENCE_S
         while (left := deadline - time.monotonic()) > 0 and self._pipe.poll(left):

@@ -108,6 +108,48 @@ def segment(rng: random.Random, header: dict[str, Any]) -> bytes:
     return rng.choice((_SEGMENT.pack(lane, size) + frame, noise(rng)))
 
 
+def control(rng: random.Random, values: dict[str, Any], header: dict[str, Any]) -> bytes:
+    """What a peer says of a group. values: of a valid message. header: of a valid frame."""
+    marks = (16, 17, 252, 253)
+    announced = rng.choice((1, 1000, 1 << 18, (1 << 32) - 1))
+    data = rng.choice(
+        (
+            lambda: json.dumps(values).encode(),
+            lambda: json.dumps(values).encode(),
+            lambda: changed(rng, values),
+            lambda: mutated(rng, json.dumps(values).encode()),
+            lambda: noise(rng),
+        )
+    )()
+    head = json.dumps(header).encode()
+    frame = _LENGTH.pack(len(head)) + head
+    size = rng.choice((len(data),) * 9 + (0, 1 << 16, (1 << 32) - 1))
+    return rng.choice(
+        (
+            lambda: _SEGMENT.pack(254, size) + data,
+            lambda: _SEGMENT.pack(254, size) + data,
+            lambda: _SEGMENT.pack(0, len(frame)) + frame + _SEGMENT.pack(16, announced),
+            lambda: _SEGMENT.pack(rng.choice(marks), announced) + rng.randbytes(rng.randrange(99)),
+        )
+    )()
+
+
+def gloo_value(rng: random.Random, good: bytes) -> bytes:
+    """What a rank of gloo says of itself. good: what one has said."""
+    numbers = (0, 1, 2, 7, 170, 1 << 20, 1 << 40, (1 << 64) - 1)
+    at = rng.randrange(0, max(1, len(good) - 7))
+    number = struct.pack("<Q", rng.choice(numbers))
+    return rng.choice(
+        (
+            lambda: good,
+            lambda: mutated(rng, good),
+            lambda: number + good[8:],
+            lambda: good[:at] + number + good[at + 8 :],
+            lambda: rng.randbytes(rng.randrange(400)),
+        )
+    )()
+
+
 # ---------------------------------------------------------------- messages to the operator
 
 _NUMBERS = (0, 1, 2, -1, 7, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, -(1 << 63), 1 << 64)

@@ -382,7 +382,7 @@ class Attack:
             "epoch": fence.epoch,
             "attempt": fence.attempt,
         }
-        known |= {"agent": name, "peer": name, "pod_uid": f"uid-evil-{name}", "layers": 4}
+        known |= self._rng.choice((_names(name), _names(HONEST))) | {"layers": 4}
         if self._rng.random() < 0.1:
             return inputs.noise(self._rng, 100_000)
         return inputs.message(self._rng, known.get)
@@ -415,6 +415,12 @@ class Attack:
             self.tally.breach("touched", f"{changed} after {after}")
             return False
         return self.tally.judge(state, after)
+
+
+def _names(name: str) -> dict[str, object]:
+    """By which an agent, or the victim's, is known."""
+    namespace = VICTIM.namespace if name == HONEST else ATTACKER.namespace
+    return {"agent": name, "peer": name, "pod_uid": f"uid-{namespace}-{name}"}
 
 
 def hello(name: str) -> bytes:

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from tests.rotation import in_turn
 
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_sim.attack import data_port, floods, inputs, operator_port
+from bamboo_sim.attack import data_port, floods, group_port, inputs, operator_port
 from bamboo_sim.attack.tally import MOST_TOLD, Defects, Tally
 
 CASES = 200
@@ -33,6 +33,15 @@ def test_the_operators_port(seed: int) -> None:
     assert found["breaches"] == {}, found["told"]
     assert sum(found["cases"].values()) >= CASES
     assert set(found["cases"]) >= {"planner", "reconnects", "long reports"}
+
+
+@pytest.mark.parametrize("seed", in_turn(8, range(8)))
+def test_process_groups(seed: int) -> None:
+    found = group_port.run(CASES, seed)
+    assert found["breaches"] == {}, found["told"]
+    assert sum(found["cases"].values()) == CASES
+    assert set(found["cases"]) == {"as a sender", "as a receiver", "port of gloo"}
+    assert found["pieces"] > 0
 
 
 def log_an_exception_at_the_start() -> None:
