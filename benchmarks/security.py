@@ -5,7 +5,7 @@
 Ports: an agent's data port, its process groups, the operator's port for agents, an agent's liveness
 port, the ports for health and metrics of both; ``manifests`` are BambooJobs. Each gets at least
 ``cases`` of them. A breach is a process that ends, does not answer an honest client, logs an
-exception or grows by more than 400 MB (with ports for liveness and health: 200 MB), a job of another
+exception or grows by more than 400 MB (ports for liveness and health: 200 MB), a job of another
 that changes in any way, and a pod with more than it may have.
 """
 

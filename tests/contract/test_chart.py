@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -95,6 +96,13 @@ WRONG = {
     "kueue.enabled=v2": "/kueue/enabled",
     "networkPolicy.enabled=on": "/networkPolicy/enabled",
     "networkPolicy.metricsFrom[0].x=y": "/networkPolicy/metricsFrom/0': additional properties 'x'",
+    "networkPolicy.metricsFrom[1].namespaceSelector.team=a": (
+        "/networkPolicy/metricsFrom/1/namespaceSelector': additional properties 'team'"
+    ),
+    "networkPolicy.metricsFrom[2].podSelector.matchExpressions[0].key=a": (
+        "/podSelector/matchExpressions/0': missing property 'operator'"
+    ),
+    "networkPolicy.metricsFrom[3].ipBlock.cidr=everybody": "/metricsFrom/3/ipBlock/cidr",
     "extraEnv={A}": "/extraEnv/0",
     "extraVolumes[0].emptyDir.medium=Memory": "/extraVolumes/0': missing property 'name'",
     "extraVolumeMounts[0].name=x": "/extraVolumeMounts/0': missing property 'mountPath'",
@@ -265,12 +273,39 @@ def test_network_policies_let_agents_in_and_nobody_else() -> None:
     for policy in others:
         assert policy["spec"]["podSelector"] == agents["podSelector"]
         assert policy["spec"]["ingress"][0] == {"from": [agents]}
-    peer = "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.a=b"
-    for policy in of_kind(render(*given, "--set", peer), "NetworkPolicy"):
+
+
+@pytest.mark.parametrize(
+    "peer",
+    [
+        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}},
+        {"namespaceSelector": {}, "podSelector": {"matchLabels": {"app": "prometheus"}}},
+        {"podSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["b"]}]}},
+        {"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"]}},
+    ],
+)
+def test_who_may_read_metrics(peer: dict[str, Any]) -> None:
+    settings = {"enabled": True, "metricsFrom": [peer]}
+    objects = render(
+        "--set", "namespaces={team-a}", "--set-json", f"networkPolicy={json.dumps(settings)}"
+    )  # fmt: skip
+    policies = of_kind(objects, "NetworkPolicy")
+    assert len(policies) == 2
+    for policy in policies:
+        kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
         (rule,) = [
             r for r in policy["spec"]["ingress"] if r.get("ports", [{}])[0].get("port") == 8080
         ]
-        assert rule["from"] == [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
+        assert rule["from"] == [peer]
+
+
+def test_an_address_and_a_selector_are_two_peers() -> None:
+    """The API server refuses them in one, at the installation."""
+    both = {"ipBlock": {"cidr": "10.0.0.0/8"}, "podSelector": {}}
+    given = f"networkPolicy.metricsFrom={json.dumps([both])}"
+    done = helm("template", "bamboo", str(CHART), "--set-json", given)
+    assert done.returncode != 0
+    assert "/networkPolicy/metricsFrom/0" in done.stderr
 
 
 async def test_the_test_of_the_chart_connects_as_agents_do() -> None:
