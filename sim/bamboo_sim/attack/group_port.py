@@ -2,7 +2,8 @@
 
 Insiders prove the key and say anything of a group, as the end that sends or as the one that
 receives. Strangers connect to the port of gloo. An honest peer's frames, which a group carries once
-it is made, must arrive.
+it is made, must arrive. Strangers do not keep their connections while a group is made: gloo is
+known to end the process then (docs/security.md).
 """
 
 from __future__ import annotations
