@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from bamboo_operator.api import Api, Object
 from bamboo_operator.usage import Usage
 
 MAX_AGE_S = 10.0
+_MOST_GONE = 16_384
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Nodes:
         self._shared: dict[str, _Shared] = {}
         self._left = _Left(frozenset())
         self._fetched_at: float | None = None
+        self._lists = 0  # that have begun
+        self._gone: dict[str, None] = {}  # UIDs of pods whose node was missing, oldest first
         self._lock = asyncio.Lock()
 
     def changed(self) -> None:
@@ -71,6 +74,7 @@ class Nodes:
         async with self._lock:
             if self._fetched_at is None or self._clock() - self._fetched_at > MAX_AGE_S:
                 began = self._clock()
+                self._lists += 1
                 # Set first: a change during the LIST makes it stale again.
                 self._fetched_at = began
                 try:
@@ -84,6 +88,25 @@ class Nodes:
                     self._fetched_at = None
                     raise
             return self._nodes
+
+    async def confirm(self, pods: Iterable[Object]) -> None:
+        """Before a pod's node is taken for gone: list the nodes again, once for each of these pods.
+
+        The pods have been listed already. A node may be newer than our list, since the news of
+        nodes and of pods come on different ways.
+        """
+        bound = [(pod["metadata"]["uid"], (pod.get("spec") or {}).get("nodeName")) for pod in pods]
+        lists = self._lists
+        await self.list()
+        missing = [uid for uid, node in bound if node and node not in self._by_name]
+        if all(uid in self._gone for uid in missing):
+            return
+        if self._lists == lists:  # else this one began after the pods were listed
+            self.changed()
+            await self.list()
+        self._gone |= {u: None for u, node in bound if node and node not in self._by_name}
+        while len(self._gone) > _MOST_GONE:
+            self._gone.pop(next(iter(self._gone)))
 
     async def find(self, name: str) -> Object | None:
         """A node of the list; None: it may be newer than the list."""

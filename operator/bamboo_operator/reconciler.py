@@ -152,6 +152,7 @@ class Reconciler:
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
+        await self._ports.nodes.confirm(pods)
         nodes = await self._ports.nodes.views(spec, job.uid)
         view = ClusterView(nodes, observe.pod_views(pods, job)).located()
         actor = await self._actor(job, spec, body, known.memory)

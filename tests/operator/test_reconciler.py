@@ -19,7 +19,7 @@ from bamboo_operator.reconciler import PROGRESS_S, REFUSED_PAUSE_S
 from bamboo_operator.trust import AGAIN_S, MAX_OWNERS, TOGETHER_S, Trust
 
 from .harness import PATH, Harness, failing
-from .objects import pod_object
+from .objects import node_object, pod_object
 
 
 async def test_a_new_job_status_first_then_trust_then_pods(harness: Harness) -> None:
@@ -42,6 +42,41 @@ async def test_nothing_new_nothing_written(harness: Harness) -> None:
     harness.kube.requests.clear()
     await harness.reconcile()
     assert {verb for verb, _ in harness.kube.requests} <= {"get", "list"}
+
+
+async def test_a_pod_on_a_node_that_is_newer_than_our_list_stays(harness: Harness) -> None:
+    """The news of pods and of nodes come on different ways, in any order."""
+    harness.apply()
+    await harness.reconcile()
+    harness.kube.put(f"{api.nodes()}/node-new", node_object("node-new", "a"))
+    harness.kube.put(api.pod("ns", "job-p0-s0-i0"), pod_object(node="node-new"))
+    await harness.reconcile()
+    assert harness.pods() == ["job-p0-s0-i0", "job-p0-s1-i0"]
+    actor = harness.jobs.find("uid-1")
+    assert actor is not None
+    assert actor._leadership._reported_lost == set()
+
+
+async def test_a_pod_whose_node_is_gone_is_deleted_after_one_more_look(harness: Harness) -> None:
+    def lists() -> int:
+        return harness.kube.requests.count(("list", api.nodes()))
+
+    harness.apply()
+    await harness.reconcile()
+    del harness.kube.objects[f"{api.nodes()}/node-a"]
+    harness.nodes.changed()
+    await harness.reconcile()  # lists the nodes, without it
+    for name in ("job-p0-s0-i0", "job-p0-s1-i0"):
+        harness.kube.put(api.pod("ns", name), pod_object(name, node="node-a"))
+    before = lists()
+    harness.kube.fail = failing("delete", "/pods/", ApiError(500, "", "not now"))
+    for _ in range(3):
+        with pytest.raises(ApiError, match="not now"):
+            await harness.reconcile()
+    assert lists() == before + 1
+    harness.kube.fail = lambda verb, path: None
+    await harness.reconcile()
+    assert "job-p0-s0-i0" not in harness.pods()
 
 
 async def test_a_job_that_is_gone_is_forgotten(harness: Harness) -> None:
