@@ -17,7 +17,6 @@ from bamboo_sim import arguments, results_file
 RESULT_LINES = 300
 WITHOUT_COMMIT = {
     "explorer",
-    "kill_points_over_gloo",
     "timed_validation",
     "transport",
 }
