@@ -16,7 +16,6 @@ from bamboo_sim import arguments, results_file
 
 RESULT_LINES = 300
 WITHOUT_COMMIT = {
-    "explorer",
     "timed_validation",
     "transport",
 }
