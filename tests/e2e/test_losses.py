@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kube.grants import is_refused
 from tests.rotation import in_turn
 
 from bamboo_cli.job import Job, Seat, seats
-from bamboo_cli.local_cluster import LocalCluster
+from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
 from bamboo_cli.recoveries import read_events, recovery
 from bamboo_cli.weights import final_hashes
 from bamboo_core.controller.view import Slot
+from bamboo_devcluster import audit
 from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines
 
 from .conftest import machines
@@ -220,6 +222,11 @@ def test_nodes_are_emptied_without_a_rollback(
         explain=lambda: str(user.pods("moved")),
     )  # fmt: skip
     check_equal(user.until_ended("moved"), calm)
+    account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:bamboo-operator"
+    known = audit.requests(operator.local.cluster.audit_log, account)
+    asked = [request for request in known if request.namespace == user.namespace]
+    assert asked
+    assert [request for request in asked if is_refused(request)] == []
 
 
 def test_deleted_without_the_operator_a_job_leaves_nothing(user: User, operator: Operator) -> None:
