@@ -90,10 +90,10 @@ class Nodes:
             return self._nodes
 
     async def confirm(self, pods: Iterable[Object]) -> None:
-        """Before a pod's node is taken for gone: list the nodes again, once for each of these pods.
+        """List the nodes again if the node of one of these pods is missing: our list may be older.
 
-        The pods have been listed already. A node may be newer than our list, since the news of
-        nodes and of pods come on different ways.
+        Call it after the pods have been listed, and before a missing node is taken for gone. Each
+        pod causes one list at most.
         """
         bound = [(pod["metadata"]["uid"], (pod.get("spec") or {}).get("nodeName")) for pod in pods]
         lists = self._lists

@@ -147,38 +147,41 @@ def inside(label: str, value: str) -> str:
     return f'job_namespace="ns",{label}="{value}",training_job="job"'
 
 
+BUSY = JobStatus(
+    phase=JobPhase.RUNNING,
+    conditions=(
+        Condition("Running", True, "TrainingStep"),
+        Condition("Degraded", None, "NoPlan"),
+    ),
+    pipelines=2,
+    zones=(ZoneCount("a", 2, 2, 1, 2),),
+    progress=TrainingProgress(9, loss=1.5, skipped=3),
+    totals=Totals(
+        steps=12,
+        repeated_steps=2,
+        redone_tasks=5,
+        busy_s=1.5,
+        sent_bytes=100,
+        corruptions=1,
+        stalls={"WaitCycle": 2},
+        pauses={"Loss": Pauses(3, {"Stop": 0.25})},
+        sent={Way("Sums", "a", "b"): 100},
+        ahead=Ahead(7, 2, 4096, 8192, 0.5, 64, 3),
+        hosted=Hosted(1024, 256, 2048, 0.25),
+    ),
+    times=Times(TimeState.TRAINING, 90.0, {"Waiting": 4.0}),
+    losses=Losses(3, 1),
+    failures=Failures(
+        counts=((FailureCause.TASK_FAILED, 5),),
+        older=2,
+        avoided=(Avoided("node-a", "m", 9.0),),
+    ),
+)
+"""A job with a value for each of its series."""
+
+
 def test_series_of_a_job_end_with_it() -> None:
-    status = JobStatus(
-        phase=JobPhase.RUNNING,
-        conditions=(
-            Condition("Running", True, "TrainingStep"),
-            Condition("Degraded", None, "NoPlan"),
-        ),
-        pipelines=2,
-        zones=(ZoneCount("a", 2, 2, 1, 2),),
-        progress=TrainingProgress(9, loss=1.5, skipped=3),
-        totals=Totals(
-            steps=12,
-            repeated_steps=2,
-            redone_tasks=5,
-            busy_s=1.5,
-            sent_bytes=100,
-            corruptions=1,
-            stalls={"WaitCycle": 2},
-            pauses={"Loss": Pauses(3, {"Stop": 0.25})},
-            sent={Way("Sums", "a", "b"): 100},
-            ahead=Ahead(7, 2, 4096, 8192, 0.5, 64, 3),
-            hosted=Hosted(1024, 256, 2048, 0.25),
-        ),
-        times=Times(TimeState.TRAINING, 90.0, {"Waiting": 4.0}),
-        losses=Losses(3, 1),
-        failures=Failures(
-            counts=((FailureCause.TASK_FAILED, 5),),
-            older=2,
-            avoided=(Avoided("node-a", "m", 9.0),),
-        ),
-    )
-    figures = [JobFigures(JOB, status, 64, checkpoint_at=70.0, rate=Rate(2.5, 8.0, 1))]
+    figures = [JobFigures(JOB, BUSY, 64, checkpoint_at=70.0, rate=Rate(2.5, 8.0, 1))]
     metrics = Metrics(lambda: figures, clock=lambda: 100.0)
     text = generate_latest(metrics.registry).decode()
     job = 'job_namespace="ns",training_job="job"'
@@ -227,7 +230,7 @@ def test_series_of_a_job_end_with_it() -> None:
         f'bamboo_stalls_total{{cause="InstructionOverdue",{job}}} 0.0',
     ):
         assert line in text
-    figures[0] = JobFigures(JOB, replace(status, progress=TrainingProgress(9)), 64)
+    figures[0] = JobFigures(JOB, replace(BUSY, progress=TrainingProgress(9)), 64)
     text = generate_latest(metrics.registry).decode()
     for name in (
         "job_training_loss",

@@ -45,7 +45,7 @@ async def test_nothing_new_nothing_written(harness: Harness) -> None:
 
 
 async def test_a_pod_on_a_node_that_is_newer_than_our_list_stays(harness: Harness) -> None:
-    """The news of pods and of nodes come on different ways, in any order."""
+    """Events of pods and of nodes may arrive in any order."""
     harness.apply()
     await harness.reconcile()
     harness.kube.put(f"{api.nodes()}/node-new", node_object("node-new", "a"))
