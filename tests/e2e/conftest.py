@@ -23,7 +23,7 @@ from bamboo_devcluster.cluster import Cluster, Options
 from bamboo_devcluster.spec import NodeSpec
 from bamboo_sim.protocol.fleet.logs import divergences, non_empty_logs
 
-from .jobs import STEPS, User, tiny_job
+from .jobs import STEPS, Gate, User, tiny_job
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CHART = CHECKOUT / "charts/bamboo"
@@ -76,7 +76,7 @@ socket.getaddrinfo = getaddrinfo
 def images(services: Path) -> Mapping[str, Any]:
     """The commands of the images. Python in the operator's image finds Services in a file, since
     the development cluster has no DNS. Process groups carry tensors of any size: these jobs have
-    small ones."""
+    small ones, and a module of the user's."""
     folder = services.with_suffix(".path")
     folder.mkdir()
     text = RESOLVER.replace("SERVICES", repr(str(services)))
@@ -84,7 +84,8 @@ def images(services: Path) -> Mapping[str, Any]:
     found = dict(local_cluster.image_map())
     operator, agent = found["images"]
     operator = operator | {"env": {"PYTHONPATH": str(folder)}}
-    return {"images": [operator, agent | {"env": agent["env"] | {GROUP_FLOOR_VARIABLE: "1"}}]}
+    ours = {GROUP_FLOOR_VARIABLE: "1", "PYTHONPATH": str(Path(__file__).with_name("user_code"))}
+    return {"images": [operator, agent | {"env": agent["env"] | ours}]}
 
 
 @pytest.fixture(scope="session")
@@ -131,6 +132,12 @@ def spec(local: RecordedCluster) -> dict[str, Any]:
         "redundancy": {"mode": "Replica"},
         "checkpoint": {"uri": f"file://{local.checkpoints}"},
     }
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Gate:
+    """It is closed."""
+    return Gate(tmp_path / "gate")
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from bamboo_devcluster import audit
 from bamboo_sim.protocol.fleet.logs import directives, non_empty_logs, whole_lines
 
 from .conftest import machines
-from .jobs import STEPS, Object, User, eventually, tiny_job
+from .jobs import STEPS, Gate, Object, User, eventually, tiny_job
 from .operators import Operator
 
 pytestmark = pytest.mark.timeout(300)
@@ -164,10 +164,11 @@ def test_faults_of_every_kind_change_no_bit(
     operator: Operator,
     dead_nodes: list[str],
     spec: dict[str, Any],
+    gate: Gate,
     calm: Job,
 ) -> None:
     """An agent is killed, one is deleted, a node is lost, the operator is killed."""
-    user.apply(tiny_job("hit", **spec, transport={"channel": channel}))
+    user.apply(tiny_job("hit", **gate.slowed(spec), transport={"channel": channel}))
     checks = LossChecks(user, operator, "hit")
     checks.await_first_step()
     if channel == "ProcessGroup":
@@ -193,6 +194,7 @@ def test_faults_of_every_kind_change_no_bit(
     assert before.ended is None, "the job ended before the operator was killed"
     operator.kill()
     checks.check_metrics()  # the counters survive a restart
+    gate.open()
 
     hit = user.until_ended("hit")
     check_equal(hit, calm)
@@ -201,11 +203,10 @@ def test_faults_of_every_kind_change_no_bit(
 
 
 def test_nodes_are_emptied_without_a_rollback(
-    user: User, operator: Operator, emptied: list[str], spec: dict[str, Any], calm: Job
+    user: User, operator: Operator, emptied: list[str], spec: dict[str, Any], gate: Gate, calm: Job
 ) -> None:
-    """Karpenter taints one, and `kubectl drain` cordons one and evicts. With one pipeline the job
-    waits, so it cannot end before others have taken the place of both agents."""
-    user.apply(tiny_job("moved", **spec | {"pipelines": {"count": 2, "min": 2, "stages": 2}}))
+    """Karpenter taints one, and `kubectl drain` cordons one and evicts."""
+    user.apply(tiny_job("moved", **gate.slowed(spec)))
     checks = LossChecks(user, operator, "moved")
     checks.await_first_step()
     tainted, drained = checks.seat(0, 1), checks.seat(1, 0)
@@ -221,6 +222,7 @@ def test_nodes_are_emptied_without_a_rollback(
         lambda: not checks.nodes() & set(emptied), timeout_s=20,
         explain=lambda: str(user.pods("moved")),
     )  # fmt: skip
+    gate.open()
     check_equal(user.until_ended("moved"), calm)
     account = f"system:serviceaccount:{SYSTEM_NAMESPACE}:bamboo-operator"
     known = audit.requests(operator.local.cluster.audit_log, account)

@@ -30,7 +30,7 @@ from bamboo_sim.watching.server import Server
 
 from .attacker import Attacker
 from .conftest import CHECKOUT, SPOT, RecordedCluster
-from .jobs import STEPS, Object, User, eventually, merge, tiny_job
+from .jobs import STEPS, Gate, Object, User, eventually, merge, tiny_job
 from .operators import Operator
 
 pytestmark = pytest.mark.timeout(300)
@@ -161,7 +161,12 @@ class Storm:
 
 @pytest.fixture
 def storm(
-    local: RecordedCluster, user: User, machines: None, tmp_path: Path, spec: dict[str, Any]
+    local: RecordedCluster,
+    user: User,
+    machines: None,
+    tmp_path: Path,
+    spec: dict[str, Any],
+    gate: Gate,
 ) -> Iterator[Storm]:
     """The job trains, and Prometheus watches it."""
     with (
@@ -172,7 +177,7 @@ def storm(
         other.apply(guest_pod("guest-1", A))
         other.apply(guest_pod("guest-2", A))
         other.kubectl("wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
-        job = tiny_job(found.name, **spec)
+        job = tiny_job(found.name, **gate.slowed(spec))
         more = {"pipelines": {"min": 2}, "checkpoint": {"everySteps": 20}, "placement": PLACEMENT}
         merge(job["spec"], more)
         user.apply(job)
@@ -186,7 +191,7 @@ def runbook() -> list[str]:
     return [command.text for command in commands(CHECKOUT) if command.page == page]
 
 
-def test_a_storm(storm: Storm, tmp_path: Path, calm: Job) -> None:
+def test_a_storm(storm: Storm, tmp_path: Path, gate: Gate, calm: Job) -> None:
     started = time.time()
     storm.reclaim(5.0, *ALL_BUT_ONE)  # no other node takes their agents
     check_shortage(storm, tmp_path)
@@ -199,6 +204,7 @@ def test_a_storm(storm: Storm, tmp_path: Path, calm: Job) -> None:
         check_attack(storm, evil)
     eventually(lambda: not storm.firing(), timeout_s=ENOUGH_S)
     storm.reclaim(10.0, ALL_BUT_ONE[-1])  # now one may
+    gate.open()
 
     job = storm.user.until_ended(storm.name)
     assert (job.ended, job.step, job.attempt) == ("Complete", STEPS, 0), storm.user.news(job)

@@ -10,7 +10,7 @@ import pytest
 from bamboo_cli.job import Job
 from bamboo_cli.weights import final_hashes
 
-from .jobs import STEPS, User, eventually, tiny_job
+from .jobs import STEPS, Gate, User, eventually, tiny_job
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -21,9 +21,9 @@ def suspend(user: User, name: str, *, wanted: bool, **spec: Any) -> None:
 
 
 def test_created_suspended_and_resumed_into_another_grid(
-    user: User, spec: dict[str, Any], calm: Job
+    user: User, spec: dict[str, Any], gate: Gate, calm: Job
 ) -> None:
-    user.apply(tiny_job("paused", suspend=True, **spec))
+    user.apply(tiny_job("paused", suspend=True, **gate.slowed(spec)))
     user.kubectl("wait", "--for=condition=Suspended", "bj/paused", "--timeout=10s")
     assert not user.pods("paused")
     suspend(user, "paused", wanted=False)
@@ -36,6 +36,7 @@ def test_created_suspended_and_resumed_into_another_grid(
     assert 1 <= stopped.step < STEPS
     assert stopped.checkpoint_step == stopped.step
 
+    gate.open()
     suspend(user, "paused", wanted=False, pipelines={"count": 1, "stages": 3})
     done = user.until_ended("paused")
     assert (done.ended, done.step, done.stages) == ("Complete", STEPS, 3)

@@ -81,6 +81,7 @@ async def dispute(fleet: LocalFleet, moment: str) -> tuple[AgentId, AgentId]:
     before = len(told(fleet, EventReason.CORRUPTION))
     fleet.arm_kill_switch(victim, moment, f"F[{lo}:{hi}] m0 @{wrong_at}")
     await fleet.until(lambda: victim in fleet.exits, f"the end of {victim}")
+    await fleet.add({f"after-{moment}": fleet.pods[victim].zone})
     (found, *_) = told(fleet, EventReason.CORRUPTION)[before:]
     assert {*found.agents} == {victim, other}
     assert found.facts[EventFact.STEP] == wrong_at
@@ -100,7 +101,7 @@ async def test_a_forward_that_two_agents_compute_is_compared(
     job = AHEAD.unlimited_job(tmp_path)
     job = replace(job, corruption=CorruptionSpec(CorruptionMode.DETECT, sample=1e-6))
     async with LocalFleet(job, tmp_path / "fleet", forkserver=forkserver) as fleet:
-        await fleet.add({**AHEAD.agents(), "new-0": "zone-b", "new-1": "zone-b"})
+        await fleet.add(AHEAD.agents())
         await dispute(fleet, MISCOMPUTE)
         (failure,) = fleet.messages(Failure)
         assert failure.reason == "Corruption"
