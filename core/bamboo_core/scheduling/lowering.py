@@ -1,9 +1,10 @@
 """From the order of tasks to programs: inserts SEND and RECV.
 
 A SEND follows its producer directly, or comes first in the program if the item exists already. A
-file's record is sent last, since the file is written in the background. Between two agents,
-messages are received in the order in which they are sent: before a message, an agent receives
-all that were sent earlier.
+file's record is sent last, since the file is written in the background. The agents of a stage send
+pieces of its gradient to all others, each beginning with another receiver: an interface receives
+one item after the other. Between two agents, messages are received in the order in which they are
+sent: before a message, an agent receives all that were sent earlier.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
 
-_SEND, _RECV = Op.SEND, Op.RECV
+_SEND, _RECV, _REDUCE = Op.SEND, Op.RECV, Op.REDUCE
 _new = tuple.__new__  # five times faster; two thirds of the instructions are messages
 _CLOSES = frozenset({Op.END, Op.EXIT})
 
@@ -26,6 +27,7 @@ class Lowering:
     def __init__(self, graph: IndexedGraph, order: list[list[int]]) -> None:
         self._graph, self._order = graph, order
         self._agents = graph.agents
+        self._ranks = _ranks(graph)
         self._opening = self._open()
         self._closing: dict[AgentId, list[Transfer]] = {}
         for transfer in graph.closing.values():
@@ -58,10 +60,26 @@ class Lowering:
         last = self._last(tasks) if closing else -1
         for i in tasks:
             if outbound[i]:
-                out[i] = outbound[i]
+                out[i] = self._in_turn(self._graph.tasks[i], outbound[i])
             if closing and i == last:
-                out[i] = outbound[i] + closing
+                out[i] = out.get(i, []) + closing
         return out
+
+    def _in_turn(self, task: TaskId, transfers: list[Transfer]) -> list[Transfer]:
+        """First to the agents that reduce the stage's gradients, then to those that only copy its
+        layers; each from the sender's rank on, so that no two senders crowd one receiver."""
+        source, instruction = task
+        ranks = self._ranks.get(instruction[2:4])
+        if ranks is None or len(transfers) < 2:
+            return transfers
+        peers: list[Transfer] = []
+        others: list[Transfer] = []
+        for transfer in transfers:
+            (peers if transfer[2] in ranks else others).append(transfer)
+        rank, count = ranks.get(source, 0), len(ranks)
+        peers.sort(key=lambda transfer: (ranks[transfer[2]] - rank) % count)
+        first = rank * len(others) // count
+        return peers + others[first:] + others[:first]
 
     def _last(self, tasks: list[int]) -> int:
         """The task after which records of files are sent: the last one before END and EXIT."""
@@ -112,6 +130,16 @@ class Lowering:
 
     def _reader(self, transfer: Transfer) -> TaskId:
         return self._graph.tasks[self._graph.openers[id(transfer)][0]]
+
+
+def _ranks(graph: IndexedGraph) -> dict[tuple[int, ...], dict[AgentId, int]]:
+    """Layers of a stage -> the agents that reduce slices of its gradient, numbered."""
+    found: dict[tuple[int, ...], dict[AgentId, int]] = {}
+    for agent, instruction in graph.tasks:
+        if instruction[0] is _REDUCE:
+            ranks = found.setdefault(instruction[2:4], {})
+            ranks.setdefault(agent, len(ranks))
+    return found
 
 
 def _channels(sends: dict[int, list[Transfer]]) -> dict[AgentId, list[Transfer]]:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph.closure import Periodic
+from bamboo_core.model.items import Kind
 from bamboo_core.model.numerics import BatchShape, choose
-from bamboo_core.model.program import parse, to_text
+from bamboo_core.model.program import Op, parse, to_text
 from bamboo_core.scheduling.costs import Costs
 
 from .steps import step
@@ -99,6 +100,30 @@ def test_a_fused_step_has_the_bubbles_of_1f1b(stages, microbatches):
     report = shape.dry_run(made.programs)
     assert report.bubbles == 2 * stages * (stages - 1) * (1 + 2)
     assert made.length == (microbatches + stages - 1) * 3
+
+
+@pytest.mark.parametrize("mode", [RedundancyMode.NONE, RedundancyMode.REPLICA])
+@pytest.mark.parametrize(("pipelines", "stages"), [(2, 2), (4, 2), (4, 4)])
+def test_no_two_agents_of_a_stage_send_to_one_agent_at_a_time(pipelines, stages, mode):
+    """An interface receives one item after the other; agents of the stage go before copies."""
+    shape = step(batch_of(pipelines, stages, 2), pipelines, stages, mode=mode)
+    programs = shape.build().programs
+    for stage in range(stages):
+        owners = [row[stage] for row in shape.seats]
+        for kind, copies in ((Kind.CHUNK, 0), (Kind.RED, pipelines)):
+            targets = [_targets(programs[owner], kind, shape.cut[stage]) for owner in owners]
+            copies = copies if mode is RedundancyMode.REPLICA and stages > 1 else 0
+            assert {len(found) for found in targets} == {pipelines - 1 + copies}
+            for found in targets:
+                assert {*found[: pipelines - 1]} < {*owners}
+            for at_a_time in zip(*targets, strict=True):
+                assert len({*at_a_time}) == pipelines, (stage, kind, targets)
+
+
+def _targets(program, kind, span):
+    """Where the program sends pieces of a stage's gradient, in order."""
+    sends = (x for x in program if x.op is Op.SEND and x.item.kind is kind)
+    return [x.peer for x in sends if (x.item.lo, x.item.hi) == span]
 
 
 @pytest.mark.parametrize("periodic", [True, False])
