@@ -226,10 +226,10 @@ def profile(file: Path, out: Path, timeout_s: float) -> None:
 
     name, spec = read_manifest(file)
     found = measure(spec, out, timeout_s=timeout_s)
-    forward_s = sum(x.forward_s for x in found.costs)
+    forward_s = sum(x.forward_s for x in found.layers)
     click.echo(
-        f"{name}: {len(found.costs)} layers on {found.device}, {forward_s:.4g} s for the forward of"
-        f" a micro-batch -> {out}"
+        f"{name}: {len(found.layers)} layers on {found.device}, {forward_s:.4g} s for the forward"
+        f" of a micro-batch -> {out}"
     )
 
 

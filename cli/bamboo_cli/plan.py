@@ -13,7 +13,7 @@ from typing import Any
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.manifest import read_manifest
-from bamboo_cli.profile import read_profile
+from bamboo_cli.profile import check, read_profile
 from bamboo_core.api import quantities
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.protection import facts, shapes
@@ -114,8 +114,8 @@ def _bytes(memory: str) -> int:
 def measured(spec: JobSpec, path: Path) -> Costs:
     """Costs of a file that ``bamboo profile`` has written for this job."""
     found = read_profile(path)
-    found.check(spec, path)
-    return Costs(found.costs, f"measured on {found.device} ({path.name})", found.memory_bytes)
+    check(found, spec, path)
+    return Costs(found.layers, f"measured on {found.device} ({path.name})", found.memory_bytes)
 
 
 def built_in(spec: JobSpec, shape: str | None, *, tflops: float) -> Costs:

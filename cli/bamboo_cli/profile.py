@@ -2,48 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from bamboo_cli.errors import CommandError, ProgramError
 from bamboo_core.api.spec import JobSpec, to_json
-from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.protection import profile_file
+from bamboo_core.protection.profile_file import Profile
 
 _PROGRAM = ("-m", "bamboo_agent.worker.profile_job")
 _TIMEOUT_S = 1800.0
-_MOST = 1e15  # seconds or bytes of a layer: sums and products of such numbers stay finite
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What ``bamboo profile`` has measured."""
-
-    device: str
-    memory_bytes: int  # free on the device; 0: unlimited
-    micro_batch_size: int  # samples
-    factory: str
-    args: dict[str, Any]
-    costs: tuple[LayerCost, ...]
-
-    def check(self, spec: JobSpec, path: Path) -> None:
-        """CommandError if it is a profile of another model or micro-batch."""
-        wanted = {
-            "spec.model.factory": (spec.model.factory, self.factory),
-            "spec.model.args": (spec.model.args, self.args),
-            "spec.training.microBatchSize": (spec.training.micro_batch_size, self.micro_batch_size),
-        }
-        for field, (given, measured) in wanted.items():
-            if given != measured:
-                raise CommandError(
-                    f"{path} was measured with {field} {measured!r}, and the job has {given!r};"
-                    " run `bamboo profile` again."
-                )
 
 
 def measure(
@@ -101,34 +72,27 @@ def _why(errors: str) -> str:
 
 
 def read_profile(path: Path) -> Profile:
-    """A file of :func:`measure`. CommandError if it is none."""
+    """A file of :func:`measure`. CommandError names what is wrong with it."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        model = found["model"]
-        costs = tuple(LayerCost(**layer) for layer in found["layers"])
-        profile = Profile(
-            device=str(found["device"]),
-            memory_bytes=int(found["memory_bytes"]),
-            micro_batch_size=int(found["micro_batch_size"]),
-            factory=str(model["factory"]),
-            args=dict(model["args"]),
-            costs=costs,
-        )
-        _check(costs)
+        return profile_file.from_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}.") from error
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except ValueError as error:  # also what is not UTF-8
         raise CommandError(
-            f"{path} is not a file of `bamboo profile` ({type(error).__name__}: {error}); make it"
-            " again."
+            f"{path} is not a file of `bamboo profile`: {error}; run `bamboo profile` again."
         ) from error
-    return profile
 
 
-def _check(costs: Sequence[LayerCost]) -> None:
-    if not costs:
-        raise ValueError("it has no layers")
-    for index, cost in enumerate(costs):
-        for name, value in vars(cost).items():
-            if not isinstance(value, int | float) or not 0 <= value <= _MOST:
-                raise ValueError(f"{name} of layer {index} is {value!r}")
+def check(profile: Profile, spec: JobSpec, path: Path) -> None:
+    """CommandError if it is a profile of another model or micro-batch."""
+    wanted = {
+        "spec.model.factory": (spec.model.factory, profile.model.factory),
+        "spec.model.args": (spec.model.args, profile.model.args),
+        "spec.training.microBatchSize": (spec.training.micro_batch_size, profile.micro_batch_size),
+    }
+    for field, (given, measured) in wanted.items():
+        if given != measured:
+            raise CommandError(
+                f"{path} was measured with {field} {measured!r}, and the job has {given!r};"
+                " run `bamboo profile` again."
+            )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,18 @@ import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
-from bamboo_cli.errors import CommandError, ProgramError
+from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
 from bamboo_cli.manifest import read_manifest
 from bamboo_cli.plan import as_json, plan_of
 from bamboo_cli.plan_view import plan_view, seconds, size
-from bamboo_cli.profile import measure, read_profile
-from bamboo_core.api.spec import JobSpec
+from bamboo_cli.profile import read_profile
 from bamboo_core.protection import facts
 from bamboo_core.protection.choice import choose
 
-ROOT = Path(__file__).resolve().parents[2]
-QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+from .profiles import LAYER, QUICKSTART, profile_of
+
 VERSION = "apiVersion: bamboo.dev/v1alpha1"
-LAYER = {
-    "forward_s": 0.01,
-    "backward_s": 0.02,
-    "parameter_bytes": 400_000,
-    "output_bytes": 50_000,
-    "input_gradient_s": 0.01,
-    "weight_gradient_s": 0.01,
-    "can_split": True,
-    "activation_bytes": 1_000_000,
-}
 
 
 def plan(file: Path = QUICKSTART, **options: Any) -> Any:
@@ -78,17 +66,6 @@ def write(tmp_path: Path) -> Any:
     return to_file
 
 
-def profile_of(spec: JobSpec, **changes: Any) -> dict[str, Any]:
-    return {
-        "device": "cpu:AVX2",
-        "memory_bytes": 0,
-        "micro_batch_size": spec.training.micro_batch_size,
-        "model": {"factory": spec.model.factory, "args": spec.model.args},
-        "layers": [LAYER] * 8,
-        **changes,
-    }
-
-
 # ---------------------------------------------------------------- the answer
 
 
@@ -125,7 +102,7 @@ def test_the_drawing_is_of_the_schedule_that_the_planner_takes(write: Any) -> No
         return "\n".join(line for line in found.splitlines() if line.startswith("0-"))
 
     assert {"I0", "W0"} <= set(drawn(LAYER).split())
-    fused = drawn(LAYER | {"can_split": False})
+    fused = drawn(LAYER | {"canSplit": False})
     assert "B0" in fused.split()
     assert "W0" not in fused.split()
 
@@ -159,7 +136,7 @@ def test_the_answer_is_that_of_auto(write: Any) -> None:
     _, spec = read_manifest(QUICKSTART)
     path = write(json.dumps(profile_of(spec)), "profile.json")
     found = plan(profile=path, hazard=0.2)
-    costs = read_profile(path).costs
+    costs = read_profile(path).layers
     seen = facts.Seen(0.2, are_costs_measured=True)
     expected = choose(facts.gather(spec, costs, seen, pipelines=spec.pipelines.count))
     assert found.verdict == expected
@@ -415,117 +392,6 @@ def test_a_model_that_no_machine_holds_is_refused(
 def test_wrong_options_are_named(options: dict[str, Any], words: str) -> None:
     with pytest.raises(CommandError, match=words):
         plan(**options)
-
-
-# ---------------------------------------------------------------- profiles
-
-
-def test_a_profile_of_another_job_is_refused(write: Any) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    path = write(json.dumps(profile_of(spec, micro_batch_size=4)), "profile.json")
-    with pytest.raises(CommandError, match=r"with spec\.training\.microBatchSize 4, and the job"):
-        plan(profile=path)
-
-
-@pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        ("[", "JSONDecodeError"),
-        ("{}", "KeyError"),
-        (json.dumps({"layers": [{"a": 1}]}), "KeyError"),
-    ],
-)
-def test_a_file_that_is_no_profile_is_named(write: Any, content: str, words: str) -> None:
-    with pytest.raises(CommandError, match=f"is not a file of `bamboo profile` .{words}"):
-        read_profile(write(content, "profile.json"))
-
-
-@pytest.mark.parametrize(
-    "layers",
-    [
-        [],
-        [LAYER | {"forward_s": -1.0}],
-        [LAYER | {"output_bytes": "a"}],
-        [LAYER | {"forward_s": 1e308}],
-        [LAYER | {"parameter_bytes": 10**400}],
-    ],
-)
-def test_impossible_costs_are_refused(write: Any, layers: list[Any]) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    path = write(json.dumps(profile_of(spec, layers=layers)), "profile.json")
-    with pytest.raises(CommandError, match=r"it has no layers|of layer 0 is"):
-        read_profile(path)
-
-
-def stand_in(tmp_path: Path, body: str) -> tuple[str, str]:
-    """A program in the place of the one that holds torch."""
-    path = tmp_path / "program.py"
-    path.write_text(f"import json, sys\nspec, out = json.load(sys.stdin), sys.argv[2]\n{body}\n")
-    return sys.executable, str(path)
-
-
-def test_a_profile_that_cannot_be_written_is_not_measured(tmp_path: Path) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    for out in (tmp_path, tmp_path / "absent" / "p.json"):
-        with pytest.raises(CommandError, match=r"--out .* cannot be written; give a file in a"):
-            measure(spec, out, program=stand_in(tmp_path, "raise SystemExit('measured')"))
-
-
-def test_measuring_writes_a_profile(tmp_path: Path) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    content = json.dumps(profile_of(spec))
-    program = stand_in(tmp_path, f"print('noise'); open(out, 'w').write({content!r})")
-    found = measure(spec, tmp_path / "p.json", program=program)
-    found.check(spec, tmp_path / "p.json")
-    assert len(found.costs) == 8
-
-
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ("sys.exit('layer 3, Linear: RuntimeError: no')", "be measured: layer 3, Linear: Runtime"),
-        ("import missing.part", "cannot be measured: ModuleNotFoundError"),
-        ("sys.exit(\"No module named 'torch'\")", r"install bamboo-train\[agent\]"),
-        ("sys.exit(1)", "cannot be measured: no output"),
-    ],
-)
-def test_a_failed_measurement_says_why(tmp_path: Path, body: str, words: str) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    with pytest.raises(ProgramError, match=words):
-        measure(spec, tmp_path / "p", program=stand_in(tmp_path, body))
-
-
-def test_a_program_that_ends_early_leaves_an_earlier_profile_unread(tmp_path: Path) -> None:
-    """A factory may call exit(0). What lies there may have been measured with other code."""
-    _, spec = read_manifest(QUICKSTART)
-    out = tmp_path / "p.json"
-    earlier = json.dumps(profile_of(spec))
-    out.write_text(earlier)
-    with pytest.raises(ProgramError, match="cannot be measured: it ended without a result; does"):
-        measure(spec, out, program=stand_in(tmp_path, "sys.exit(0)"))
-    assert out.read_text() == earlier
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    content = json.dumps(profile_of(spec))
-    out = tmp_path / "p.json"
-    body = f"import os; os.mkdir({str(out)!r}); open(out, 'w').write({content!r})"
-    with pytest.raises(CommandError, match=r"--out .* cannot be written: Is a directory"):
-        measure(spec, out, program=stand_in(tmp_path, body))
-
-
-def test_measuring_does_not_take_for_ever(tmp_path: Path) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    program = stand_in(tmp_path, "import signal; signal.pause()")
-    with pytest.raises(ProgramError, match=r"not measured within 0\.5 s; give --timeout"):
-        measure(spec, tmp_path / "p", program=program, timeout_s=0.5)
-
-
-def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
-    _, spec = read_manifest(QUICKSTART)
-    with pytest.raises(ProgramError, match=r"cannot run .*absent"):
-        measure(spec, tmp_path / "p", program=(str(tmp_path / "absent"),))
 
 
 # ---------------------------------------------------------------- words

@@ -8,10 +8,8 @@ user's code is one line on standard error, and the exit code is 1.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -21,6 +19,7 @@ from bamboo_agent.model import FactoryError
 from bamboo_agent.worker.main import build_setup, device_kind, free_memory, make_deterministic
 from bamboo_core.api.spec import from_json
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protection.profile_file import Profile, to_json
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,18 +32,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     memory_bytes = free_memory(device)
     try:
-        _, profile = build_setup(AgentId("profile"), spec, device)
+        _, measured = build_setup(AgentId("profile"), spec, device)
     except (FactoryError, DataTooSmallError) as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return 1
-    found = {
-        "device": device_kind(device),
-        "memory_bytes": memory_bytes,
-        "micro_batch_size": spec.training.micro_batch_size,
-        "model": {"factory": spec.model.factory, "args": spec.model.args},
-        "layers": [asdict(cost) for cost in profile.costs],
-    }
-    given.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found = Profile(
+        device_kind(device),
+        memory_bytes,
+        spec.training.micro_batch_size,
+        spec.model,
+        tuple(measured.costs),
+    )
+    given.out.write_text(to_json(found), encoding="utf-8")
     return 0
 
 

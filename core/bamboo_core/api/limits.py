@@ -70,8 +70,8 @@ LIMITS: Mapping[str, Limits] = {
 
 def text_problems(spec: Any) -> list[Problem]:
     """The spec as it was sent is nested too deep, or too long."""
-    if (depth := _depth(spec)) > DEEPEST:
-        text = f"is nested {depth} levels deep; at most {DEEPEST} are supported: flatten the args"
+    if (deep := depth(spec)) > DEEPEST:
+        text = f"is nested {deep} levels deep; at most {DEEPEST} are supported: flatten the args"
         return [Problem("spec", text)]
     if (size := _bytes(spec)) > MOST_BYTES:
         path, most = _largest(spec)
@@ -83,14 +83,14 @@ def text_problems(spec: Any) -> list[Problem]:
     return []
 
 
-def _depth(value: object) -> int:
+def depth(value: object) -> int:
     """Levels of objects and lists, counted without recursion."""
-    depth = 0
+    levels = 0
     level: list[Any] = [value]
     while level := [x for x in level if isinstance(x, dict | list)]:
-        depth += 1
+        levels += 1
         level = [y for x in level for y in (x.values() if isinstance(x, dict) else x)]
-    return depth
+    return levels
 
 
 def _bytes(value: object) -> int:

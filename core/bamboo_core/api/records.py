@@ -1,7 +1,7 @@
 """Converts frozen dataclasses to JSON and back by their type hints, with Kubernetes field names.
 
 ``global_batch_size`` is written ``globalBatchSize``; a duration ``grace_period_s`` is written
-``gracePeriodSeconds``. For the job's spec and for facts in its status.
+``gracePeriodSeconds``. For the job's spec, facts in its status, and files of ``bamboo profile``.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _WORDS = {int: "an integer", float: "a number", str: "a string", bool: "true or false"}
 _NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_INDEX = re.compile(r"\[\d+\]")
 _PLAIN = {int: _NUMBER, float: _NUMBER, bool: re.compile("true|false")}
 _NAMES = {"ttl_s": "ttlSecondsAfterFinished"}
 
@@ -46,7 +47,7 @@ class Limits(NamedTuple):
 
 @dataclasses.dataclass
 class _Reading:
-    """limits: of numbers, by the field's path. problems: those found so far."""
+    """limits: of numbers, by the field's path, with [] for any item. problems: those so far."""
 
     limits: Mapping[str, Limits]
     is_strict: bool = False
@@ -101,7 +102,8 @@ def decode(
     limits: Mapping[str, Limits] | None = None,
     is_strict: bool = False,
 ) -> T | list[Problem]:
-    """Inverse of :func:`encode`. A number whose path is in ``limits`` must be within them.
+    """Inverse of :func:`encode`. A number whose path is in ``limits`` must be within them;
+    ``[]`` in such a path stands for every item of a list.
 
     Unknown fields are problems only if ``is_strict``, for a manifest that no API server has seen.
     Else the API server has pruned them or, by default, refused the
@@ -179,7 +181,7 @@ def _decode_plain(kind: Any, value: Any, path: str, reading: _Reading) -> Any:
 
 
 def _decode_number(kind: type[int] | type[float], value: Any, path: str, reading: _Reading) -> Any:
-    limits = reading.limits.get(path)
+    limits = reading.limits.get(_INDEX.sub("[]", path))
     wanted = _WORDS[kind] if limits is None else f"{_WORDS[kind]} {limits}"
     is_number = isinstance(value, int | float if kind is float else int)
     if not is_number or isinstance(value, bool):

@@ -2,5 +2,6 @@
 
 Not here: when the question is asked again, and how a change of mode is carried out.
 
-Public: ``choice``, ``facts``, ``hazard``, ``inputs``, ``interrupted``, ``measured``, ``shapes``.
+Public: ``choice``, ``facts``, ``hazard``, ``inputs``, ``interrupted``, ``measured``,
+``profile_file``, ``shapes``.
 """

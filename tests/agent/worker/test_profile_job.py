@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from bamboo_core.api.spec import (
     WorkerSpec,
     to_json,
 )
+from bamboo_core.protection import profile_file
 
 SPEC = JobSpec(
     model=FactorySpec("bamboo_agent.models.gpt:build", {"layers": 1, "width": 16, "context": 8}),
@@ -45,12 +45,12 @@ def run(spec: JobSpec, out: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 def test_a_job_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "p.json"
     assert run(SPEC, out, monkeypatch) == 0
-    found = json.loads(out.read_text())
-    assert len(found["layers"]) == 3
-    assert all(layer["forward_s"] > 0 < layer["parameter_bytes"] for layer in found["layers"])
-    assert found["micro_batch_size"] == 2
-    assert found["model"]["args"]["width"] == 16
-    assert found["device"].split(":")[0] in ("cpu", "cuda")
+    found = profile_file.from_json(out.read_text())
+    assert len(found.layers) == 3
+    assert all(layer.forward_s > 0 < layer.parameter_bytes for layer in found.layers)
+    assert found.micro_batch_size == 2
+    assert found.model == SPEC.model
+    assert found.device.split(":")[0] in ("cpu", "cuda")
 
 
 def test_the_users_mistake_is_one_line(
