@@ -115,20 +115,33 @@ def measured(spec: JobSpec, path: Path) -> Costs:
     """Costs of a file that ``bamboo profile`` has written for this job."""
     found = read_profile(path)
     check(found, spec, path)
+    own = _own_shape(spec)
+    if own is not None and own.layer_count != len(found.layers):
+        raise CommandError(
+            f"{path} has {len(found.layers)} layers, and the model of spec.model.args has"
+            f" {own.layer_count}; run `bamboo profile` again."
+        )
     return Costs(found.layers, f"measured on {found.device} ({path.name})", found.memory_bytes)
+
+
+def _own_shape(spec: JobSpec) -> shapes.Transformer | None:
+    """Of the model that comes with Bamboo. CommandError names an argument that it refuses."""
+    try:
+        return shapes.shape_of(spec)
+    except ValueError as error:
+        raise CommandError(f"{error}.") from error
 
 
 def built_in(spec: JobSpec, shape: str | None, *, tflops: float) -> Costs:
     """Costs by arithmetic: of a named shape, else of the model that comes with Bamboo.
 
-    CommandError: the model has another factory, whose costs must be measured.
+    CommandError: the model has another factory, whose costs must be measured, or refuses an
+    argument.
     """
     if shape is not None and shape not in shapes.NAMED:
         raise CommandError(f"--shape {shape} is not known; give one of {', '.join(shapes.NAMED)}.")
-    try:
-        found = shapes.NAMED[shape] if shape is not None else shapes.shape_of(spec)
-    except ValueError as error:
-        raise CommandError(f"{error}.") from error
+    own = _own_shape(spec)
+    found = shapes.NAMED[shape] if shape is not None else own
     if found is None:
         raise CommandError(
             f"nobody knows what the layers of spec.model.factory {spec.model.factory} cost: measure"

@@ -354,19 +354,31 @@ def test_an_unknown_model_needs_a_profile_or_a_shape(manifest: dict[str, Any], w
         plan(write(manifest))
 
 
-def test_a_wrong_argument_of_the_model_is_named(manifest: dict[str, Any], write: Any) -> None:
-    manifest["spec"]["model"]["args"] = {"width": "wide"}
-    with pytest.raises(CommandError, match=r"spec\.model\.args\.width is 'wide'"):
-        plan(write(manifest))
-
-
-@pytest.mark.parametrize("name", ["layers", "width", "context", "vocab"])
-def test_a_model_that_no_machine_holds_is_refused(
-    manifest: dict[str, Any], write: Any, name: str
+@pytest.mark.parametrize("options", [{}, {"shape": "gpt2"}])
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ({"width": "wide"}, "width: is 'wide'; it must be an integer from 1 to 16,777,216"),
+        ({"width": True}, "width: is True; it must be an integer from 1 to"),
+        ({"layers": 0}, "layers: is 0; it must be an integer from 1 to 16,000"),
+        ({"layers": 10**200}, r"layers: is 10+; it must be an integer from 1 to 16,000"),
+        ({"context": 10**200}, r"context: is 10+; it must be an integer from 1 to 16,777,216"),
+        ({"vocab": 2.0}, r"vocab: is 2\.0; it must be an integer from 1 to 16,777,216"),
+        ({"heads": "x"}, "heads: is 'x'; it must be an integer from 1 to 16,777,216"),
+        ({"heads": 0}, "heads: is 0; it must be an integer from 1 to"),
+        ({"headz": 4}, "headz: is not known; the fields of .* are vocab, layers, width, heads, "),
+        ({"dropout": 1.5}, r"dropout: is 1\.5; it must be a number from 0 to 1"),
+        ({"dropout": nan}, "dropout: is nan; it must be a number from 0 to 1"),
+        ({"width": 97}, "width: 97 is not divisible by heads 4; set a multiple of it"),
+        ({"heads": 5}, "width: 128 is not divisible by heads 5; set a multiple of it"),
+    ],
+)
+def test_what_the_built_in_model_refuses_is_refused(
+    manifest: dict[str, Any], write: Any, args: Any, words: str, options: dict[str, Any]
 ) -> None:
-    manifest["spec"]["model"]["args"][name] = 10**200
-    with pytest.raises(CommandError, match=rf"spec\.model\.args\.{name} is 1000\d+; .* at most"):
-        plan(write(manifest))
+    manifest["spec"]["model"]["args"] = args
+    with pytest.raises(CommandError, match=rf"spec\.model\.args\.{words}"):
+        plan(write(manifest), **options)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from math import inf, nan
 from pathlib import Path
@@ -17,6 +18,7 @@ from bamboo_cli.main import cli
 from bamboo_cli.manifest import read_manifest
 from bamboo_cli.plan import measured
 from bamboo_cli.profile import measure, read_profile
+from bamboo_core.api.spec import FactorySpec
 
 from .profiles import LAYER, QUICKSTART, profile_of
 
@@ -125,6 +127,18 @@ def test_a_missing_profile_is_named(path: Path) -> None:
 )
 def test_a_profile_of_another_job_is_refused(path: Path, changes: Any, words: str) -> None:
     assert words in refusal(path, profile_of(SPEC, **changes))
+
+
+def test_a_profile_with_another_number_of_layers_is_refused(path: Path) -> None:
+    """The arguments of the built-in model say how many it has."""
+    said = refusal(path, profile_of(SPEC, layers=[LAYER] * 7))
+    assert "has 7 layers, and the model of spec.model.args has 8; run" in said
+
+
+def test_the_layers_of_another_model_are_not_known(path: Path) -> None:
+    spec = replace(SPEC, model=FactorySpec("mine:model"))
+    path.write_text(json.dumps(profile_of(spec, layers=[LAYER] * 7)))
+    assert len(measured(spec, path).layers) == 7
 
 
 # ---------------------------------------------------------------- measuring

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from bamboo_agent.model import Model
+from bamboo_core.protection.shapes import gpt_arguments
 
 
 class Embedding(nn.Module):
@@ -79,18 +81,13 @@ def next_token_loss(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
-def build(
-    *,
-    vocab: int = 256,
-    layers: int = 6,
-    width: int = 128,
-    heads: int = 4,
-    context: int = 64,
-    dropout: float = 0.1,
-) -> Model:
-    """A GPT of ``layers`` blocks; with embedding and head it has ``layers + 2`` layers."""
-    if width % heads:
-        raise ValueError(f"width {width} is not divisible by heads {heads}")
-    blocks = [partial(Block, width, heads, layers, dropout) for _ in range(layers)]
-    first = partial(Embedding, vocab, width, context, dropout)
-    return Model([first, *blocks, partial(Head, vocab, width)], next_token_loss)
+def build(**arguments: Any) -> Model:
+    """A GPT of ``layers`` blocks; with embedding and head it has ``layers + 2`` layers.
+
+    GptArguments has arguments and defaults. ValueError names one that is wrong.
+    """
+    given = gpt_arguments(arguments)
+    block = partial(Block, given.width, given.heads, given.layers, given.dropout)
+    first = partial(Embedding, given.vocab, given.width, given.context, given.dropout)
+    last = partial(Head, given.vocab, given.width)
+    return Model([first, *[block] * given.layers, last], next_token_loss)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bamboo_core.api import records
+from bamboo_core.api.records import Limits
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.protocol.messages import LayerCost
 
@@ -18,8 +20,16 @@ GPT = "bamboo_agent.models.gpt:build"
 
 _FLOAT = 4  # bytes of a number
 _BACKWARD, _HALVES = 2.0, 1.12
-_MOST = 1 << 24  # of a size
-_MOST_BLOCKS = 16_000  # an agent may announce 16,384 layers
+_ARGS = "spec.model.args"
+_SIZE = Limits(1, 1 << 24)  # no machine holds more
+_LIMITS = {
+    f"{_ARGS}.vocab": _SIZE,
+    f"{_ARGS}.layers": Limits(1, 16_000),  # an agent may announce 16,384 layers
+    f"{_ARGS}.width": _SIZE,
+    f"{_ARGS}.heads": _SIZE,
+    f"{_ARGS}.context": _SIZE,
+    f"{_ARGS}.dropout": Limits(0, 1),
+}
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,11 @@ class Transformer:
     context: int  # tokens of a sample
     vocabulary: int
 
+    @property
+    def layer_count(self) -> int:
+        """With embedding and projection."""
+        return self.blocks + (2 if self.vocabulary else 0)
+
 
 NAMED: Mapping[str, Transformer] = {
     "bert-large": Transformer(24, 1024, 512, 30_522),
@@ -67,24 +82,36 @@ NAMED: Mapping[str, Transformer] = {
 """For models of any factory that are as large as these."""
 
 
+@dataclass(frozen=True)
+class GptArguments:
+    """What the factory of the built-in model takes, with its defaults."""
+
+    vocab: int = 256
+    layers: int = 6  # blocks; embedding and head are two more
+    width: int = 128
+    heads: int = 4
+    context: int = 64  # tokens of a sample
+    dropout: float = 0.1
+
+
+def gpt_arguments(arguments: Mapping[str, Any]) -> GptArguments:
+    """For the model and for those who have no torch. ValueError names each wrong argument."""
+    found = records.decode(GptArguments, arguments, path=_ARGS, limits=_LIMITS, is_strict=True)
+    if isinstance(found, list):
+        raise ValueError("; ".join(str(problem) for problem in found))
+    if found.width % found.heads:
+        text = f"{found.width} is not divisible by heads {found.heads}; set a multiple of it"
+        raise ValueError(f"{_ARGS}.width: {text}")
+    return found
+
+
 def shape_of(spec: JobSpec) -> Transformer | None:
     """The shape of the model that comes with Bamboo; None for any other. ValueError names an
-    argument that is not a positive integer, or too large for any machine."""
+    argument that its factory refuses."""
     if spec.model.factory != GPT:
         return None
-    usual = {"layers": 6, "width": 128, "context": 64, "vocab": 256}
-    found = {name: _count(spec.model.args, name, default) for name, default in usual.items()}
-    return Transformer(found["layers"], found["width"], found["context"], found["vocab"])
-
-
-def _count(arguments: Mapping[str, Any], name: str, default: int) -> int:
-    value = arguments.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"spec.model.args.{name} is {value!r}; it must be a positive integer")
-    most = _MOST_BLOCKS if name == "layers" else _MOST
-    if value > most:
-        raise ValueError(f"spec.model.args.{name} is {value}; it must be at most {most}")
-    return value
+    given = gpt_arguments(spec.model.args)
+    return Transformer(given.layers, given.width, given.context, given.vocab)
 
 
 def costs(shape: Transformer, *, samples: int, speed: float) -> tuple[LayerCost, ...]:

@@ -19,6 +19,7 @@ from bamboo_agent.worker.main import build_setup, fingerprint
 from bamboo_core.api.reasons import Reason
 from bamboo_core.api.spec import DataSpec, FactorySpec
 from bamboo_core.model.ids import AgentId
+from bamboo_core.protection import shapes
 from bamboo_core.protocol.messages import Failure
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -130,6 +131,27 @@ def job(model="fine", data="pairs", **changes):
 def test_a_bad_model_is_told_in_one_line(model, complaint):
     with pytest.raises(FactoryError, match=complaint):
         build_setup(AGENT, job(model), CPU)
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        ({"headz": 4}, "spec.model.args.headz: is not known; the fields of spec.model.args are"),
+        ({"heads": 0}, "spec.model.args.heads: is 0; it must be an integer from 1 to"),
+        ({"dropout": 2}, "spec.model.args.dropout: is 2; it must be a number from 0 to 1"),
+        ({"width": 10, "heads": 4}, "spec.model.args.width: 10 is not divisible by heads 4"),
+    ],
+)
+def test_a_wrong_argument_of_the_built_in_model_is_told_in_one_line(args, complaint):
+    with pytest.raises(FactoryError, match=f"raised ValueError: {complaint}"):
+        build_model(FactorySpec("bamboo_agent.models.gpt:build", args))
+
+
+def test_the_built_in_model_has_the_layers_that_its_shape_has():
+    spec = replace(tiny_gpt(), model=FactorySpec(shapes.GPT, {"layers": 3}))
+    shape = shapes.shape_of(spec)
+    assert len(build_model(spec.model).layers) == shape.layer_count == 5
+    assert len(shapes.layers(shape, samples=1)) == 5
 
 
 @pytest.mark.parametrize(
@@ -342,8 +364,8 @@ def test_of_a_large_package_the_factory_s_module_counts(package, count, size):
             {"width": 5},
             Failure(
                 str(Reason.USER_CODE_FAILED),
-                "bamboo_agent.models.gpt:build raised ValueError: width 5 is not divisible by"
-                " heads 4",
+                "bamboo_agent.models.gpt:build raised ValueError: spec.model.args.width: 5"
+                " is not divisible by heads 4; set a multiple of it",
                 user_error=True,
                 exit_code=2,
             ),

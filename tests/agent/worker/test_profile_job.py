@@ -61,4 +61,5 @@ def test_the_users_mistake_is_one_line(
     assert run(wrong, out, monkeypatch) == 1
     assert not out.exists()
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.endswith("raised ValueError: width 15 is not divisible by heads 4")
+    words = "spec.model.args.width: 15 is not divisible by heads 4; set a multiple of it"
+    assert line.endswith("raised ValueError: " + words)
