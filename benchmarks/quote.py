@@ -19,7 +19,7 @@ from typing import Any
 
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "benchmarks.md"
-OTHERS = (DOCS / "verification.md",)
+OTHERS = (DOCS / "transport.md", DOCS / "verification.md")
 RESULTS = Path(__file__).parent / "results"
 _HEADING = re.compile(r"^## `([\w.]+)`$")
 _MARK = re.compile(r"^<!-- figures of ([\w.]+) -->$")

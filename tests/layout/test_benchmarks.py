@@ -49,6 +49,11 @@ def test_other_pages_quote_the_results(quote: dict[str, Any]) -> None:
         assert quote["marked"](page, quote["load"]()) == page, "run python benchmarks/quote.py"
 
 
+def test_each_marked_page_is_kept_equal(root: Path, quote: dict[str, Any]) -> None:
+    marked = {p.name for p in (root / "docs").glob("*.md") if "\n<!-- figures of " in p.read_text()}
+    assert marked == {path.name for path in quote["OTHERS"]}
+
+
 def test_figures_after_a_mark_are_replaced(quote: dict[str, Any]) -> None:
     row = "| `pause_s` | 9 | |\n"
     page = f"{row}<!-- figures of b -->\nMeasured\n{row}## Next\n{row}"
