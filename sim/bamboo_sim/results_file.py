@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -100,7 +101,7 @@ def _command() -> str:
     """The command line as the user typed it, with ``-m MODULE`` for a module."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
     program = ["-m", spec.name.removesuffix(".__main__")] if spec else sys.argv[:1]
-    return " ".join([Path(sys.executable).name, *program, *sys.argv[1:]])
+    return shlex.join([Path(sys.executable).name, *program, *sys.argv[1:]])
 
 
 def write(

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bamboo_sim import arguments, results_file
+from bamboo_sim.protocol.exploration import exhaustive
 
 RESULT_LINES = 300
 RESULT = {
@@ -108,6 +109,24 @@ def test_short_values_and_plain_arrays_take_one_line() -> None:
     lines = text.splitlines()
     assert lines[1].startswith(' "kills": {"seat": ["0.1", "1.1"], ')
     assert (lines.count("  [0, 1],"), len(lines)) == (59, 66)
+
+
+def test_a_recorded_command_can_be_pasted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results_file, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["a.py", "--only", "two words"])
+    path = results_file.write("a", samples={}, figures={})
+    assert json.loads(path.read_text())["command"].endswith(" --only 'two words'")
+
+
+@pytest.mark.parametrize("name", ["verification", "benchmarks"])
+def test_the_docs_know_how_many_units_are_exhaustive(root: Path, name: str) -> None:
+    units = exhaustive.units(seed=1, only="every")
+    page = " ".join((root / "docs" / f"{name}.md").read_text(encoding="utf-8").split())
+    assert f" {len(units)} units" in page
+    if name == "verification":
+        rows = {unit.row for unit in units}
+        assert f" {len(units)} units in {len(rows)} rows (" in page
+        assert sum("Eager" in row for row in rows) == 5  # in words there
 
 
 def test_figures_and_machine_are_replaced(quote: dict[str, Any]) -> None:

@@ -1,8 +1,9 @@
 """Exhaustive exploration of small grids.
 
-Every single kill on every small grid; on three grids every pair of kills, at one event and with the
-second during the recovery from the first; all other families as a whole. The work is divided into
-units for a pool of processes. Each event of the run without faults belongs to one unit.
+Every single kill on every small grid; on the grids of ``PAIRS`` every pair of kills, at one event
+and with the second during the recovery from the first; all other families as a whole. The work is
+divided into units for a pool of processes. Each event of the run without faults belongs to one
+unit.
 """
 
 from __future__ import annotations
