@@ -23,6 +23,7 @@ from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import pod_zones
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import JobView, NodeViews
 from bamboo_core.placement import fitting
@@ -49,6 +50,7 @@ class Entry:
     job: JobView
     spec: JobSpec
     is_training: bool  # live agents hold the state of the training
+    assured: int = 0  # agents that it gets back before other jobs
     is_whole: bool = False  # every seat has an agent on a node
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
     is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
@@ -119,7 +121,7 @@ class Line:
         if memory.terminal is not None:
             return
         is_training = memory.trained and self._usage.owned(job.uid).total() > 0
-        self.note(Entry(job, spec, is_training))
+        self.note(Entry(job, spec, is_training, turns.limited(memory.assured, spec)))
 
     def note(self, entry: Entry) -> None:
         """The job wants room. What is known about its refusals stays."""
@@ -242,6 +244,7 @@ class Line:
                 priority=self._priorities.of(entry.spec),
                 held=self._usage.owned(entry.job.uid),
                 is_training=entry.is_training,
+                assured=entry.assured,
                 closed=entry.closed,
                 is_refused=entry.is_refused,
                 is_unheard=entry.is_unheard,

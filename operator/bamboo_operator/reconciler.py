@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from bamboo_core.admission import line as admission
+from bamboo_core.admission.line import is_unheard
 from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
@@ -19,6 +19,7 @@ from bamboo_core.api.reasons import ConditionType, Reason
 from bamboo_core.api.records import Problem
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import disruptions, lifecycle
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.reconcile import Action, CreatePod, DeletePod, Step, lacks_pods, step
 from bamboo_core.controller.turn import Turn
@@ -233,11 +234,12 @@ class Reconciler:
             Entry(
                 job,
                 spec,
-                is_training=admission.is_training(view, training),
+                is_training=turns.is_training(view, training),
+                assured=turns.assured(spec, view, training, memory),
                 is_whole=sum(pod.is_alive and bool(pod.node) for pod in view.pods) >= seats,
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
                 is_refused=bool(known.rejected),
-                is_unheard=admission.is_unheard(view, now),
+                is_unheard=is_unheard(view, now),
             )
         )
         return await line.turn(job)

@@ -61,6 +61,7 @@ def read_memory(body: Object) -> Memory:
         finished_at=timestamp(status.get("completionTime")),
         reason=reason,
         message=message,
+        assured=int(pods.get("assured", 0)),
         trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
         times=totals.read_times(status),
         conditions=conditions,
@@ -194,7 +195,7 @@ def describe(job: JobView, spec: JobSpec, status: JobStatus, memory: Memory) -> 
         "identity": identity(spec),
         "withoutNode": [_without_node(short) for short in memory.short] or None,
         "dryZones": _dry_zones(memory) or None,
-        "pods": {"incarnation": memory.incarnation, "settled": _settled(job, memory)},
+        "pods": _pods(job, memory),
     }
     return {key: value for key, value in found.items() if value is not None}
 
@@ -322,6 +323,11 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
         }
         for z in listed
     ]
+
+
+def _pods(job: JobView, memory: Memory) -> Object:
+    found: Object = {"incarnation": memory.incarnation, "settled": _settled(job, memory)}
+    return found | ({"assured": memory.assured} if memory.assured else {})
 
 
 def _settled(job: JobView, memory: Memory) -> str:

@@ -11,6 +11,7 @@ from tests.core.controller.builders import manifest, spec
 
 from bamboo_core.admission.quota import QUEUE_LABEL
 from bamboo_core.api.spec import JobSpec, WorkerSpec
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
 from bamboo_core.controller.turn import PATIENCE_S
 from bamboo_operator import api, manifests
@@ -180,6 +181,37 @@ async def test_a_job_that_has_its_minimum_keeps_it(harness: Harness) -> None:
         "low-p0-s1-i0",
     ]
     assert "agents beyond the smallest grid wait, since job ns/high" in found["message"]
+
+
+@pytest.mark.parametrize("new_operator", [False, True])
+async def test_a_raised_minimum_makes_no_pods_before_those_of_others(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, new_operator: bool
+) -> None:
+    """Nor does it once another operator has taken over."""
+    on_nodes = lambda view, training: any(pod.node for pod in view.pods)  # noqa: E731
+    monkeypatch.setattr(turns, "is_training", on_nodes)
+    add_class(harness, "urgent", 1000)
+    put(harness, "low", second=1)
+    await look(harness, "low")
+    for pod, node in zip(pods(harness, "low"), ("node-a", "node-b"), strict=True):
+        bind(harness, pod, node)
+    await look(harness, "low")
+    job = harness.kube.objects[api.job("ns", "low")]
+    assert job["status"]["pods"]["assured"] == 2
+    job["spec"]["pipelines"] = FOUR
+    put(harness, "high", second=2, worker=of_class("urgent"))
+    if new_operator:
+        line = harness.make_line()
+        await line.load(("ns",))
+        harness.reconciler = Reconciler(replace(harness.reconciler._ports, line=line))
+    await look(harness, "high")
+    found = await look(harness, "low")
+    assert (len(pods(harness, "high")), len(pods(harness, "low"))) == (2, 2)
+    assert found["message"].endswith(
+        "agents beyond the 2 that the job has started with wait, since job ns/high of higher"
+        " priority is first in line"
+    )
+    assert job["status"]["pods"]["assured"] == 2
 
 
 async def test_a_job_ends_and_the_next_one_is_woken_and_starts(harness: Harness) -> None:

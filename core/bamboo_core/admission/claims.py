@@ -43,6 +43,7 @@ class Claim:
     shape: Shape
     held: Mapping[str, int]  # node -> number of its pods there
     is_training: bool = False  # its agents hold the state of the training
+    assured: int = 0  # agents that it gets back before others, once it has started
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
     is_refused: bool = False  # the API server refuses its pods, or it cannot be reconciled
     is_unheard: bool = False  # no scheduler says anything about its pods
@@ -89,6 +90,7 @@ def claim(
     priority: int,
     held: Mapping[str, int],
     is_training: bool,
+    assured: int,
     closed: frozenset[str] = frozenset(),
     is_refused: bool = False,
     is_unheard: bool = False,
@@ -105,6 +107,7 @@ def claim(
         shape,
         held,
         is_training,
+        assured,
         closed,
         is_refused,
         is_unheard,

@@ -48,22 +48,26 @@ class Ledger:
             found[zone] = found.get(zone, 0) + sum(count for _, count in nodes)
         return found
 
-    def take(self, claim: Claim, lack: int) -> None:
-        """Keep room for so many more agents, as far as there is any, evenly in all zones."""
+    def take(self, claim: Claim, lack: int) -> Counter[str]:
+        """Keep room for so many more agents, as far as there is any, evenly in all zones. Returns
+        how many of them each zone has room for."""
+        kept = Counter[str]()
         if lack <= 0:
-            return
+            return kept
         offer, used = self._offer(claim), Counter(self.held(claim))
         while lack > 0 and offer:
             zone = min(offer, key=lambda zone: (used[zone], self._taken[zone], zone))
             node, count = offer[zone].pop()
             self._change(node, claim.shape.asks, -1)
             used[zone] += 1
+            kept[zone] += 1
             self._taken[zone] += 1
             lack -= 1
             if count > 1:
                 offer[zone].append((node, count - 1))
             if not offer[zone]:
                 del offer[zone]
+        return kept
 
     def give_back(self, claim: Claim, sign: int) -> None:
         """The job's pods will go; or stay after all, if the sign is negative."""

@@ -5,20 +5,20 @@ minimum, which is bound to nodes or has room of its own. It is the first in line
 nodes. All others whose minimum has no room wait without pods, or give back those that they have.
 
 Pure, and without memory but for :class:`Patience`: after a restart of the operator the same
-cluster gives the same turns.
+cluster gives the same turns. What a started job is assured of, its status says.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from bamboo_core.admission.claims import Claim, NodeRoom
 from bamboo_core.admission.ledger import Ledger
 from bamboo_core.controller.reconcile import ASK_ELSEWHERE_S
 from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Turn, Word
-from bamboo_core.controller.view import ClusterView, TrainingView
+from bamboo_core.controller.view import ClusterView
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,6 @@ def competes(one: Claim, other: Claim) -> bool:
     return not a.suitable.isdisjoint(b.suitable)
 
 
-def is_training(view: ClusterView, training: TrainingView) -> bool:
-    """Whether live agents hold the state of the training."""
-    return training.planned and any(
-        pod.agent in training.members for pod in view.pods if pod.is_alive
-    )
-
-
 def is_unheard(view: ClusterView, now: float) -> bool:
     """Whether a pod has waited for long without a word of the scheduler: perhaps none looks at it,
     and it never takes the room that is kept for it."""
@@ -77,14 +70,18 @@ def decide(
 
     Each job takes what it can use of the room that the jobs ahead of it leave. The first whose
     minimum does not fit keeps what it could use, so that nobody behind it takes that.
+
+    A started job gets back first what it has started with. What its spec has asked for since then
+    stands in the line.
     """
     patience = patience or {}
     line = sorted(claims, key=lambda claim: _place(claim, patience, now))
     ledger = Ledger(room)
-    started = {c.job.uid for c in line if c.is_training or c.fits(ledger.held(c))}
-    for claim in line:
-        if claim.job.uid in started:  # nobody takes what a started job needs to go on
-            ledger.take(claim, claim.minimum - claim.pods)
+    started = {
+        claim.job.uid: _assure(claim, ledger, is_stuck=_is_stuck(claim, patience, now))
+        for claim in line
+        if claim.is_training or claim.fits(ledger.held(claim))
+    }
     turns = _Line(line, started, ledger).turns()
     return _judged(line, turns, ledger, patience, now)
 
@@ -93,14 +90,31 @@ def _place(claim: Claim, patience: Mapping[str, Patience], now: float) -> tuple[
     """Sorts the line. Names decide between jobs of one second."""
     known, job = patience.get(claim.job.uid), claim.job
     is_aside = known is not None and now < known.aside_until
-    is_aside = is_aside or claim.is_refused or claim.is_unheard
+    is_aside = is_aside or _is_stuck(claim, patience, now)
     return (is_aside, -claim.priority, job.created_at, job.namespace, job.name, job.uid)
 
 
-class _Line:
-    """Goes once through the line."""
+def _is_stuck(claim: Claim, patience: Mapping[str, Patience], now: float) -> bool:
+    """Whether its pods cannot take the room that is kept for them."""
+    known = patience.get(claim.job.uid)
+    was_unheard = known is not None and known.is_unheard and now < known.aside_until
+    return claim.is_refused or claim.is_unheard or was_unheard
 
-    def __init__(self, line: Sequence[Claim], started: AbstractSet[str], ledger: Ledger) -> None:
+
+def _assure(claim: Claim, ledger: Ledger, *, is_stuck: bool) -> Mapping[str, int]:
+    """Keep room for what a started job gets back before others: zone -> agents. That depends on
+    nothing in its present spec, so that no change of it takes room from others."""
+    grid = replace(claim, most=claim.assured // claim.stages)
+    return ledger.take(grid, 0 if is_stuck else claim.assured - claim.pods)
+
+
+class _Line:
+    """Goes once through the line. started: by the UID of each job that has, what :func:`_assure`
+    has kept for it."""
+
+    def __init__(
+        self, line: Sequence[Claim], started: Mapping[str, Mapping[str, int]], ledger: Ledger
+    ) -> None:
         self._line, self._started, self._ledger = line, started, ledger
         self._turns: dict[str, Turn] = {}
         self._askers: list[Claim] = []  # no two of them compete
@@ -118,9 +132,20 @@ class _Line:
         return self._turns
 
     def _grow(self, claim: Claim, ahead: Claim | None) -> None:
-        if ahead is None:
-            self._ledger.take(claim, claim.seats - max(claim.pods, claim.minimum))
-        self._say(Word.KEEPS if ahead else Word.GROWS, claim, ahead)
+        """A minimum that was raised is waited for as that of a new job is."""
+        if ahead is not None:
+            self._say(Word.KEEPS, claim, ahead)
+            return
+        kept = self._started[claim.job.uid]
+        there = Counter(kept)
+        if claim.minimum > claim.assured:
+            there.update(self._ledger.there(claim))
+        if claim.minimum <= claim.assured or claim.fits(there):
+            self._say(Word.GROWS, claim, None)
+        else:
+            self._say(Word.ASKS, claim, None, claim.seated(there))
+            self._askers.append(claim)
+        self._ledger.take(claim, claim.seats - claim.pods - sum(kept.values()))
 
     def _start(self, claim: Claim, ahead: Claim | None, behind: Sequence[Claim]) -> None:
         there: Mapping[str, int] = self._ledger.there(claim)
@@ -161,7 +186,9 @@ class _Line:
     def _say(self, word: Word, claim: Claim, ahead: Claim | None, agents: int = 0) -> None:
         first = ahead.job if ahead is not None else None
         is_outranked = ahead is not None and ahead.priority > claim.priority
-        self._turns[claim.job.uid] = Turn(word, agents, claim.minimum, first, is_outranked)
+        self._turns[claim.job.uid] = Turn(
+            word, agents, claim.minimum, first, is_outranked, assured=claim.assured
+        )
 
 
 def _judged(

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller import dry_zones, endings, lifecycle, on_demand, pod_zones
+from bamboo_core.controller import turn as turns
 from bamboo_core.controller.lifecycle import JobStatus
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import (
@@ -103,6 +104,7 @@ def step(
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now)
+    memory = replace(memory, assured=turns.assured(spec, view, training, memory))
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)
@@ -111,7 +113,7 @@ def step(
     elif turn is not None and turn.is_barred:
         actions += _withdrawn(view)
     else:
-        actions += [] if turn is None else _held_back(spec, view, training, turn)
+        actions += [] if turn is None else _held_back(view, training, turn)
         creations, memory = _fill(spec, view, training, memory, job=job, now=now, turn=turn)
         actions += [*_dismissed(view, training), *_surplus(spec, view, training), *creations]
         actions += _moved(spec, view, training, memory, now)
@@ -195,23 +197,17 @@ def _withdrawn(view: ClusterView) -> Iterable[Action]:
             yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
 
 
-def _held_back(
-    spec: JobSpec, view: ClusterView, training: TrainingView, turn: Turn
-) -> Iterable[Action]:
-    """Pods without a node, of a job that has its minimum, while a job ahead of it waits: the
+def _held_back(view: ClusterView, training: TrainingView, turn: Turn) -> Iterable[Action]:
+    """Pods without a node beyond what the job has started with, while a job ahead of it waits: the
     scheduler would give them the room that the other waits for."""
     if turn.word is not Word.KEEPS:
         return
     staying = _staying(view, training)
     waiting = sorted((pod for pod in staying if not pod.node), key=lambda pod: pod.slot)
-    beyond = len(staying) - _least(spec)
+    beyond = len(staying) - turn.assured
     for pod in reversed(waiting[max(0, len(waiting) - beyond) :] if beyond > 0 else []):
         reason = "a job ahead of this one in the line waits for its minimum"
         yield DeletePod(pod.name, pod.uid, force=False, reason=reason)
-
-
-def _least(spec: JobSpec) -> int:
-    return spec.pipelines.min * spec.pipelines.stages
 
 
 def _dismissed(view: ClusterView, training: TrainingView) -> Iterable[Action]:
@@ -267,7 +263,7 @@ def _fill(
     taken = {pod.slot for pod in staying}
     seats = pod_zones.slots(spec)
     most = 2 * len(seats) - sum(pod.is_alive for pod in view.pods)
-    wanted = _least(spec) if turn is not None and turn.word is Word.KEEPS else len(seats)
+    wanted = turn.assured if turn is not None and turn.word is Word.KEEPS else len(seats)
     count = max(0, min(most, wanted - len(staying)))
     holes = [slot for slot in seats if slot not in taken][:count]
     if not holes or now < memory.not_before or job.deleting:

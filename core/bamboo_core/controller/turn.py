@@ -1,16 +1,19 @@
-"""What a job may do about pods while others want the same room, and why, in words.
+"""What a job may do about pods while others want the same room, and why, in words; and what it may
+have whoever waits, once it has started.
 
 Jobs of other namespaces are not named: their names are not for everybody who may see this job.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
 from bamboo_core.api import quantities
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.controller.view import JobView
+from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
+from bamboo_core.placement import zones
 
 PATIENCE_S = 600.0
 """So long the first in line asks for nodes that do not exist; then the others go first."""
@@ -22,7 +25,7 @@ class Word(StrEnum):
     """What a job may do now."""
 
     GROWS = "Grows"  # it has started, and may have all its agents
-    KEEPS = "Keeps"  # it has started; a job ahead of it waits, so it may only have its minimum
+    KEEPS = "Keeps"  # it has started; a job ahead of it waits, so it may only have what is assured
     STARTS = "Starts"  # there is room for its minimum
     ASKS = "Asks"  # there is no such room, but it is the first in line
     WAITS = "Waits"  # it may have no pods
@@ -37,6 +40,7 @@ class Turn:
     minimum: int = 0  # agents that the smallest grid needs
     first: JobView | None = None  # who waits ahead of it; None: nobody
     is_outranked: bool = False  # that job has a higher priority; else it is older
+    assured: int = 0  # agents that it may have whoever waits, once it has started
     is_too_big: bool = False  # usable nodes would be too few even if all other jobs had ended
 
     @property
@@ -49,7 +53,10 @@ def explain(spec: JobSpec, turn: Turn, job: JobView) -> str:
     """For a job that waits, asks for nodes, or may not grow."""
     ahead = _ahead(turn, job)
     if turn.word is Word.KEEPS:
-        return f"agents beyond the smallest grid wait, since {ahead} is first in line"
+        grid = "the smallest grid"
+        if turn.assured < turn.minimum:
+            grid = f"the {turn.assured} that the job has started with"
+        return f"agents beyond {grid} wait, since {ahead} is first in line"
     grid = f"{spec.pipelines.min} x {spec.pipelines.stages}"
     text = f"{_free(spec, turn.room)} free, the smallest grid ({grid}) needs"
     text += f" {_needed(spec, turn.minimum)}"
@@ -94,3 +101,36 @@ def _free(spec: JobSpec, agents: int) -> str:
 def _needed(spec: JobSpec, agents: int) -> str:
     _, each = _devices(spec)
     return f"{agents * each}" if each else f"room for {agents}"
+
+
+def is_training(view: ClusterView, training: TrainingView) -> bool:
+    """Whether live agents hold the state of the training."""
+    return training.planned and any(
+        pod.agent in training.members for pod in view.pods if pod.is_alive
+    )
+
+
+def assured(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> int:
+    """Agents that the job gets back before others: those of ``spec.pipelines.min`` when it started,
+    or of the least value since then. 0: it has not started, or has no agent on a node any more.
+
+    It never rises, so that nobody jumps the line by a raised minimum. view: located.
+    """
+    grid = spec.pipelines
+    held = Counter(pod.zone for pod in view.pods if pod.is_alive and pod.node)
+    if spec.suspend or memory.terminal is not None or not held:
+        return 0
+    if memory.assured:
+        return limited(memory.assured, spec)
+    fits = zones.feasible_pipelines(
+        held, stages=grid.stages, most=grid.min, adjacency=spec.placement.adjacency
+    )
+    if fits < grid.min and is_training(view, training):
+        # Its minimum was raised before anybody saw that it had started.
+        return limited(held.total(), spec)
+    return grid.min * grid.stages if fits == grid.min else 0
+
+
+def limited(agents: int, spec: JobSpec) -> int:
+    """What remains of that if the minimum was lowered."""
+    return min(agents, spec.pipelines.min * spec.pipelines.stages)

@@ -334,6 +334,7 @@ class Memory:
     finished_at: float | None = None
     reason: str = ""
     message: str = ""
+    assured: int = 0  # agents that it gets back before other jobs; 0: it has not started
     trained: bool = False  # a plan was in force since the job was started
     not_before: float = 0.0  # no new pods before this instant
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods

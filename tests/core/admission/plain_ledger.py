@@ -31,19 +31,22 @@ class PlainLedger:
             found[zone] += sum(count for _, count in nodes)
         return dict(found)
 
-    def take(self, claim: Claim, lack: int) -> None:
+    def take(self, claim: Claim, lack: int) -> Counter[str]:
+        kept = Counter[str]()
         offer, used = self._offer(claim), Counter(self.held(claim))
         while lack > 0 and offer:
             zone = min(offer, key=lambda zone: (used[zone], self._taken[zone], zone))
             node, count = offer[zone].pop()
             self._change(node, claim.shape.asks, -1)
             used[zone] += 1
+            kept[zone] += 1
             self._taken[zone] += 1
             lack -= 1
             if count > 1:
                 offer[zone].append((node, count - 1))
             if not offer[zone]:
                 del offer[zone]
+        return kept
 
     def give_back(self, claim: Claim, sign: int) -> None:
         for node, count in claim.held.items():

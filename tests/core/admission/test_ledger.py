@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -50,18 +51,19 @@ def clusters(draw: st.DrawFn) -> tuple[list[Claim], dict[str, NodeRoom]]:
     held = st.dictionaries(st.sampled_from(NODES), st.integers(1, 3), max_size=3)
     claims = []
     for number in range(draw(st.integers(1, 12))):
-        least = draw(st.integers(1, 2))
+        least, stages = draw(st.integers(1, 2)), draw(st.integers(1, 4))
         claims.append(
             Claim(
                 JobView("ns", f"j{number}", f"uid-{number}", 1, float(draw(st.integers(0, 3)))),
                 draw(st.integers(0, 1)),
-                draw(st.integers(1, 4)),
+                stages,
                 least,
                 draw(st.integers(least, 3)),
                 draw(st.sampled_from(Adjacency)),
                 draw(st.sampled_from(known)),
                 draw(held) if draw(st.booleans()) else {},
                 is_training=draw(st.integers(0, 4)) == 0,
+                assured=draw(st.integers(0, least)) * stages,
                 closed=frozenset(draw(st.sets(st.sampled_from("abc"), max_size=1))),
             )
         )
@@ -98,6 +100,40 @@ def test_each_answer_is_that_of_a_plain_ledger(
             data.draw(st.sampled_from(claims)),
         )
         assert deed(one, claim) == deed(other, claim)
+
+
+def before(claims: list[Claim], uid: str) -> set[str]:
+    """UIDs of the jobs that stand before that one in the line."""
+    order = [c.job.uid for c in sorted(claims, key=lambda claim: line._place(claim, {}, 0))]
+    return set(order[: order.index(uid)])
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters(), st.data())
+def test_no_change_of_its_spec_lets_a_started_job_take_room_from_those_before_it(
+    cluster: tuple[list[Claim], dict[str, NodeRoom]], data: st.DataObject
+) -> None:
+    claims, room = cluster
+    claims[0] = replace(claims[0], is_training=True)
+    least = data.draw(st.integers(max(1, claims[0].assured // claims[0].stages), 9))
+    changed = replace(claims[0], least=least, most=data.draw(st.integers(least, 12)))
+    uid, first = changed.job.uid, before(claims, changed.job.uid)
+    old, new = (decide([c, *claims[1:]], room, now=0).turns for c in (claims[0], changed))
+    assert {job: new[job] for job in first} == {job: old[job] for job in first}
+    assert new[uid].word in (Word.KEEPS, Word.GROWS, Word.ASKS)
+    assert new[uid].assured == claims[0].assured
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters())
+def test_a_started_job_whose_pods_are_refused_takes_no_room_from_anybody(
+    cluster: tuple[list[Claim], dict[str, NodeRoom]],
+) -> None:
+    claims, room = cluster
+    refused = replace(claims[0], is_training=True, is_refused=True)
+    found = dict(decide([refused, *claims[1:]], room, now=0).turns)
+    del found[refused.job.uid]
+    assert found == decide(claims[1:], room, now=0).turns
 
 
 def looks(jobs: int, nodes: int, *, half_started: bool = False) -> int:

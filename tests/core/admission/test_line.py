@@ -14,28 +14,21 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.controller.builders import JOB, nodes, pod, spec
+from tests.core.controller.builders import pod
 
 from bamboo_core.admission.claims import Claim, NodeRoom, Shape
 from bamboo_core.admission.line import (
     Decision,
     Patience,
     decide,
-    is_training,
     is_unheard,
 )
-from bamboo_core.api.reasons import Reason
-from bamboo_core.api.spec import Adjacency, JobSpec, WorkerSpec
+from bamboo_core.api.spec import Adjacency
 from bamboo_core.controller.reconcile import (
     ASK_ELSEWHERE_S,
-    CreatePod,
-    DeletePod,
-    Step,
-    step,
 )
-from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Turn, Word
-from bamboo_core.controller.view import ClusterView, JobView, Memory, PodPhase, TrainingView
-from bamboo_core.model.ids import AgentId
+from bamboo_core.controller.turn import ASIDE_S, PATIENCE_S, Word
+from bamboo_core.controller.view import ClusterView, JobView, PodPhase
 
 GPU = "nvidia.com/gpu"
 
@@ -61,13 +54,16 @@ def a_claim(
     adjacency: Adjacency = Adjacency.CLUSTER,
     closed: frozenset[str] = frozenset(),
     refused: bool = False,
+    assured: int | None = None,
 ) -> Claim:
-    """grid: pipelines at least, pipelines wanted, stages."""
+    """grid: pipelines at least, pipelines wanted, stages. assured: None: it has always had this
+    minimum."""
     job = JobView(namespace, name, f"uid-{name}", 1, -age)
     least, most, stages = grid
     return Claim(
-        job, priority, stages, least, most, adjacency, shape_, held or {}, training, closed, refused
-    )
+        job, priority, stages, least, most, adjacency, shape_, held or {}, training,
+        least * stages if assured is None else assured, closed, refused,
+    )  # fmt: skip
 
 
 def words(decision: Decision) -> dict[str, Word]:
@@ -197,6 +193,71 @@ def test_a_started_job_of_higher_order_gets_its_whole_grid_first() -> None:
         "new": Word.ASKS,
     }
     assert words(decide([started, new], {"n": node_room("a", 6)}, now=0))["new"] == Word.STARTS
+
+
+def test_a_raised_minimum_stands_in_the_line() -> None:
+    """First comes the job of higher priority, whatever the one that trains asks for now."""
+    first = a_claim("first", A, grid=(1, 1, 8), priority=9, age=9)
+    raised = a_claim("raised", A, grid=(8, 8, 1), held={"n": 1}, training=True, assured=1)
+    room = {"n": node_room("a", 8, 9)}
+    assert words(decide([first, raised], room, now=0)) == {"first": "Starts", "raised": "Asks"}
+    room = {"n": node_room("a", 7, 9)}
+    found = decide([first, raised], room, now=0)
+    assert words(found) == {"first": "Asks", "raised": "Keeps"}
+    assert found.turns["uid-raised"].assured == 1
+
+
+def test_a_raised_minimum_is_waited_for_as_that_of_a_new_job() -> None:
+    raised = a_claim("raised", A, grid=(4, 4, 1), age=9, held={"n": 1}, training=True, assured=1)
+    new = a_claim("new", A)
+    room = {"n": node_room("a", 2, 9)}
+    assert words(decide([raised, new], room, now=0)) == {"raised": "Asks", "new": "Waits"}
+    room = {"n": node_room("a", 5, 9)}
+    assert words(decide([raised, new], room, now=0)) == {"raised": "Grows", "new": "Starts"}
+
+
+def test_what_was_assured_counts_for_a_raised_minimum() -> None:
+    """It has lost one of the two agents that it started with, and two are free."""
+    hurt = a_claim("hurt", A, grid=(3, 3, 1), age=9, held={"n": 1}, training=True, assured=2)
+    found = decide([hurt, a_claim("new", A)], {"n": node_room("a", 2, 9)}, now=0)
+    assert words(found) == {"hurt": "Grows", "new": "Asks"}
+
+
+def test_a_raised_minimum_that_no_nodes_suffice_for_does_not_hold_up_the_others_for_ever() -> None:
+    big = a_claim("big", A, grid=(9, 9, 1), age=9, held={"n": 1}, training=True, assured=2)
+    room, new = {"n": node_room("a", 3, 4)}, a_claim("new", A)
+    found = decide([big, new], room, now=0)
+    assert words(found) == {"big": "Asks", "new": "Waits"}
+    assert found.turns["uid-big"].is_too_big
+    for _ in range(2):
+        found = decide([big, new], room, found.patience, now=PATIENCE_S)
+    assert words(found)["new"] == Word.STARTS
+    room = {"n": node_room("a", 2, 4)}  # what it has started with is kept for it all the same
+    found = decide([big, new], room, found.patience, now=PATIENCE_S + 1)
+    assert words(found) == {"big": "Keeps", "new": "Asks"}
+
+
+def test_what_is_assured_is_kept_in_zones_that_the_first_grid_may_use() -> None:
+    """A larger grid may have more agents in a zone, but that is no reason to keep room there."""
+    ring = shape("n", "m")
+    hurt = a_claim("hurt", ring, held={"n": 1}, training=True, adjacency=Adjacency.ALTERNATE)
+    raised = replace(hurt, least=4, most=4)
+    first = a_claim("first", A, grid=(1, 1, 1), priority=9)
+    room = {"n": node_room("a", 1, 9), "m": node_room("b", 0, 9)}
+    for claim in (hurt, raised):
+        assert words(decide([first, claim], room, now=0))["first"] == Word.STARTS
+
+
+@pytest.mark.parametrize("how", ["refused", "unheard", "was unheard"])
+def test_no_room_is_kept_for_pods_that_nobody_places(how: str) -> None:
+    stuck = a_claim("stuck", A, grid=(8, 8, 1), held={"n": 1}, training=True)
+    stuck = replace(stuck, is_refused=how == "refused", is_unheard=how == "unheard")
+    known = {"uid-stuck": Patience(0, 0, aside_until=9.0, is_unheard=True)}
+    others = [a_claim(f"j{i}", A, age=9 - i) for i in range(4)]
+    room = {"n": node_room("a", 8, 9)}
+    found = words(decide([stuck, *others], room, known if how == "was unheard" else {}, now=1))
+    assert found.pop("stuck") == Word.GROWS
+    assert set(found.values()) == {Word.STARTS}
 
 
 def test_a_zone_where_the_scheduler_refuses_pods_has_no_room() -> None:
@@ -332,7 +393,7 @@ class World:
             elif turn.word is not Word.KEEPS:
                 self.pods[uid] = claim.seats - claim.pods
             else:
-                self.pods[uid] = max(0, claim.minimum - claim.pods)
+                self.pods[uid] = max(0, turn.assured - claim.pods)
 
     def leave(self, claim: Claim) -> None:
         self.pods[claim.job.uid] = 0
@@ -365,16 +426,21 @@ class World:
 
     def check(self) -> None:
         """The invariant, and that those with room of their own can all have it at once."""
-        open_ = [c for c in self.jobs.values() if c.pods < c.minimum]
+        new = [c for c in self.jobs.values() if not c.is_training]
+        open_ = [c for c in new if c.pods < c.minimum]
         holding = [c for c in open_ if c.pods or self.pods[c.job.uid]]
         sure = [c for c in holding if self.turns.turns[c.job.uid].word is Word.STARTS]
         assert len(holding) - len(sure) <= 1
         assert sum(c.minimum - c.pods for c in sure) <= sum(self.free.values())
 
 
+def has_started(claim: Claim) -> bool:
+    return claim.pods >= claim.assured
+
+
 def _grow(world: World, rng: random.Random, number: int) -> None:
     world.now += 1
-    match rng.choice(("job", "job", "node", "node", "loss", "end", "bind")):
+    match rng.choice(("job", "job", "node", "node", "loss", "end", "raise", "bind")):
         case "job":
             least = rng.randint(1, 2)
             claim = a_claim(
@@ -386,8 +452,12 @@ def _grow(world: World, rng: random.Random, number: int) -> None:
             world.free[f"{rng.choice('ab')}{number}"] = True
         case "loss" if world.free:
             world.lose()
-        case "end" if done := [u for u, c in world.jobs.items() if c.pods >= c.minimum]:
+        case "end" if done := [u for u, c in world.jobs.items() if has_started(c)]:
             world.end(rng.choice(sorted(done)))
+        case "raise" if done := [u for u, c in world.jobs.items() if has_started(c)]:
+            uid = rng.choice(sorted(done))
+            least = world.jobs[uid].least + rng.randint(1, 3)
+            world.jobs[uid] = replace(world.jobs[uid], is_training=True, least=least, most=least)
         case _:
             pass
 
@@ -412,7 +482,7 @@ def test_at_most_one_job_holds_pods_without_its_minimum_and_all_start(seed: int)
         world.decide()
         world.check()
         world.bind()
-        for uid in [u for u, c in world.jobs.items() if c.pods >= c.minimum]:
+        for uid in [u for u, c in world.jobs.items() if has_started(c)]:
             if rng.random() < 0.5:
                 world.end(uid)
     assert not world.jobs
@@ -448,91 +518,3 @@ def test_the_order_of_the_claims_does_not_matter_and_more_room_never_hurts_the_f
         more = {name: node_room(name[0], count + 4) for name, count in free.items()}
         if found.turns[first.job.uid].word is Word.STARTS:
             assert decide(claims, more, now=0).turns[first.job.uid].word is Word.STARTS
-
-
-# ------------------------------------------------------------ what a job does with its turn
-
-SPEC = spec(count=2, stages=2, worker=WorkerSpec("i", {"limits": {GPU: 2}}))
-OTHER = JobView("ns", "other", "uid-2", 1, 0.0)
-WAITS = Turn(Word.WAITS, 1, 2, OTHER, is_outranked=True)
-
-
-def run(turn: Turn | None, *pods_: object, spec_: JobSpec = SPEC) -> Step:
-    view = ClusterView(nodes(a=8, b=8), pods_)  # type: ignore[arg-type]
-    return step(spec_, view, TrainingView(), Memory(), job=JOB, now=1000.0, turn=turn)
-
-
-def test_without_its_turn_a_job_has_no_pods() -> None:
-    assert run(WAITS).actions == ()
-    pending = pod(0, 0, zone="a", node="", phase=PodPhase.PENDING)
-    (gone,) = run(WAITS, pending).actions
-    assert isinstance(gone, DeletePod)
-    assert (gone.force, gone.reason) == (
-        False,
-        "a job ahead of this one in the line needs the room",
-    )
-    assert len(run(Turn(Word.STARTS)).actions) == len(run(Turn(Word.ASKS)).actions) == 4
-
-
-def test_a_job_that_keeps_its_minimum_gets_no_more() -> None:
-    keeps = Turn(Word.KEEPS, first=OTHER)
-    bound = [pod(0, 0, zone="a"), pod(0, 1, zone="b")]
-    assert run(keeps, *bound).actions == ()
-    waiting = [pod(1, s, zone="a", node="", phase=PodPhase.PENDING) for s in (0, 1)]
-    gone = run(keeps, *bound, *waiting).actions
-    assert [a.name for a in gone if isinstance(a, DeletePod)] == ["job-p1-s1-i0", "job-p1-s0-i0"]
-    (made,) = run(keeps, bound[0]).actions  # its minimum comes back
-    assert isinstance(made, CreatePod)
-
-
-@pytest.mark.parametrize(
-    ("turn", "text"),
-    [
-        (
-            WAITS,
-            f"waits without pods: 2 {GPU} are free, the smallest grid (1 x 2) needs 4;"
-            " job ns/other of higher priority is first in line",
-        ),
-        (
-            replace(WAITS, first=replace(OTHER, namespace="secret"), is_outranked=False),
-            f"waits without pods: 2 {GPU} are free, the smallest grid (1 x 2) needs 4;"
-            " a job of another namespace is first in line",
-        ),
-        (
-            replace(WAITS, room=2),
-            f"waits without pods: 4 {GPU} are free, the smallest grid (1 x 2) needs 4 in zones"
-            " where ring neighbours can be apart; job ns/other of higher priority is first in line",
-        ),
-    ],
-)
-def test_the_condition_says_who_is_first_without_names_of_other_namespaces(
-    turn: Turn, text: str
-) -> None:
-    (found,) = [c for c in run(turn).status.conditions if c.type == "CapacityAvailable"]
-    assert (found.status, found.reason, found.message) == (False, Reason.WAITS_IN_LINE, text)
-
-
-def test_the_condition_of_the_first_and_of_one_that_may_not_grow() -> None:
-    cpu = spec(stages=2)
-    waiting = pod(0, 0, zone="a", node="", phase=PodPhase.PENDING)
-
-    def message(turn: Turn) -> str:
-        status = run(turn, waiting, spec_=cpu).status
-        return next(c.message for c in status.conditions if c.type == "CapacityAvailable")
-
-    asks = message(Turn(Word.ASKS, 1, 2, is_too_big=True))
-    assert asks.endswith(
-        "room for 1 agents is free, the smallest grid (1 x 2) needs room for 2; the nodes that"
-        " can be used now are too few for it even without other jobs, so after 10 min without more"
-        " of them the jobs behind it go first for 30 min; this job is first in line"
-    )
-    keeps = message(Turn(Word.KEEPS, first=OTHER))
-    assert "agents beyond the smallest grid wait, since job ns/other is first in line" in keeps
-
-
-def test_agents_that_hold_the_training_state_have_started() -> None:
-    view = ClusterView((), (pod(0, 0),))
-    agent = AgentId("job-p0-s0-i0")
-    assert is_training(view, TrainingView(planned=True, members=frozenset({agent})))
-    assert not is_training(view, TrainingView(planned=False, members=frozenset({agent})))
-    assert not is_training(view, TrainingView(planned=True, members=frozenset()))
