@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 
+from bamboo_agent.supervisor import health
 from bamboo_operator import manifests, prices
 from bamboo_sim.watching import boards, rules
 
@@ -58,6 +60,49 @@ def test_rules_are_those_of_the_code(objects: list[dict[str, Any]]) -> None:
     assert body["spec"] == yaml.safe_load(text)
     alert = body["spec"]["groups"][1]["rules"][0]
     assert alert["annotations"]["runbook_url"].startswith(f"{PAGES}/Bamboo")
+
+
+def test_rules_and_boards_look_at_this_release_only() -> None:
+    """By the labels that its ServiceMonitor gives to the operator's target."""
+    flags = ("--set", "nameOverride=blue", "--namespace", "mlops")
+    objects = all_on(*flags)
+    (service,) = of_kind(objects, "Service")
+    assert (service["metadata"]["namespace"], service["metadata"]["name"]) == (
+        "mlops", "blue-operator",
+    )  # fmt: skip
+    (rule,) = of_kind(objects, "PrometheusRule")
+    texts = [text for b in of_kind(objects, "ConfigMap") for text in b["data"].values()]
+    texts = [json.dumps(rule), *texts]
+    old, new = (
+        f'namespace=\\"{namespace}\\",job=\\"{name}-operator\\"'
+        for namespace, name in (("bamboo-system", "bamboo"), ("mlops", "blue"))
+    )
+    assert len(texts) == 4
+    assert [(old in text, new in text) for text in texts] == [(False, True)] * 4
+
+
+def test_a_pod_of_a_tenant_speaks_for_its_namespace_only(objects: list[dict[str, Any]]) -> None:
+    (monitor,) = of_kind(objects, "PodMonitor")
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
+    assert [endpoint[k] for k in ("honorLabels", "honorTimestamps", "followRedirects")] == [
+        False
+    ] * 3
+    kept, bound = endpoint["metricRelabelings"]
+    assert (kept["action"], kept["sourceLabels"]) == ("keep", ["__name__"])
+    own = {
+        sample.name
+        for family in health.Metrics(job="a/b", agent="c").registry.collect()
+        for sample in family.samples
+    }
+    assert all(re.fullmatch(kept["regex"], name) for name in own)
+    assert not re.fullmatch(kept["regex"], "bamboo_operator_leader")
+    assert not re.fullmatch(kept["regex"], "bamboo_job_condition")
+    assert not re.fullmatch(kept["regex"], "bamboo:job_steps:max")
+    assert bound == {
+        "action": "replace", "sourceLabels": ["namespace"], "targetLabel": "job_namespace",
+    }  # fmt: skip
+    assert len(own) < monitor["spec"]["sampleLimit"] <= 1000
+    assert monitor["spec"]["labelLimit"] <= 64
 
 
 @pytest.mark.parametrize("pages", ["", "docs/runbooks", "wiki.example.com/run"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bamboo_sim.watching import job_board
+from bamboo_sim.watching import job_board, source
 from bamboo_sim.watching.panels import RATE, Board, Panel, Query, Row, Variable, one
 
 _NAMESPACES = Variable("job_namespace", "Namespace", job_board.NAMESPACES, is_multi=True)
@@ -242,4 +242,5 @@ def _outside() -> Row:
 
 def every() -> dict[str, Board]:
     """All boards by the name of their file."""
-    return {"fleet": fleet(), "job": job_board.job(), "operator": operator()}
+    found = {"fleet": fleet(), "job": job_board.job(), "operator": operator()}
+    return {name: source.bound_board(board) for name, board in found.items()}

@@ -18,7 +18,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from bamboo_devcluster import prometheus
-from bamboo_sim.watching import boards, queries, rules, server
+from bamboo_sim.watching import boards, queries, rules, server, source
 from bamboo_sim.watching.server import PrometheusError, Series, Server
 from bamboo_sim.watching.story import CALM, NAMESPACE, STORM, Story
 
@@ -73,13 +73,13 @@ def firing(asked: Server) -> dict[str, set[str]]:
     return found
 
 
-def samples(registry: CollectorRegistry, pod: str, at: float) -> Iterator[str]:
-    """What a scrape of the pod would have found at that instant, in OpenMetrics text."""
+def samples(registry: CollectorRegistry, target: Mapping[str, str], at: float) -> Iterator[str]:
+    """What a scrape would have found at that instant, in OpenMetrics text. target: its labels."""
     for family in registry.collect():
         for sample in family.samples:
             if sample.name.endswith("_created"):
                 continue
-            labels = ",".join(f'{k}="{v}"' for k, v in {**sample.labels, "pod": pod}.items())
+            labels = ",".join(f'{k}="{v}"' for k, v in {**sample.labels, **target}.items())
             yield f"{sample.name}{{{labels}}} {sample.value} {at:.3f}"
 
 
@@ -94,9 +94,10 @@ def record(folder: Path, end: float) -> None:
     for minute in range(MINUTES + 1):
         now = start + STEP_S * minute
         operator, *agents = story.registries
-        lines += samples(operator, f"operator-{int(2 * minute > MINUTES)}", now)
+        pod = f"operator-{int(2 * minute > MINUTES)}"
+        lines += samples(operator, source.LABELS | {"pod": pod}, now)
         for number, agent in enumerate(agents):
-            lines += samples(agent, f"agent-{number}", now)
+            lines += samples(agent, {"pod": f"agent-{number}"}, now)
     file = folder / "story.txt"
     file.write_text("\n".join([*lines, "# EOF\n"]), encoding="utf-8")
     _make_blocks("the story", "openmetrics", str(file), str(folder / "data"))

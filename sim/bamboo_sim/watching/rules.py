@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from bamboo_sim.watching import source
+
 RUNBOOKS = "docs/runbooks"
 """Where the pages are; the chart puts its value monitoring.rules.runbooks in its place."""
 
@@ -185,7 +187,9 @@ def text() -> str:
     groups: list[dict[str, Any]] = [
         {
             "name": "bamboo-recorded",
-            "rules": [{"record": name, "expr": expr} for name, expr in RECORDED.items()],
+            "rules": [
+                {"record": name, "expr": source.bound(expr)} for name, expr in RECORDED.items()
+            ],
         },
         {"name": "bamboo-alerts", "rules": [_rule(alert) for alert in ALERTS]},
     ]
@@ -195,7 +199,7 @@ def text() -> str:
 def _rule(alert: Alert) -> dict[str, Any]:
     return {
         "alert": alert.name,
-        "expr": alert.expr,
+        "expr": source.bound(alert.expr),
         "for": alert.wait,
         "labels": {"severity": alert.severity},
         "annotations": {

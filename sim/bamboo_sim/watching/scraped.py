@@ -11,12 +11,13 @@ from pathlib import Path
 import yaml
 
 from bamboo_cli.local_cluster import SYSTEM_NAMESPACE, LocalCluster
-from bamboo_sim.watching import boards, queries, rehearsal, rules, server
+from bamboo_sim.watching import boards, queries, rehearsal, rules, server, source
 from bamboo_sim.watching.server import Series, Server
 
 SCRAPE_S = 1.0
 RATE_S = 15  # counters are written every 5 s
 _PORT = 8080
+_LABELS = {"operator": source.LABELS, "agents": {}}
 
 
 @dataclass
@@ -48,7 +49,8 @@ class Targets:
             if addresses != self.known.get(name):
                 file = self.folder / f"{name}.json"
                 new = file.with_suffix(".new")
-                new.write_text(json.dumps([{"targets": sorted(addresses)}]), encoding="utf-8")
+                group = {"targets": sorted(addresses), "labels": _LABELS[name]}
+                new.write_text(json.dumps([group]), encoding="utf-8")
                 new.replace(file)
         self.known = found
 

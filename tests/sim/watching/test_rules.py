@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from bamboo_devcluster import prometheus
-from bamboo_sim.watching import boards, queries, rules
+from bamboo_sim.watching import boards, queries, rules, source
 from bamboo_sim.watching.story import Story
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -186,11 +187,14 @@ def is_operators(case: Case) -> bool:
     return case.alert in ("BambooNoLeader", "BambooOperatorFails")
 
 
-def inputs(series: dict[str, str], own: dict[str, str]) -> list[dict[str, str]]:
+def inputs(
+    series: dict[str, str], own: dict[str, str], target: Mapping[str, str] = source.LABELS
+) -> list[dict[str, str]]:
+    """target: labels that Prometheus gives to what it scrapes there."""
     found = []
     for key, values in series.items():
         name, *pairs = key.split("|")
-        labels = own | dict(pair.split("=") for pair in pairs)
+        labels = target | own | dict(pair.split("=") for pair in pairs)
         inside = ",".join(f'{k}="{v}"' for k, v in labels.items())
         found.append({"series": f"{name}{{{inside}}}", "values": values})
     return found
@@ -236,7 +240,7 @@ def of_operator(case: Case, *, fires: bool) -> dict[str, Any]:
     return {
         "name": f"{case.alert}, {'fires' if fires else 'is quiet'}",
         "interval": "1m",
-        "input_series": inputs(series, {"job": "op"}),
+        "input_series": inputs(series, {}),
         "alert_rule_test": [asked(case.alert, [fired(case, {})] if fires else [])],
     }
 
@@ -262,9 +266,74 @@ def test_alerts_fire_when_they_must_and_not_otherwise(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+TENANT = {"namespace": "evil", "job": "bamboo-system/bamboo-operator-agents", "instance": "x:1"}
+"""What Prometheus says of a pod of a tenant that has the label and the port of agents."""
+
+
+def test_no_other_pod_fires_or_silences_alerts(tmp_path: Path) -> None:
+    """The same series as in the test above, but from another target."""
+    series = [
+        one
+        for number, case in enumerate(CASES)
+        for one in inputs(case.fires, {"job_namespace": "ns", "training_job": str(number)}, TENANT)
+    ]
+    (no_leader,) = (case for case in CASES if case.alert == "BambooNoLeader")
+    forged = {
+        "name": "forged",
+        "interval": "1m",
+        "input_series": [*series, *inputs({"bamboo_operator_leader": "1x200"}, {}, TENANT)],
+        "alert_rule_test": [
+            asked(a.name, [fired(no_leader, {})] if a.name == "BambooNoLeader" else [])
+            for a in rules.ALERTS
+        ],
+    }
+    done = run(tmp_path, rules.text(), [forged])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_other_pod_raises_a_recorded_counter(tmp_path: Path) -> None:
+    """Neither by the operator's name of the counter nor by that of the record."""
+    job = {"job_namespace": "ns", "training_job": "digits"}
+    still = {"bamboo_job_steps_total": "7x200", condition("Running"): "1x200"}
+    forged = {"bamboo_job_steps_total": "0+1x200", "bamboo:job_steps:max": "0+1x200"}
+    (case, *_) = (case for case in CASES if case.alert == "BambooJobStandsStill")
+    test = {
+        "name": "forged steps",
+        "interval": "1m",
+        "input_series": inputs(still, job) + inputs(forged, job, TENANT),
+        "alert_rule_test": [asked(case.alert, [fired(case, job)])],
+        "promql_expr_test": [
+            {
+                "expr": 'bamboo:job_steps:max{instance=""}',
+                "eval_time": AT,
+                "exp_samples": [
+                    {
+                        "labels": 'bamboo:job_steps:max{job_namespace="ns",training_job="digits"}',
+                        "value": 7,
+                    }
+                ],
+            }
+        ],
+    }
+    done = run(tmp_path, rules.text(), [test])
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_series_says_where_it_comes_from() -> None:
+    """Only those of agents do not, which the PodMonitor binds to their namespace."""
+    own = '{namespace="bamboo-system",job="bamboo-operator"'
+    assert source.bound("max(bamboo_jobs) / bamboo:a:max[1h]") == (
+        f'max(bamboo_jobs{own}}}) / bamboo:a:max{{instance=""}}[1h]'
+    )
+    assert source.bound('bamboo_agent_connections{a="b"}') == (
+        f'bamboo_agent_connections{own},a="b"}}'
+    )
+    assert source.bound('bamboo_agent_step_seconds{a="b"}') == 'bamboo_agent_step_seconds{a="b"}'
+
+
 def test_a_wrong_rule_fails(tmp_path: Path) -> None:
     """The test above can fail."""
-    wrong = rules.text().replace("(bamboo_job_least_copies) == 1", "(bamboo_job_least_copies) == 2")
+    wrong = rules.text().replace("bamboo_job_least_copies{", "bamboo_job_attempt{")
     assert wrong != rules.text()
     cases = [case for case in CASES if case.quiet == {"bamboo_job_least_copies": "2x200"}]
     assert run(tmp_path, wrong, [of_jobs(cases)]).returncode != 0
