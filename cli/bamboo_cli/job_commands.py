@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from bamboo_cli.place import Place
+from bamboo_cli import terminal
+from bamboo_cli.place import Place, allowed
 
 Command = Callable[..., Any]
 
@@ -41,7 +41,7 @@ def explain(job: str, **where: Any) -> None:
     from bamboo_cli.explain import explain as explained
     from bamboo_cli.explain_view import explain_view
 
-    console, place = Console(), Place(**where)
+    console, place = terminal.console(), Place(**where)
     manifest = place.kube.job(place.namespace, job)
     pods = place.kube.pods(place.namespace, manifest["metadata"]["uid"])
     found = explained(manifest, pods, place.nodes(console), time.time())
@@ -66,7 +66,7 @@ def top(job: str | None, all_namespaces: bool, watch: bool, **where: Any) -> Non
     """
     from bamboo_cli.top_screen import Top
 
-    screen = Top(Place(**where), job, Console(), is_everywhere=all_namespaces)
+    screen = Top(Place(**where), job, terminal.console(), is_everywhere=all_namespaces)
     if watch:
         screen.watch()
     else:
@@ -124,7 +124,7 @@ def preempt(
     choice = by_user.Choice(zone, agent, count)
     by_user.check(choice)
     fault = Fault.NOTICED if notice else Fault.SILENT
-    drill = Drill(Place(**where), job, Console())
+    drill = Drill(Place(**where), job, terminal.console())
     chosen = drill.choose(choice)
     if not yes:
         click.confirm("Delete these pods?", abort=True)
@@ -196,15 +196,23 @@ def report(
     read_prices(prices)
     check_file("--html", html)
     server = Prometheus(url) if url is not None else None
-    console, place = Console(), Place(**where)
+    console, place = terminal.console(), Place(**where)
     manifest = place.kube.job(place.namespace, job)
     uid = manifest["metadata"]["uid"]
     run = from_cluster(
         manifest,
-        place.kube.events(place.namespace, uid),
+        allowed(
+            lambda: place.kube.events(place.namespace, uid),
+            console,
+            "Losses and pauses come from the status only, without the right to list events",
+        ),
         place.kube.pods(place.namespace, uid),
         place.nodes(console),
-        place.kube.pod_events(place.namespace, "Scheduled"),
+        allowed(
+            lambda: place.kube.pod_events(place.namespace, "Scheduled"),
+            console,
+            "Nodes of agents that are gone are not known",
+        ),
         time.time(),
         has_history=server is not None,
     )

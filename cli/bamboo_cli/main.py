@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 
-from bamboo_cli import job_commands, screen
+from bamboo_cli import job_commands, screen, terminal
 from bamboo_cli.display import make_display
 from bamboo_cli.errors import CommandError
 from bamboo_core import __version__
@@ -53,7 +52,7 @@ def status(
     from bamboo_cli.kube import Kube
     from bamboo_cli.watch import follow, look
 
-    console = Console()
+    console = terminal.console()
     kube = Kube(kubeconfig, context)
     where = namespace or kube.namespace
     if watch:
@@ -121,7 +120,7 @@ def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more:
     options = Options(cluster=cluster, **more)
     if file is not None:
         options = replace(options, file=file)
-    sys.exit(run_quickstart(options, Console()))
+    sys.exit(run_quickstart(options, terminal.console()))
 
 
 @cli.command()
@@ -198,7 +197,7 @@ def plan(**given: Any) -> None:
     if is_json:
         click.echo(json.dumps(as_json(found), indent=1))
     else:
-        Console().print(plan_view(found))
+        terminal.console().print(plan_view(found))
 
 
 @cli.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,14 @@ class Place:
 
     def nodes(self, console: Console) -> list[Manifest]:
         """All nodes; none if the user may not list them, which the console then says."""
-        try:
-            return self.kube.nodes()
-        except ForbiddenError as error:
-            console.print(f"Zones come from the pods only: {error}", style="dim", markup=False)
-            return []
+        return allowed(self.kube.nodes, console, "Zones come from the pods only")
+
+
+def allowed(ask: Callable[[], list[Manifest]], console: Console, otherwise: str) -> list[Manifest]:
+    """What the API server answers. If the user may not ask: nothing, and the console says what that
+    means and why."""
+    try:
+        return ask()
+    except ForbiddenError as error:
+        console.print(f"{otherwise}: {error}", style="dim", markup=False)
+        return []

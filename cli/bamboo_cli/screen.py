@@ -51,7 +51,7 @@ def job_screen(snapshot: Snapshot) -> RenderableType:
     parts.append(grid(snapshot))
     parts += [Text(line, style="dim") for line in snapshot.news[-_MAX_NEWS:]]
     title = f"{snapshot.job.namespace}/{snapshot.job.name}"
-    return Panel(Group(*parts), title=title, title_align="left", box=box.ROUNDED)
+    return Panel(Group(*parts), title=Text(title), title_align="left", box=box.ROUNDED)
 
 
 def progress_line(job: Job) -> RenderableType:

@@ -11,10 +11,13 @@ from rich.live import Live
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.job import Manifest
-from bamboo_cli.place import Place
+from bamboo_cli.place import Place, allowed
 from bamboo_cli.top import agent_rows, agents_view, job_row, jobs_view
 
 _EVERY_S = 2.0
+_NO_EVENTS = (
+    "The last preemption, and the pauses by agent, are not known without the right to list events"
+)
 
 
 @dataclass
@@ -53,12 +56,12 @@ class Top:
         kube, namespace, now = self.place.kube, self.place.namespace, self.clock()
         if self.job is None:
             where = None if self.is_everywhere else namespace
-            events = _by_job(kube.job_events(where))
+            events = _by_job(allowed(lambda: kube.job_events(where), self.console, _NO_EVENTS))
             rows = [job_row(x, events.get(x["metadata"]["uid"], [])) for x in kube.jobs(where)]
             return jobs_view(rows, now, has_namespaces=self.is_everywhere)
         manifest = kube.job(namespace, self.job)
         uid = manifest["metadata"]["uid"]
-        about = kube.events(namespace, uid)
+        about = allowed(lambda: kube.events(namespace, uid), self.console, _NO_EVENTS)
         nodes = self.place.nodes(self.console)
         agents = agent_rows(manifest, kube.pods(namespace, uid), nodes, about, now)
         return agents_view(job_row(manifest, about), agents, now)

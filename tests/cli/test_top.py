@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from rich.console import Console, RenderableType
+from rich.errors import MarkupError
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
@@ -147,6 +148,52 @@ def test_the_command(run: Callable[..., Any], more: tuple[str, ...]) -> None:
     assert "2.02" in result.output
     assert ("team/gpt" in result.output) == bool(more)
     assert ("gpt-p0-s1-i0" in result.output) == (more == ("gpt",))
+
+
+@pytest.mark.parametrize("text", ["plugin said [/etc/x] no", "it is [red] :boom:"])
+@pytest.mark.parametrize("command", ["top", "explain", "report", "status"])
+def test_texts_of_the_cluster_are_shown_as_they_are(
+    run: Callable[..., Any],
+    server: Server,
+    kubeconfig: Path,
+    training: dict[str, Any],
+    command: str,
+    text: str,
+) -> None:
+    """Brackets are no markup, and colons make no pictures."""
+    del run
+    waiting = make_pod("gpt-p0-s2-i0", phase="Pending")
+    waiting["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": text}]
+    server.answers[PODS_PATH] = (200, {"items": [*zoned_pods("a", text), waiting]})
+    ended = {"type": "Failed", "status": "True", "reason": "X", "message": text}
+    cost = {"nodes": [{"pool": text, "zone": "a", "dollarsPerHour": 1.0}]}
+    training["status"] |= {"conditions": [ended], "cost": cost, "phase": "Failed"}
+    result = CliRunner(env={"COLUMNS": "400"}).invoke(
+        cli, [command, "gpt", "--kubeconfig", str(kubeconfig)]
+    )
+    assert not isinstance(result.exception, MarkupError)
+    assert text in result.output
+
+
+def forbidden(what: str) -> tuple[int, dict[str, Any]]:
+    return 403, {"kind": "Status", "code": 403, "message": f"{what} is forbidden: no"}
+
+
+@pytest.mark.parametrize("command", [("top",), ("top", "gpt"), ("top", "-A"), ("report", "gpt")])
+def test_without_the_right_to_list_events(
+    run: Callable[..., Any], server: Server, kubeconfig: Path, command: tuple[str, ...]
+) -> None:
+    del run
+    server.answers |= {
+        EVENTS_PATH: forbidden("events"), "/api/v1/events": forbidden("events"),
+    }  # fmt: skip
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(
+        cli, [*command, "--kubeconfig", str(kubeconfig)]
+    )
+    assert result.exit_code == 0, result.exception
+    assert "without the right to list events" in " ".join(result.output.split())
+    assert "events is forbidden" in result.output
+    assert "gpt" in result.output.replace("events is forbidden", "")
 
 
 def test_without_the_definition(run: Callable[..., Any], server: Server) -> None:
