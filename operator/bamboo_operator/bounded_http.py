@@ -13,17 +13,23 @@ import time
 from collections import Counter
 from http.server import ThreadingHTTPServer
 from typing import Any
-from wsgiref.simple_server import WSGIServer
 
 MOST = 128
-"""Connections at a time. When there are more, the oldest of the busiest address ends."""
+"""Connections at a time, and threads. When there are more, the oldest of the busiest address ends.
+"""
 MOST_OF_ADDRESS = 32
 REQUEST_S = 10.0
 """A connection ends after so long, whatever has come."""
+SEND_BYTES = 256 << 10
+"""That the kernel keeps of an answer for a peer who does not read. By default it may be 4 MB."""
 
 
 class BoundedServer(ThreadingHTTPServer):
-    """A thread for each connection, and a bound on both."""
+    """A thread for each connection, and a bound on both.
+
+    A connection that ends takes its thread along as soon as that has what it waits for. Until then
+    the thread counts, and when all are taken, new connections wait.
+    """
 
     daemon_threads = True
     request_queue_size = MOST
@@ -32,6 +38,7 @@ class BoundedServer(ThreadingHTTPServer):
     def __init__(self, *args: Any) -> None:
         self._lock = threading.Lock()
         self._open: dict[socket.socket, tuple[str, float]] = {}  # address, since when; oldest first
+        self._unused = threading.BoundedSemaphore(MOST)
         host = args[0][0]
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__(*args)
@@ -40,6 +47,10 @@ class BoundedServer(ThreadingHTTPServer):
     def connections(self) -> int:
         """How many are open."""
         return len(self._open)
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES // 2)  # is doubled
+        super().server_bind()
 
     def process_request(self, request: Any, client_address: Any) -> None:
         address = client_address[0]
@@ -50,7 +61,18 @@ class BoundedServer(ThreadingHTTPServer):
                 self._end_oldest_of(address)
             elif len(self._open) > MOST:
                 self._end_oldest_of(max(count, key=lambda other: count[other]))
-        super().process_request(request, client_address)
+        self._unused.acquire()  # at most MOST are open, so if none is left, one is about to end
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # no thread has been started
+            self._unused.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._unused.release()
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
@@ -76,7 +98,3 @@ class BoundedServer(ThreadingHTTPServer):
         del self._open[request]
         with contextlib.suppress(OSError):
             request.shutdown(socket.SHUT_RDWR)
-
-
-class BoundedWSGIServer(BoundedServer, WSGIServer):
-    """The same for a WSGI application."""

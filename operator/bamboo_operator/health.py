@@ -6,16 +6,18 @@ Served from threads, so that probes report a blocked loop.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
-from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from bamboo_operator.bounded_http import REQUEST_S, BoundedServer, BoundedWSGIServer
+from bamboo_operator.bounded_http import REQUEST_S, BoundedServer
+from bamboo_operator.shared_text import SharedText
 
 MAX_LAG_S = 10.0
 """After the loop was blocked for so long, the process should be restarted."""
@@ -23,6 +25,7 @@ MAX_SILENCE_S = 60.0
 """A leader lists all jobs at least so often."""
 
 _PERIOD_S = 0.5
+_LEVEL = 1  # of gzip: metrics repeat themselves, and a scrape must not wait
 _IDLE_S = 5.0
 """A silent connection holds a thread no longer."""
 
@@ -95,7 +98,7 @@ class HealthServer:
 
 
 class MetricsServer:
-    """GET /metrics. OSError if the port is in use."""
+    """GET /metrics, in the text format of Prometheus. OSError if the port is in use."""
 
     def __init__(
         self,
@@ -106,10 +109,9 @@ class MetricsServer:
         idle_s: float = _IDLE_S,
         request_s: float = REQUEST_S,
     ) -> None:
-        handler = type("Handler", (_Scrape,), {"timeout": idle_s})
-        self._server = make_server(
-            host, port, make_wsgi_app(registry), BoundedWSGIServer, handler_class=handler
-        )
+        plain = SharedText(lambda: generate_latest(registry))
+        zipped = SharedText(lambda: (text := plain.get()) and gzip.compress(text, _LEVEL))
+        self._server = BoundedServer((host, port), _scrape(plain, zipped, idle_s))
         self._server.request_s = request_s
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
@@ -124,9 +126,31 @@ class MetricsServer:
         self._thread.join()
 
 
-class _Scrape(WSGIRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Scrapes are not logged."""
+def _scrape(plain: SharedText, zipped: SharedText, idle_s: float) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = idle_s
+
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                self.send_error(404)
+                return
+            zips = "gzip" in self.headers.get("Accept-Encoding", "")
+            text = (zipped if zips else plain).get()
+            if text is None:
+                self.send_error(500)
+                return
+            self.send_response(200)
+            self.send_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
+            self.send_header("Content-Length", str(len(text)))
+            if zips:
+                self.send_header("Content-Encoding", "gzip")
+            self.end_headers()
+            self.wfile.write(text)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Scrapes are not logged."""
+
+    return Handler
 
 
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:

@@ -10,7 +10,7 @@ from bamboo_agent import strangers
 from bamboo_agent.supervisor import liveness
 from bamboo_agent.transport import tcp, wire
 from bamboo_agent.transport.process_group import control, groups, maker, rendezvous
-from bamboo_operator import bounded_http, entrance, servicer
+from bamboo_operator import bounded_http, entrance, servicer, shared_text
 from bamboo_wire import options
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/security.md"
@@ -38,6 +38,8 @@ IDLE_S = OPTIONS["grpc.max_connection_idle_ms"] / 1000
         f"until one ends, after {groups.OPERATION_S:g} s at most",
         f"| {bounded_http.MOST_OF_ADDRESS} of an address, {bounded_http.MOST} in all;",
         f"{bounded_http.REQUEST_S:g} s in all. When",
+        f"no more threads than {bounded_http.MOST}, and {bounded_http.SEND_BYTES >> 10} KiB of",
+        f"for all who ask within {shared_text.KEPT_S:g} s; if it takes long",
     ],
 )
 def test_a_bound_is_that_of_the_code(words: str) -> None:

@@ -1,6 +1,7 @@
 """The attack on the ports for health and metrics of the operator and of an agent.
 
-Probes and a scrape must get through in between, also while 1,000 connections to each port are idle.
+Probes and a scrape must get through in between, also while 1,000 connections to each port are idle,
+and after many have asked for the metrics of 1,000 jobs and have left.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from bamboo_agent.supervisor import health as agents
+from bamboo_core.api.reasons import JobPhase
+from bamboo_core.controller.lifecycle import JobStatus
+from bamboo_core.controller.view import JobView
 from bamboo_operator import health as operators
-from bamboo_operator.metrics import Metrics
+from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_sim.attack import inputs
 from bamboo_sim.attack.strangers import PATIENCE_S, Attack, Inside, Victim
 
@@ -24,6 +28,10 @@ PROBES = {"agent": ("/healthz", "/metrics"), "health": ("/livez",), "metrics": (
 
 IDLE = 1000
 """Connections to each port on which nothing is ever said."""
+JOBS = 1000
+"""Of which the operator has metrics."""
+LEAVING = 300
+"""Who ask for metrics before each probe, from four addresses, and do not wait for them."""
 _FILES = 512
 """That the victim may have open."""
 
@@ -48,17 +56,25 @@ async def start(inside: Inside) -> dict[str, int]:
     """The three servers, as operator and supervisor start them."""
     sys.stderr = _Written(inside.told)
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
+    figures = [job(number) for number in range(JOBS)]
     pulse = operators.Pulse()
     inside.kept.append(asyncio.create_task(pulse.beat(lambda lag_s: None)))
     health = operators.HealthServer(pulse, host="127.0.0.1", port=0)
     health.start()
-    scraped = operators.MetricsServer(Metrics(list).registry, host="127.0.0.1", port=0)
+    registry = Metrics(lambda: figures).registry
+    scraped = operators.MetricsServer(registry, host="127.0.0.1", port=0)
     served = agents.HealthServer(agents.Metrics(job="ns/job", agent="a"), is_ready=lambda: True)
     return {
         "agent": await served.start("127.0.0.1", 0),
         "health": health.port,
         "metrics": scraped.port,
     }
+
+
+def job(number: int) -> JobFigures:
+    """A job that trains."""
+    view = JobView("ns", f"job-{number}", f"uid-{number}", generation=1, created_at=0.0)
+    return JobFigures(view, JobStatus(JobPhase.RUNNING, ()), global_batch=64)
 
 
 def run(cases: int, seed: int) -> dict[str, Any]:
@@ -69,6 +85,9 @@ def run(cases: int, seed: int) -> dict[str, Any]:
     def look(state: dict[str, Any]) -> None:
         nonlocal written
         written = state["written"]
+        for port in victim.ports.values():
+            for number in range(LEAVING):
+                ask_and_leave(port, f"127.0.2.{1 + number % 4}")
         for name, paths in PROBES.items():
             for path in paths:
                 probe(victim.ports[name], path)
@@ -91,6 +110,15 @@ def idle(ports: Iterable[int]) -> Iterator[None]:
                 address = "127.0.0.1", port
                 stack.enter_context(socket.create_connection(address, PATIENCE_S))
         yield
+
+
+def ask_and_leave(port: int, address: str) -> None:
+    """Ask for metrics and close. OSError: it takes no connections."""
+    stranger = socket.create_connection(
+        ("127.0.0.1", port), PATIENCE_S, source_address=(address, 0)
+    )
+    with stranger, contextlib.suppress(OSError):  # it has made room already
+        stranger.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
 
 
 def probe(port: int, path: str) -> None:
