@@ -27,6 +27,7 @@ from bamboo_operator.config import Config
 from bamboo_operator.deleted_pods import DeletedPods
 from bamboo_operator.handlers import JobKey
 from bamboo_operator.health import HealthServer, MetricsServer, Pulse
+from bamboo_operator.held_tasks import HeldTasks
 from bamboo_operator.kueue import Kueue
 from bamboo_operator.lease import Elector
 from bamboo_operator.line import Line
@@ -268,6 +269,7 @@ class App:
             is_leading=lambda: elector.is_leading,
             heard_at=self._hearing.at,
             timing=timing,
+            held=HeldTasks(self._config.tasks),
         )
 
     def _make_line(self, nodes: Nodes, usage: Usage) -> Line:

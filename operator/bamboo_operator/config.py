@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bamboo_core.api.pod_rules import OFFERED, PodRules
 from bamboo_operator import prices
+from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.prices import Pool
 
 SERVER_NAME = "bamboo-operator"
@@ -17,6 +18,7 @@ AUDIENCE = "bamboo-operator"
 """Audience of the agents' tokens."""
 
 LEVELS = ("debug", "info", "warning", "error")
+_TASKS = 1_000_000_000
 
 
 class ConfigError(Exception):
@@ -44,6 +46,7 @@ class Config:
     prices: tuple[Pool, ...]  # of node pools; empty: not known
     account: str = ""  # the operator's service account; empty: it runs outside of the cluster
     kueue: bool = False  # jobs may name a queue
+    tasks: TaskLimits = field(default_factory=TaskLimits)
 
 
 def from_env(env: Mapping[str, str]) -> Config:
@@ -80,6 +83,10 @@ def from_env(env: Mapping[str, str]) -> Config:
         prices=_prices(env, "BAMBOO_PRICES"),
         account=env.get("POD_SERVICE_ACCOUNT", ""),
         kueue=_switch(env, "BAMBOO_KUEUE"),
+        tasks=TaskLimits(
+            _number(env, "BAMBOO_MOST_TASKS", TaskLimits.all_jobs, _TASKS),
+            _number(env, "BAMBOO_MOST_TASKS_OF_NAMESPACE", TaskLimits.namespace, _TASKS),
+        ),
     )
 
 

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
 from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect
 from bamboo_operator import facts, gc_pause, pace, planner_first
+from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ IDLE_TICKS = 4
 
 _RETRY_S = RETRY_S
 
-LARGE = limits.MOST_TASKS // 4
+LARGE = limits.MOST_TASKS // 8
 """Tasks of a step. Larger ones are planned one at a time, so that memory lasts for all jobs."""
 
 _LEAVE_S = 1.0
@@ -90,6 +91,7 @@ class Ports:
     plan: Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
     large_plans: asyncio.Lock = field(default_factory=asyncio.Lock)
+    held: HeldTasks = field(default_factory=lambda: HeldTasks(TaskLimits()))
 
 
 class JobActor:
@@ -277,8 +279,13 @@ class JobActor:
             is_newest_stop = order.request.fence == self._leadership.arbiter.fence
             return order is self._computing and is_newest_stop
 
+        evals = limits.evals(order.request.spec, order.request.validation_samples)
+        tasks = limits.tasks(order.request.spec, evals)
+        if why := self._ports.held.hold(self.job, tasks):
+            self.tell(Planned(order.id, PlannerFault(why)))
+            return
         # The pause lasts until agents have their directives: the first collection after it is long.
-        async with self._room(order.request):
+        async with self._ports.large_plans if tasks > LARGE else nullcontext():
             if not is_wanted():
                 return
             await self._answer(order, is_wanted)
@@ -290,11 +297,6 @@ class JobActor:
                     return
                 self.tell(Planned(order.id, result))
                 await self._leave()
-
-    def _room(self, request: PlanRequest) -> AbstractAsyncContextManager[None]:
-        evals = limits.evals(request.spec, request.validation_samples)
-        is_large = limits.tasks(request.spec, evals) > LARGE
-        return self._ports.large_plans if is_large else nullcontext()
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""
@@ -347,6 +349,11 @@ class Jobs:
         self._actors: dict[str, JobActor] = {}
         self._heartbeat_s = ports.timing.heartbeat_s
 
+    @property
+    def held(self) -> HeldTasks:
+        """What the plans of all jobs hold."""
+        return self._ports.held
+
     def find(self, uid: str) -> JobActor | None:
         """The actor of a job that we lead."""
         return self._actors.get(uid)
@@ -367,9 +374,13 @@ class Jobs:
     async def forget(self, uids: Iterable[str]) -> None:
         """End the actors of jobs that are gone or have ended."""
         for uid in list(uids):
-            actor = self._actors.pop(uid, None)
-            if actor is not None:
-                await actor.close()
+            await self.end(uid)
+            self._ports.held.release(uid)
+
+    async def end(self, uid: str) -> None:
+        """End the job's actor, if there is one. Another one may lead the job with the same room."""
+        if (actor := self._actors.pop(uid, None)) is not None:
+            await actor.close()
 
     def all(self) -> list[JobActor]:
         """Every actor."""

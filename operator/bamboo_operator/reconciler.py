@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from bamboo_core.admission.line import is_unheard
 from bamboo_core.admission.quota import QUEUE_LABEL
+from bamboo_core.api import limits
 from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.reasons import ConditionType, Reason
@@ -43,6 +44,9 @@ log = logging.getLogger(__name__)
 
 REFUSED_PAUSE_S = 10.0
 """Pause after the API server has rejected a pod."""
+
+FULL_PAUSE_S = 10.0
+"""Pause after the operator had no room for a job's plans."""
 
 PROGRESS_S = 5.0
 """Least time between two writes of a status that differs only in progress."""
@@ -153,6 +157,10 @@ class Reconciler:
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
+        if full := self._full(job, spec, known.memory):
+            self._leave_line(job.namespace, job.name)
+            await self._refuse(job, body, known, full, Reason.OPERATOR_FULL)
+            return FULL_PAUSE_S
         await self._ports.nodes.confirm(pods)
         nodes = await self._ports.nodes.views(spec, job.uid)
         view = ClusterView(nodes, observe.pod_views(pods, job)).located()
@@ -196,6 +204,14 @@ class Reconciler:
             again_s += [] if after_s is None else [after_s]
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
+
+    def _full(self, job: JobView, spec: JobSpec, memory: Memory) -> list[Problem]:
+        """The operator has no room for the job's plans. What trains already goes on."""
+        if spec.suspend or memory.terminal is not None:
+            return []
+        is_started = memory.trained and self._ports.jobs.find(job.uid) is None
+        why = self._ports.jobs.held.hold(job, limits.tasks(spec), is_started=is_started)
+        return [Problem("spec.training.globalBatchSize", why)] if why else []
 
     def _queue(self, body: Object) -> list[Problem]:
         """The job names a queue that cannot be, or one although nobody asks Kueue."""
@@ -272,7 +288,7 @@ class Reconciler:
         actor = self._ports.jobs.find(job.uid)
         if actor is not None and not actor.is_overtaken:
             return actor
-        await self._ports.jobs.forget([job.uid])
+        await self._ports.jobs.end(job.uid)
         if memory.terminal is not None:
             return None
         reported = statuses.read_progress(body)

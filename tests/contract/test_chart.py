@@ -13,10 +13,12 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from bamboo_core.api import limits
 from bamboo_core.api.pod_rules import PodRules
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 from bamboo_core.controller.view import JobView
 from bamboo_operator import app, config, manifests, tls
+from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.servicer import AgentService, make_server
 
 from .chart import CHART, helm, of_kind, render
@@ -93,6 +95,8 @@ WRONG = {
     "podTemplate.trusted=maybe": "/podTemplate/trusted",
     "podTemplate.secrets={A*b}": "/podTemplate/secrets/0",
     "disruptionBudgets=some": "/disruptionBudgets",
+    "tasks.most=0": "/tasks/most",
+    "tasks.mostOfNamespace=many": "/tasks/mostOfNamespace",
     "kueue.enabled=v2": "/kueue/enabled",
     "networkPolicy.enabled=on": "/networkPolicy/enabled",
     "networkPolicy.metricsFrom[0].x=y": "/networkPolicy/metricsFrom/0': additional properties 'x'",
@@ -123,6 +127,18 @@ def container(*arguments: str) -> dict[str, Any]:
     (only,) = deployment["spec"]["template"]["spec"]["containers"]
     found: dict[str, Any] = only
     return found
+
+
+def test_the_plans_that_are_held_fit_into_a_quarter_of_the_operators_memory() -> None:
+    """By default, and the operator has the same defaults."""
+    found = container()
+    told = {variable["name"]: variable.get("value") for variable in found["env"]}
+    most = TaskLimits()
+    assert told["BAMBOO_MOST_TASKS"] == str(most.all_jobs)
+    assert told["BAMBOO_MOST_TASKS_OF_NAMESPACE"] == str(most.namespace)
+    assert limits.MOST_TASKS <= most.namespace < most.all_jobs
+    assert found["resources"]["limits"]["memory"] == "1Gi"
+    assert most.all_jobs * 300 < (1 << 30) / 4
 
 
 def test_the_operator_reads_every_variable_that_the_chart_sets() -> None:

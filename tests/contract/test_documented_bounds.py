@@ -11,6 +11,7 @@ from bamboo_agent.supervisor import liveness
 from bamboo_agent.transport import tcp, wire
 from bamboo_agent.transport.process_group import control, groups, maker, rendezvous
 from bamboo_operator import bounded_http, entrance, servicer, shared_text
+from bamboo_operator.held_tasks import TaskLimits
 from bamboo_wire import options
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/security.md"
@@ -32,6 +33,7 @@ IDLE_S = OPTIONS["grpc.max_connection_idle_ms"] / 1000
         f"{OPTIONS['grpc.max_concurrent_streams']}; {HANDSHAKE_S:g} s; {IDLE_S:g} s |",
         f"| {strangers.MOST_OF_AN_ADDRESS} of an address, {strangers.MOST} in all; "
         f"{tcp.HANDSHAKE_S:g} s and {liveness.HANDSHAKE_S:g} s.",
+        f"| {TaskLimits.namespace:,} tasks for the jobs of a namespace, {TaskLimits.all_jobs:,} ",
         f"| header of a frame | {wire.MAX_HEADER_BYTES >> 20} MiB |",
         f"| {control.MAX_CONTROL_BYTES >> 10} KiB for a message, {rendezvous.MAX_KEYS} keys.",
         f"Of groups that hang, {maker.MAX_ABANDONED} are abandoned",

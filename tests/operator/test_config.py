@@ -15,6 +15,7 @@ from bamboo_core.protocol.clock import Hearing
 from bamboo_operator import __main__ as program
 from bamboo_operator import attention
 from bamboo_operator.config import ConfigError, from_env
+from bamboo_operator.held_tasks import TaskLimits
 from bamboo_operator.logs import JsonFormatter
 
 
@@ -36,6 +37,8 @@ def test_what_the_chart_sets() -> None:
             "BAMBOO_NAMESPACES": "a,b",
             "BAMBOO_LOG_LEVEL": "debug",
             "BAMBOO_AGENT_EVENT_LOGS": "/logs",
+            "BAMBOO_MOST_TASKS": "2000",
+            "BAMBOO_MOST_TASKS_OF_NAMESPACE": "1000",
             "BAMBOO_TRUST_POD_TEMPLATES": "true",
             "BAMBOO_JOB_SECRETS": "s3,job-*",
             "BAMBOO_JOB_SERVICE_ACCOUNTS": "",
@@ -46,6 +49,7 @@ def test_what_the_chart_sets() -> None:
     assert (config.advertise, config.listen) == ("op.sys.svc:9000", "[::1]:9000")
     assert (config.namespaces, config.log_level) == (("a", "b"), "debug")
     assert (config.account, config.event_logs) == ("op", "/logs")
+    assert config.tasks == TaskLimits(2000, 1000)
     assert config.pod_rules == PodRules(
         trusted=True, secrets=("s3", "job-*"), service_accounts=(), csi_drivers=("fuse",)
     )
@@ -56,6 +60,7 @@ def test_what_the_chart_sets() -> None:
     ("env", "words"),
     [
         ({}, "neither BAMBOO_ADVERTISE_ADDRESS nor POD_IP is set"),
+        ({"POD_IP": "x", "BAMBOO_MOST_TASKS": "0"}, "BAMBOO_MOST_TASKS '0' is not a number from 1"),
         ({"BAMBOO_ADVERTISE_ADDRESS": "host"}, "'host' is not host:port"),
         ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "0"}, "BAMBOO_GRPC_PORT '0' is not a number from 1"),
         ({"POD_IP": "x", "BAMBOO_GRPC_PORT": "8080"}, "BAMBOO_METRICS_PORT 8080 .* must differ"),

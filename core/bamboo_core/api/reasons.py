@@ -68,6 +68,8 @@ class Reason(StrEnum):
     """Arguments of the model, the data or the optimizer were changed after the start."""
     POD_REJECTED = "PodRejected"
     """The API server rejects the agents' pods, for example because of a quota or a policy."""
+    OPERATOR_FULL = "OperatorFull"
+    """The operator has no memory left for the job's plans; the message has the figures."""
     # CapacityAvailable
     ALL_PLACED = "AllPlaced"
     """Every agent has a node."""
