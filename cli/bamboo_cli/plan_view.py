@@ -54,7 +54,7 @@ def _schedule(plan: JobPlan) -> Text:
     return Text(
         f"schedule: a step takes {seconds(found.step_s)}; between its first and its last"
         f" computation an agent waits {seconds(found.idle_s)}. With Eager it would compute"
-        f" {seconds(found.ahead_s)} of its successor's forwards ahead, which makes the step"
+        f" {seconds(found.ahead_s)} of its successor's forwards ahead, in a step that is"
         f" {seconds(found.delay_s)} longer"
     )
 

@@ -61,6 +61,7 @@ def test_all_inputs_say_where_they_are_from() -> None:
         "idleSeconds": ("0.5", "Computed"),
         "aheadSeconds": ("0.6", "Computed"),
         "delaySeconds": ("0.1", "Computed"),
+        "tightSeconds": ("0", "Computed"),
         "stageBytes": ("100000000", "Measured"),
         "activationBytes": ("10000000", "Assumed"),
         "deviceMemoryBytes": (str(16 << 30), "Measured"),

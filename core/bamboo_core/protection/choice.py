@@ -43,13 +43,15 @@ class Facts:
     backward_s: float
     idle_s: float  # free bubble time of an agent in a step
     ahead_s: float  # of it, what the lane fills with forwards of the next stage
-    delay_s: float  # by which slices of the lane lengthen a step
+    delay_s: float  # by which a step in Eager is longer: slices of the lane, less room in flight
     bare: Recovery | None  # without replicas; None: a loss is fatal, since D is 1
     copied: Recovery | None  # with replicas; None: there are none, since P is 1
     parameter_bytes: int
     activation_bytes: int  # kept from a forward to its backward
     boundary_bytes: int  # the output
     layer_bytes: int  # parameters of the largest layer
+    device_bytes: tuple[int, ...]  # of the fullest agent in an undisturbed step, for each of MODES
+    tight_s: float = 0.0  # by which a step in Replica is longer: less room for what is in flight
     memory_bytes: int = 0  # of the smallest device; 0: unknown
     host_memory_bytes: int = 0  # spec.redundancy.hostMemory, of one agent
     bytes_per_s: float = 1.25e9  # of the network between two agents
@@ -161,7 +163,8 @@ def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
     ahead = _ahead(facts, memory) if mode is EAGER else 0.0
     recovery = facts.recovery(mode)
     overhead = _overhead(facts, mode, memory)
-    sizes = memory.device_bytes, memory.host_bytes, memory.replica_bytes, memory.ahead_bytes
+    device_bytes = facts.device_bytes[MODES.index(mode)]
+    sizes = device_bytes, memory.host_bytes, memory.replica_bytes, memory.ahead_bytes
     if recovery is None and mode is not NONE:
         return Estimate(mode, excluded, overhead, inf, inf, inf, *sizes)
     losses, chance = _losses_per_hour(facts), _fatal_chance(facts, mode)
@@ -224,19 +227,19 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
     """Of an undisturbed step.
 
     Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
-    of the step graph), and nothing overlaps with it here. Eager: besides, a slice that has begun
-    when an input comes delays the agents that wait for it, by as much as the dry run shows, in
-    which slices take longer if what they keep goes to host memory. The update of a copy in host
-    memory moves it to the device and back; in Eager, weights stay there.
+    of the step graph), and nothing overlaps with it here. If it leaves less room for activations in
+    flight, the schedule is longer. Eager: besides, a slice that has begun when an input comes
+    delays the agents that wait for it, by as much as the dry run shows, in which slices take longer
+    if what they keep goes to host memory. The update of a copy in host memory moves it to the
+    device and back; in Eager, weights stay there.
     """
     if mode is NONE:
         return 1.0
     extra_s = facts.parameter_bytes / facts.bytes_per_s
+    extra_s += facts.delay_s if mode is EAGER else facts.tight_s
     if memory.replica_bytes:
         moved = STATES - 1 if mode is EAGER else STATES
         extra_s += 2 * moved * facts.parameter_bytes / facts.host_bytes_per_s
-    if mode is EAGER:
-        extra_s += facts.delay_s
     return 1 + extra_s / facts.step_s
 
 

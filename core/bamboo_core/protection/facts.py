@@ -11,15 +11,11 @@ from dataclasses import dataclass
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.placement import partition
-from bamboo_core.protection.choice import Facts, Recovery
-from bamboo_core.protection.figures import AfterLoss, Shape, figures
+from bamboo_core.protection.choice import MODES, Facts, Recovery
+from bamboo_core.protection.figures import AfterLoss
+from bamboo_core.protection.steps import Load, microbatches_of, planned
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling.device_memory import Sizes, need
 
-_GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
-_LEAST, _MOST = 0.5, 4.0
-_MOST_COPIED = 16.0  # times a forward
-_LEAST_LATENCY = 1 / 64  # of a forward
 _LEAST_S = 1e-9  # of a step
 _UNKNOWN_S = 0.1  # a forward of a stage whose costs are not measured
 
@@ -70,61 +66,39 @@ def gather(
 ) -> Facts:
     """Facts of a job with so many pipelines. costs: one per layer. ValueError as in cut_of.
 
-    The step takes as long as measured, else as long as the planner's schedule of its costliest
-    stage and the reduction. A stage is one of the cut; sizes are the largest of any stage. Slices
-    of the lane take longer if what they keep goes to host memory. What ``seen`` does not know is
-    assumed.
+    The step takes as long as measured, else as long as an estimate: the planner's schedule of equal
+    stages as long as the costliest one, and the reduction. Sizes are the largest of any stage. What
+    ``seen`` does not know is assumed.
     """
     cut = cut_of(spec, costs)
-    stages = [costs[lo:hi] for lo, hi in cut]
-    slowest = max(stages, key=lambda s: sum(c.forward_s + c.backward_s for c in s))
-    forward_s = sum(c.forward_s for c in slowest)
-    backward_s = sum(c.backward_s for c in slowest)
-    microbatches = _microbatches(spec, pipelines)
-    bytes_per_s = spec.transport.bytes_per_s
-    sizes = Sizes.of(cut, costs, microbatches=microbatches)
-    eager = need(
-        sizes,
-        RedundancyMode.EAGER,
-        memory_bytes=seen.memory_bytes,
-        host_memory_bytes=spec.redundancy.host_memory_bytes,
-    )
-    copied_s = eager.ahead_bytes and sizes.activation_bytes / assumptions.host_bytes_per_s
-    is_split = bool(seen.memory_bytes) and all(c.can_split for c in costs)
-    shape = Shape(
-        pipelines,
-        len(cut),
-        microbatches,
-        _ratio(forward_s, backward_s),
-        latency=_latency(sizes.boundary_bytes / bytes_per_s, forward_s),
-        slices=_slices(slowest, forward_s),
-        copied=_copied(copied_s, forward_s),
-        split=is_split,
-        policy=spec.recovery,
-    )
-    found = figures(shape)
+    load = Load(spec, costs, cut, pipelines, seen.memory_bytes, assumptions.host_bytes_per_s)
+    forward_s, sizes, bytes_per_s = load.forward_s, load.sizes, spec.transport.bytes_per_s
+    plans = planned(load)
+    none, replica, eager = (plans[mode].figures for mode in MODES)
     # of the reduction, an agent sends 2 (D - 1) / D times its stage (direct exchange)
     reduced_bytes = 2 * (pipelines - 1) / pipelines * sizes.parameter_bytes
-    estimated_s = found.length * forward_s + reduced_bytes / bytes_per_s
-    step_s = _measured_s(spec, seen, microbatches) or max(estimated_s, _LEAST_S)
+    estimated_s = none.length * forward_s + reduced_bytes / bytes_per_s
+    step_s = _measured_s(spec, seen, load.microbatches) or max(estimated_s, _LEAST_S)
     checkpoint = spec.checkpoint.every_steps if spec.checkpoint is not None else 0
     return Facts(
         hazard_per_agent_hour=seen.hazard_per_agent_hour,
         pipelines=pipelines,
         stages=len(cut),
-        microbatches=microbatches,
+        microbatches=load.microbatches,
         step_s=step_s,
         forward_s=forward_s,
-        backward_s=backward_s,
-        idle_s=found.idle * forward_s,
-        ahead_s=found.ahead * forward_s,
-        delay_s=found.delay * forward_s,
-        bare=_recovery(found.bare, forward_s),
-        copied=_recovery(found.copied, forward_s),
+        backward_s=load.backward_s,
+        idle_s=none.idle * forward_s,
+        ahead_s=eager.ahead * forward_s,
+        delay_s=max(0.0, eager.length - none.length) * forward_s,
+        tight_s=max(0.0, replica.length - none.length) * forward_s,
+        bare=_recovery(none.after, forward_s),
+        copied=_recovery(replica.after, forward_s),
         parameter_bytes=sizes.parameter_bytes,
         activation_bytes=sizes.activation_bytes,
         boundary_bytes=sizes.boundary_bytes,
         layer_bytes=sizes.layer_bytes,
+        device_bytes=tuple(plans[mode].device_bytes for mode in MODES),
         memory_bytes=seen.memory_bytes,
         host_memory_bytes=spec.redundancy.host_memory_bytes,
         bytes_per_s=bytes_per_s,
@@ -152,44 +126,12 @@ def _measured(seen: Seen) -> tuple[str, ...]:
     return tuple(sorted(known))
 
 
-def _microbatches(spec: JobSpec, pipelines: int) -> int:
-    """M of one pipeline."""
-    return max(1, -(-spec.training.microbatches // pipelines))
-
-
 def _measured_s(spec: JobSpec, seen: Seen, microbatches: int) -> float:
     """The step; from a grid with more or fewer pipelines it is scaled. In 1F1B a step takes
     M + P - 1 slots."""
     ramp = spec.pipelines.stages - 1
-    then = _microbatches(spec, seen.step_pipelines) if seen.step_pipelines else microbatches
+    then = microbatches_of(spec, seen.step_pipelines) if seen.step_pipelines else microbatches
     return seen.step_s * (microbatches + ramp) / (then + ramp)
-
-
-def _ratio(forward_s: float, backward_s: float) -> float:
-    """B over F in grains."""
-    ratio = backward_s / forward_s if forward_s > 0 else 2.0
-    return min(_MOST, max(_LEAST, round(ratio / _GRAIN) * _GRAIN))
-
-
-def _copied(copied_s: float, forward_s: float) -> float:
-    """What a forward keeps on its way to host memory, in forwards, in grains."""
-    ratio = copied_s / forward_s if forward_s > 0 else 0.0
-    return min(_MOST_COPIED, round(ratio / _GRAIN) * _GRAIN)
-
-
-def _latency(transfer_s: float, forward_s: float) -> float:
-    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then each
-    message would come just when a slice ends, and lanes would delay nobody."""
-    latency = _LEAST_LATENCY
-    while latency < 1 and forward_s > 0 and latency * forward_s < transfer_s:
-        latency *= 2
-    return latency
-
-
-def _slices(stage: Sequence[LayerCost], forward_s: float) -> int:
-    """Into how many slices of equal length the forward is cut, by its longest layer."""
-    longest_s = max(c.forward_s for c in stage)
-    return max(1, int(forward_s / longest_s)) if longest_s > 0 else len(stage)
 
 
 def _recovery(after: AfterLoss | None, forward_s: float) -> Recovery | None:

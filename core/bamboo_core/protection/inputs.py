@@ -42,6 +42,7 @@ def inputs(facts: Facts) -> tuple[Input, ...]:
         Input("idleSeconds", facts.idle_s, Source.COMPUTED),
         Input("aheadSeconds", facts.ahead_s, Source.COMPUTED),
         Input("delaySeconds", facts.delay_s, Source.COMPUTED),
+        Input("tightSeconds", facts.tight_s, Source.COMPUTED),
         seen("stageBytes", "parameter_bytes"),
         seen("activationBytes", "activation_bytes"),
         *memory,

@@ -15,9 +15,9 @@ from bamboo_core.protocol.messages import LayerCost
 RESIDENT = 6  # times the parameters' bytes: weight, Adam's two, leaf sum, chunk, reduced gradient
 USABLE = 0.8  # share of the device's memory; the rest is for temporaries and fragmentation
 STATES = 3  # times the parameters' bytes: weight, Adam's two. What a replica keeps in host memory
+BEYOND = 8  # most activations in flight beyond P (measured: more gains nothing)
 _REDUCED = 1  # times the parameters' bytes: a replica's update needs the reduced gradient
 _MOMENTS = STATES - 1  # without the weight
-_BEYOND = 8  # most activations in flight beyond P (measured: more gains nothing)
 _FEWER = 2  # what is copied to host memory takes so many times as long to compute, about
 
 
@@ -50,7 +50,6 @@ class Sizes:
 class Need:
     """Bytes of the fullest agent."""
 
-    device_bytes: int
     after_loss_bytes: int  # of the device, once the agent computes its replicas' work, too
     replica_bytes: int = 0  # weights and optimizer state in host memory; 0: on the device
     ahead: int = 0  # forwards computed ahead that are kept at once; 0: there is no room for any
@@ -102,6 +101,43 @@ def shortage(
     )
 
 
+def held_bytes(
+    stages: Sequence[Sequence[LayerCost]],
+    mode: RedundancyMode,
+    found: Need,
+    *,
+    microbatches: int,
+    in_flight: Sequence[int],
+    ahead: Sequence[float],
+) -> int:
+    """Of the device that holds most in an undisturbed step.
+
+    stages: costs of each stage's layers; found: what is where. For each stage, in_flight: most
+    activations of its agent at once; ahead: forwards that it computes ahead and keeps.
+    """
+    sizes = [Sizes.of(((0, len(x)),), x, microbatches=microbatches) for x in stages]
+    outputs = [x[-1].output_bytes for x in stages]
+
+    def own(s: int) -> int:
+        boundaries = outputs[s] + (outputs[s - 1] if s else 0)
+        return (
+            RESIDENT * sizes[s].parameter_bytes
+            + in_flight[s] * sizes[s].activation_bytes
+            + microbatches * boundaries
+        )
+
+    def copy(s: int, ahead: float) -> int:
+        if not mode.keeps_copies:
+            return 0
+        idle, _ = _replica(sizes[s], mode, hosts=found.replica_bytes > 0)
+        if mode is not RedundancyMode.EAGER:
+            return idle
+        on_device = 0 if found.ahead_bytes else ahead
+        return idle + int((1 + on_device) * sizes[s].activation_bytes + ahead * outputs[s])
+
+    return max(own(s) + copy((s + 1) % len(stages), ahead[s]) for s in range(len(stages)))
+
+
 def _or_host(sizes: Sizes, mode: RedundancyMode, memory_bytes: int, host_memory_bytes: int) -> str:
     """More host memory as a remedy, if with it the mode would fit onto the device."""
     ahead, replicas = sizes.activation_bytes, STATES * sizes.parameter_bytes
@@ -146,18 +182,17 @@ def _need(
     comes after activations in flight, since it must change no program.
     """
     is_eager, activation = mode is RedundancyMode.EAGER, sizes.activation_bytes
-    now, taken = _without_lane(sizes, mode, hosts=replica_bytes > 0)
+    taken = _without_lane(sizes, mode, hosts=replica_bytes > 0)
     each = sizes.boundary_bytes + (0 if ahead_in_host else activation) if is_eager else 0
-    ahead, spare = (ahead_in_host or sizes.microbatches) if is_eager else 0, _BEYOND
+    ahead, spare = (ahead_in_host or sizes.microbatches) if is_eager else 0, BEYOND
     if memory_bytes:
         left_bytes = int(USABLE * memory_bytes) - taken
         first = _fitting(each, left_bytes, ahead if ahead_in_host else 1)
-        spare = _fitting(activation, left_bytes - first * each, _BEYOND)
+        spare = _fitting(activation, left_bytes - first * each, BEYOND)
         ahead = _fitting(each, left_bytes - spare * activation, ahead)
     # without room for one, the mode does not fit, and the need says by how much
     lane = max(1, ahead) * each
     return Need(
-        now + lane,
         taken + lane,
         replica_bytes,
         ahead,
@@ -166,31 +201,38 @@ def _need(
     )
 
 
-def _without_lane(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> tuple[int, int]:
-    """Bytes of the device before and after a loss.
+def _without_lane(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> int:
+    """Bytes of the device after a loss.
 
     Of the first agent of a pipeline, which has most activations in flight: P of them. Outputs and
-    input gradients stay until the step ends. A replica has a reduced gradient, but no sums; they
-    come when its work does. In host memory, an update brings one layer to the device at a time.
-    Weights come as soon as a forward needs them, and the optimizer's state stays. In Eager, what
-    the slice that runs keeps is on the device.
+    input gradients stay until the step ends. In Eager, what the slice that runs keeps is on the
+    device.
     """
-    size = sizes.parameter_bytes
     own = (
-        RESIDENT * size
+        RESIDENT * sizes.parameter_bytes
         + sizes.stages * sizes.activation_bytes
         + 2 * sizes.microbatches * sizes.boundary_bytes
     )
     if not mode.keeps_copies:
-        return own, own
-    is_eager = mode is RedundancyMode.EAGER
+        return own
+    own += sizes.activation_bytes if mode is RedundancyMode.EAGER else 0
+    return own + max(_replica(sizes, mode, hosts=hosts))
+
+
+def _replica(sizes: Sizes, mode: RedundancyMode, *, hosts: bool) -> tuple[int, int]:
+    """Bytes of the device that a replica takes, and those of the same stage after a loss.
+
+    A replica has a reduced gradient, but no sums; they come when its work does. In host memory, an
+    update brings one layer to the device at a time. Weights come as soon as a forward needs them,
+    and the optimizer's state stays.
+    """
+    size = sizes.parameter_bytes
     idle, taken = (STATES + _REDUCED) * size, RESIDENT * size
     if hosts:
-        moved = _MOMENTS if is_eager else STATES
+        moved = _MOMENTS if mode is RedundancyMode.EAGER else STATES
         idle += moved * (sizes.layer_bytes - size)
         taken += _MOMENTS * (sizes.layer_bytes - size)
-    own += sizes.activation_bytes if is_eager else 0
-    return own + idle, own + max(idle, taken)
+    return idle, taken
 
 
 def _fitting(each_bytes: int, room_bytes: int, most: int) -> int:

@@ -14,8 +14,11 @@ from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.device_memory import Need
 
-_MANY = 64  # members; beyond, one variant only (measured: the split wins in degraded grids)
-_WORTH = 1.03  # split a full grid only for a gain beyond the error of the costs
+MANY = 64
+"""Members; beyond, one variant only (measured: the split wins in degraded grids)."""
+
+WORTH = 1.03
+"""A full grid is split only for a gain beyond the error of the costs."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,12 @@ def variants(
     # the state of those that leave is not known here
     strangers = plan.leaving if knows_memory else ()
     roomy = {a: cap + (0 if a in strangers else memory.spare) for a, cap in tight.items()}
-    is_large = len(plan.members) > _MANY
+    is_large = len(plan.members) > MANY
     if not is_degraded:
         whole = Variant(False, tight)
         if not (is_measured and costs.can_split) or is_large:
             return (whole,)
-        return (whole, Variant(True, roomy if knows_memory else tight, _WORTH))
+        return (whole, Variant(True, roomy if knows_memory else tight, WORTH))
     fused, split = Variant(False, roomy), Variant(True, roomy)
     if not costs.can_split:
         return (fused,)

@@ -35,6 +35,7 @@ USUAL = Facts(
     activation_bytes=10_000_000,
     boundary_bytes=1_000_000,
     layer_bytes=25_000_000,
+    device_bytes=(656_000_000, 1_056_000_000, 1_154_000_000),
     host_memory_bytes=8 << 30,
     checkpoint_s=600.0,
 )

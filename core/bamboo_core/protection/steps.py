@@ -1,0 +1,153 @@
+"""The undisturbed step of a job in each mode, as the planner would make it, and after a loss.
+
+Stages are taken as equal: each is as long as the costliest one. Memory is that of the real stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.model.ids import Range
+from bamboo_core.protection.choice import MODES
+from bamboo_core.protection.figures import Figures, Shape, figures
+from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.scheduling import device_memory
+from bamboo_core.scheduling.device_memory import Need, Sizes
+
+_GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
+_FINE = 1 / 16  # of I and W over B
+_LEAST, _MOST = 0.5, 4.0
+_MOST_COPIED = 16.0  # times a forward
+_LEAST_LATENCY = 1 / 64  # of a forward
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a step depends on."""
+
+    spec: JobSpec
+    costs: Sequence[LayerCost]  # one per layer
+    cut: Sequence[Range]
+    pipelines: int  # D
+    memory_bytes: int  # of the smallest device; 0: unknown
+    host_bytes_per_s: float  # between a device and host memory
+
+    @property
+    def microbatches(self) -> int:
+        """M of one pipeline."""
+        return microbatches_of(self.spec, self.pipelines)
+
+    @property
+    def stages(self) -> list[Sequence[LayerCost]]:
+        """Costs of each stage's layers."""
+        return [self.costs[lo:hi] for lo, hi in self.cut]
+
+    @property
+    def slowest(self) -> Sequence[LayerCost]:
+        """The costliest stage."""
+        return max(self.stages, key=lambda s: sum(c.forward_s + c.backward_s for c in s))
+
+    @property
+    def forward_s(self) -> float:
+        """Of the costliest stage."""
+        return sum(c.forward_s for c in self.slowest)
+
+    @property
+    def backward_s(self) -> float:
+        """Of the costliest stage."""
+        return sum(c.backward_s for c in self.slowest)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Of the largest stage."""
+        return Sizes.of(self.cut, self.costs, microbatches=self.microbatches)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One mode. Times of ``figures`` are in forwards of the costliest stage."""
+
+    figures: Figures
+    device_bytes: int  # of the fullest agent, in an undisturbed step
+
+
+def microbatches_of(spec: JobSpec, pipelines: int) -> int:
+    """M of one pipeline."""
+    return max(1, -(-spec.training.microbatches // pipelines))
+
+
+def planned(load: Load) -> dict[RedundancyMode, Planned]:
+    """The steps of a job in each mode."""
+    return {mode: _planned(load, mode) for mode in MODES}
+
+
+def _planned(load: Load, mode: RedundancyMode) -> Planned:
+    need = device_memory.need(
+        load.sizes,
+        mode,
+        memory_bytes=load.memory_bytes,
+        host_memory_bytes=load.spec.redundancy.host_memory_bytes,
+    )
+    found = figures(_shape(load, need), mode)
+    return Planned(
+        found,
+        device_memory.held_bytes(
+            load.stages,
+            mode,
+            need,
+            microbatches=load.microbatches,
+            in_flight=found.in_flight,
+            ahead=[min(count, need.ahead) for count in found.kept],
+        ),
+    )
+
+
+def _shape(load: Load, need: Need) -> Shape:
+    forward_s, backward_s = load.forward_s, load.backward_s
+    halves_s = sum(c.input_gradient_s + c.weight_gradient_s for c in load.slowest)
+    sizes, bytes_per_s = load.sizes, load.spec.transport.bytes_per_s
+    copied_s = need.ahead_bytes and sizes.activation_bytes / load.host_bytes_per_s
+    shape = Shape(
+        load.pipelines,
+        len(load.cut),
+        load.microbatches,
+        _grains(backward_s, forward_s, otherwise=2.0),
+        latency=_latency(sizes.boundary_bytes / bytes_per_s, forward_s),
+        slices=_slices(load.slowest, forward_s),
+        copied=_copied(copied_s, forward_s),
+        spare=need.spare if load.memory_bytes else None,
+        policy=load.spec.recovery,
+    )
+    if not all(c.can_split for c in load.costs):
+        return shape
+    halves = _grains(halves_s, backward_s, grain=_FINE, otherwise=1.0)
+    return replace(shape, can_split=True, halves=halves)
+
+
+def _grains(part: float, whole: float, *, grain: float = _GRAIN, otherwise: float) -> float:
+    """A ratio in grains. otherwise: if the whole is nothing."""
+    ratio = part / whole if whole > 0 else otherwise
+    return min(_MOST, max(_LEAST, round(ratio / grain) * grain))
+
+
+def _copied(copied_s: float, forward_s: float) -> float:
+    """What a forward keeps on its way to host memory, in forwards, in grains."""
+    ratio = copied_s / forward_s if forward_s > 0 else 0.0
+    return min(_MOST_COPIED, round(ratio / _GRAIN) * _GRAIN)
+
+
+def _latency(transfer_s: float, forward_s: float) -> float:
+    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then each
+    message would come just when a slice ends, and lanes would delay nobody."""
+    latency = _LEAST_LATENCY
+    while latency < 1 and forward_s > 0 and latency * forward_s < transfer_s:
+        latency *= 2
+    return latency
+
+
+def _slices(stage: Sequence[LayerCost], forward_s: float) -> int:
+    """Into how many slices of equal length the forward is cut, by its longest layer."""
+    longest_s = max(c.forward_s for c in stage)
+    return max(1, int(forward_s / longest_s)) if longest_s > 0 else len(stage)

@@ -1,0 +1,89 @@
+"""The cost model against the timed runs: its figures are those of programs that really run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from bamboo_core.api.spec import (
+    DataSpec,
+    FactorySpec,
+    JobSpec,
+    PipelinesSpec,
+    RedundancyMode,
+    TrainingSpec,
+    TransportSpec,
+    WorkerSpec,
+)
+from bamboo_core.protection.choice import Verdict, choose
+from bamboo_core.protection.facts import Seen, gather
+from bamboo_sim.timed.hardware import V100, V100_SPEED, of_size, placed
+from bamboo_sim.timed.measured import Undisturbed, undisturbed
+from bamboo_sim.timed.shapes import BERT, VGG, Shape, uniform
+
+NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
+LONE, WIDE = uniform(1, 8, 32), uniform(4, 4, 16)
+
+
+def verdict(shape: Shape, gigabits: float, gib: float) -> Verdict:
+    job = JobSpec(
+        model=FactorySpec("a:b"),
+        data=DataSpec("a:b"),
+        training=TrainingSpec(1000, shape.microbatches * shape.pipelines, 1, FactorySpec("a:b")),
+        pipelines=PipelinesSpec(shape.pipelines, shape.stages),
+        worker=WorkerSpec("a"),
+        transport=TransportSpec(bandwidth_gbps=gigabits),
+    )
+    seen = Seen(0.0, memory_bytes=of_size(V100, gib).memory_bytes)
+    return choose(gather(job, shape.layers(V100_SPEED), seen, pipelines=shape.pipelines))
+
+
+@cache
+def timed(shape: Shape, mode: RedundancyMode, gigabits: float, gib: float) -> Undisturbed:
+    device = of_size(V100, gib)
+    return undisturbed(placed(shape, mode, gigabits=gigabits, speed=V100_SPEED, device=device))
+
+
+CASES = [(LONE, 100, 16), (LONE, 100, 8), (LONE, 100, 6), (LONE, 10, 16), (WIDE, 10, 16)]
+
+
+@pytest.mark.parametrize(("shape", "gigabits", "gib"), CASES)
+def test_the_step_of_equal_stages_is_as_long_as_a_timed_one(
+    shape: Shape, gigabits: float, gib: float
+) -> None:
+    found = verdict(shape, gigabits, gib).facts.step_s
+    assert found == pytest.approx(timed(shape, NONE, gigabits, gib).step_s, rel=0.03)
+
+
+@pytest.mark.parametrize("mode", [REPLICA, EAGER])
+@pytest.mark.parametrize(("shape", "gigabits", "gib"), CASES)
+def test_the_overhead_is_that_of_a_timed_step(
+    shape: Shape, gigabits: float, gib: float, mode: RedundancyMode
+) -> None:
+    """On 8 GiB, Eager computes ahead into host memory, and on 6 GiB it has its replicas there; both
+    leave less room for activations in flight."""
+    found = verdict(shape, gigabits, gib).of(mode)
+    ratio = timed(shape, mode, gigabits, gib).step_s / timed(shape, NONE, gigabits, gib).step_s
+    assert found.overhead == pytest.approx(ratio, abs=0.005 if mode is REPLICA else 0.02)
+
+
+@pytest.mark.parametrize(
+    ("shape", "gib"),
+    [(LONE, 16), (LONE, 6), (replace(BERT, pipelines=1), 32), (replace(VGG, pipelines=1), 32)],
+)
+@pytest.mark.parametrize("mode", [NONE, REPLICA])
+def test_memory_is_that_of_the_fullest_timed_agent(
+    shape: Shape, gib: float, mode: RedundancyMode
+) -> None:
+    """Of unequal stages, too."""
+    found, run = verdict(shape, 100, gib).of(mode), timed(shape, mode, 100, gib)
+    assert found.device_bytes == pytest.approx(run.device_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize("gib", [16, 8, 6])
+def test_memory_of_eager_is_near_that_of_a_timed_run(gib: float) -> None:
+    """Activations and forwards ahead do not reach their peaks at the same time."""
+    found, run = verdict(LONE, 100, gib).of(EAGER), timed(LONE, EAGER, 100, gib)
+    assert run.device_bytes <= 1.01 * found.device_bytes <= 1.12 * run.device_bytes
