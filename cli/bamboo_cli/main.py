@@ -186,8 +186,9 @@ def quickstart(*, keep: bool, file: Path | None, nodes: int, zones: int, **more:
 def plan(**given: Any) -> None:
     """Show a job's grid, cut, memory and schedule, and what each mode of redundancy would cost.
 
-    It needs no cluster. The mode that it recommends is the one that redundancy.mode Auto takes with
-    the same figures; status.protection.inputs of a job has those that were measured.
+    It needs no cluster. A job that does not fit onto its devices is an error. The mode that it
+    recommends is the one that redundancy.mode Auto takes with the same figures;
+    status.protection.inputs of a job has those that were measured.
     """
     from bamboo_cli.plan import as_json, plan_of
     from bamboo_cli.plan_view import plan_view
@@ -198,6 +199,8 @@ def plan(**given: Any) -> None:
         click.echo(json.dumps(as_json(found), indent=1))
     else:
         terminal.console().print(plan_view(found))
+    if found.shortage:
+        raise CommandError(f"{found.shortage}.")
 
 
 @cli.command()

@@ -15,7 +15,7 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.manifest import read_manifest
 from bamboo_cli.profile import check, read_profile
 from bamboo_core.api import quantities
-from bamboo_core.api.spec import JobSpec
+from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.protection import facts, shapes
 from bamboo_core.protection.choice import Estimate, Verdict, choose
 from bamboo_core.protection.facts import Assumptions, Seen
@@ -43,6 +43,16 @@ class JobPlan:
     costs: Costs
     cut: tuple[tuple[int, int], ...]
     verdict: Verdict
+
+    @property
+    def shortage(self) -> str:
+        """Why the device does not suffice for the mode that the job will have; empty: it does."""
+        mode = self.spec.redundancy.mode
+        taken = self.verdict.mode if mode is RedundancyMode.AUTO else mode
+        why = self.verdict.of(taken).excluded
+        return why and f"{self.name} does not fit: spec.redundancy.mode is {mode.value}" + (
+            f", and in {taken.value} {why}" if taken is not mode else f", and {why}"
+        )
 
     def layers_of(self, stage: int) -> Sequence[LayerCost]:
         """Costs of a stage's layers."""
@@ -187,6 +197,7 @@ def as_json(plan: JobPlan) -> dict[str, Any]:
         "cut": [_stage(plan, s) for s in range(len(plan.cut))],
         "facts": {name: _plain(value) for name, value in asdict(found).items()},
         "modes": [_mode(e) for e in plan.verdict.estimates],
+        "shortage": plan.shortage or None,
         "requested": plan.spec.redundancy.mode.value,
         "auto": {"mode": plan.verdict.mode.value, "reason": plan.verdict.reason},
     }

@@ -111,10 +111,15 @@ def _hosted(plan: JobPlan) -> list[Text]:
 
 def _excluded(plan: JobPlan) -> list[Text]:
     return [
-        Text(f"{e.mode.value} cannot be used: {e.excluded}", style="yellow")
+        Text(f"{e.mode.value} {_does_not_fit(e.mode)}: {e.excluded}", style="yellow")
         for e in plan.verdict.estimates
         if e.excluded
     ]
+
+
+def _does_not_fit(mode: RedundancyMode) -> str:
+    """None can be used even so."""
+    return "cannot be used" if mode.keeps_copies else "does not fit"
 
 
 def _verdict(plan: JobPlan) -> Text:

@@ -199,6 +199,32 @@ def test_device_memory_excludes_modes() -> None:
     assert "Replica cannot be used" in text(found)
 
 
+@pytest.mark.parametrize("mode", ["Auto", "None", "Replica"])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_job_that_does_not_fit_is_an_error(
+    mode: str, options: list[str], manifest: dict[str, Any], write: Any
+) -> None:
+    manifest["spec"]["redundancy"] = {"mode": mode}
+    command = ["plan", "-f", str(write(manifest)), "--memory", "1Mi", *options]
+    done = CliRunner().invoke(cli, command)
+    assert isinstance(done.exception, CommandError)
+    said = str(done.exception)
+    taken = ", and in None it needs " if mode == "Auto" else ", and it needs "
+    assert said.startswith(f"quickstart does not fit: spec.redundancy.mode is {mode}{taken}")
+    assert "and 80% of the device's 1 MiB can be used: raise spec.pipelines.stages" in said
+    shown = json.loads(done.output)["shortage"] if options else " ".join(done.output.split())
+    assert (said[:-1] == shown) if options else ("None does not fit: it needs" in shown)
+
+
+@pytest.mark.parametrize(("mode", "is_short"), [("Auto", False), ("None", False), ("Eager", True)])
+def test_a_job_whose_mode_fits_is_no_error(
+    mode: str, is_short: bool, manifest: dict[str, Any], write: Any
+) -> None:
+    manifest["spec"]["redundancy"] = {"mode": mode, "hostMemory": "0"}
+    found = plan(write(manifest), memory="16Mi")
+    assert bool(found.shortage) is is_short
+
+
 def test_a_short_device_sends_replicas_to_host_memory(write: Any) -> None:
     """12 times a stage's parameters do not fit after a loss, 10 times and twice a layer's do."""
     _, spec = read_manifest(QUICKSTART)

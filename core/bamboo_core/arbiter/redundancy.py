@@ -202,9 +202,11 @@ def refusal(state: State, decision: Decision) -> str:
     """Why the job must not start under this plan; empty: it may.
 
     Memory is refused before the start only. A job that has trained goes on, and its status says
-    what is short. Auto takes no mode that does not fit.
+    what is short. Auto takes None if no mode fits, and nothing needs less than None: such a job may
+    run, since the memory that it needs is an estimate.
     """
-    return "" if is_auto(state) or state.durable.pipelines else decision.shortage
+    is_least = is_auto(state) or not state.job.spec.redundancy.mode.keeps_copies
+    return "" if is_least or state.durable.pipelines else decision.shortage
 
 
 def warn(state: State, before: str, shortage: str) -> None:

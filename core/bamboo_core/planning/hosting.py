@@ -11,6 +11,7 @@ from bamboo_core.api.spec import RedundancySpec
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.placement.plan import Plan, layers_of, ranges_of
 from bamboo_core.protocol.messages import LayerCost
+from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import Need, Sizes, need, shortage
 
 
@@ -35,9 +36,9 @@ def shortage_of(
 ) -> str:
     """Why the device does not suffice for the mode that the plan has; empty: it does.
 
-    Mode None is never refused: there is nothing less to take.
+    Mode None is said to be short, too, though there is nothing less to take.
     """
-    if not (redundancy.mode.keeps_copies and costs and memory_bytes) or len(plan.cut) < 2:
+    if not (costs and memory_bytes) or (redundancy.mode.keeps_copies and len(plan.cut) < 2):
         return ""
     found = shortage(
         _sizes(plan, costs),
@@ -45,6 +46,8 @@ def shortage_of(
         memory_bytes=memory_bytes,
         host_memory_bytes=redundancy.host_memory_bytes,
     )
+    if not redundancy.mode.keeps_copies:
+        return found and device_memory.not_even_none(found)
     return found and f"spec.redundancy.mode is {redundancy.mode.value}, but {found}"
 
 

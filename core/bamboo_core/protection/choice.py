@@ -8,7 +8,7 @@ work that a restore repeats. Every term is the expectation of something that the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp, inf
+from math import exp, inf, isfinite
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.scheduling import device_memory
@@ -90,11 +90,11 @@ class Estimate:
     """What one mode costs."""
 
     mode: RedundancyMode
-    excluded: str  # why it cannot be taken; empty: it can
+    excluded: str  # why it cannot be taken, or why not even None fits; empty: it fits
     overhead: float  # an undisturbed step over one without redundancy
     pause_s: float  # expected for a loss, restores included
     fatal_per_hour: float  # losses of a layer's last copy
-    lost_s_per_hour: float  # training time lost in an hour, by everything together
+    lost_s: float  # in an hour, by everything together; may exceed it if losses are frequent
     device_bytes: int  # of the fullest agent
     host_bytes: int
     replica_host_bytes: int = 0  # of them, replicas; 0: these are on the device
@@ -105,6 +105,11 @@ class Estimate:
     @property
     def name(self) -> str:
         return self.mode.value
+
+    @property
+    def lost_s_per_hour(self) -> float:
+        """Training time lost in an hour; 3600: no progress is made; inf: there is no such mode."""
+        return min(self.lost_s, _HOUR_S) if isfinite(self.lost_s) else inf
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ class Verdict:
 
 
 def choose(facts: Facts) -> Verdict:
-    """The cheapest mode that fits; of equal ones the one with less redundancy.
+    """The cheapest mode that fits; of equal ones the one with less redundancy. None if none fits.
 
     A mode in force stays unless another one saves more than 18 s an hour (0.5 %), so that noise in
     the measured hazard changes no plan. With more hazard and all else equal, the answer never has
@@ -131,7 +136,7 @@ def choose(facts: Facts) -> Verdict:
     _check(facts)
     estimates = tuple(_estimate(facts, mode) for mode in MODES)
     able = [e for e in estimates if not e.excluded]
-    best = min(able, key=lambda e: (_priced(e, facts), MODES.index(e.mode)))
+    best = min(able or estimates[:1], key=lambda e: (_priced(e, facts), MODES.index(e.mode)))
     return Verdict(best.mode, _reason(best, estimates, facts), facts, estimates)
 
 
@@ -149,7 +154,7 @@ def _check(facts: Facts) -> None:
 
 def _priced(estimate: Estimate, facts: Facts) -> float:
     is_change = facts.current is not None and estimate.mode is not facts.current
-    return estimate.lost_s_per_hour + (_MARGIN_S if is_change else 0.0)
+    return estimate.lost_s + (_MARGIN_S if is_change else 0.0)
 
 
 def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
@@ -264,10 +269,8 @@ def _ahead(facts: Facts, memory: Need) -> float:
 
 
 def _why_not(facts: Facts, mode: RedundancyMode) -> str:
-    """Why the mode cannot be taken; empty: it can."""
-    if mode is NONE:
-        return ""
-    if facts.stages == 1:
+    """Why the mode does not fit; empty: it does."""
+    if mode is not NONE and facts.stages == 1:
         return "there is no next stage: spec.pipelines.stages is 1"
     return device_memory.shortage(
         facts.sizes,
@@ -282,15 +285,15 @@ def _why_not(facts: Facts, mode: RedundancyMode) -> str:
 
 def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> str:
     losses = _losses_per_hour(facts)
-    others = [
-        f"{e.mode.value} {_seconds(e.lost_s_per_hour)}"
+    others = [_cost(e) for e in estimates if e.mode is not best.mode and not e.excluded]
+    cannot = [
+        f"{e.mode.value} cannot be used ({e.excluded})"
         for e in estimates
-        if e.mode is not best.mode and not e.excluded
+        if e.excluded and e.mode is not best.mode
     ]
-    cannot = [f"{e.mode.value} cannot be used ({e.excluded})" for e in estimates if e.excluded]
     text = (
-        f"with {losses:.3g} losses an hour among {facts.agents} agents, {best.mode.value} costs"
-        f" {_seconds(best.lost_s_per_hour)} of training an hour"
+        f"with {losses:.3g} losses an hour among {facts.agents} agents,"
+        f" {_cost(best, 'costs ', ' of training an hour')}"
     )
     if others:
         text += f", {' and '.join(others)}"
@@ -300,12 +303,20 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
         text += "; what is computed ahead goes to host memory, since the device is short"
     if cannot:
         text += f"; {', '.join(cannot)}"
-    cheaper = min(
-        (e.lost_s_per_hour for e in estimates if not e.excluded), default=best.lost_s_per_hour
-    )
-    if cheaper < best.lost_s_per_hour:
+    if best.excluded:
+        text += f"; {device_memory.not_even_none(best.excluded)}"
+    cheaper = min((e.lost_s for e in estimates if not e.excluded), default=best.lost_s)
+    if cheaper < best.lost_s:
         text += f"; a change would save less than {_MARGIN_S:g} s"
     return text
+
+
+def _cost(estimate: Estimate, verb: str = "", unit: str = "") -> str:
+    """What a mode costs in an hour."""
+    name, lost_s = estimate.mode.value, estimate.lost_s_per_hour
+    if lost_s >= _HOUR_S:
+        return f"the job makes no progress in {name}"
+    return f"{name} {verb}{_seconds(lost_s)}{unit}"
 
 
 def _seconds(value: float) -> str:

@@ -86,7 +86,7 @@ def fits(found: Need, memory_bytes: int) -> bool:
 def shortage(
     sizes: Sizes, mode: RedundancyMode, *, memory_bytes: int, host_memory_bytes: int
 ) -> str:
-    """Why the device does not suffice for a mode, with remedies; empty: it does.
+    """Why the device does not suffice for a mode, with remedies; empty: it does, or is not known.
 
     An agent must have room for the sums of its replicas, since it needs them as soon as it takes
     over.
@@ -94,11 +94,23 @@ def shortage(
     found = need(sizes, mode, memory_bytes=memory_bytes, host_memory_bytes=host_memory_bytes)
     if fits(found, memory_bytes):
         return ""
+    when = " after a loss" if mode.keeps_copies else ""
+    *others, last = [
+        "raise spec.pipelines.stages",
+        "lower spec.training.microBatchSize",
+        "use larger devices",
+        *_host(sizes, mode, memory_bytes, host_memory_bytes),
+    ]
     return (
-        f"it needs {_mib(found.after_loss_bytes)} after a loss, and {USABLE:.0%} of the device's"
-        f" {memory_bytes // 2**20} MiB can be used: raise spec.pipelines.stages, or lower"
-        f" spec.training.microBatchSize{_or_host(sizes, mode, memory_bytes, host_memory_bytes)}"
+        f"it needs {_mib(found.after_loss_bytes)}{when}, and {USABLE:.0%} of the device's"
+        f" {memory_bytes // 2**20} MiB can be used: {', '.join(others)}, or {last}"
     )
+
+
+def not_even_none(found: str) -> str:
+    """A shortage of mode None as a warning, since memory is an estimate, and there is no mode that
+    needs less."""
+    return f"training may fail for want of memory, since by an estimate not even None fits: {found}"
 
 
 def held_bytes(
@@ -138,14 +150,16 @@ def held_bytes(
     return max(own(s) + copy((s + 1) % len(stages), ahead[s]) for s in range(len(stages)))
 
 
-def _or_host(sizes: Sizes, mode: RedundancyMode, memory_bytes: int, host_memory_bytes: int) -> str:
+def _host(
+    sizes: Sizes, mode: RedundancyMode, memory_bytes: int, host_memory_bytes: int
+) -> list[str]:
     """More host memory as a remedy, if with it the mode would fit onto the device."""
     ahead, replicas = sizes.activation_bytes, STATES * sizes.parameter_bytes
     for least in sorted({ahead, replicas, ahead + replicas}):
         found = need(sizes, mode, memory_bytes=memory_bytes, host_memory_bytes=least)
         if least > host_memory_bytes and fits(found, memory_bytes):
-            return f", or raise spec.redundancy.hostMemory to {_mib(least)}"
-    return ""
+            return [f"raise spec.redundancy.hostMemory to {_mib(least)}"]
+    return []
 
 
 def _mib(count: int) -> str:

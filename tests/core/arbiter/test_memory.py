@@ -55,7 +55,7 @@ def test_a_mode_that_does_not_fit_is_refused_before_the_start(mode: RedundancyMo
 @pytest.mark.parametrize(
     ("mode", "memory_bytes", "host_memory"),
     [
-        (NONE, 1, "0"),
+        (NONE, ENOUGH, "0"),
         (AUTO, SHORT, "0"),
         (REPLICA, ENOUGH, "0"),
         (EAGER, ENOUGH, "0"),
@@ -68,6 +68,17 @@ def test_what_fits_starts(mode: RedundancyMode, memory_bytes: int, host_memory: 
     fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
     assert fleet.arbiter.status().shortage == ""
     assert warnings(fleet) == []
+
+
+@pytest.mark.parametrize("mode", [NONE, AUTO])
+def test_a_job_that_fits_in_no_mode_starts_with_a_warning(mode: RedundancyMode) -> None:
+    """What it needs is an estimate, and nothing needs less than None."""
+    fleet = fleet_of(mode, 1, 1)
+    fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.RUNNING)
+    said = fleet.arbiter.status().shortage
+    assert said.startswith("training may fail for want of memory, since by an estimate not even")
+    assert "None fits: it needs 1 MiB, and 80% of the device's 0 MiB can be used" in said
+    assert warnings(fleet) == [said]
 
 
 def test_a_job_that_trains_goes_on_with_a_smaller_device_and_says_what_is_short() -> None:

@@ -65,10 +65,10 @@ def test_more_hazard_never_gives_less_redundancy(known: Facts, hazard: float) ->
 def test_what_is_chosen_fits_and_is_cheapest_but_for_the_margin(known: Facts) -> None:
     verdict = choose(known)
     best = verdict.of(verdict.mode)
-    assert not best.excluded
-    able = [e.lost_s_per_hour for e in verdict.estimates if not e.excluded]
+    able = [e.lost_s for e in verdict.estimates if not e.excluded]
     margin = 18.0 if known.current is verdict.mode else 0.0
-    assert best.lost_s_per_hour <= min(able) + margin
+    assert best.lost_s <= min(able, default=best.lost_s) + margin
+    assert not best.excluded or (best.mode is NONE and not able)
     assert verdict == choose(known)
     assert verdict.reason
 
@@ -91,7 +91,8 @@ def test_too_little_memory_excludes(known: Facts) -> None:
     tiny = replace(known, memory_bytes=1, parameter_bytes=max(1, known.parameter_bytes))
     verdict = choose(tiny)
     assert verdict.mode is NONE
-    assert all(e.excluded for e in verdict.estimates if e.mode is not NONE)
+    assert all(e.excluded for e in verdict.estimates)
+    assert "by an estimate not even None fits: it needs" in verdict.reason
 
 
 def test_without_hazard_nothing_is_worth_its_price() -> None:
@@ -298,3 +299,35 @@ def test_more_host_memory_than_the_device_has_room_for_outputs_is_left_unused() 
     few = choose(with_left(3 * USUAL.boundary_bytes)).of(EAGER)
     assert not few.excluded
     assert few.host_bytes == 3 * USUAL.activation_bytes
+
+
+def test_no_more_than_an_hour_is_lost_in_an_hour() -> None:
+    """Restores take more than an hour, and there is one every half hour."""
+    endless = usual(pipelines=1, bare=None, hazard_per_agent_hour=0.5, checkpoint_s=7200.0)
+    verdict = choose(endless)
+    assert verdict.of(NONE).lost_s > 3600
+    assert verdict.of(NONE).lost_s_per_hour == 3600
+    assert verdict.mode is REPLICA
+    assert ", the job makes no progress in None and Eager " in verdict.reason
+    only = choose(replace(endless, stages=1, copied=None, checkpoint_s=36_000.0))
+    assert "the job makes no progress in None; Replica cannot be used" in only.reason
+    assert only.of(REPLICA).lost_s_per_hour == math.inf  # there is no such mode
+
+
+def test_of_modes_without_progress_the_least_bad_is_taken() -> None:
+    slow = usual(
+        hazard_per_agent_hour=20.0,
+        bare=Recovery(1.6, 9e3),
+        copied=Recovery(1.5, 8e3),
+        restart_s=9e9,
+    )
+    verdict = choose(slow)
+    assert [e.lost_s_per_hour for e in verdict.estimates] == [3600.0] * 3
+    assert verdict.mode is not NONE
+
+
+def test_a_job_that_fits_without_copies_has_no_warning() -> None:
+    small = choose(usual(memory_bytes=1_000_000_000))
+    assert small.mode is NONE
+    assert not small.of(NONE).excluded
+    assert "not even None" not in small.reason

@@ -178,14 +178,26 @@ def test_a_shortage_names_its_remedies(
     found = shortage(sizes, mode, memory_bytes=memory, host_memory_bytes=host << 20)
     one = (10 if host else 110) if mode is EAGER else 0
     assert found.startswith(f"it needs {OWN + 6000 + lane + one} MiB after a loss, and 80% of")
-    remedy = "lower spec.training.microBatchSize"
-    if least is not None:
-        remedy += f", or raise spec.redundancy.hostMemory to {least} MiB"
+    remedy = "lower spec.training.microBatchSize, "
+    if least is None:
+        remedy += "or use larger devices"
+    else:
+        remedy += f"use larger devices, or raise spec.redundancy.hostMemory to {least} MiB"
     assert found.endswith(remedy)
     if least is not None:
         enough = {"memory_bytes": memory, "host_memory_bytes": least << 20}
         assert shortage(sizes, mode, **enough) == ""
         assert fits(need(sizes, mode, **enough), memory)
+
+
+def test_without_copies_a_shortage_has_nothing_to_do_with_losses() -> None:
+    short, enough = (
+        shortage(SIZES, NONE, memory_bytes=size, host_memory_bytes=PLENTY)
+        for size in (memory_of(OWN) - 2, memory_of(OWN))
+    )
+    assert short.startswith("it needs 1 MiB, and 80% of the device's 0 MiB can be used: raise")
+    assert "hostMemory" not in short
+    assert enough == ""
 
 
 def test_a_stage_of_one_layer_gains_nothing() -> None:
