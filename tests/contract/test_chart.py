@@ -113,6 +113,15 @@ WRONG = {
 }
 
 
+@pytest.mark.parametrize("same", ["agents=8080", "metrics=8081", "health=9443"])
+def test_equal_ports_are_refused(same: str) -> None:
+    done = helm("template", "bamboo", str(CHART), "--set", f"ports.{same}")
+    assert done.returncode != 0
+    name, number = same.split("=")
+    assert f"ports.{name} {number}" in done.stderr
+    assert "must differ; choose another for one of them" in done.stderr
+
+
 def test_wrong_values_are_refused() -> None:
     """helm names all of them at once, each with its place."""
     done = helm("template", "bamboo", str(CHART), *(f"--set={setting}" for setting in WRONG))
