@@ -158,6 +158,7 @@ class App:
             led,
             lambda token: auth.authenticate(kube, sealed, token, nodes.find),
             on_refused=lambda code: self.metrics.refused.labels(code).inc(),
+            is_pod=usage.is_agent,
         )
         self.metrics.streams.set_function(lambda: service.streams)
         server, self.port = servicer.make_server(service, certificates.server, config.listen)

@@ -125,6 +125,14 @@ async def _peer(
     )
 
 
+def claimed_pod(token: str) -> str:
+    """UID of the pod that a token names before anybody has looked at its signature, or nothing."""
+    try:
+        return str(_claims(token)["kubernetes.io"]["pod"]["uid"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return ""
+
+
 def _audiences(token: str) -> list[str]:
     """What a token says of itself, before anybody has looked at its signature."""
     try:

@@ -19,11 +19,12 @@ import grpc.aio
 
 from bamboo_core.protocol.admission import newest_term
 from bamboo_core.protocol.messages import AgentMessage, Hello
-from bamboo_operator import entrance, sessions
+from bamboo_operator import entrance, refused_tokens, sessions
 from bamboo_operator.accounts import Accounts, Payer
 from bamboo_operator.api import ApiError
-from bamboo_operator.auth import Peer, UnauthenticatedError
+from bamboo_operator.auth import Peer, UnauthenticatedError, claimed_pod
 from bamboo_operator.jobs import JobActor, Jobs
+from bamboo_operator.refused_tokens import RefusedTokens
 from bamboo_operator.tls import ServerIdentity
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import encode, limits
@@ -45,14 +46,16 @@ _METHOD = pb.DESCRIPTOR.services_by_name["AgentService"].methods_by_name["Sessio
 class RefusedError(Exception):
     """The stream ends with this status and text."""
 
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+    def __init__(self, code: grpc.StatusCode, text: str, *, waits: bool = False) -> None:
         super().__init__(text)
         self.code = code
         self.text = text
+        self.waits = waits  # who asks again at once is told later
 
 
 class AgentService:
-    """Implements bamboo.v1.AgentService. on_refused: called with the status of each refusal."""
+    """Implements bamboo.v1.AgentService. on_refused: called with the status of each refusal.
+    is_pod: whether an operator has made a pod with this UID."""
 
     def __init__(
         self,
@@ -63,12 +66,14 @@ class AgentService:
         on_refused: Callable[[str], None] = lambda code: None,
         accounts: Accounts | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        is_pod: Callable[[str], bool] = lambda uid: False,
     ) -> None:
         self._jobs, self._authenticate, self._clock = jobs, authenticate, clock
         self._reviews = asyncio.Semaphore(_REVIEWS_AT_ONCE)
         self._waiting, self._of_pods = entrance.Waiting(), entrance.Streams()
         self._accounts, self._sleep = accounts or Accounts(), sleep
-        self._on_refused = on_refused
+        self._on_refused, self._is_pod = on_refused, is_pod
+        self._tokens, self._held_up = RefusedTokens(), 0
         self._refused, self._logged_at = 0, 0.0
         self.is_draining = False
         self.streams = 0
@@ -80,6 +85,12 @@ class AgentService:
             await self._serve(requests, context)
         except RefusedError as refusal:
             self._note(refusal)
+            if refusal.waits and self._held_up < refused_tokens.MOST_HELD_UP:
+                self._held_up += 1
+                try:
+                    await self._sleep(refused_tokens.PAUSE_S)
+                finally:
+                    self._held_up -= 1
             await context.abort(refusal.code, refusal.text)
         finally:
             self.streams -= 1
@@ -100,8 +111,9 @@ class AgentService:
                 grpc.StatusCode.UNAVAILABLE, "the operator is shutting down; try again soon"
             )
         try:
-            with self._waiting.one(context.peer().rpartition(":")[0]) as place:
-                identified = self._identify(context, place.turns)
+            address = context.peer().rpartition(":")[0]
+            with self._waiting.one(address) as place:
+                identified = self._identify(_token(context), address, place.turns)
                 peer = await _until(place.must_end, identified, entrance.FullError())
         except entrance.FullError as error:
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, str(error)) from error
@@ -137,10 +149,10 @@ class AgentService:
             )
         return actor
 
-    async def _identify(self, context: Any, turns: asyncio.Semaphore) -> Peer:
+    async def _identify(self, token: str, address: str, turns: asyncio.Semaphore) -> Peer:
         try:
             async with asyncio.timeout(_IDENTIFY_S), turns, self._reviews:
-                return await self._authenticate(_token(context))
+                return await self._review(token, address)
         except TimeoutError as error:
             text = "the API server does not review tokens in time; try again soon"
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, text) from error
@@ -149,6 +161,21 @@ class AgentService:
         except ApiError as error:
             text = f"the API server cannot review tokens: {error}"
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, text) from error
+
+    async def _review(self, token: str, address: str) -> Peer:
+        if why := self._tokens.why(token):
+            raise UnauthenticatedError(why)
+        claimed = claimed_pod(token)
+        # A pod of ours does not wait for strangers behind the same address.
+        whose = claimed if self._is_pod(claimed) else address
+        if self._tokens.is_over(whose):
+            text = "too many tokens from this address were refused; try again soon"
+            raise RefusedError(grpc.StatusCode.UNAVAILABLE, text, waits=True)
+        try:
+            return await self._authenticate(token)
+        except UnauthenticatedError as error:
+            self._tokens.note(whose, token, str(error))
+            raise
 
     async def _rest(self, payer: Payer) -> None:
         """Who has used up more than its share is read more slowly: flow control stops it."""

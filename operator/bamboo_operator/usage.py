@@ -120,6 +120,10 @@ class Usage:
         """Node -> number of the job's pods on it; none if it has no UID yet."""
         return self._owned.get(uid, Counter()) if uid else Counter()
 
+    def is_agent(self, uid: str) -> bool:
+        """Whether an operator has made a pod with this UID, and it has a node and has not ended."""
+        return uid in self._pods and bool(self._pods[uid].owner)
+
     def _owner(self, pod: Object) -> str:
         owner = seals.owner_of(pod)
         return owner.uid if owner is not None and self._is_ours(pod) else ""

@@ -10,7 +10,7 @@ from bamboo_agent import strangers
 from bamboo_agent.supervisor import liveness
 from bamboo_agent.transport import tcp, wire
 from bamboo_agent.transport.process_group import control, groups, maker, rendezvous
-from bamboo_operator import bounded_http, entrance, servicer, shared_text
+from bamboo_operator import bounded_http, entrance, refused_tokens, servicer, shared_text
 from bamboo_operator.held_tasks import TaskLimits
 from bamboo_wire import options
 
@@ -29,6 +29,9 @@ IDLE_S = OPTIONS["grpc.max_connection_idle_ms"] / 1000
         f"Token reviews: {entrance.REVIEWS_OF_AN_ADDRESS} of an address at a time, "
         f"{servicer._REVIEWS_AT_ONCE} in all",
         f"{servicer._IDENTIFY_S:g} s each, then {servicer._HELLO_S:g} s for the Hello |",
+        f"| {refused_tokens.BURST} at once, then {refused_tokens.RATE:g} in each second;",
+        f"after {refused_tokens.PAUSE_S:g} s, of which {refused_tokens.MOST_HELD_UP} wait at a",
+        f"A refused token is refused again for {refused_tokens.KEPT_S:g} s without",
         "| streams of a connection; handshake of TLS; connection without a stream | "
         f"{OPTIONS['grpc.max_concurrent_streams']}; {HANDSHAKE_S:g} s; {IDLE_S:g} s |",
         f"| {strangers.MOST_OF_AN_ADDRESS} of an address, {strangers.MOST} in all; "

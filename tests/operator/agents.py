@@ -28,7 +28,8 @@ FAR = 4_000_000_000.0
 
 def token_of(name: str, expires_at: float = FAR) -> str:
     """As the API server would issue it, but for the signature."""
-    said = {"exp": expires_at, "aud": [AUDIENCE], "for": name}
+    pod = {"name": name, "uid": f"uid-{name}"}
+    said = {"exp": expires_at, "aud": [AUDIENCE], "kubernetes.io": {"pod": pod}}
     claims = base64.urlsafe_b64encode(json.dumps(said).encode())
     return f"head.{claims.decode().rstrip('=')}.sign"
 

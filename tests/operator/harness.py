@@ -150,6 +150,7 @@ class Harness:
             clock=lambda: self.now,
             on_refused=self.refused.append,
             sleep=self._sleep,
+            is_pod=self.usage.is_agent,
         )
         self.authority = tls.make_authority()
         identity = tls.issue(self.authority)

@@ -11,11 +11,13 @@ from typing import Any
 import grpc
 import pytest
 
-from bamboo_operator import servicer
+from bamboo_core.protocol.messages import Welcome
+from bamboo_operator import api, refused_tokens, servicer
 from bamboo_operator.auth import UnauthenticatedError
 from bamboo_wire import options
 
 from . import http2
+from .agents import token_of
 from .harness import Harness
 from .test_servicer import NAMES, refused, until
 
@@ -154,3 +156,50 @@ async def test_so_many_tokens_are_reviewed_at_a_time(
     await asyncio.gather(*streams)
     assert most == at_once
     assert ended == [grpc.StatusCode.UNAUTHENTICATED] * 48
+
+
+async def test_a_flood_of_tokens_is_no_flood_of_reviews(
+    served: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who is refused waits before; an agent behind the same address gets in all the same."""
+    monkeypatch.setattr(refused_tokens, "PAUSE_S", 0.125)
+    served.lead()
+    more = 5
+    for number in range(refused_tokens.BURST):
+        served.service._tokens.note("ipv4:127.0.0.1", f"token-{number}", "made up")
+    served.kube.requests.clear()
+    codes = [
+        (await refused(served.agent("x", token=token_of(f"x-{number}"))))[0]
+        for number in range(more)
+    ]
+    assert grpc.StatusCode.UNAVAILABLE in codes
+    assert served.pauses == [0.125] * codes.count(grpc.StatusCode.UNAVAILABLE)
+    reviews = served.kube.requests.count(("create", api.token_reviews()))
+    assert reviews == codes.count(grpc.StatusCode.UNAUTHENTICATED)
+    token = served.add_pod(NAMES[0])
+    served.usage.put(served.kube.objects[api.pod("ns", NAMES[0])])
+    agent = served.agent(NAMES[0], token=token)
+    await agent.hello()
+    assert isinstance(await agent.hear(), Welcome)
+    await agent.close()
+
+
+async def test_a_refused_token_is_not_reviewed_again(served: Harness) -> None:
+    served.lead()
+    served.kube.requests.clear()
+    for _ in range(3):
+        code, text = await refused(served.agent("x", token=token_of("x")))
+        assert code is grpc.StatusCode.UNAUTHENTICATED
+        assert "the token is not valid" in text
+    assert served.kube.requests.count(("create", api.token_reviews())) == 1
+
+
+async def test_only_so_many_wait_to_be_refused(
+    served: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refused_tokens, "MOST_HELD_UP", 0)
+    for number in range(2 * refused_tokens.BURST):
+        served.service._tokens.note("ipv4:127.0.0.1", f"token-{number}", "made up")
+    code, text = await refused(served.agent("x", token=token_of("x")))
+    assert (code, "too many tokens" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+    assert served.pauses == []

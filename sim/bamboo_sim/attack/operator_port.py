@@ -84,7 +84,8 @@ def _pods() -> dict[str, api.Object]:
 
 def token(name: str) -> str:
     """As the API server would issue it, but for the signature."""
-    said = {"exp": _FAR, "aud": [AUDIENCE], "for": name}
+    pod = {"name": name, "uid": f"uid-{name}"}
+    said = {"exp": _FAR, "aud": [AUDIENCE], "kubernetes.io": {"pod": pod}}
     claims = base64.urlsafe_b64encode(json.dumps(said).encode())
     return f"head.{claims.decode().rstrip('=')}.sign"
 
@@ -189,7 +190,12 @@ async def _serve(pipe: Connection) -> None:
     defects = Defects.of_process()
     served, stub = _Served(), _Stub()
     authority = tls.make_authority()
-    service = AgentService(served.jobs, lambda text: auth.authenticate(stub, _SECRET, text))  # type: ignore[arg-type]
+    made = {f"uid-{name}" for name in (*AGENTS, HONEST)}
+    service = AgentService(
+        served.jobs,
+        lambda text: auth.authenticate(stub, _SECRET, text),  # type: ignore[arg-type]
+        is_pod=made.__contains__,
+    )
     identity = tls.issue(authority)
     server, port = make_server(service, lambda: identity, "127.0.0.1:0")
     await server.start()
