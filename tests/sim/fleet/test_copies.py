@@ -59,7 +59,10 @@ async def suspend(fleet: LocalFleet) -> TrainingResult:
 async def test_a_flipped_bit_of_a_replica_is_undone(
     tmp_path: Path, forkserver: ForkServerProcess
 ) -> None:
-    """Nobody knows which of two copies is wrong: both agents stay and read the checkpoint."""
+    """Nobody knows which of two copies is wrong: both agents stay and read the checkpoint.
+
+    No agent is fenced (docs/adr/0030).
+    """
     async with LocalFleet(
         saving(PAIR, tmp_path), tmp_path / "fleet", forkserver=forkserver
     ) as fleet:
