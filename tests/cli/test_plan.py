@@ -107,6 +107,19 @@ def test_the_drawing_is_of_the_schedule_that_the_planner_takes(write: Any) -> No
     assert "W0" not in fused.split()
 
 
+def test_the_drawing_has_as_much_in_flight_as_the_device_has_room_for(write: Any) -> None:
+    _, spec = read_manifest(QUICKSTART)
+    path = write(json.dumps(profile_of(spec)), "profile.json")
+
+    def first(memory: str | None) -> str:
+        (row,) = [x for x in text(plan(profile=path, memory=memory)).splitlines() if "0-0 |" in x]
+        return row
+
+    unknown, roomy = first(None), first("64Gi")
+    assert unknown.index("B0") < unknown.index("F4"), unknown
+    assert roomy.index("F7") < roomy.index("B0"), roomy
+
+
 def test_a_job_in_auto_is_drawn_in_the_mode_that_it_takes(
     manifest: dict[str, Any], write: Any
 ) -> None:

@@ -60,6 +60,7 @@ class Facts:
     restart_s: float = 60.0  # to restore a checkpoint, without what is repeated
     checkpoint_s: float = inf  # between two checkpoints; inf: there is none before the end
     refill_s: float = 180.0  # from a loss until a newcomer has the lost agent's layers
+    is_clustered: bool = False  # neighbours, and so a stage and its copy, share a zone
     current: RedundancyMode | None = None  # in force; None: nothing is chosen yet
     measured: tuple[str, ...] = ()  # names of these fields whose values were measured
 
@@ -212,7 +213,8 @@ def _fatal_chance(facts: Facts, mode: RedundancyMode) -> float:
 
     Of D copies of a stage (2 D with replicas, on different agents), all others must have been lost
     within the time until they are replaced. Agents fail independently here; that neighbours stand
-    in different zones is what makes this fair (bamboo_core.placement).
+    in different zones is what makes this fair (bamboo_core.placement). With adjacency Cluster they
+    do not, and the reason says so: how often a zone loses several agents at once is not known.
     """
     others = facts.pipelines * (1 if mode is NONE else 2) - 1
     gone = 1 - exp(-_hazard(facts) * facts.refill_s / _HOUR_S)
@@ -301,6 +303,11 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
         text += "; replicas are in host memory, since the device is too small for them"
     if best.ahead_host_bytes:
         text += "; what is computed ahead goes to host memory, since the device is short"
+    if facts.is_clustered and best.mode.keeps_copies:
+        text += (
+            "; not counted: with spec.placement.adjacency Cluster a stage and its copy share a"
+            " zone, which may lose both at once"
+        )
     if cannot:
         text += f"; {', '.join(cannot)}"
     if best.excluded:

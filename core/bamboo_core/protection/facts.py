@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.placement import partition
 from bamboo_core.protection.choice import MODES, Facts, Recovery
@@ -107,6 +107,7 @@ def gather(
         restart_s=seen.restart_s or assumptions.restart_s,
         refill_s=seen.refill_s or assumptions.refill_s,
         checkpoint_s=(checkpoint or spec.training.steps) * step_s,
+        is_clustered=spec.placement.adjacency is Adjacency.CLUSTER,
         current=seen.current,
         measured=_measured(seen),
     )

@@ -99,6 +99,15 @@ def test_without_hazard_nothing_is_worth_its_price() -> None:
     assert choose(usual(hazard_per_agent_hour=0.0)).mode is NONE
 
 
+def test_the_reason_says_that_neighbours_in_one_zone_may_be_lost_together() -> None:
+    words = "not counted: with spec.placement.adjacency Cluster a stage and its copy share a zone"
+    risky = usual(hazard_per_agent_hour=0.2, is_clustered=True)
+    assert choose(risky).mode is REPLICA
+    assert words in choose(risky).reason
+    assert words not in choose(replace(risky, is_clustered=False)).reason
+    assert words not in choose(replace(risky, hazard_per_agent_hour=0.0)).reason  # no copies
+
+
 def test_one_pipeline_needs_a_copy() -> None:
     verdict = choose(usual(pipelines=1, bare=None, hazard_per_agent_hour=0.2))
     assert verdict.mode in (REPLICA, EAGER)

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 from tests.core.protection.job import layers, spec
 
-from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode, TransportSpec
+from bamboo_core.api.spec import (
+    Adjacency,
+    PlacementSpec,
+    RecoveryPolicy,
+    RedundancyMode,
+    TransportSpec,
+)
 from bamboo_core.model.numerics import choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted
@@ -168,6 +174,12 @@ def test_a_step_that_was_measured_in_another_grid_is_scaled() -> None:
     seen = Seen(0.1, step_s=7.0, step_pipelines=1)
     assert gather(spec(), layers(), seen, pipelines=1).step_s == 7.0
     assert gather(spec(), layers(), seen, pipelines=2).step_s == pytest.approx(7.0 * 11 / 19)
+
+
+@pytest.mark.parametrize(("adjacency", "is_it"), [("Cluster", True), ("Alternate", False)])
+def test_neighbours_in_one_zone_are_a_fact(adjacency: str, is_it: bool) -> None:
+    job = spec(placement=PlacementSpec(adjacency=Adjacency(adjacency)))
+    assert gather(job, layers(), Seen(0.1), pipelines=2).is_clustered is is_it
 
 
 def test_without_checkpoints_the_whole_job_is_at_risk() -> None:
