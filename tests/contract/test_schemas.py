@@ -24,6 +24,8 @@ EVERYTHING = [
 
 _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
+_FLAG = {"type": "boolean"}
+_LIMIT = {"type": "integer", "minimum": 0}
 _DURATION = {"type": "string", "pattern": r"^(([0-9]+)(ms|s|m|h|d))+$"}
 
 
@@ -35,7 +37,14 @@ def _object(required: list[str], **fields: Any) -> dict[str, Any]:
 
 def _monitor(endpoints: str, **more: Any) -> dict[str, Any]:
     selector = _object(["matchLabels"], matchLabels=_TEXTS)
-    endpoint = _object(["port"], port=_TEXT, interval=_DURATION)
+    relabeling = _object(
+        ["action"], action={"enum": ["keep", "replace"]}, regex=_TEXT, targetLabel=_TEXT,
+        sourceLabels={"type": "array", "items": _TEXT},
+    )  # fmt: skip
+    endpoint = _object(
+        ["port"], port=_TEXT, interval=_DURATION, honorLabels=_FLAG, honorTimestamps=_FLAG,
+        followRedirects=_FLAG, metricRelabelings={"type": "array", "items": relabeling},
+    )  # fmt: skip
     each = {"type": "array", "minItems": 1, "items": endpoint}
     return _object(["selector", endpoints], selector=selector, **{endpoints: each}, **more)
 
@@ -58,8 +67,12 @@ MONITORING = {
     "PodMonitor": _monitor(
         "podMetricsEndpoints",
         namespaceSelector=_object(
-            [], any={"type": "boolean"}, matchNames={"type": "array", "items": _TEXT}
+            [], any=_FLAG, matchNames={"type": "array", "items": _TEXT}
         ),
+        sampleLimit=_LIMIT,
+        labelLimit=_LIMIT,
+        labelNameLengthLimit=_LIMIT,
+        labelValueLengthLimit=_LIMIT,
     ),
     "PrometheusRule": _object(
         ["groups"], groups={"type": "array", "minItems": 1, "items": _GROUP}
