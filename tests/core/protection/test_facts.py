@@ -281,3 +281,10 @@ def test_memory_is_that_of_the_agent_that_holds_most() -> None:
     assert none == 6 * 100_000_000 + 8 * 10_000_000 + 16 * 1_000_000
     assert replica == none + 4 * 100_000_000
     assert eager > replica + 10_000_000
+
+
+def test_a_step_with_an_empty_seat_is_slower_without_room_for_more_in_flight() -> None:
+    """On a device of unknown size the planner takes eight more; undisturbed steps are equal."""
+    unknown, none = SPLIT, replace(SPLIT, spare=0)
+    assert figures(unknown, NONE).length == figures(none, NONE).length
+    assert after(unknown, NONE).degraded < after(none, NONE).degraded
