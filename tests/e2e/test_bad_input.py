@@ -76,7 +76,7 @@ def broken(guest: User, request: pytest.FixtureRequest) -> User:
 @pytest.mark.parametrize(
     ("name", "reason", "essence"),
     [
-        ("width", "UserCodeFailed", "width 33 is not divisible by heads 2"),
+        ("width", "UserCodeFailed", "width: 33 is not divisible by heads 2"),
         *in_turn(
             3,
             [
@@ -114,7 +114,7 @@ def test_a_worker_that_exits_with_code_0_has_failed(broken: User) -> None:
 def test_the_traceback_is_in_the_agents_log(broken: User) -> None:
     broken.until_ended("width")
     logs = [broken.kubectl("logs", pod["metadata"]["name"]) for pod in broken.pods("width")]
-    assert any("Traceback" in log and "width 33" in log for log in logs)
+    assert any("Traceback" in log and "width: 33" in log for log in logs)
 
 
 def test_the_operator_and_a_valid_job_are_not_affected(broken: User) -> None:

@@ -151,7 +151,7 @@ def test_a_failed_job_fails_the_command_and_a_kept_cluster_is_usable(
 ) -> None:
     run = start(tiny_job("broken", model={"args": {"width": 33}}), "--keep")
     assert run.wait(120) == 1, run.output
-    assert "width 33 is not divisible by heads 2" in run.output
+    assert "width: 33 is not divisible by heads 2" in run.output
     directory = tmp_path / "state/bamboo/quickstart/cluster"
     assert is_running(directory)
     steps = run.output[run.output.index("To use it:") :].splitlines()
