@@ -154,13 +154,7 @@ class App:
             )
         )
         workers = Workers(self._queue, self._reconciler, self.metrics)
-        service = servicer.AgentService(
-            led,
-            lambda token: auth.authenticate(kube, sealed, token, nodes.find),
-            on_refused=lambda code: self.metrics.refused.labels(code).inc(),
-            is_pod=usage.is_agent,
-        )
-        self.metrics.streams.set_function(lambda: service.streams)
+        service = self._make_service(led, sealed, usage, nodes)
         server, self.port = servicer.make_server(service, certificates.server, config.listen)
         await server.start()
         self._start("recorder", recorder.run())
@@ -191,6 +185,18 @@ class App:
         self.metrics.leader.set(1)
         failed = await self._first_of(*self._tasks, *informers)
         return await self._leave(failed, server, service, led, workers, informers, recorder)
+
+    def _make_service(
+        self, led: jobs.Jobs, sealed: seals.Seals, usage: Usage, nodes: Nodes
+    ) -> servicer.AgentService:
+        service = servicer.AgentService(
+            led,
+            lambda token: auth.authenticate(self._kube, sealed, token, nodes.find),
+            on_refused=lambda code: self.metrics.refused.labels(code).inc(),
+            is_pod=usage.is_agent,
+        )
+        self.metrics.streams.set_function(lambda: service.streams)
+        return service
 
     async def _leave(
         self,
