@@ -154,13 +154,19 @@ def _security(given: Any, listed: frozenset[str], path: str) -> Iterator[Problem
 
 def _account(spec: dict[str, Any], path: str, rules: PodRules) -> Iterator[Problem]:
     """Its token is for accounts that are offered; the default one may have rights for others."""
-    name = spec.get("serviceAccountName") or "default"
+    name = _account_name(spec)
     is_offered = _is_among(name, rules.service_accounts)
     if name != "default" and not is_offered:
         yield _not_offered(f"{path}.serviceAccountName", name, "serviceAccounts")
     if spec.get("automountServiceAccountToken") and not is_offered:
         where = f"{path}.automountServiceAccountToken"
         yield _not_offered(where, name, "serviceAccounts", "mounts the token of service account ")
+
+
+def _account_name(spec: dict[str, Any]) -> Any:
+    """Only what is left out is the default one: other values are wrong, or other accounts."""
+    name = spec.get("serviceAccountName")
+    return "default" if name is None or name == "" else name
 
 
 def _scheduling(spec: dict[str, Any], path: str) -> Iterator[Problem]:
@@ -178,7 +184,7 @@ def _scheduling(spec: dict[str, Any], path: str) -> Iterator[Problem]:
 
 
 def _volumes(spec: dict[str, Any], path: str, rules: PodRules) -> Iterator[Problem]:
-    account = spec.get("serviceAccountName") or "default"
+    account = _account_name(spec)
     for index, volume in enumerate(spec.get("volumes", [])):
         where = f"{path}.volumes[{index}]"
         yield from _unlisted(volume, _VOLUMES, where)

@@ -125,6 +125,7 @@ _UNSAFE: list[tuple[dict[str, Any], str]] = [
     (on_spec(hostPID=True), "t.spec.hostPID"),
     (on_spec(serviceAccountName="admin"), "t.spec.serviceAccountName"),
     (on_spec(serviceAccountName=["admin"]), "t.spec.serviceAccountName"),
+    (on_spec(serviceAccountName=0), "t.spec.serviceAccountName"),
     (on_spec(serviceAccount="admin"), "t.spec.serviceAccount"),
     (on_spec(automountServiceAccountToken=True), "t.spec.automountServiceAccountToken"),
     (on_spec(priorityClassName="system-node-critical"), "t.spec.priorityClassName"),
