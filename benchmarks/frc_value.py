@@ -26,6 +26,7 @@ from typing import Any
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_sim import arguments, results_file
 from bamboo_sim.timed import parallel
+from bamboo_sim.timed.declared import TimedJob
 from bamboo_sim.timed.hardware import DELAYS, V100_SPEED, placed
 from bamboo_sim.timed.measured import Pause, lose, warm
 from bamboo_sim.timed.shapes import BERT, Shape, uniform
@@ -40,17 +41,22 @@ GRIDS = {f"d{d}_p{p}": (uniform(d, p, 2 * p), 100) for d, p in EQUAL} | {
 }
 
 
-def losses(grid: str, mode: RedundancyMode) -> list[Pause]:
+def losses(job: TimedJob) -> list[Pause]:
     """One loss for each stage and fraction, each in a copy of this process."""
-    shape, gigabits = GRIDS[grid]
-    d, p = shape.pipelines, shape.stages
-    fleet = warm(placed(shape, mode, gigabits=gigabits))
-    gc.freeze()  # it is off: it costs a quarter of the time
-    return [
-        in_a_copy(partial(lose, fleet, pipeline=d // 2, stage=stage, fraction=fraction))
-        for stage in (0, p // 2, p - 1)
+    fleet, stages = warm(job), (0, job.stages // 2, job.stages - 1)
+    gc.freeze()  # for the copies
+    found = [
+        in_a_copy(partial(lose, fleet, pipeline=job.pipelines // 2, stage=stage, fraction=fraction))
+        for stage in stages
         for fraction in FRACTIONS
     ]
+    gc.unfreeze()
+    return found
+
+
+def timed(grid: str, mode: RedundancyMode) -> TimedJob:
+    shape, gigabits = GRIDS[grid]
+    return placed(shape, mode, gigabits=gigabits)
 
 
 def in_a_copy(call: Callable[[], Pause]) -> Pause:
@@ -96,7 +102,8 @@ def main() -> None:
     """Measure, write the file, print the figures."""
     arguments.none(__doc__)
     jobs = {
-        grid: {mode: partial(losses, grid, mode) for mode in (REPLICA, EAGER)} for grid in GRIDS
+        grid: {mode: partial(losses, timed(grid, mode)) for mode in (REPLICA, EAGER)}
+        for grid in GRIDS
     }
     samples: dict[str, dict[str, Any]] = {}
     for grid, found in parallel.rows(jobs):

@@ -60,10 +60,11 @@ class Frame:
 
 @dataclass(frozen=True)
 class Arrived:
-    """A complete frame has arrived from ``peer``."""
+    """A complete frame has arrived from ``peer``. at: when, by time.monotonic()."""
 
     peer: AgentId
     frame: Frame
+    at: float
 
 
 @dataclass(frozen=True)

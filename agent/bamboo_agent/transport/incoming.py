@@ -99,6 +99,7 @@ class Incoming:
         self.stream = stream
         self.peer = AgentId("")
         self.is_open = False
+        self.watched_for = 0  # events; kept by the loop
         self.said_bye = False
         self.group: Receiver | None = None
         self._job, self._admit, self._deliver = job, admit, deliver
@@ -106,7 +107,7 @@ class Incoming:
         self._greeting: Greeting | None = None
         self._expected = ""
         self._out = bytearray()
-        self._granted = [0, 0]
+        self._taken = [0, 0]  # by the worker, without credit for it yet
         self._lanes = (LaneReader(empty), LaneReader(empty))
         self._scratch = memoryview(b"")  # a stranger gets none
         self._have = self._scratch
@@ -133,12 +134,18 @@ class Incoming:
         except BlockingIOError:
             return
 
+    def take(self, lane: Lane, count: int) -> int:
+        """The worker has taken ``count`` bytes. Credit that is due now: the sender gets it per
+        quarter window. The only method that is called in the worker's thread."""
+        self._taken[lane] += count
+        if self._taken[lane] < links.WINDOW_BYTES // 4:
+            return 0
+        due, self._taken[lane] = self._taken[lane], 0
+        return due
+
     def grant(self, lane: Lane, count: int) -> None:
-        """The worker has taken ``count`` bytes. The sender gets credit per quarter window."""
-        self._granted[lane] += count
-        if self._granted[lane] >= links.WINDOW_BYTES // 4:
-            self._out += SEGMENT.pack(lane, self._granted[lane])
-            self._granted[lane] = 0
+        """Give the sender credit."""
+        self._out += SEGMENT.pack(lane, count)
 
     def on_readable(self) -> None:
         """Handshake, then frames. OSError, RefusedError, WireError."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -56,7 +57,8 @@ class MemoryTransport:
             return
         self._traffic.add(self._zones.get(peer, ""), frame.item.kind, frame.num_bytes)
         tensors = tuple(None if t is None else t.clone() for t in frame.tensors)
-        box.put(Arrived(self._agent, replace(frame, tensors=tensors, owner=None)))
+        copy = replace(frame, tensors=tensors, owner=None)
+        box.put(Arrived(self._agent, copy, time.monotonic()))
 
     def poll(self) -> list[Arrived | Broken]:
         """What has come."""

@@ -6,6 +6,7 @@ bytes. A step receives what the step before received, so memory of the same size
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections import OrderedDict, deque
 
@@ -33,7 +34,9 @@ class ReceiveMemory:
 
         Its memory comes back when no tensor and no view of it is left, in whatever thread.
         """
-        size = torch.empty(shape, dtype=dtype, device="meta").nbytes
+        if not all(type(n) is int and n >= 0 for n in shape):
+            return torch.empty(shape, dtype=dtype)  # which raises
+        size = math.prod(shape) * dtype.itemsize
         if size < MIN_BYTES:
             return torch.empty(shape, dtype=dtype)
         self._collect()

@@ -53,7 +53,7 @@ class TransportError(Exception):
 
 @dataclass(frozen=True)
 class _Credit:
-    """Bytes that the worker has received from a link: credit for the sender."""
+    """Bytes that the worker takes from a link: credit for the sender."""
 
     link: Incoming
     lane: Lane
@@ -125,8 +125,12 @@ class TcpTransport:
     def poll(self) -> list[Arrived | Broken]:
         """What has happened; taking a frame gives its sender credit. TransportError."""
         taken = self._events.take_all()
-        credit = [grant for _, grant in taken if grant is not None and grant.count]
-        if credit:
+        credit = [
+            _Credit(took.link, took.lane, due)
+            for _, took in taken
+            if took is not None and (due := took.link.take(took.lane, took.count))
+        ]
+        if credit:  # seldom: the transport's thread is not woken for each frame
             self._commands.put(lambda: self._loop.grant(credit))
         events: list[Arrived | Broken] = []
         for event, _ in taken:
@@ -267,7 +271,7 @@ class _Loop:
         self._watch(link)
 
     def grant(self, credit: list[_Credit]) -> None:
-        """The worker has taken frames."""
+        """The worker has taken frames of these links."""
         for taken in credit:
             taken.link.grant(taken.lane, taken.count)
             self._watch(taken.link)
@@ -347,7 +351,7 @@ class _Loop:
 
     def _deliver(self, link: Incoming, frame: Frame) -> None:
         taken = _Credit(link, frame.lane, frame.num_bytes)
-        self._events.put((Arrived(link.peer, frame), taken))
+        self._events.put((Arrived(link.peer, frame, time.monotonic()), taken))
 
     def _serve(self, link: Outgoing | Incoming, mask: int) -> None:
         if link.is_open:  # else a stranger could make a stuck worker look busy
@@ -418,14 +422,10 @@ class _Loop:
             self._incoming.discard(link)
 
     def _close_stream(self, link: Outgoing | Incoming) -> None:
-        if link.stream in self._registered():
-            self._selector.unregister(link.stream)
+        self._watch_for(link, 0)
         link.stream.close()
         if isinstance(link, Incoming) and link.group is not None:
             link.group.end()
-
-    def _registered(self) -> Mapping[object, object]:
-        return self._selector.get_map()  # type: ignore[return-value]
 
     def _watch(self, link: Outgoing | Incoming) -> None:
         if not self._is_known(link):
@@ -434,14 +434,18 @@ class _Loop:
         # Who waits for a plan is not read, so what it sends must not wake us again and again.
         if isinstance(link, Outgoing) or not link.is_waiting_for_key:
             mask |= selectors.EVENT_READ
+        self._watch_for(link, mask)
+
+    def _watch_for(self, link: Outgoing | Incoming, mask: int) -> None:
+        if mask == link.watched_for:
+            return
         if not mask:
-            if link.stream in self._registered():
-                self._selector.unregister(link.stream)
-        elif link.stream in self._registered():
-            if self._selector.get_key(link.stream).events != mask:
-                self._selector.modify(link.stream, mask, link)
+            self._selector.unregister(link.stream)
+        elif link.watched_for:
+            self._selector.modify(link.stream, mask, link)
         else:
             self._selector.register(link.stream, mask, link)
+        link.watched_for = mask
 
     # ------------------------------------------------------------ deadlines
 

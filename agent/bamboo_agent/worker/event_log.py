@@ -1,7 +1,7 @@
 """A log of all events and effects of a worker's executor, for replay (trace validation).
 
-Written if ``BAMBOO_EVENT_LOG`` names a folder. One JSON object per line, in order. "at" is
-time.monotonic().
+Written if ``BAMBOO_EVENT_LOG`` names a folder. One JSON object per line, in order. "at" is the
+executor's time.
 """
 
 from __future__ import annotations
@@ -51,55 +51,63 @@ def describe(effect: Effect) -> str:
 
 
 class LoggedExecutor:
-    """Logs each call of the executor's events before it returns the effects."""
+    """Tells the executor the time, in seconds of time.monotonic(), and logs each call of its events
+    before it returns the effects."""
 
     def __init__(self, executor: Executor, file: TextIO | None) -> None:
         self._executor, self._file = executor, file
 
     def stop(self, stop: Stop) -> list[Effect]:
         """See :meth:`Executor.stop`."""
-        return self._log({"stop": _packed(stop)}, self._executor.stop(stop))
+        return self._log({"stop": _packed(stop)}, self._now().stop(stop))
 
     def install(self, directive: Directive) -> list[Effect]:
         """See :meth:`Executor.install`."""
-        return self._log({"install": _packed(directive)}, self._executor.install(directive))
+        return self._log({"install": _packed(directive)}, self._now().install(directive))
 
     def proceed(self, continuation: Continuation) -> list[Effect]:
         """See :meth:`Executor.proceed`."""
-        return self._log({"proceed": _packed(continuation)}, self._executor.proceed(continuation))
+        return self._log({"proceed": _packed(continuation)}, self._now().proceed(continuation))
 
-    def arrive(self, item: Item, fence: Fence, commit: CommitRecord | None) -> list[Effect]:
-        """See :meth:`Executor.arrive`."""
+    def arrive(
+        self, item: Item, fence: Fence, commit: CommitRecord | None, at: float
+    ) -> list[Effect]:
+        """See :meth:`Executor.arrive`. at: when the item came, perhaps during an instruction."""
+        self._executor.now = at
         effects = self._executor.arrive(item, fence, commit)
         return self._log({"arrive": str(item), "fence": fence, "commit": _record(commit)}, effects)
 
     def done(self, commit: CommitRecord | None) -> list[Effect]:
         """See :meth:`Executor.done`."""
-        return self._log({"done": _record(commit)}, self._executor.done(commit))
+        return self._log({"done": _record(commit)}, self._now().done(commit))
 
     def abandon(self) -> list[Effect]:
         """See :meth:`Executor.abandon`."""
-        return self._log({"abandon": None}, self._executor.abandon())
+        return self._log({"abandon": None}, self._now().abandon())
 
     def skip(self) -> list[Effect]:
         """See :meth:`Executor.skip`."""
-        return self._log({"skip": None}, self._executor.skip())
+        return self._log({"skip": None}, self._now().skip())
 
     def saved(self, item: Item) -> list[Effect]:
         """See :meth:`Executor.saved`."""
-        return self._log({"saved": str(item)}, self._executor.saved(item))
+        return self._log({"saved": str(item)}, self._now().saved(item))
 
     def unsaved(self, steps: Set[int]) -> list[Effect]:
         """See :meth:`Executor.unsaved`."""
-        return self._log({"unsaved": sorted(steps)}, self._executor.unsaved(steps))
+        return self._log({"unsaved": sorted(steps)}, self._now().unsaved(steps))
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
+    def _now(self) -> Executor:
+        self._executor.now = time.monotonic()
+        return self._executor
+
     def _log(self, event: dict[str, Any], effects: list[Effect]) -> list[Effect]:
         if self._file is not None:
-            event["at"] = time.monotonic()
+            event["at"] = self._executor.now
             event["effects"] = [describe(effect) for effect in effects]
             self._file.write(json.dumps(event) + "\n")
             self._file.flush()

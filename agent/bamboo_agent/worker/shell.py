@@ -40,6 +40,7 @@ from bamboo_core.protocol.executor import (
     StepEnded,
     Transmit,
 )
+from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import (
     AgentMessage,
     AgentReport,
@@ -83,7 +84,7 @@ class Worker:
         send: Callable[[AgentMessage], None],
         activity: ActivityWriter | None = None,
     ) -> None:
-        self.executor = Executor(setup.agent, len(setup.sizes))
+        self.executor = Executor(setup.agent, len(setup.sizes), patience=Patience())
         watched = replace(setup, data=setup.data.watched(self._reading_data))
         self.backend = Backend(watched, self._read_layer, self.executor.commits)
         self._events = LoggedExecutor(self.executor, open_log(setup.agent, len(setup.sizes)))
@@ -195,17 +196,17 @@ class Worker:
         events = self._transport.poll()
         for event in events:
             if isinstance(event, Arrived):
-                self._arrived(event.frame)
+                self._arrived(event)
             else:
                 self._broken(event)
         return bool(events)
 
-    def _arrived(self, frame: Frame) -> None:
-        item = frame.item
+    def _arrived(self, event: Arrived) -> None:
+        frame, item = event.frame, event.frame.item
         if self.executor.accepts(item, frame.fence) and item.kind is not Kind.COMMIT:
             payload = unpack(item.kind, frame.meta, frame.tensors, self._device)
             self.backend.accept(item, payload)
-        self._perform(self._events.arrive(item, frame.fence, frame.commit))
+        self._perform(self._events.arrive(item, frame.fence, frame.commit, event.at))
 
     def _broken(self, event: Broken) -> None:
         if event.fence == self.executor.fence:

@@ -90,7 +90,7 @@ def layers_done(forward: Instruction) -> int:
 
 
 _WORDS = {op: op.value for op in Op}  # faster than an Enum's attributes
-_RECV = Op.RECV
+_SEND, _RECV = Op.SEND, Op.RECV
 _INDEXED = COMPUTE | {Op.FOLD, Op.REDUCE}
 _HEAD = re.compile(r"([A-Z]+)(?:\[(\d+):(\d+)\])?")
 _WORD = re.compile(
@@ -133,8 +133,25 @@ def _with_word(instruction: Instruction, word: re.Match[str]) -> Instruction:
 
 
 def to_text(program: Iterable[Instruction]) -> str:
-    """One instruction per line."""
-    return "".join([x.__str__() + "\n" for x in program])
+    """One instruction per line.
+
+    Nine of ten instructions of a large grid are messages, and those with one item often follow each
+    other: their lines are made here, from the item's text.
+    """
+    lines: list[str] = []
+    named: Item | None = None
+    name = ""
+    for x in program:
+        op, step, _, hi, _, item, peer, ranges, agents, every = x
+        is_message = op is _SEND or op is _RECV
+        if not is_message or not item or hi or step or every or ranges or agents or not peer:
+            lines.append(x.__str__())
+            continue
+        if item is not named:
+            named, name = item, item.__str__()
+        lines.append(f"SEND ({name}) >{peer}" if op is _SEND else f"RECV ({name}) <{peer}")
+    lines.append("")
+    return "\n".join(lines)
 
 
 def parse(text: str) -> Program:

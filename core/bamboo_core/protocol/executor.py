@@ -13,7 +13,7 @@ the new fence can arrive before that report, since the plan is made from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from bamboo_core.model.ids import AgentId, Fence
@@ -28,7 +28,7 @@ from bamboo_core.protocol.effects import Run as Run
 from bamboo_core.protocol.effects import SendOperator as SendOperator
 from bamboo_core.protocol.effects import StepEnded as StepEnded
 from bamboo_core.protocol.effects import Transmit as Transmit
-from bamboo_core.protocol.lane import Lane
+from bamboo_core.protocol.lane import AnySlice, Lane
 from bamboo_core.protocol.messages import (
     AgentReport,
     CommitRecord,
@@ -57,6 +57,8 @@ class Executor:
     versions: dict[int, int] = field(default_factory=dict)  # layer -> version
     commits: dict[int, CommitRecord] = field(default_factory=dict)  # by step
     completed: int = 0  # instructions performed; never decreases
+    patience: AnySlice = field(default_factory=AnySlice)  # which slices of the lane may begin
+    now: float = 0.0  # in seconds; a shell with a clock sets it before each event
     _program: tuple[Prepared, ...] | None = None
     _running: Prepared | None = None
     _lane: Lane = field(default_factory=Lane)
@@ -137,6 +139,7 @@ class Executor:
         if directive.fence != self.fence or self.installed == self.fence or self._running:
             return []
         self.installed, self.directive, self.continuation = directive.fence, directive, None
+        self.patience.begin_plan()
         self._enter(directive.target, directive.resume, directive.lane)
         # a new agent owes no END of earlier steps, and an agent that only received later items
         # has not ended the target step
@@ -189,6 +192,7 @@ class Executor:
             self.held.setdefault(item, True)
         if commit is not None:
             self._learn(commit)
+        self.patience.arrive(item, self.now)
         return self._advance()
 
     def done(self, commit: CommitRecord | None = None) -> list[Effect]:
@@ -200,6 +204,8 @@ class Executor:
         effects = self._account(task, commit)
         if task.instruction.op not in _BESIDE:
             self.at += 1
+        elif task.instruction.op is Op.R:
+            self.patience.end(task.instruction, self.now)
         return effects + (self._adopt() if self._asked is not None else self._advance())
 
     def abandon(self) -> list[Effect]:
@@ -301,24 +307,22 @@ class Executor:
             elif not self._start(self._program[self.at], effects):
                 # not after the last computation: all agents wait for each other then
                 if self.at <= self._last_computation:
-                    self._fill(self._may, effects)
+                    self.patience.wait(self._program[self.at].instruction.item, self.now)
+                    self._fill(effects)
                 break
         return effects
 
-    def _fill(self, may_run: Callable[[Prepared], bool], effects: list[Effect]) -> bool:
-        """Run an instruction of the lane, if one can run. False: none can."""
-        assert self.directive is not None
-        taken = self._lane.take(may_run)
-        if taken is None:
+    def _fill(self, effects: list[Effect], *, for_vote: bool = False) -> bool:
+        """Begin the next slice of the lane. False: none can run, or the program's input is near."""
+        directive, may_run = self.directive, self._is_compared if for_vote else self._may
+        assert directive is not None
+        found = self._lane.next(may_run, self.held, directive.lane_limit, self._continued)
+        if found is None or not (for_vote or self.patience.allows(found[0].instruction, self.now)):
             return False
-        task, rest = taken
-        dropped = rest.room_for(task, self.held, self.directive.lane_limit, self._continued)
-        if dropped is None:
-            return False
-        self._lane = rest
+        self._running, self._lane, dropped = found
+        self.patience.begin(self.now)
         effects += self._drop(dropped, for_room=True)
-        self._running = task
-        effects.append(Run(task.instruction))
+        effects.append(Run(self._running.instruction))
         return True
 
     def _is_compared(self, ahead: Prepared) -> bool:
@@ -367,7 +371,7 @@ class Executor:
     def _has_to_compare(self, effects: list[Effect]) -> bool:
         """Whether a comparison goes before the vote. It needs nothing of another agent."""
         assert self.directive is not None
-        return self.directive.compares and self._fill(self._is_compared, effects)
+        return self.directive.compares and self._fill(effects, for_vote=True)
 
     def _put_aside(self, task: Prepared) -> bool:
         """Files are written slowly, so only the end of the job waits for their records."""
@@ -405,6 +409,7 @@ class Executor:
         rest = self.continuation
         if rest is None:  # the operator still computes it: keep all state and wait
             return False
+        self.patience.begin_step()
         is_last = self.step + 1 == directive.last
         self._enter(self.step + 1, *((rest.final, ()) if is_last else (rest.steady, rest.lane)))
         return True

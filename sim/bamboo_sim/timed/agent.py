@@ -13,6 +13,7 @@ from bamboo_core.model.program import COMPUTE, Instruction, Op
 from bamboo_core.model.rules import consumes, makes
 from bamboo_core.protocol.effects import Drop, Effect, Run, SendOperator, StepEnded, Transmit
 from bamboo_core.protocol.executor import Executor
+from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import (
     AgentMessage,
     CommitRecord,
@@ -58,7 +59,7 @@ class TimedAgent:
         reach: Callable[[AgentId], TimedAgent],
         committed: Callable[[int], None],
     ) -> None:
-        self.name, self.executor = name, Executor(name, num_layers)
+        self.name, self.executor = name, Executor(name, num_layers, patience=Patience())
         self.memory, self.own = memory, range(0)
         self.is_alive = True
         self.spans: list[Span] = []  # of instructions that compute
@@ -73,6 +74,7 @@ class TimedAgent:
         """A message of the operator."""
         if not self.is_alive:
             return
+        self.executor.now = self._clock.now
         match message:
             case Stop():
                 self._perform(self.executor.stop(message))
@@ -87,6 +89,7 @@ class TimedAgent:
         item = sent.item
         if not self.is_alive or not self.executor.accepts(item, sent.fence):
             return
+        self.executor.now = self._clock.now
         if item.kind is Kind.VER:
             self.memory.keep_layer(item.lo, is_own=item.lo in self.own)
         else:
@@ -101,6 +104,7 @@ class TimedAgent:
     def _done(self, task: Instruction) -> None:
         if not self.is_alive:
             return
+        self.executor.now = self._clock.now
         record = CommitRecord(task.step) if task.op is Op.COMMIT else None
         if record is not None and task.agents:
             self._committed(task.step)

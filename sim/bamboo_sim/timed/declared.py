@@ -19,10 +19,13 @@ from bamboo_core.api.spec import (
     RedundancyMode,
     RedundancySpec,
     TrainingSpec,
+    TransportSpec,
     WorkerSpec,
 )
 from bamboo_core.model.ids import AgentId
 from bamboo_core.protocol.messages import LayerCost
+
+_MOST_GBPS = 100_000.0  # that a spec may say
 
 
 @dataclass(frozen=True)
@@ -108,4 +111,5 @@ class TimedJob:
             worker=WorkerSpec("image"),
             redundancy=RedundancySpec(self.mode, self.host_memory),
             placement=PlacementSpec(Adjacency.ALTERNATE if self.zones > 1 else Adjacency.CLUSTER),
+            transport=TransportSpec(bandwidth_gbps=min(_MOST_GBPS, self.links.bandwidth * 8 / 1e9)),
         )

@@ -9,7 +9,10 @@ from bamboo_core.model.ids import AgentId
 from bamboo_sim.timed.declared import TimedJob
 from bamboo_sim.timed.fleet import Fleet
 
-_WARM = 1  # steps before what is measured
+_WARM = (
+    2  # steps before what is measured: in the first one agents see how long their waits are, and
+)
+# in the second one how long slices take
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from bamboo_agent.worker.main import build_setup
 from bamboo_agent.worker.shell import Worker
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.model.ids import AgentId, Fence
+from bamboo_core.protocol.lane import AnySlice
 from bamboo_core.protocol.messages import Continuation, Directive, OperatorMessage, Stop
 from bamboo_sim.workers.fleet import CPU, WorkerFleet
 
@@ -37,13 +38,14 @@ class InProcessFleet(WorkerFleet):
         checkpoints = None
         if self.job.checkpoint is not None:
             checkpoints = Checkpoints(self.job.checkpoint.uri, "uid")
-        self.workers[agent] = Worker(
+        worker = self.workers[agent] = Worker(
             setup=replace(self._shared, agent=agent),
             spec=self.job,
             transport=self.hub.join(agent),
             checkpoints=checkpoints,
             send=lambda message: self.messages.append((agent, message)),
         )
+        worker.executor.patience = AnySlice()  # here a wait is a number of turns, and no time
 
     def agents(self) -> Collection[AgentId]:
         return self.workers.keys()

@@ -108,3 +108,13 @@ def test_no_two_tensors_ever_share_memory(steps):
         for written, tensor in alive.values():
             assert bool((tensor == written % 251).all())
         assert memory.unused_bytes <= 4 * SIZE
+
+
+@pytest.mark.parametrize(
+    "shape", [[-4, -MIN_BYTES], [-1], [1.5, MIN_BYTES], ["a", 3], [1 << 70], [None]]
+)
+def test_a_shape_that_is_none_gets_no_memory(shape):
+    memory = ReceiveMemory()
+    with pytest.raises((RuntimeError, TypeError, OverflowError)):
+        memory.take(shape, torch.uint8)
+    assert memory.unused_bytes == 0

@@ -173,6 +173,7 @@ def test_a_large_frame_is_traffic_long_before_it_is_complete(ends):
 
 def test_frames_go_both_ways_in_order(ends):
     a, b = ends
+    begun = time.monotonic()
     introduce(a, b)
     for i in range(50):
         a.transport.send(B, frame(index=i))
@@ -181,6 +182,7 @@ def test_frames_go_both_ways_in_order(ends):
     (answer,) = a.wait()
     assert isinstance(answer, Arrived)
     assert answer.peer == B
+    assert begun < answer.at < time.monotonic()
     assert torch.equal(answer.frame.tensors[0], torch.full((4,), 7.0))
 
 

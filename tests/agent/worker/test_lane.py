@@ -1,5 +1,6 @@
 """When a real worker computes ahead."""
 
+import time
 from dataclasses import replace
 from select import select
 
@@ -8,9 +9,13 @@ from tests.agent.worker.test_disputes import FIRST, SECOND, plan
 from tests.agent.worker.test_losses import assert_exact
 
 from bamboo_agent.compute.checks import CorruptionError
+from bamboo_agent.worker import event_log
+from bamboo_agent.worker.shell import Worker
 from bamboo_core.api.spec import RedundancyMode, RedundancySpec
 from bamboo_core.model.program import Op
-from bamboo_core.protocol.messages import Progress
+from bamboo_core.protocol.lane import Patience
+from bamboo_core.protocol.messages import Progress, Stop
+from bamboo_sim.protocol.fleet.replay import divergence
 from bamboo_sim.workers import plans
 from bamboo_sim.workers.in_process_fleet import InProcessFleet
 from bamboo_sim.workers.jobs import tiny_gpt
@@ -95,6 +100,42 @@ def test_all_stages_are_computed_ahead_the_loss_included():
     assert (fleet.layers - 1, fleet.layers) in ahead[second]
     assert (0, 1) in ahead[last]
     assert_exact(fleet)
+
+
+def test_a_worker_with_a_clock_learns_its_waits_first_and_its_log_replays(tmp_path, monkeypatch):
+    monkeypatch.setenv(event_log.VARIABLE, str(tmp_path))
+    fleet = ring()
+    for worker in fleet.workers.values():
+        worker.executor.patience = Patience()
+    ran = []
+    for worker in fleet.workers.values():
+        watch(worker, ran.append)
+    plan(fleet, FIRST)
+    fleet.run_to_end(FIRST)
+    fleet.close()
+    assert_exact(fleet)
+    assert 0 not in {x.step for x in ran if x.op is Op.R}
+    logs = sorted(tmp_path.glob("*.jsonl"))
+    assert len(logs) == 3
+    for path in logs:
+        assert divergence(path.read_text().splitlines()) is None
+
+
+def test_a_worker_has_a_clock():
+    fleet = ring(stages=2)
+    worker = fleet.workers[sorted(fleet.workers)[0]]
+    made = Worker(
+        setup=worker.backend._setup,
+        spec=fleet.job,
+        transport=worker._transport,
+        checkpoints=None,
+        send=lambda message: None,
+    )
+    assert isinstance(made.executor.patience, Patience)
+    before = time.monotonic()
+    made.stop(Stop(FIRST))
+    assert before <= made.executor.now <= time.monotonic()
+    fleet.close()
 
 
 def test_a_sample_that_only_a_slice_reads_costs_no_agent():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from statistics import mean
 
 import pytest
+from benchmarks.frc_value import GRIDS, losses
+from tests.rotation import in_turn
 
 from bamboo_core.api.spec import (
     DataSpec,
@@ -19,9 +22,11 @@ from bamboo_core.api.spec import (
 )
 from bamboo_core.protection.choice import Verdict, choose
 from bamboo_core.protection.facts import Seen, gather
+from bamboo_core.protection.measured import interrupted_s
+from bamboo_sim.timed.declared import Delays
 from bamboo_sim.timed.hardware import V100, V100_SPEED, of_size, placed
 from bamboo_sim.timed.measured import Undisturbed, undisturbed
-from bamboo_sim.timed.shapes import BERT, VGG, Shape, uniform
+from bamboo_sim.timed.shapes import BERT, GPT2, VGG, Shape, uniform
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 LONE, WIDE = uniform(1, 8, 32), uniform(4, 4, 16)
@@ -38,6 +43,40 @@ def verdict(shape: Shape, gigabits: float, gib: float) -> Verdict:
     )
     seen = Seen(0.0, memory_bytes=of_size(V100, gib).memory_bytes)
     return choose(gather(job, shape.layers(V100_SPEED), seen, pipelines=shape.pipelines))
+
+
+PAUSES = [
+    *(
+        (shape, gigabits, 16)
+        for shape, gigabits in GRIDS.values()
+        if shape.stages * shape.pipelines < 20
+    ),
+    *in_turn(
+        12,
+        [
+            *((uniform(4, p, 2 * p), 100, 16) for p in (8, 12)),
+            *((shape, gigabits, 32) for shape in (BERT, GPT2) for gigabits in (10, 100)),
+        ],
+    ),
+]
+
+
+@pytest.mark.parametrize("mode", [REPLICA, EAGER])
+@pytest.mark.parametrize(("shape", "gigabits", "gib"), PAUSES)
+def test_what_is_lost_with_an_agent_costs_as_much_as_in_timed_runs(
+    shape: Shape, gigabits: float, gib: float, mode: RedundancyMode
+) -> None:
+    """The mean of nine losses, without the time to detect and to decide: within a factor of 1.4,
+    or 3 % of a step."""
+    job = placed(shape, mode, gigabits=gigabits, device=of_size(V100, gib))
+    timed_s = mean(x.pause_s for x in losses(replace(job, delays=Delays())))
+    found = verdict(shape, gigabits, gib)
+    step_s = found.facts.step_s * found.of(mode).overhead
+    expected_s = interrupted_s(found, mode, step_s)
+    assert expected_s is not None
+    least_s = 0.03 * step_s
+    assert min(timed_s / 1.4, timed_s - least_s) <= expected_s - step_s
+    assert expected_s - step_s <= max(timed_s * 1.4, timed_s + least_s)
 
 
 @cache
@@ -66,7 +105,7 @@ def test_the_overhead_is_that_of_a_timed_step(
     leave less room for activations in flight."""
     found = verdict(shape, gigabits, gib).of(mode)
     ratio = timed(shape, mode, gigabits, gib).step_s / timed(shape, NONE, gigabits, gib).step_s
-    assert found.overhead == pytest.approx(ratio, abs=0.005 if mode is REPLICA else 0.02)
+    assert found.overhead == pytest.approx(ratio, abs=0.005)
 
 
 @pytest.mark.parametrize(

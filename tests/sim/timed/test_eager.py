@@ -41,12 +41,38 @@ def test_programs_run_in_the_same_order_and_slices_never_at_the_same_time() -> N
         assert all(begin >= end for (_, begin, _), end in zip(agent.spans[1:], ends, strict=False))
 
 
-def test_small_slices_cost_little() -> None:
-    grid = job(1, 4, 8, layers_each=10)
+@pytest.mark.parametrize("slices", [1, 2, 10])
+@pytest.mark.parametrize("latency_s", [0.0, 0.3, 2.0])
+def test_slices_delay_no_step(slices: int, latency_s: float) -> None:
+    """Not even long ones, once the agents have seen their waits. The goal for the models of the
+    paper over 100 Gb/s is a step in Eager that is at most 0.2 % longer than in Replica."""
+    grid = job(1, 4, 8, layers_each=slices, links=Links(latency_s=latency_s))
     lazy, eager = (undisturbed(replace(grid, mode=mode)) for mode in (REPLICA, EAGER))
     assert lazy.ahead == 0
     assert eager.ahead > 0.2
-    assert lazy.step_s <= eager.step_s <= 1.05 * lazy.step_s
+    assert eager.step_s == pytest.approx(lazy.step_s, rel=0.001)
+
+
+def test_unequal_stages_are_not_delayed_either() -> None:
+    """The last layer is the longest, as with a large vocabulary, and all others wait for it."""
+    even = job(2, 3, 6, layers_each=2, links=Links(latency_s=0.1))
+    long = replace(even.layers[-1], forward_s=2.5, backward_s=5.0, can_split=False)
+    grid = replace(even, layers=(*even.layers[:-1], long))
+    lazy, eager = (undisturbed(replace(grid, mode=mode)) for mode in (REPLICA, EAGER))
+    assert eager.ahead > 0.5
+    assert eager.step_s == pytest.approx(lazy.step_s, rel=0.001)
+
+
+def test_nothing_is_computed_ahead_before_the_waits_are_known() -> None:
+    fleet = Fleet(job(1, 4, 8, mode=EAGER, layers_each=4, links=Links(latency_s=0.1)))
+    fleet.run_to(2)
+    assert [bool(ahead(fleet, step)) for step in range(3)] == [False, True, True]
+
+
+def ahead(fleet: Fleet, step: int) -> list[str]:
+    """The slices that ran in a step."""
+    spans = (x for agent in fleet.agents.values() for x, _, _ in agent.spans)
+    return [str(x) for x in spans if x.op is Op.R and x.step == step]
 
 
 def test_the_lane_fills_the_same_waits_as_in_the_dry_run() -> None:
@@ -80,10 +106,10 @@ def test_the_lane_fills_the_same_waits_as_in_the_dry_run() -> None:
 def test_forwards_computed_ahead_shorten_the_pause_of_one_pipeline() -> None:
     grid = job(1, 4, 8, layers_each=4, links=Links(latency_s=0.5))
     lazy, eager = (
-        pause(replace(grid, mode=mode), pipeline=0, stage=2, fraction=0.5)
+        pause(replace(grid, mode=mode), pipeline=0, stage=1, fraction=0.5)
         for mode in (REPLICA, EAGER)
     )
-    assert 0 < eager.pause_s < 0.7 * lazy.pause_s
+    assert 0 < eager.pause_s < 0.75 * lazy.pause_s
 
 
 def test_forwards_computed_ahead_can_live_on_the_host() -> None:
@@ -98,4 +124,5 @@ def test_forwards_computed_ahead_can_live_on_the_host() -> None:
     assert usual.host_bytes == 0 < hosted.host_bytes <= 8 * 4000
     assert hosted.device_bytes < usual.device_bytes
     assert hosted.device_bytes <= 0.8 * short.memory_bytes
-    assert hosted.step_s == usual.step_s < slow.step_s
+    assert usual.ahead == hosted.ahead > slow.ahead > 0
+    assert hosted.step_s == usual.step_s == slow.step_s

@@ -144,6 +144,18 @@ def test_a_loss_costs_the_declared_delays_and_what_must_be_done_again() -> None:
     assert late.pause_s <= usual.pause_s + 1.0 + 3 * 0.125 + 2.0 + 2 * 0.5 + 2.0
 
 
+def test_over_a_slow_network_lost_work_is_not_spread() -> None:
+    """A sum takes 9 s to another agent, and a leaf takes 3 s to compute. If all shared the leaves,
+    each step without the agent would take 2.2 times as long as before."""
+    large = replace(LAYER, parameter_bytes=9_000)
+    grid = replace(job(4, 4, 9, mode=REPLICA, links=Links(bandwidth=1e3)), layers=(large,) * 4)
+    fleet = Fleet(grid)
+    fleet.run_to(1)
+    fleet.kill(fleet.seat(1, 2))
+    fleet.run_to(4)
+    assert fleet.step_s(4) < 1.8 * fleet.step_s(1)
+
+
 def test_the_job_goes_on_after_several_losses() -> None:
     fleet = Fleet(job(3, 3, 4, mode=REPLICA, zones=3, delays=DELAYS))
     fleet.run_to(1)

@@ -35,9 +35,7 @@ Wait = Callable[[], None]
 class _Rendezvous(Rendezvous):
     """Says when it begins to wait."""
 
-    def __init__(self, tell: Callable[[str, bytes], None], timeout_s: float) -> None:
-        super().__init__(tell, timeout_s)
-        self.on_wait: Callable[[], None] = lambda: None
+    on_wait: Callable[[], None] = staticmethod(lambda: None)
 
     def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
         """See :class:`Rendezvous`."""

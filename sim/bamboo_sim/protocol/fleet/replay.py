@@ -11,6 +11,7 @@ from bamboo_agent.worker.event_log import describe
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import parse_item
 from bamboo_core.protocol.executor import Effect, Executor, ProtocolError
+from bamboo_core.protocol.lane import Patience
 from bamboo_core.protocol.messages import CommitRecord, Continuation, Directive, Stop
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode
@@ -19,7 +20,7 @@ from bamboo_wire import decode
 def divergence(lines: Sequence[str]) -> str | None:
     """The first effects that differ from the recorded ones, or None."""
     first, *rest = (json.loads(line) for line in lines)
-    executor = Executor(AgentId(first["agent"]), first["layers"])
+    executor = Executor(AgentId(first["agent"]), first["layers"], patience=Patience())
     for number, event in enumerate(rest, start=2):
         try:
             found = [describe(effect) for effect in _feed(executor, event)]
@@ -31,6 +32,7 @@ def divergence(lines: Sequence[str]) -> str | None:
 
 
 def _feed(executor: Executor, event: dict[str, Any]) -> list[Effect]:
+    executor.now = event["at"]
     if "stop" in event:
         message = _message(event["stop"])
         assert isinstance(message, Stop)

@@ -22,7 +22,7 @@ _counts, _act_exists, _summed = HoldingsIndex.counts, Gradients._act_exists, Gra
 
 def lane_first(self: Executor, task: Prepared, effects: list[Any]) -> bool:
     """What can be computed ahead goes before the program."""
-    self._fill(self._may, effects)
+    self._fill(effects)
     return True if self._running is not None else _start(self, task, effects)
 
 

@@ -54,10 +54,8 @@ def any_learner_goes(state: State, agent: AgentId) -> bool:
 _is_dispensable = losses._is_dispensable
 
 
-def needed_first(self: Any, channel: list[Any], wanted: Any, out: list[Any]) -> None:
+def needed_first(self: Any, earlier: Any, out: list[Any]) -> None:
     """An agent receives what it needs, whatever was sent to it before."""
-    channel.remove(wanted)
-    channel.append(wanted)
 
 
 def any_order(self: Any, agent: Any, peer: AgentId, item: Any) -> bool:

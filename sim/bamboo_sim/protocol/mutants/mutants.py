@@ -287,8 +287,8 @@ def no_caps(seats: Any, extra: int = 0) -> dict[AgentId, int]:
 
 def keep_leaves(instruction: Any, *rest: Any) -> Any:
     """A leaf sum stays when it has been folded."""
-    spent = _consumes(instruction, *rest)
-    return (item for item in spent if item.kind is not Kind.LEAF)
+    rule = _rule(instruction, *rest)
+    return rule._replace(consumes=tuple(i for i in rule.consumes if i.kind is not Kind.LEAF))
 
 
-_consumes = rules.consumes
+_rule = rules.rule

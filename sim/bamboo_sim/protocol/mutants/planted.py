@@ -122,7 +122,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("no cap of forwards in flight", "M2",
             patched(schedule, "caps", mutants.no_caps), (("operators", DEEP),)),
     Planted("folded leaf sums stay", "M3",
-            patched(rules, "consumes", mutants.keep_leaves), (("operators", DEEP),)),
+            patched(rules, "rule", mutants.keep_leaves), (("operators", DEEP),)),
 )  # fmt: skip
 
 NOT_SHOWN: dict[str, str] = {

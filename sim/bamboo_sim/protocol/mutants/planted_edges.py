@@ -132,7 +132,7 @@ PLANTS: tuple[Planted, ...] = (
     Planted("a learner may always go", "L2",
             patched(losses, "_is_dispensable", edges.any_learner_goes), (("sources", LEARNT),)),
     Planted("agents receive out of order, and the dry run ignores it", "L3", both(
-                patched(Lowering, "_receive", edges.needed_first),
+                patched(Lowering, "_catch_up", edges.needed_first),
                 patched(dry_run._Run, "_in_disorder", edges.any_order)),
             (("singles", SMALL), ("changes", SPARE))),
 )  # fmt: skip

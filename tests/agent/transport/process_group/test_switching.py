@@ -11,8 +11,10 @@ from tests.agent.transport.process_group.pair import FENCE, A, B, check, frame, 
 
 from bamboo_agent.transport import wire
 from bamboo_agent.transport.base import Frame, Lane
+from bamboo_agent.transport.process_group import groups, maker
 from bamboo_agent.transport.process_group.sender import State
 from bamboo_core.model.ids import Fence
+from bamboo_sim.protocol.fleet import group_switch
 
 
 @pytest.fixture
@@ -77,6 +79,31 @@ def test_buffers_are_given_back_when_the_peer_has_them(ends):
     b.frames(5)
     a.wait(lambda: a.transport.is_idle)
     assert [each.owner.lent for each in sent] == [0, 0, 0, 0]
+
+
+def test_groups_with_a_kill_switch_are_made_like_others(monkeypatch):
+    """A fleet whose groups fail goes on over tcp, so its tests would not see that."""
+    asked = []
+
+    class Switch:
+        def die_if_armed(self, text):
+            asked.append(text)
+
+    monkeypatch.setattr(groups, "FACTORIES", dict(groups.FACTORIES))
+    monkeypatch.setattr(maker, "FACTORIES", groups.FACTORIES)
+    monkeypatch.setattr(maker, "Rendezvous", maker.Rendezvous)
+    group_switch.install(Switch())
+    a, b = pair(backend="gloo")
+    try:
+        switch(a, b)
+        a.transport.send(B, frame(1, 1))
+        b.frames(2)
+        assert a.maker.sent_pieces == 1
+    finally:
+        a.transport.close()
+        b.transport.close()
+    moments = {f"{moment} {name}" for moment in group_switch.MOMENTS for name in group_switch.NAMES}
+    assert set(asked) >= {x for x in moments if "MAKE" in x}
 
 
 FRAMES = st.lists(
