@@ -164,7 +164,7 @@ def pause_block(result: Result) -> tuple[str, dict[str, str]]:
     """Table and plot of ``frc_value``."""
     samples: Mapping[str, Mapping[str, Any]] = result["samples"]
     lines = [
-        "| grid | Replica | Eager | shorter by | Eager is faster from (losses per agent-hour) |",
+        "| grid | Replica | Eager | shorter by | Eager is faster above (losses per agent-hour) |",
         "|---|---|---|---|---|",
     ]
     groups: dict[str, dict[str, float]] = {}

@@ -15,6 +15,7 @@ from bamboo_cli.errors import CommandError
 from bamboo_cli.manifest import read_manifest
 from bamboo_cli.profile import check, read_profile
 from bamboo_core.api import quantities
+from bamboo_core.api.limits import LIMITS
 from bamboo_core.api.spec import JobSpec, RedundancyMode
 from bamboo_core.protection import facts, shapes
 from bamboo_core.protection.choice import Estimate, Verdict, choose
@@ -22,6 +23,7 @@ from bamboo_core.protection.facts import Assumptions, Seen
 from bamboo_core.protocol.messages import LayerCost
 
 _LEAST, _MOST = 1e-9, 1e9
+_BANDWIDTH = LIMITS["spec.transport.bandwidthGbps"]  # no job may have another
 """Of an option that is not 0. Times and sizes that follow from such numbers stay finite."""
 
 
@@ -87,8 +89,9 @@ def plan_of(
     for option, value in numbers.items():
         if not isfinite(value):
             raise CommandError(f"{option} is {value}; give a finite number.")
-        if value and not _LEAST <= value <= _MOST:
-            raise CommandError(f"{option} is {value}; give a number from {_LEAST:g} to {_MOST:g}.")
+        least, most = _BANDWIDTH if option == "--bandwidth" else (_LEAST, _MOST)
+        if value and not least <= value <= most:
+            raise CommandError(f"{option} is {value}; give a number from {least:g} to {most:g}.")
     name, spec = read_manifest(file)
     if profile is None:
         costs = built_in(spec, shape, tflops=tflops)

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from types import UnionType
-from typing import Any, Final, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 
@@ -47,12 +47,13 @@ _MOST: Final = {"Ready.layers": MOST_LAYERS}
 """Greatest value of an integer field; any if not listed. Memory grows with it."""
 
 _MOST_SHARED: Final = 1024
-"""Peers whose proto is kept. Each agent of a plan is a peer in the directives of many others."""
+"""Objects whose encoding is kept: an agent of a plan is a peer in the directives of many others."""
 
 _UNIONS: Final = (UnionType, Union)
 """What ``x | None`` is: the second, if ``x`` is a NewType."""
 
 _Convert = Callable[[Any], Any]
+T = TypeVar("T")
 
 
 def _same(value: Any) -> Any:
@@ -112,7 +113,25 @@ def record(kind: type) -> Codec:
             raise WireError("last", f"{value.last} is below {value.target}")
         return value
 
-    return Codec(lru_cache(_MOST_SHARED)(encode) if kind is Peer else encode, decode)
+    return Codec(kept(encode) if kind is Peer else encode, decode)
+
+
+def kept(encode: Callable[[Any], T], most: int = _MOST_SHARED) -> Callable[[Any], T]:
+    """Encodes an object once. Its id finds it: its hash would take as long as its encoding.
+
+    most: objects that are kept at a time.
+    """
+    known: dict[int, tuple[Any, T]] = {}  # with the object, so that no other gets its id
+
+    def find(value: Any) -> T:
+        found = known.get(id(value))
+        if found is None:
+            if len(known) >= most:
+                known.clear()
+            found = known[id(value)] = value, encode(value)
+        return found[1]
+
+    return find
 
 
 def _fields(kind: type, proto: dict[str, FieldDescriptor]) -> tuple[_Field, ...]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from bamboo_core.protocol import messages as m
 from bamboo_proto.v1 import agent_pb2 as pb
-from bamboo_wire.codec import Codec, bodies
+from bamboo_wire.codec import Codec, bodies, kept, record
 from bamboo_wire.errors import WireError
 
 _AGENT = bodies(m.AgentMessage, pb.AgentMessage)
@@ -19,6 +21,47 @@ def agent_message(message: m.AgentMessage) -> pb.AgentMessage:
 
 def operator_message(message: m.OperatorMessage) -> pb.OperatorMessage:
     return pb.OperatorMessage(**_body(_OPERATOR, message))
+
+
+def operator_bytes(message: m.OperatorMessage) -> bytes:
+    """The message as it goes over the wire.
+
+    In the directives of a large grid most bytes name other agents, and the same ones again and
+    again. So these fields are encoded once for all directives, and come last: of a repeated field
+    in several places, all entries count.
+    """
+    if not isinstance(message, m.Directive):
+        return operator_message(message).SerializeToString()
+    own = operator_message(replace(message, voters=(), peers=())).directive.SerializeToString()
+    try:
+        parts = [own, _voters(message.voters), *map(_peer, message.peers)]
+    except (ValueError, TypeError) as error:
+        raise WireError("Directive", str(error)) from error
+    return b"".join([_DIRECTIVE, _varint(sum(map(len, parts))), *parts])
+
+
+@partial(kept, most=16)  # plans: each has one tuple, with the names of all its agents
+def _voters(names: tuple[str, ...]) -> bytes:
+    return pb.Directive(voters=names).SerializeToString()
+
+
+@kept
+def _peer(peer: m.Peer) -> bytes:
+    return pb.Directive(peers=[record(m.Peer).encode(peer)]).SerializeToString()
+
+
+def _varint(number: int) -> bytes:
+    """Seven bits in a byte, the lowest first; the highest bit says that more follow."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+_DIRECTIVE = _varint(pb.OperatorMessage.DESCRIPTOR.fields_by_name["directive"].number << 3 | 2)
+"""Before the length of a Directive in an OperatorMessage."""
 
 
 def _body(table: dict[type, tuple[str, Codec]], message: Any) -> dict[str, Any]:

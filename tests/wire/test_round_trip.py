@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import pytest
@@ -18,6 +18,7 @@ from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.protocol import messages as m
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import decode, encode
+from bamboo_wire.errors import WireError
 
 U32 = st.integers(0, 2**32 - 1)
 U64 = st.integers(0, 2**64 - 1)
@@ -222,6 +223,38 @@ def test_agent_messages_round_trip(message: Any) -> None:
 def test_operator_messages_round_trip(message: Any) -> None:
     data = encode.operator_message(message).SerializeToString()
     assert decode.operator_message(decode.parse_bytes(pb.OperatorMessage, data)) == message
+
+
+@given(OPERATOR_MESSAGES)
+def test_the_bytes_of_an_operator_message_hold_the_same(message: Any) -> None:
+    data = encode.operator_bytes(message)
+    assert pb.OperatorMessage.FromString(data) == encode.operator_message(message)
+
+
+def test_directives_share_what_names_others() -> None:
+    """Thousands of other peers come between: what is kept is that of the same object."""
+    (directive,) = (x for x in FULL if isinstance(x, m.Directive))
+    for n in range(3000):
+        peer = m.Peer(AgentId(f"b-{n}"), f"10.0.0.{n}:1", "", b"key", "zone")
+        told = replace(directive, peers=(peer, OTHER), voters=(AgentId(f"b-{n}"),))
+        found = decode.operator_message(
+            decode.parse_bytes(pb.OperatorMessage, encode.operator_bytes(told))
+        )
+        assert found == told
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"voters": (AgentId("\ud800"),)},
+        {"peers": (m.Peer(AgentId("b-0"), "\ud800", "", b"key", "zone"),)},
+        {"target": 2**63},
+    ],
+)
+def test_what_is_no_field_of_a_directive_has_no_bytes(part: dict[str, Any]) -> None:
+    (directive,) = (x for x in FULL if isinstance(x, m.Directive))
+    with pytest.raises(WireError, match="Directive"):
+        encode.operator_bytes(replace(directive, **part))
 
 
 @pytest.mark.parametrize("message", FULL, ids=lambda message: type(message).__name__)

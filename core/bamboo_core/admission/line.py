@@ -71,8 +71,8 @@ def decide(
     Each job takes what it can use of the room that the jobs ahead of it leave. The first whose
     minimum does not fit keeps what it could use, so that nobody behind it takes that.
 
-    A started job gets back first what it has started with. What its spec has asked for since then
-    stands in the line.
+    A started job gets back first what it has started with, and until then no other one grows. What
+    its spec has asked for since then stands in the line.
     """
     patience = patience or {}
     line = sorted(claims, key=lambda claim: _place(claim, patience, now))
@@ -82,7 +82,8 @@ def decide(
         for claim in line
         if claim.is_training or claim.fits(ledger.held(claim))
     }
-    turns = _Line(line, started, ledger).turns()
+    hurt = [c for c in line if c.job.uid in started and _is_hurt(c, patience, now)]
+    turns = _Line(line, started, hurt, ledger).turns()
     return _judged(line, turns, ledger, patience, now)
 
 
@@ -108,14 +109,26 @@ def _assure(claim: Claim, ledger: Ledger, *, is_stuck: bool) -> Mapping[str, int
     return ledger.take(grid, 0 if is_stuck else claim.assured - claim.pods)
 
 
+def _is_hurt(claim: Claim, patience: Mapping[str, Patience], now: float) -> bool:
+    """Whether it lacks agents that it is assured of. Not while the jobs behind it go first."""
+    is_aside = bool(_place(claim, patience, now)[0])
+    return claim.pods < claim.assured and not is_aside
+
+
 class _Line:
     """Goes once through the line. started: by the UID of each job that has, what :func:`_assure`
-    has kept for it."""
+    has kept for it. hurt: those of them that lack some of it; their new pods would come after those
+    of jobs that only grow."""
 
     def __init__(
-        self, line: Sequence[Claim], started: Mapping[str, Mapping[str, int]], ledger: Ledger
+        self,
+        line: Sequence[Claim],
+        started: Mapping[str, Mapping[str, int]],
+        hurt: Sequence[Claim],
+        ledger: Ledger,
     ) -> None:
         self._line, self._started, self._ledger = line, started, ledger
+        self._hurt = {claim.job.uid: claim for claim in hurt}
         self._turns: dict[str, Turn] = {}
         self._askers: list[Claim] = []  # no two of them compete
 
@@ -133,14 +146,18 @@ class _Line:
 
     def _grow(self, claim: Claim, ahead: Claim | None) -> None:
         """A minimum that was raised is waited for as that of a new job is."""
+        is_hurt = claim.job.uid in self._hurt
+        if ahead is None and not is_hurt:
+            ahead = next((h for h in self._hurt.values() if competes(h, claim)), None)
         if ahead is not None:
             self._say(Word.KEEPS, claim, ahead)
             return
         kept = self._started[claim.job.uid]
         there = Counter(kept)
-        if claim.minimum > claim.assured:
+        if claim.minimum > claim.assured or is_hurt:
             there.update(self._ledger.there(claim))
-        if claim.minimum <= claim.assured or claim.fits(there):
+        is_enough = claim.minimum <= claim.assured and not is_hurt
+        if is_enough or claim.fits(there):
             self._say(Word.GROWS, claim, None)
         else:
             self._say(Word.ASKS, claim, None, claim.seated(there))

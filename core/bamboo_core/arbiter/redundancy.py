@@ -64,8 +64,10 @@ def look(state: State) -> None:
 
 
 def spec_of_plan(state: State, staying: Collection[AgentId]) -> JobSpec:
-    """The spec with the mode that the next plan has. staying: members that will be in it."""
-    spec = state.job.spec
+    """The spec with the mode and the network of the next plan. staying: members that will be in
+    it."""
+    desired = state.desired
+    spec = _with_bandwidth(state.job.spec, desired.bandwidth_gbps if desired else None)
     if not is_auto(state):
         return spec
     count(state)
@@ -74,7 +76,7 @@ def spec_of_plan(state: State, staying: Collection[AgentId]) -> JobSpec:
     ready = membership.reference()
     wanted = state.desired.pipelines
     found = facts.gather(
-        _with_bandwidth(spec, state.desired.bandwidth_gbps),
+        spec,
         ready.costs or facts.even_costs(ready.layers),
         _seen(state, membership.zones(set(staying) & membership.agents.keys())),
         pipelines=pipelines_for(len(staying), stages=spec.pipelines.stages, wanted=wanted),

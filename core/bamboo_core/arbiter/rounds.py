@@ -279,7 +279,8 @@ def planned(state: State, request: int, result: PlanResult, now: float) -> None:
         return
     if isinstance(result, PlannerFault):
         if isinstance(state.phase, Planning | Running):
-            _plan_again(state, f"the planner failed: {result.message}", now)
+            why = f"the planner failed: {result.message}" if result.is_defect else result.message
+            _plan_again(state, why, now, is_defect=result.is_defect)
         return
     if not isinstance(state.phase, Planning):
         return
@@ -312,9 +313,9 @@ def await_continuations(state: State, now: float) -> None:
         _plan_again(state, "the programs of later steps did not come in time", now)
 
 
-def _plan_again(state: State, why: str, now: float) -> None:
-    """A defect, or too little memory: trying again may help, but not for ever."""
-    state.faults += 1
+def _plan_again(state: State, why: str, now: float, *, is_defect: bool = True) -> None:
+    """A defect: trying again may help, but not for ever. Without one, the job waits."""
+    state.faults = min(state.faults + 1, _MOST_FAULTS - (not is_defect))
     if state.faults >= _MOST_FAULTS:
         end(state, Outcome.FAILED, Reason.PLANNING_FAILED, why)
     elif isinstance(state.phase, Running):

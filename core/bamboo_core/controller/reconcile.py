@@ -104,7 +104,7 @@ def step(
     room = pod_zones.room(spec, view.fleet)
     memory = replace(memory, dry=dry_zones.settle(memory.dry, view.pods, room, now=now))
     memory = _keep_shortage(spec, view, training, memory, now)
-    memory = replace(memory, assured=turns.assured(spec, view, training, memory))
+    memory = turns.remembered(spec, view, training, memory)
     actions: list[Action] = [*_force_delete(view, now)]
     if memory.terminal is not None:
         actions += _after_the_end(spec, view, memory, now)

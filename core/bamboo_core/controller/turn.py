@@ -6,11 +6,14 @@ Jobs of other namespaces are not named: their names are not for everybody who ma
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bamboo_core.api import quantities
+from bamboo_core.api import quantities, records
+from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.controller.view import ClusterView, JobView, Memory, TrainingView
 from bamboo_core.placement import zones
@@ -110,27 +113,52 @@ def is_training(view: ClusterView, training: TrainingView) -> bool:
     )
 
 
+def is_at_rest(spec: JobSpec, view: ClusterView, training: TrainingView) -> bool:
+    """Whether the job is suspended, and has neither pods nor anything left to do."""
+    is_done = not training.planned or training.outcome is Outcome.SUSPENDED
+    return spec.suspend and is_done and not any(pod.is_alive for pod in view.pods)
+
+
 def assured(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> int:
     """Agents that the job gets back before others: those of ``spec.pipelines.min`` when it started,
     or of the least value since then. 0: it has not started, or has no agent on a node any more.
 
-    It never rises, so that nobody jumps the line by a raised minimum. view: located.
+    It never rises, so that nobody jumps the line by a raised minimum. Nor does it go over to agents
+    that ask for something else: a job may be suspended, changed and resumed before anybody has seen
+    that it was suspended. view: located.
     """
     grid = spec.pipelines
     held = Counter(pod.zone for pod in view.pods if pod.is_alive and pod.node)
     if spec.suspend or memory.terminal is not None or not held:
         return 0
-    if memory.assured:
-        return limited(memory.assured, spec)
+    if memory.assured or memory.assured_of:
+        return limited(memory, spec)
     fits = zones.feasible_pipelines(
         held, stages=grid.stages, most=grid.min, adjacency=spec.placement.adjacency
     )
     if fits < grid.min and is_training(view, training):
         # Its minimum was raised before anybody saw that it had started.
-        return limited(held.total(), spec)
+        return min(held.total(), grid.min * grid.stages)
     return grid.min * grid.stages if fits == grid.min else 0
 
 
-def limited(agents: int, spec: JobSpec) -> int:
-    """What remains of that if the minimum was lowered."""
-    return min(agents, spec.pipelines.min * spec.pipelines.stages)
+def limited(memory: Memory, spec: JobSpec) -> int:
+    """What remains of that if the minimum was lowered, or if its agents ask for something else."""
+    if memory.assured_of not in ("", wish(spec)):
+        return 0
+    return min(memory.assured, spec.pipelines.min * spec.pipelines.stages)
+
+
+def remembered(spec: JobSpec, view: ClusterView, training: TrainingView, memory: Memory) -> Memory:
+    """The memory with what is assured now. The old wish counts until no agent has a node."""
+    agents = assured(spec, view, training, memory)
+    is_kept = not spec.suspend and any(pod.is_alive and pod.node for pod in view.pods)
+    known = memory.assured_of if is_kept else ""
+    return replace(memory, assured=agents, assured_of=known or (wish(spec) if agents else ""))
+
+
+def wish(spec: JobSpec) -> str:
+    """Short for what an agent asks for, and where."""
+    worker = [spec.worker.resources, spec.worker.pod_template]
+    text = json.dumps([*worker, records.encode(spec.placement)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -335,6 +335,7 @@ class Memory:
     reason: str = ""
     message: str = ""
     assured: int = 0  # agents that it gets back before other jobs; 0: it has not started
+    assured_of: str = ""  # what they ask for: :func:`bamboo_core.controller.turn.wish`
     trained: bool = False  # a plan was in force since the job was started
     not_before: float = 0.0  # no new pods before this instant
     dry: tuple[DryZone, ...] = ()  # zones where the scheduler refuses pods

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bamboo_core.graph.builder import GraphBuilder
-from bamboo_core.graph.tasks import Dependency, TaskId
+from bamboo_core.graph.tasks import Dependency, TaskId, Transfer
 from bamboo_core.graph.versions import Versions
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.program import Instruction, Op
+
+_new = tuple.__new__  # of a large grid most transfers are of slices: this spares __new__
 
 
 class Gradients:
@@ -81,11 +83,14 @@ class Gradients:
         """Dependencies of an agent that needs the stage's whole reduced gradient."""
         key = (agent, stage)
         if key not in self._red:
-            builder = self._builder
-            waits = [
-                builder.fetch(item, agent) if task is None else builder.deliver(item, task, agent)
-                for item, task in self._slices(stage)
-            ]
+            waits: list[Dependency | None] = []
+            for item, task in self._slices(stage):
+                if task is None:
+                    waits.append(self._builder.fetch(item, agent))
+                elif task[0] == agent:
+                    waits.append(task)
+                else:
+                    waits.append(_new(Transfer, (item, task[0], agent, task)))
             self._red[key] = [w for w in waits if w is not None]
         return self._red[key]
 
@@ -258,10 +263,15 @@ class Gradients:
         lo, hi = cut = self._cut[stage]
         owners = self._stage_owners(stage)
         owner = owners[z % len(owners)]
-        waits = []
+        waits: list[Dependency | None] = []
         for c in range(self._batch.chunks):
-            item = Item.chunk(0, cut, c, z)
-            waits.append(self._get(item, owner, self._folded.get((stage, c))))
+            item, maker = Item.chunk(0, cut, c, z), self._folded.get((stage, c))
+            if maker is None or self._builder.index.has_slices:
+                waits.append(self._get(item, owner, maker))
+            elif maker[0] == owner:
+                waits.append(maker)
+            else:
+                waits.append(_new(Transfer, (item, maker[0], owner, maker)))
         return self._builder.add(owner, Instruction(Op.REDUCE, 0, lo, hi, z), waits)
 
     def _stage_owners(self, stage: int) -> list[AgentId]:

@@ -37,6 +37,7 @@ class HoldingsIndex:
         self._counts: dict[tuple[Kind, Range, int], dict[AgentId, int]] = {}
         self._slices: dict[tuple[int, int, int], set[int]] = {}
         self.is_begun = False  # something of the target step exists
+        self.has_slices = False  # some agent holds a CHUNK, of whatever step
         # (lo, hi, leaf) -> agent -> how much of the leaf it has done, in half micro-batches
         self.done: dict[tuple[int, int, int], dict[AgentId, int]] = {}
         for agent in sorted(holdings):
@@ -61,6 +62,8 @@ class HoldingsIndex:
                     continue
             if item.kind is not Kind.VOTE:
                 self.where.setdefault(item, []).append(agent)
+            if item.kind is Kind.CHUNK:
+                self.has_slices = True
             if item.kind is Kind.RED:
                 self._slices.setdefault(item[1:4], set()).add(item.part)
 

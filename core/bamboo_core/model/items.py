@@ -127,6 +127,8 @@ class Item(NamedTuple):
     def __str__(self) -> str:
         """``out[4] m3``, ``red[0:4] #1``, ``vote a``; a step other than 0 follows as ``@3``."""
         kind, step, lo, hi, index, part, agent = self
+        if index and part and hi and not (step or agent):  # slices of sums: the most by far
+            return f"{_NAMES[kind]}[{lo}:{hi}] m{index} #{part}"
         text = _NAMES[kind]
         if hi:
             text += f"[{lo}:{hi}]"

@@ -5,7 +5,7 @@ The executor, the dry run and the explorer share these rules.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -14,65 +14,153 @@ from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, Program, layers_done
 
-# Tens of thousands of instructions are looked at for one plan: these spare an Enum's attributes.
-_F, _R, _V, _B, _I, _W = Op.F, Op.R, Op.V, Op.B, Op.I, Op.W
-_FOLD, _REDUCE, _VOTE, _COMMIT, _UPDATE = Op.FOLD, Op.REDUCE, Op.VOTE, Op.COMMIT, Op.UPDATE
-_INIT, _LOAD, _SEAL, _END, _EXIT = Op.INIT, Op.LOAD, Op.SEAL, Op.END, Op.EXIT
-_SEND, _RECV = Op.SEND, Op.RECV
-_WITH_VERSIONS = frozenset({Op.F, Op.I, Op.B, Op.V, Op.SAVE})
-_FORWARDS = frozenset({Op.F, Op.R, Op.V})
-_BACKWARDS = frozenset({Op.I, Op.B, Op.W})
+_NONE: tuple[Item, ...] = ()
 
 
-def needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterable[Item]:
-    """Items (including VER) that the agent must hold before the instruction may run."""
-    op, k, lo, hi, m = instruction[:5]
-    if op is _VOTE:
-        return _vote_needs(instruction[7], k, batch)
-    if op is _UPDATE:
-        return _update_needs((lo, hi), instruction[7][0], k, batch)
-    if op is _REDUCE:
-        return [Item.chunk(k, (lo, hi), c, m) for c in range(batch.chunks)]
-    return _needs(instruction, batch, layers)
+class Rule(NamedTuple):
+    """Items, including VER. All rules of an instruction at once: they share most names."""
+
+    needs: tuple[Item, ...] = _NONE  # the agent must hold them before the instruction may run
+    consumes: tuple[Item, ...] = _NONE  # gone afterwards: replaced, or of no further use
+    # dropped afterwards if the agent has received them; their maker keeps them to END
+    releases: tuple[Item, ...] = _NONE
+    makes: tuple[Item, ...] = _NONE  # they exist on the agent afterwards
 
 
-def _needs(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """The same for instructions that need few items."""
-    op, k, lo, hi, m = instruction[:5]
+def rule(instruction: Instruction, batch: BatchShape, layers: int) -> Rule:
+    """What the instruction does to the items that its agent holds."""
+    return _RULES[instruction[0]](instruction, batch, layers)
+
+
+def needs(instruction: Instruction, batch: BatchShape, layers: int) -> tuple[Item, ...]:
+    """Items that the agent must hold before the instruction may run."""
+    return rule(instruction, batch, layers).needs
+
+
+def makes(instruction: Instruction, batch: BatchShape, layers: int) -> tuple[Item, ...]:
+    """Items that exist on the agent after the instruction."""
+    return rule(instruction, batch, layers).makes
+
+
+def consumes(instruction: Instruction, batch: BatchShape, layers: int) -> tuple[Item, ...]:
+    """Items that are gone afterwards, whatever their origin."""
+    return rule(instruction, batch, layers).consumes
+
+
+# ---------------------------------------------------------------- weights
+
+
+@lru_cache(maxsize=256)
+def versions(lo: int, hi: int, step: int) -> tuple[Item, ...]:
+    """VER items of layers lo..hi-1."""
+    return tuple(Item.ver(step, layer) for layer in range(lo, hi))
+
+
+def _fresh(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    """INIT and LOAD."""
+    return Rule(makes=versions(x[2], x[3], x[1]))
+
+
+def _update(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi, _, _, _, ranges, _, _ = x
+    needed = _update_needs((lo, hi), ranges[0], k, batch)
+    return Rule(needed, versions(lo, hi, k), _NONE, versions(lo, hi, k + 1))
+
+
+@lru_cache(maxsize=256)
+def _update_needs(span: Range, cut: Range, step: int, batch: BatchShape) -> tuple[Item, ...]:
+    return (*versions(*span, step), *reduced(cut, step, batch), Item.commit(step))
+
+
+def _save(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    return Rule(versions(x[2], x[3], x[1]))
+
+
+# ---------------------------------------------------------------- computations
+
+
+def _forward(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi, m = x[:5]
+    span, act, gone = (lo, hi), Item.act(k, (lo, hi), m), _NONE
+    received = (Item.out(k, lo, m),) if lo else _NONE
+    needed = (*versions(lo, hi, k), *received)
+    if done := layers_done(x):
+        gone = (Item.prefix(k, span, m, done),)
+        needed = (*versions(lo, hi, k), *gone)
+    return Rule(needed, gone, received, (act, Item.out(k, hi, m)) if hi < layers else (act,))
+
+
+def _ahead(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi, m = x[:5]
+    span, (begin, end) = (lo, hi), x[7][0]
+    needed, gone = versions(begin, end, k), _NONE
+    if done := layers_done(x):
+        gone = (Item.prefix(k, span, m, done),)
+        needed = (*needed, *gone)
+    elif lo:
+        needed = (*needed, Item.out(k, lo, m))
+    made = Item.prefix(k, span, m, end - lo)
+    return Rule(needed, gone, _NONE, (made, Item.out(k, hi, m)) if end == hi < layers else (made,))
+
+
+def _validate(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi, m = x[:5]
+    received = (Item.eval(k, lo, m),) if lo else _NONE
+    made = Item.score(k, m) if hi == layers else Item.eval(k, hi, m)
+    return Rule((*versions(lo, hi, k), *received), _NONE, received, (made,))
+
+
+def _backward(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    """B, I and W."""
+    op, k, lo, hi, m = x[:5]
+    span, act = (lo, hi), Item.act(k, (lo, hi), m)
+    needed = (act,) if op is _W else (*versions(lo, hi, k), act)
+    received = (Item.ingrad(k, hi, m),) if hi < layers else _NONE
+    made = _NONE if op is _W or not lo else (Item.ingrad(k, lo, m),)
+    if op is _I:
+        return Rule((*needed, *received), _NONE, _NONE, made)
+    leaf, before = batch.leaf_of(m), m % batch.leaf_size
+    sums = (Item.partial(k, span, leaf, before),) if before else _NONE
+    is_full = before + 1 == batch.leaf_size
+    total = Item.leaf(k, span, leaf) if is_full else Item.partial(k, span, leaf, before + 1)
+    return Rule((*needed, *received, *sums), (act, *sums), received, (*made, total))
+
+
+# ---------------------------------------------------------------- sums
+
+
+def _fold(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi, leaf = x[:5]
+    span, chunk = (lo, hi), batch.chunk_of(leaf)
+    leaves = batch.leaves_of(chunk)
+    done = leaf - leaves.start
+    spent: tuple[Item, ...] = (Item.leaf(k, span, leaf),)
+    if done:
+        spent = (*spent, Item.folded(k, span, chunk, done))
+    if done + 1 < len(leaves):
+        return Rule(spent, spent, _NONE, (Item.folded(k, span, chunk, done + 1),))
+    slices = tuple([Item.chunk(k, span, chunk, z) for z in range(batch.chunks)])
+    return Rule(spent, spent, _NONE, slices)
+
+
+def _reduce(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    _, k, lo, hi, z = x[:5]
     span = (lo, hi)
-    if op in _WITH_VERSIONS:
-        yield from versions(lo, hi, k)
-    if op is _R:
-        yield from versions(*instruction.ranges[0], k)
-    if (op is _F or op is _R) and (done := layers_done(instruction)):
-        yield Item.prefix(k, span, m, done)
-    elif op in _FORWARDS and lo:
-        yield Item.eval(k, lo, m) if op is _V else Item.out(k, lo, m)
-    elif op in _BACKWARDS:
-        yield Item.act(k, span, m)
-        if hi < layers:
-            yield Item.ingrad(k, hi, m)
-        if op is not _I and m % batch.leaf_size:
-            leaf = batch.leaf_of(m)
-            yield Item.partial(k, span, leaf, m % batch.leaf_size)
-    elif op is _FOLD:
-        yield Item.leaf(k, span, m)
-        done = m - batch.leaves_of(batch.chunk_of(m)).start
-        if done:
-            yield Item.folded(k, span, batch.chunk_of(m), done)
-    elif op is _COMMIT:
-        for agent in instruction.agents:
-            yield Item.vote(k, agent)
-    elif op is _END:
-        yield Item.commit(k)
-    elif op is _SEAL:
-        for layer in range(layers):
-            yield Item.file(k, layer)
-    elif op is _EXIT and instruction.item is not None:
-        yield instruction.item
-    elif op is _SEND or op is _RECV:
-        assert instruction.item is not None
-        yield instruction.item
+    needed = tuple([Item.chunk(k, span, c, z) for c in range(batch.chunks)])
+    return Rule(needed, _NONE, _NONE, (Item.red(k, span, z),))
+
+
+@lru_cache(maxsize=256)
+def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> tuple[Item, ...]:
+    """All slices of the reduced gradient of one range of the cut."""
+    return tuple(Item.red(step, cut, z) for z in range(batch.chunks))
+
+
+# ---------------------------------------------------------------- the end of a step
+
+
+def _vote(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    return Rule(_vote_needs(x[7], x[1], batch))
 
 
 @lru_cache(maxsize=256)
@@ -84,92 +172,51 @@ def _vote_needs(ranges: tuple[Range, ...], step: int, batch: BatchShape) -> tupl
     )
 
 
-@lru_cache(maxsize=256)
-def _update_needs(span: Range, cut: Range, step: int, batch: BatchShape) -> tuple[Item, ...]:
-    return (*versions(*span, step), *reduced(cut, step, batch), Item.commit(step))
+def _commit(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    step, agents = x[1], x[8]
+    votes = tuple([Item.vote(step, agent) for agent in agents])
+    return Rule(votes, _NONE, _NONE, (Item.commit(step),) if agents else _NONE)
 
 
-@lru_cache(maxsize=256)
-def versions(lo: int, hi: int, step: int) -> tuple[Item, ...]:
-    """VER items of layers lo..hi-1."""
-    return tuple(Item.ver(step, layer) for layer in range(lo, hi))
+def _seal(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    return Rule(tuple(Item.file(x[1], layer) for layer in range(layers)))
 
 
-@lru_cache(maxsize=256)
-def reduced(cut: tuple[int, int], step: int, batch: BatchShape) -> tuple[Item, ...]:
-    """All slices of the reduced gradient of one range of the cut."""
-    return tuple(Item.red(step, cut, z) for z in range(batch.chunks))
+def _end(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    return Rule((Item.commit(x[1]),))
 
 
-def makes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items (including VER) that exist on the agent after the instruction."""
-    op, k, lo, hi, m = instruction[:5]
-    span = (lo, hi)
-    if op is _INIT or op is _LOAD:
-        yield from versions(lo, hi, k)
-    elif op is _F:
-        yield Item.act(k, span, m)
-        if hi < layers:
-            yield Item.out(k, hi, m)
-    elif op is _R:
-        end = instruction.ranges[0][1]
-        yield Item.prefix(k, span, m, end - lo)
-        if end == hi < layers:
-            yield Item.out(k, hi, m)
-    elif op is _V:
-        last = hi == layers
-        yield Item.score(k, m) if last else Item.eval(k, hi, m)
-    elif (op is _I or op is _B) and lo:
-        yield Item.ingrad(k, lo, m)
-    elif op is _REDUCE:
-        yield Item.red(k, span, m)
-    elif op is _COMMIT and instruction.agents:
-        yield Item.commit(k)
-    elif op is _UPDATE:
-        yield from versions(lo, hi, k + 1)
-    if op is _B or op is _W:
-        leaf, into = batch.leaf_of(m), m % batch.leaf_size + 1
-        full = into == batch.leaf_size
-        yield Item.leaf(k, span, leaf) if full else Item.partial(k, span, leaf, into)
-    elif op is _FOLD:
-        c = batch.chunk_of(m)
-        folded = m - batch.leaves_of(c).start + 1
-        if folded < len(batch.leaves_of(c)):
-            yield Item.folded(k, span, c, folded)
-        else:
-            for z in range(batch.chunks):
-                yield Item.chunk(k, span, c, z)
+def _exit(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    return Rule(_NONE if x[5] is None else (x[5],))
 
 
-def consumes(instruction: Instruction, batch: BatchShape, layers: int) -> Iterator[Item]:
-    """Items that are gone afterwards, whatever their origin: replaced, or of no further use."""
-    op, k, lo, hi, m = instruction[:5]
-    span = (lo, hi)
-    if op is _B or op is _W:
-        yield Item.act(k, span, m)
-        if m % batch.leaf_size:
-            yield Item.partial(k, span, batch.leaf_of(m), m % batch.leaf_size)
-    elif op is _FOLD:
-        yield Item.leaf(k, span, m)
-        done = m - batch.leaves_of(batch.chunk_of(m)).start
-        if done:
-            yield Item.folded(k, span, batch.chunk_of(m), done)
-    elif op is _F or op is _R:
-        if done := layers_done(instruction):
-            yield Item.prefix(k, span, m, done)
-    elif op is _UPDATE:
-        yield from versions(lo, hi, k)
+def _message(x: Instruction, batch: BatchShape, layers: int) -> Rule:
+    assert x[5] is not None
+    return Rule((x[5],))
 
 
-def releases(instruction: Instruction, layers: int) -> Iterator[Item]:
-    """Items that the agent drops afterwards if it received them; their maker keeps them to END."""
-    op, k, lo, hi, m = instruction[:5]
-    if op is _F and lo:
-        yield Item.out(k, lo, m)
-    elif op is _V and lo:
-        yield Item.eval(k, lo, m)
-    elif (op is _B or op is _W) and hi < layers:
-        yield Item.ingrad(k, hi, m)
+_I, _W = Op.I, Op.W  # tens of thousands of instructions are looked at for one plan
+_RULES: dict[Op, Callable[[Instruction, BatchShape, int], Rule]] = {
+    Op.INIT: _fresh,
+    Op.LOAD: _fresh,
+    Op.F: _forward,
+    Op.R: _ahead,
+    Op.B: _backward,
+    Op.I: _backward,
+    Op.W: _backward,
+    Op.V: _validate,
+    Op.FOLD: _fold,
+    Op.REDUCE: _reduce,
+    Op.VOTE: _vote,
+    Op.COMMIT: _commit,
+    Op.UPDATE: _update,
+    Op.SAVE: _save,
+    Op.SEAL: _seal,
+    Op.END: _end,
+    Op.EXIT: _exit,
+    Op.SEND: _message,
+    Op.RECV: _message,
+}
 
 
 class Prepared(NamedTuple):
@@ -224,14 +271,13 @@ def _absolute(instruction: Instruction, step: int) -> Instruction:
 @lru_cache(maxsize=4096)  # resumed programs differ, their instructions do not
 def _prepared(relative: Instruction, step: int, batch: BatchShape, layers: int) -> Prepared:
     instruction = _absolute(relative, step)
-    needed = list(needs(instruction, batch, layers))
-    made = list(makes(instruction, batch, layers))
+    needed, gone, released, made = rule(instruction, batch, layers)
     return Prepared(
         instruction,
         tuple((i.lo, i.step) for i in needed if i.kind is Kind.VER),
         tuple(i for i in needed if i.kind is not Kind.VER),
-        tuple(i for i in consumes(instruction, batch, layers) if i.kind is not Kind.VER),
-        tuple(releases(instruction, layers)),
+        tuple(i for i in gone if i.kind is not Kind.VER),
+        released,
         tuple((i.lo, i.step) for i in made if i.kind is Kind.VER),
         tuple(i for i in made if i.kind is not Kind.VER),
     )

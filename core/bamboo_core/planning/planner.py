@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from itertools import chain
 from math import inf
 from operator import itemgetter
 
@@ -21,7 +20,7 @@ from bamboo_core.graph.closure import Goals, Holdings, LayersLost, Periodic, Tas
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.items import Item, Kind
-from bamboo_core.model.program import COMPUTE, Op, Program
+from bamboo_core.model.program import COMPUTE, Op
 from bamboo_core.placement import partition
 from bamboo_core.placement import seats as placement
 from bamboo_core.placement.capacity import pipelines_for
@@ -43,12 +42,13 @@ from bamboo_core.planning.requests import (
 from bamboo_core.planning.team import Team, live_in
 from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
-from bamboo_core.scheduling.costs import unequal
+from bamboo_core.scheduling.costs import transfers, unequal
 from bamboo_core.scheduling.device_memory import Need
 from bamboo_core.scheduling.remaining import remaining, stage_weights
 from bamboo_core.scheduling.schedule import Costs
 
 _OP, _EVERY = itemgetter(0), itemgetter(9)  # of an instruction; hundreds of thousands are visited
+_MESSAGES, _VER = frozenset({Op.SEND, Op.RECV}), Kind.VER
 _STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
 
 _Build = Callable[[bool], TaskGraph]
@@ -148,13 +148,19 @@ class _Planning:
         team = self._seat()
         plan = self._plan(team)
         resume = self._resume(plan)
-        counts = Counter(chain.from_iterable(map(_OP, program) for program in resume.values()))
+        few = [
+            x
+            for program in resume.values()
+            for x in program
+            if x[0] not in _MESSAGES or (x[5] is not None and x[5][0] is _VER)
+        ]
+        counts = Counter(map(_OP, few))
         return Decision(
             plan,
             self._directives(plan, resume),
             min(self._committed, self._steps - 1),
             tasks=sum(counts[op] for op in COMPUTE),
-            copies=sum(_copies(program) for program in resume.values()),
+            copies=counts[Op.RECV],  # of layers: other messages are not counted
             loads=counts[Op.LOAD] + counts[Op.INIT],
             shortage=hosting.shortage_of(plan, *self._room),
         )
@@ -435,6 +441,7 @@ class _Planning:
         cut: Cut,
     ) -> workmap.WorkMap:
         batch = self._request.batch
+        transfer = transfers(self._request.costs, cut, self._spec.transport.bytes_per_s)
         if not pinned:
             weight = stage_weights(batch=batch, cut=cut, costs=self._costs)
             return workmap.assign(
@@ -444,6 +451,7 @@ class _Planning:
                 policy=self._spec.recovery,
                 weight=weight,
                 speeds=self._speeds,
+                transfer=transfer,
             )
         left = remaining(self._index, batch=batch, cut=cut, holders=holders, costs=self._costs)
         return workmap.assign(
@@ -456,6 +464,7 @@ class _Planning:
             credit=left.credit,
             base={} if left.is_begun else None,
             speeds=self._speeds,
+            transfer=transfer,
         )
 
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
@@ -581,12 +590,6 @@ class _Planning:
         if not self._memory(plan).ahead:
             return {}
         return lanes(programs, cut=cut, wants=plan.wants, held=held)
-
-
-def _copies(program: Program) -> int:
-    """Number of layers that the program receives."""
-    recv, ver = Op.RECV, Kind.VER
-    return sum([x[0] is recv and x[5] is not None and x[5][0] is ver for x in program])
 
 
 def _held(goals: Goals) -> dict[AgentId, list[Item]]:

@@ -58,7 +58,12 @@ def find(interrupted: Interrupted, resume: Mapping[AgentId, Program]) -> Redone:
     done: set[Part] = set()
     for agent in interrupted.lost:
         done |= _certain(interrupted.programs.get(agent, ()), proof)
-    told = {p for program in interrupted.programs.values() for x in program for p in _parts(x)}
+    told = {
+        p
+        for program in interrupted.programs.values()
+        for x in _computing(program)
+        for p in _parts(x)
+    }
 
     def is_done(part: Part) -> bool:
         is_older = bool(told) and part not in told  # of an older plan for the same step
@@ -67,10 +72,15 @@ def find(interrupted: Interrupted, resume: Mapping[AgentId, Program]) -> Redone:
     again = [
         set(filter(is_done, _parts(x)))
         for program in resume.values()
-        for x in program
+        for x in _computing(program)
         if not _is_empty(x)
     ]
     return Redone(sum(map(bool, again)), frozenset(interrupted.counted).union(*again))
+
+
+def _computing(program: Program) -> Program:
+    """The few instructions of a program that have parts."""
+    return tuple([x for x in program if x[0] in _PARTS])
 
 
 def _parts(x: Instruction) -> list[Part]:

@@ -136,9 +136,10 @@ class Unplaceable:
 
 @dataclass(frozen=True)
 class PlannerFault:
-    """The planner has a defect; the job cannot continue."""
+    """The planner has a defect; the job cannot continue. Or only its operator has no room now."""
 
     message: str
+    is_defect: bool = True
 
 
 PlanResult = Decision | Continuations | Fatal | Unplaceable | PlannerFault

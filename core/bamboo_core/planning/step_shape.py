@@ -5,7 +5,7 @@ Shows schedules: for the ``show`` command, benchmarks, and tests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
@@ -16,8 +16,10 @@ from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Program
 from bamboo_core.placement.plan import wants
+from bamboo_core.planning.lanes import lanes
 from bamboo_core.scheduling import dry_run, schedule, workmap
 from bamboo_core.scheduling.costs import Costs
+from bamboo_core.scheduling.item_bytes import SLICES, SUMS
 from bamboo_core.scheduling.remaining import stage_weights
 
 TARGET = 1
@@ -39,6 +41,7 @@ class StepShape:
     costs: Costs | None = None  # default: F = I = W = 1
     periodic: closure.Periodic = field(default_factory=closure.Periodic)
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # relative; absent: 1
+    transfer: tuple[float, ...] = ()  # of a sum between two agents, for each stage; empty: none
 
     @property
     def timing(self) -> Costs:
@@ -91,7 +94,26 @@ class StepShape:
             policy=self.policy,
             weight=stage_weights(batch=self.batch, cut=self.cut, costs=self.timing),
             speeds=self.speeds,
+            transfer=self.transfer,
         )
+
+    def wire(self) -> Callable[[Item], float] | None:
+        """Time that an item takes an interface: sums do, and slices of them. None: nothing does."""
+        if not self.transfer:
+            return None
+        whole = {lo: time for (lo, _), time in zip(self.cut, self.transfer, strict=True)}
+        chunks = self.batch.chunks
+
+        def of(item: Item) -> float:
+            if item.kind in SUMS:
+                return whole[item.lo]
+            return whole[item.lo] / chunks if item.kind in SLICES else 0.0
+
+        return of
+
+    def lanes(self, programs: dict[AgentId, Program]) -> dict[AgentId, Program]:
+        """What agents compute ahead beside these programs."""
+        return lanes(programs, cut=self.cut, wants=self.wants(), held={})
 
     def goals(self, work: workmap.WorkMap) -> closure.Goals:
         """What is asked of a step that is neither the first nor the last."""
@@ -129,8 +151,9 @@ class StepShape:
         return dry_run.dry_run(
             programs,
             batch=self.batch,
-            layers=self.stages,
+            layers=self.cut[-1][1],
             holdings=self.holdings(),
             costs=self.timing,
             periodic=periodic,
+            wire=self.wire(),
         )

@@ -43,9 +43,10 @@ class Facts:
     backward_s: float
     idle_s: float  # free bubble time of an agent in a step
     ahead_s: float  # of it, what the lane fills with forwards of the next stage
-    delay_s: float  # by which a step in Eager is longer: slices of the lane, less room in flight
+    delay_s: float  # by which a step in Eager is longer: less room for what is in flight
     bare: Recovery | None  # without replicas; None: a loss is fatal, since D is 1
     copied: Recovery | None  # with replicas; None: there are none, since P is 1
+    eager: Recovery | None  # with replicas that have computed ahead on the device; None: as copied
     parameter_bytes: int
     activation_bytes: int  # kept from a forward to its backward
     boundary_bytes: int  # the output
@@ -66,7 +67,7 @@ class Facts:
 
     def recovery(self, mode: RedundancyMode) -> Recovery | None:
         """After a loss in this mode; None: it is fatal, or there is no such mode."""
-        return self.bare if mode is NONE else self.copied
+        return {NONE: self.bare, REPLICA: self.copied, EAGER: self.eager}[mode]
 
     @property
     def agents(self) -> int:
@@ -131,13 +132,16 @@ def choose(facts: Facts) -> Verdict:
     """The cheapest mode that fits; of equal ones the one with less redundancy. None if none fits.
 
     A mode in force stays unless another one saves more than 18 s an hour (0.5 %), so that noise in
-    the measured hazard changes no plan. With more hazard and all else equal, the answer never has
-    less redundancy. Deterministic. ValueError for numbers that make no job.
+    the measured hazard changes no plan. Eager begins only if it saves as much more, for its memory.
+    With more hazard and all else equal, the answer never has less redundancy. Deterministic.
+    ValueError for numbers that make no job.
     """
     _check(facts)
     estimates = tuple(_estimate(facts, mode) for mode in MODES)
     able = [e for e in estimates if not e.excluded]
-    best = min(able or estimates[:1], key=lambda e: (_priced(e, facts), MODES.index(e.mode)))
+    best = min(
+        able or estimates[:1], key=lambda e: (e.lost_s + _margin_s(e, facts), MODES.index(e.mode))
+    )
     return Verdict(best.mode, _reason(best, estimates, facts), facts, estimates)
 
 
@@ -153,9 +157,11 @@ def _check(facts: Facts) -> None:
         )
 
 
-def _priced(estimate: Estimate, facts: Facts) -> float:
+def _margin_s(estimate: Estimate, facts: Facts) -> float:
+    """What the mode has to save in an hour so that it begins."""
     is_change = facts.current is not None and estimate.mode is not facts.current
-    return estimate.lost_s + (_MARGIN_S if is_change else 0.0)
+    begins_eager = estimate.mode is EAGER is not facts.current
+    return _MARGIN_S * (is_change + begins_eager)
 
 
 def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
@@ -177,7 +183,7 @@ def _estimate(facts: Facts, mode: RedundancyMode) -> Estimate:
     restore_s = _restore_s(facts)
     redone_s = pause_s = slower_s = 0.0
     if recovery is not None:
-        redone_s = recovery.redone_s * (1 - ahead * _saved_share(facts, memory))
+        redone_s = _redone_s(facts, recovery, mode, memory)
         pause_s = facts.stop_s + redone_s
         slower_s = facts.refill_s * (1 - 1 / recovery.degraded)
     survived_s = min(pause_s + slower_s, restore_s)
@@ -235,10 +241,9 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
 
     Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
     of the step graph), and nothing overlaps with it here. If it leaves less room for activations in
-    flight, the schedule is longer. Eager: besides, a slice that has begun when an input comes
-    delays the agents that wait for it, by as much as the dry run shows, in which slices take longer
-    if what they keep goes to host memory. The update of a copy in host memory moves it to the
-    device and back; in Eager, weights stay there.
+    flight, the schedule is longer, in Eager by more. No slice is begun that would delay an input.
+    The update of a copy in host memory moves it to the device and back; in Eager, weights stay
+    there.
     """
     if mode is NONE:
         return 1.0
@@ -250,13 +255,14 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
     return 1 + extra_s / facts.step_s
 
 
-def _saved_share(facts: Facts, memory: Need) -> float:
-    """Of what is redone after a loss, the part that a forward done ahead saves: F of F + B, less
-    the time in which what it keeps comes back from host memory. The backward is always left to do
-    (lazy BRC)."""
-    whole = facts.forward_s + facts.backward_s
-    back_s = facts.activation_bytes / facts.host_bytes_per_s if memory.ahead_bytes else 0.0
-    return (facts.forward_s - back_s) / whole if whole else 0.0
+def _redone_s(facts: Facts, recovery: Recovery, mode: RedundancyMode, memory: Need) -> float:
+    """What forwards ahead save in Eager shrinks by the time in which what they keep comes back from
+    host memory. The backward is always left to do (lazy BRC)."""
+    if mode is not EAGER or not memory.ahead_bytes or facts.copied is None or not facts.forward_s:
+        return recovery.redone_s
+    saved_s = max(0.0, facts.copied.redone_s - recovery.redone_s)
+    back_s = facts.activation_bytes / facts.host_bytes_per_s
+    return facts.copied.redone_s - saved_s * (1 - back_s / facts.forward_s)
 
 
 def _ahead(facts: Facts, memory: Need) -> float:
@@ -312,9 +318,10 @@ def _reason(best: Estimate, estimates: tuple[Estimate, ...], facts: Facts) -> st
         text += f"; {', '.join(cannot)}"
     if best.excluded:
         text += f"; {device_memory.not_even_none(best.excluded)}"
-    cheaper = min((e.lost_s for e in estimates if not e.excluded), default=best.lost_s)
-    if cheaper < best.lost_s:
-        text += f"; a change would save less than {_MARGIN_S:g} s"
+    cheapest = min((e for e in estimates if not e.excluded), key=lambda e: e.lost_s, default=best)
+    if cheapest.lost_s < best.lost_s:
+        least_s = _margin_s(cheapest, facts) - _margin_s(best, facts)
+        text += f"; a change would save less than {least_s:g} s"
     return text
 
 

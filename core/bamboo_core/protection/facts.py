@@ -12,7 +12,7 @@ from bamboo_core.api.spec import Adjacency, JobSpec, RedundancyMode
 from bamboo_core.model.ids import Range
 from bamboo_core.placement import partition
 from bamboo_core.protection.choice import MODES, Facts, Recovery
-from bamboo_core.protection.figures import AfterLoss
+from bamboo_core.protection.losses import AfterLoss
 from bamboo_core.protection.steps import Load, microbatches_of, planned
 from bamboo_core.protocol.messages import LayerCost
 
@@ -94,6 +94,7 @@ def gather(
         tight_s=max(0.0, replica.length - none.length) * forward_s,
         bare=_recovery(none.after, forward_s),
         copied=_recovery(replica.after, forward_s),
+        eager=_recovery(eager.after, forward_s),
         parameter_bytes=sizes.parameter_bytes,
         activation_bytes=sizes.activation_bytes,
         boundary_bytes=sizes.boundary_bytes,

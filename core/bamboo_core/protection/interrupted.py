@@ -13,6 +13,7 @@ from bamboo_core.graph.closure import Holdings
 from bamboo_core.graph.holdings import HoldingsIndex
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
+from bamboo_core.model.program import Program
 from bamboo_core.planning.step_shape import TARGET, StepShape
 from bamboo_core.scheduling import dry_run, workmap
 from bamboo_core.scheduling.dry_run import DryRunResult
@@ -28,30 +29,52 @@ class Rest(NamedTuple):
     left: Remaining
 
 
+class Stopped(NamedTuple):
+    """A step that was interrupted."""
+
+    holdings: dict[AgentId, Holdings]
+    elapsed: float  # when the last agent stopped
+
+
 def length(before: StepShape, after: StepShape, *, at: float) -> float:
     """Length of a step that begins as ``before``, is stopped at a time, and goes on as ``after``.
 
     ``at`` and the result are in the unit of the costs. The seats of ``after`` are those of
     ``before``, but for lost ones. RuntimeError if the rest cannot run.
     """
-    holdings, elapsed = stop(before, at=at)
-    found = rest(after, {a: holdings[a] for a in after.live})
+    return resumed(stop(before, at=at), after)
+
+
+def resumed(stopped: Stopped, after: StepShape) -> float:
+    """Length of the whole step if it goes on like this. RuntimeError if the rest cannot run."""
+    found = rest(after, {a: stopped.holdings[a] for a in after.live})
     if not found.report.ok:
         raise RuntimeError(f"{after.lost}: {found.report}")
-    return elapsed + found.report.length
+    return stopped.elapsed + found.report.end
 
 
-def stop(shape: StepShape, *, at: float) -> tuple[dict[AgentId, Holdings], float]:
-    """What agents hold when the step is stopped at a time, and when the last of them stops."""
+def stop(
+    shape: StepShape,
+    *,
+    at: float,
+    programs: dict[AgentId, Program] | None = None,
+    lane_limit: int | None = None,
+) -> Stopped:
+    """Stop a step at a time. programs: of the step, if the caller has them; lane_limit: most
+    forwards computed ahead that an agent keeps; None: it computes none."""
+    programs = programs or shape.build().programs
     held, elapsed = dry_run.stopped(
-        shape.build().programs,
+        programs,
         until=at,
         batch=shape.batch,
-        layers=shape.stages,
+        layers=shape.cut[-1][1],
         holdings=shape.holdings(),
         costs=shape.timing,
+        lanes={} if lane_limit is None else shape.lanes(programs),
+        lane_limit=lane_limit or 0,
+        wire=shape.wire(),
     )
-    return {a: _settled(items) for a, items in held.items()}, elapsed
+    return Stopped({a: _settled(items) for a, items in held.items()}, elapsed)
 
 
 def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
@@ -69,6 +92,7 @@ def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
         pinned=left.pinned,
         base={},
         credit=left.credit,
+        transfer=shape.transfer,
     )
     made = shape.build(closure.missing(shape.goals(work), holdings, index=index))
     held = {
@@ -77,9 +101,10 @@ def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,
-        layers=shape.stages,
+        layers=shape.cut[-1][1],
         holdings=held,
         costs=shape.timing,
+        wire=shape.wire(),
     )
     return Rest(made, report, left)
 

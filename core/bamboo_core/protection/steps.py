@@ -7,17 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import log2
 
-from bamboo_core.api.spec import JobSpec, RedundancyMode
+from bamboo_core.api.spec import JobSpec, RedundancyMode, batch_shape
 from bamboo_core.model.ids import Range
 from bamboo_core.protection.choice import MODES
-from bamboo_core.protection.figures import Figures, Shape, figures
+from bamboo_core.protection.figures import Figures, figures
+from bamboo_core.protection.grids import Shape
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling import device_memory
 from bamboo_core.scheduling.device_memory import Need, Sizes
 
 _GRAIN = 0.25  # of B over F, so that jobs with nearly equal costs share one dry run
 _FINE = 1 / 16  # of I and W over B
+_LIGHT = 1 / 32  # of a stage's forward over that of the costliest one
+_STEPS = 8  # grains from a sum's time to its double
 _LEAST, _MOST = 0.5, 4.0
 _MOST_COPIED = 16.0  # times a forward
 _LEAST_LATENCY = 1 / 64  # of a forward
@@ -105,7 +109,7 @@ def _planned(load: Load, mode: RedundancyMode) -> Planned:
 
 
 def _shape(load: Load, need: Need) -> Shape:
-    forward_s, backward_s = load.forward_s, load.backward_s
+    forward_s, backward_s, stages = load.forward_s, load.backward_s, load.stages
     halves_s = sum(c.input_gradient_s + c.weight_gradient_s for c in load.slowest)
     sizes, bytes_per_s = load.sizes, load.spec.transport.bytes_per_s
     copied_s = need.ahead_bytes and sizes.activation_bytes / load.host_bytes_per_s
@@ -119,6 +123,12 @@ def _shape(load: Load, need: Need) -> Shape:
         copied=_copied(copied_s, forward_s),
         spare=need.spare if load.memory_bytes else None,
         policy=load.spec.recovery,
+        loads=tuple(_load(sum(c.forward_s for c in s), forward_s) for s in stages),
+        sums=tuple(
+            _sum(sum(c.parameter_bytes for c in s) / bytes_per_s, forward_s) for s in stages
+        ),
+        leaf_size=batch_shape(load.spec).leaf_size,
+        room=need.ahead,
     )
     if not all(c.can_split for c in load.costs):
         return shape
@@ -132,6 +142,18 @@ def _grains(part: float, whole: float, *, grain: float = _GRAIN, otherwise: floa
     return min(_MOST, max(_LEAST, round(ratio / grain) * grain))
 
 
+def _load(stage_s: float, forward_s: float) -> float:
+    """A forward of a stage in those of the costliest one, in grains."""
+    return max(_LIGHT, round(stage_s / forward_s / _LIGHT) * _LIGHT) if forward_s > 0 else 1.0
+
+
+def _sum(transfer_s: float, forward_s: float) -> float:
+    """Of a stage's gradient to another agent, in forwards, in grains that grow with it."""
+    if forward_s <= 0 or transfer_s <= _LEAST_LATENCY * forward_s:
+        return 0.0
+    return 2 ** (round(log2(transfer_s / forward_s) * _STEPS) / _STEPS)
+
+
 def _copied(copied_s: float, forward_s: float) -> float:
     """What a forward keeps on its way to host memory, in forwards, in grains."""
     ratio = copied_s / forward_s if forward_s > 0 else 0.0
@@ -139,8 +161,8 @@ def _copied(copied_s: float, forward_s: float) -> float:
 
 
 def _latency(transfer_s: float, forward_s: float) -> float:
-    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then each
-    message would come just when a slice ends, and lanes would delay nobody."""
+    """Of a boundary tensor, in forwards, as a power of two from 1/64 to 1. Never 0: then
+    slices would just fill each wait."""
     latency = _LEAST_LATENCY
     while latency < 1 and forward_s > 0 and latency * forward_s < transfer_s:
         latency *= 2

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.program import Instruction, Op
 from bamboo_core.protocol.messages import LayerCost
 
@@ -69,6 +69,15 @@ class Durations(dict[Op, list[float]]):
 
 def _prefix(costs: tuple[float, ...]) -> list[float]:
     return list(accumulate(costs, initial=0.0))
+
+
+def transfers(
+    profile: Sequence[LayerCost], cut: Sequence[Range], bytes_per_s: float
+) -> tuple[float, ...]:
+    """Stage -> seconds that the sum of a leaf takes to another agent. Empty without a profile."""
+    if not profile:
+        return ()
+    return tuple(sum(x.parameter_bytes for x in profile[lo:hi]) / bytes_per_s for lo, hi in cut)
 
 
 def unequal(agents: Collection[AgentId], speeds: Mapping[AgentId, float]) -> dict[AgentId, float]:

@@ -15,7 +15,7 @@ from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program
-from bamboo_core.model.rules import Prepared, consumes, makes, needs, prepare, releases
+from bamboo_core.model.rules import Prepared, needs, prepare, rule
 from bamboo_core.protocol.lane import Lane
 from bamboo_core.scheduling.costs import Costs
 
@@ -23,6 +23,7 @@ Span = tuple[int, float, float]
 """Position in the program, begin, end."""
 
 _UNLIMITED = 1 << 30
+_SAME = 1e-9  # sums of equal times differ by rounding errors
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class DryRunResult:
     gradients: dict[AgentId, float]  # peak number of sums of a stage's size; a slice counts 1/C
     busy: dict[AgentId, float]  # computing time
     length: float  # end of the last computation
+    end: float  # of the last instruction
     spans: dict[AgentId, tuple[Span, ...]]  # one per computation of the program
     ahead: dict[AgentId, int]  # peak number of forwards computed ahead, in part or as a whole
     ahead_s: dict[AgentId, float]  # time that they took
@@ -97,6 +99,7 @@ def dry_run(
     lanes: Mapping[AgentId, Program] | None = None,
     lane_limit: int = _UNLIMITED,
     bytes_of: Callable[[Item], int] | None = None,
+    wire: Callable[[Item], float] | None = None,
 ) -> DryRunResult:
     """Execute the programs of one step.
 
@@ -104,13 +107,14 @@ def dry_run(
     have at the start; costs: by default F = I = W = 1 and B = 2 per layer; periodic: whether
     instructions with ``every`` run in this step; lanes: what agents run while they wait for items;
     lane_limit: most forwards computed ahead that an agent keeps; bytes_of: size of an item, VER: of
-    a layer's state, which is counted with it.
+    a layer's state, which is counted with it; wire: time that an item takes an interface, which
+    sends, and receives, one item after the other (default: none).
     """
     run = _Run(
         programs, batch, layers, holdings or {}, costs or Costs.even(layers), periodic, bytes_of
     )
-    for name, lane in (lanes or {}).items():
-        run.give_lane(run.agents[name], lane, lane_limit)
+    run.wire = wire
+    run.give_lanes(lanes or {}, lane_limit)
     run.run()
     return run.report()
 
@@ -123,20 +127,24 @@ def stopped(
     layers: int,
     holdings: Mapping[AgentId, Collection[Item]],
     costs: Costs,
+    lanes: Mapping[AgentId, Program] | None = None,
+    lane_limit: int = _UNLIMITED,
+    wire: Callable[[Item], float] | None = None,
 ) -> tuple[dict[AgentId, set[Item]], float]:
     """What agents hold (including VER) if all are stopped at ``until``, and when the last stops.
 
-    A running computation finishes; messages in transit are lost.
+    A running computation finishes; messages in transit are lost. The rest is as in :func:`dry_run`.
     """
     run = _Run(programs, batch, layers, holdings, costs, periodic=True)
-    run.until = until
+    run.until, run.wire = until, wire
+    run.give_lanes(lanes or {}, lane_limit)
     run.run()
     return {a.name: a.items(until) for a in run.agents.values()}, max(
         [until, *(a.spans[-1][2] for a in run.agents.values() if a.spans)]
     )
 
 
-_SEND, _RECV, _VOTE, _SAVE = Op.SEND, Op.RECV, Op.VOTE, Op.SAVE
+_SEND, _RECV, _VOTE, _SAVE, _FOLD = Op.SEND, Op.RECV, Op.VOTE, Op.SAVE, Op.FOLD
 _VER, _CHUNK, _RED = Kind.VER, Kind.CHUNK, Kind.RED
 _NOTHING = (Item.commit(0), 0.0)
 _ACTIVATIONS, _BOUNDARIES, _GRADIENTS, _AHEAD = range(4)
@@ -177,6 +185,10 @@ class _Agent:
     peak: list[float] = field(default_factory=lambda: [0, 0, 0, 0])
     bytes: int = 0
     most_bytes: int = 0
+    sending: float = 0.0  # until when its interface sends
+    # What its interface receives without a pause: begin, time of all items, end. Items are counted
+    # when the program asks for them, which may be long after they have come.
+    receiving: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     def items(self, until: float) -> set[Item]:
         """All items that it holds, including messages that have arrived by then."""
@@ -215,11 +227,17 @@ class _Run:
                 for item in items:
                     self._gain(self.agents[name], item, False)
         self.until = float("inf")
+        self.wire: Callable[[Item], float] | None = None
         self.strays: list[Message] = []
         self.disorder: list[Message] = []
         self.todo = deque(self.agents.values())
 
-    def give_lane(self, agent: _Agent, lane: Program, limit: int) -> None:
+    def give_lanes(self, lanes: Mapping[AgentId, Program], limit: int) -> None:
+        """What agents run while they wait."""
+        for name, lane in lanes.items():
+            self._give_lane(self.agents[name], lane, limit)
+
+    def _give_lane(self, agent: _Agent, lane: Program, limit: int) -> None:
         """Let the agent compute ahead in waits before its last computation, as executors do."""
         computing = [
             at
@@ -245,38 +263,42 @@ class _Run:
         that was just sent to another peer, and one that has arrived and is the next in its inbox.
         """
         program, until = agent.program, self.until
-        skips, agents, name = not self.periodic, self.agents, agent.name
-        inboxes, held = agent.inbox, agent.held
+        skips, agents, name, wire = not self.periodic, self.agents, agent.name, self.wire
+        inboxes, held, clock = agent.inbox, agent.held, agent.clock
         sent: Item | None = None  # since the last computation, which may consume it
         message: tuple[Item, float] = _NOTHING  # with ``sent``
         for at in range(agent.at, len(program)):
             instruction = program[at]
-            op, _, _, _, _, item, peer, _, _, every = instruction
-            if agent.clock >= until:
+            op, item, peer = instruction[0], instruction[5], instruction[6]
+            if clock >= until:
                 agent.at = at
                 return
-            if skips and every > 1:
+            if skips and instruction[9] > 1:
                 continue
             if op is _RECV:
                 assert item is not None
                 inbox = inboxes.get(peer)
                 if inbox:
                     first, arrival = inbox[0]
-                    if first is item and arrival <= agent.clock and item[0] is not _VER:
+                    is_here = first is item and arrival <= clock and wire is None
+                    if is_here and item[0] is not _VER:
                         del inbox[0]
                         if item[0] is _RED:
                             held.setdefault(item, True)
+                        elif item[0] is _CHUNK:
+                            self._gain_slices(agent, (item,), True)
                         else:
                             self._gain(agent, item, True)
                         continue
                 sent = None  # another version may replace it
                 done = self._receive(agent, item, peer)
+                clock = agent.clock
             elif op is _SEND:
                 assert item is not None
                 done = item is sent or self._has(agent, item)
                 if done:
-                    if item is not sent:
-                        sent, message = item, (item, agent.clock + self.latency)
+                    if item is not sent or wire is not None:
+                        sent, message = item, (item, self._sent(agent, item) + self.latency)
                     target = agents.get(peer)
                     if target is None:
                         self.strays.append(Message(item, name, peer))
@@ -293,6 +315,7 @@ class _Run:
             else:
                 sent = None
                 done = self._compute(agent, instruction, at)
+                clock = agent.clock
             if not done:
                 agent.at = at
                 return
@@ -316,6 +339,8 @@ class _Run:
                 agent.lacks, agent.wake = item, (peer, item)
                 return False
             arrival = inbox[0][1]
+        if self.wire is not None:
+            arrival = self._received(agent, self.wire(item), arrival)
         if arrival >= self.until:
             agent.lacks = item
             return False
@@ -327,18 +352,38 @@ class _Run:
         self._gain(agent, item, True)
         return True
 
+    def _sent(self, agent: _Agent, item: Item) -> float:
+        """When the agent's interface has sent it."""
+        if self.wire is None:
+            return agent.clock
+        agent.sending = max(agent.clock, agent.sending) + self.wire(item)
+        return agent.sending
+
+    @staticmethod
+    def _received(agent: _Agent, time: float, arrival: float) -> float:
+        """When the agent's interface has received an item whose last bytes are there at ``arrival``
+        if no other comes meanwhile."""
+        if not time:
+            return arrival
+        begin, total, end = agent.receiving
+        if arrival - time >= end:
+            begin, total = arrival - time, 0.0
+        begin, total = min(begin, arrival - time), total + time
+        agent.receiving = begin, total, max(end, arrival, begin + total)
+        return agent.receiving[2]
+
     def _compute_ahead(self, agent: _Agent, until: float) -> None:
-        """Run slices that begin before ``until``; the last one may end later, as in an executor."""
-        while agent.clock < until:
-            taken = agent.lane.take(lambda task: _may(agent, task))
-            if taken is None:
+        """Run slices that end before ``until``, as an executor does that knows its waits."""
+        while True:
+            limit, needed = agent.lane_limit, agent.continued
+            found = agent.lane.next(lambda task: _may(agent, task), agent.held, limit, needed)
+            if found is None:
                 return
-            task, rest = taken
-            dropped = rest.room_for(task, agent.held, agent.lane_limit, agent.continued)
-            if dropped is None:
+            task, rest, dropped = found
+            time = self.durations.of(task.instruction)
+            if agent.clock + time > until + _SAME:
                 return
             agent.lane = rest
-            time = self.durations.of(task.instruction)
             agent.clock += time
             agent.ahead_s += time
             for item in (*dropped, *task.gone):
@@ -360,9 +405,9 @@ class _Run:
 
     def _compute(self, agent: _Agent, instruction: Instruction, at: int) -> bool:
         """Run anything but SEND and RECV. False if an item is missing, which means a deadlock."""
-        batch, layers = self.batch, self.layers
         held, versions = agent.held, agent.versions
-        for item in needs(instruction, batch, layers):
+        needed, consumed, released, made = rule(instruction, self.batch, self.layers)
+        for item in needed:
             if item not in held and (item[0] is not _VER or versions.get(item[2]) != item[1]):
                 agent.lacks = item
                 return False
@@ -373,13 +418,16 @@ class _Run:
             agent.spans.append((at, begin, agent.clock))
             if at == agent.last:
                 agent.lane = Lane()
-        for item in consumes(instruction, batch, layers):
+        for item in consumed:
             self._lose(agent, item)
-        for item in releases(instruction, layers):
+        for item in released:
             if held.get(item):
                 self._lose(agent, item)
-        for item in makes(instruction, batch, layers):
-            self._gain(agent, item, False)
+        if op is _FOLD and len(made) > 1:
+            self._gain_slices(agent, made, False)
+        else:
+            for item in made:
+                self._gain(agent, item, False)
         if op is _VOTE or op is _SAVE:
             self._finish(agent, instruction)
         return True
@@ -411,6 +459,21 @@ class _Run:
             count[group] = total
             if total > agent.peak[group]:
                 agent.peak[group] = total
+
+    def _gain_slices(self, agent: _Agent, slices: tuple[Item, ...], received: bool) -> None:
+        """CHUNK, of which each agent of a large grid has a hundred."""
+        if self.bytes_of is not None:
+            for item in slices:
+                self._gain(agent, item, received)
+            return
+        held, count = agent.held, agent.count
+        before = len(held)
+        for item in slices:
+            held.setdefault(item, received)
+        total = count[_GRADIENTS] + (len(held) - before) * self.slice
+        count[_GRADIENTS] = total
+        if total > agent.peak[_GRADIENTS]:
+            agent.peak[_GRADIENTS] = total
 
     def _lose(self, agent: _Agent, item: Item) -> None:
         kind = item[0]
@@ -447,6 +510,7 @@ class _Run:
             gradients={a.name: a.peak[_GRADIENTS] for a in agents},
             busy={a.name: sum(end - begin for _, begin, end in a.spans) for a in agents},
             length=max((a.spans[-1][2] for a in agents if a.spans), default=0.0),
+            end=max((a.clock for a in agents), default=0.0),
             spans={a.name: tuple(a.spans) for a in agents},
             ahead={a.name: int(a.peak[_AHEAD]) for a in agents},
             ahead_s={a.name: a.ahead_s for a in agents},

@@ -7,8 +7,6 @@ Two equal transfers would both be sent.
 
 from __future__ import annotations
 
-from typing import cast
-
 from bamboo_core.graph.tasks import TaskGraph, TaskId, Transfer
 from bamboo_core.model.items import Kind
 from bamboo_core.model.program import Op
@@ -47,17 +45,16 @@ class IndexedGraph:
         after, far, inbound, outbound = self.after, self.far, self.inbound, self.outbound
         known: set[int] = set()
         for i, needs in enumerate(graph.tasks.values()):
+            arriving = inbound[i]
             for need in needs:
-                if type(need) is TaskId:
+                if isinstance(need, TaskId):
                     before = number.get(id(need))
                     after[self._find(need) if before is None else before].append(i)
                     continue
-                transfer = cast(Transfer, need)
-                inbound[i].append(transfer)
-                item, _, _, producer = transfer
-                key = id(transfer)
+                arriving.append(need)
+                producer, key = need[3], id(need)
                 if producer is None:
-                    self.opening[key] = transfer
+                    self.opening[key] = need
                     self.openers.setdefault(key, []).append(i)
                     continue
                 maker = number.get(id(producer))
@@ -66,10 +63,10 @@ class IndexedGraph:
                 far[maker].append(i)
                 if key not in known:
                     known.add(key)
-                    if item[0] is _FILE:
-                        self.closing[key] = transfer
+                    if need[0][0] is _FILE:
+                        self.closing[key] = need
                     else:
-                        outbound[maker].append(transfer)
+                        outbound[maker].append(need)
 
     def _find(self, task: TaskId) -> int:
         """Number of an equal task that is another object. ValueError if the graph has none."""

@@ -9,21 +9,25 @@ sent: before a message, an agent receives all that were sent earlier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_left
 
 from bamboo_core.graph.tasks import TaskId, Transfer
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Kind
 from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
 
-_SEND, _RECV, _REDUCE = Op.SEND, Op.RECV, Op.REDUCE
+_SEND, _RECV, _REDUCE, _RED = Op.SEND, Op.RECV, Op.REDUCE, Kind.RED
 _new = tuple.__new__  # five times faster; two thirds of the instructions are messages
 _CLOSES = frozenset({Op.END, Op.EXIT})
 _EXCHANGES = frozenset({Op.FOLD, Op.REDUCE})
 
 
 class Lowering:
-    """One set of programs. ``order``: task numbers of each agent, as they begin."""
+    """One set of programs. ``order``: task numbers of each agent, as they begin.
+
+    Transfers are known by their ids: they, and their items, live as long as the graph.
+    """
 
     def __init__(self, graph: IndexedGraph, order: list[list[int]]) -> None:
         self._graph, self._order = graph, order
@@ -33,14 +37,19 @@ class Lowering:
         self._closing: dict[AgentId, list[Transfer]] = {}
         for transfer in graph.closing.values():
             self._closing.setdefault(transfer.source, []).append(transfer)
+        self._before: dict[int, Transfer] = {}  # the transfer that the same pair sends before it
         self._received: set[int] = set()
+        # RECV of a reduced slice, by the id of its REDUCE: the same for all agents that get it.
+        self._receives: dict[int, Instruction] = {}
 
     def programs(self) -> dict[AgentId, Program]:
         """One program per agent of the graph."""
         ordered = list(zip(self._agents, self._order, strict=True))
-        sends = {name: self._sends(name, tasks) for name, tasks in ordered}
-        channels = {name: _channels(sent) for name, sent in sends.items()}
-        return {name: self._program(name, tasks, sends[name], channels) for name, tasks in ordered}
+        sends = [self._sends(name, tasks) for name, tasks in ordered]
+        return {
+            name: self._program(tasks, sent)
+            for (name, tasks), sent in zip(ordered, sends, strict=True)
+        }
 
     def _open(self) -> dict[AgentId, list[Transfer]]:
         """What agents send first, ordered by when it is needed."""
@@ -54,16 +63,36 @@ class Lowering:
             out.setdefault(transfer.source, []).append(transfer)
         return out
 
-    def _sends(self, name: AgentId, tasks: list[int]) -> dict[int, list[Transfer]]:
-        """Task number -> transfers that follow it, in program order; -1: first in the program."""
+    def _sends(self, name: AgentId, tasks: list[int]) -> dict[int, list[Instruction]]:
+        """Task number -> SENDs that follow it, in program order; -1: first in the program."""
         outbound, closing = self._graph.outbound, self._closing.get(name)
-        out = {-1: self._opening[name]} if name in self._opening else {}
+        newest: dict[AgentId, Transfer] = {}
+        out: dict[int, list[Instruction]] = {}
+        if name in self._opening:
+            out[-1] = self._sent(self._opening[name], newest)
         last = self._last(tasks) if closing else -1
         for i in tasks:
             if outbound[i]:
-                out[i] = self._in_turn(self._graph.tasks[i], outbound[i])
+                out[i] = self._sent(self._in_turn(self._graph.tasks[i], outbound[i]), newest)
             if closing and i == last:
-                out[i] = out.get(i, []) + closing
+                out[i] = out.get(i, []) + self._sent(closing, newest)
+        return out
+
+    def _sent(
+        self, transfers: list[Transfer], newest: dict[AgentId, Transfer]
+    ) -> list[Instruction]:
+        """Their SENDs. newest: receiver -> the transfer that the agent sends to it before."""
+        before = self._before
+        out: list[Instruction] = []
+        for transfer in transfers:
+            item, _, target, producer = transfer
+            if target in newest:
+                before[id(transfer)] = newest[target]
+            newest[target] = transfer
+            if producer is None or producer[1][9]:
+                out.append(self._message(_SEND, transfer, target))
+            else:  # the usual case of :meth:`_message`
+                out.append(_new(Instruction, (_SEND, 0, 0, 0, 0, item, target, (), (), 0)))
         return out
 
     def _in_turn(self, task: TaskId, transfers: list[Transfer]) -> list[Transfer]:
@@ -73,54 +102,69 @@ class Lowering:
         ranks = self._ranks.get(instruction[2:4])
         if ranks is None or instruction[0] not in _EXCHANGES or len(transfers) < 2:
             return transfers
-        peers: list[Transfer] = []
-        others: list[Transfer] = []
-        for transfer in transfers:
-            (peers if transfer[2] in ranks else others).append(transfer)
-        rank, count = ranks.get(source, 0), len(ranks)
-        peers.sort(key=lambda transfer: (ranks[transfer[2]] - rank) % count)
-        first = rank * len(others) // count
-        return peers + others[first:] + others[:first]
+        turns = [ranks.get(transfer[2], -1) for transfer in transfers]
+        ordered = sorted(turns)
+        if turns != ordered:
+            places = sorted(range(len(turns)), key=turns.__getitem__)
+            transfers = [transfers[i] for i in places]
+        split = bisect_left(ordered, 0)
+        others, peers = transfers[:split], transfers[split:]
+        rank = ranks.get(source, 0)
+        next_peer = bisect_left(ordered, rank) - split
+        next_other = rank * len(others) // len(ranks)
+        return [
+            *peers[next_peer:],
+            *peers[:next_peer],
+            *others[next_other:],
+            *others[:next_other],
+        ]
 
     def _last(self, tasks: list[int]) -> int:
         """The task after which records of files are sent: the last one before END and EXIT."""
         names = self._graph.tasks
         return next(i for i in reversed(tasks) if names[i].instruction.op not in _CLOSES)
 
-    def _program(
-        self,
-        name: AgentId,
-        tasks: list[int],
-        sends: dict[int, list[Transfer]],
-        channels: dict[AgentId, dict[AgentId, list[Transfer]]],
-    ) -> Program:
-        names, inbound, received = self._graph.tasks, self._graph.inbound, self._received
-        out: list[Instruction] = []
-        self._send(sends.get(-1, ()), out)
+    def _program(self, tasks: list[int], sends: dict[int, list[Instruction]]) -> Program:
+        names, inbound = self._graph.tasks, self._graph.inbound
+        before, received = self._before, self._received
+        out: list[Instruction] = sends.get(-1, [])
         for i in tasks:
             for transfer in inbound[i]:
-                if id(transfer) not in received:
-                    channel = channels[transfer[1]][name]
-                    if channel[-1] is not transfer:
-                        self._receive(channel, transfer, out)
-                    channel.pop()
-                    received.add(id(transfer))
-                    out.append(self._message(_RECV, transfer, transfer[1]))
+                key = id(transfer)
+                if key in received:
+                    continue
+                earlier = before.get(key)
+                if earlier is not None and id(earlier) not in received:
+                    self._catch_up(earlier, out)
+                received.add(key)
+                item, source, _, producer = transfer
+                if producer is None or producer[1][9] or item[0] is _RED:
+                    out.append(self._receive(transfer))
+                else:  # the usual case of :meth:`_message`
+                    out.append(_new(Instruction, (_RECV, 0, 0, 0, 0, item, source, (), (), 0)))
             out.append(names[i][1])
             if i in sends:
-                self._send(sends[i], out)
+                out += sends[i]
         return tuple(out)
 
-    def _send(self, transfers: Iterable[Transfer], out: list[Instruction]) -> None:
-        for transfer in transfers:
-            out.append(self._message(_SEND, transfer, transfer[2]))
+    def _catch_up(self, transfer: Transfer | None, out: list[Instruction]) -> None:
+        """Receive the transfer, and before it all that were sent earlier."""
+        missed: list[Transfer] = []
+        while transfer is not None and id(transfer) not in self._received:
+            missed.append(transfer)
+            transfer = self._before.get(id(transfer))
+        for found in reversed(missed):
+            self._received.add(id(found))
+            out.append(self._receive(found))
 
-    def _receive(self, channel: list[Transfer], wanted: Transfer, out: list[Instruction]) -> None:
-        """Receive what was sent before the wanted transfer; a channel is in reverse order."""
-        while channel[-1] is not wanted:
-            transfer = channel.pop()
-            self._received.add(id(transfer))
-            out.append(self._message(_RECV, transfer, transfer[1]))
+    def _receive(self, transfer: Transfer) -> Instruction:
+        item, source, _, producer = transfer
+        if item[0] is not _RED or producer is None:
+            return self._message(_RECV, transfer, source)
+        found = self._receives.get(id(producer))
+        if found is None:
+            found = self._receives[id(producer)] = self._message(_RECV, transfer, source)
+        return found
 
     def _message(self, op: Op, transfer: Transfer, peer: AgentId) -> Instruction:
         """SEND or RECV, skipped in the same steps as the task that makes or needs the item."""
@@ -141,18 +185,3 @@ def _ranks(graph: IndexedGraph) -> dict[tuple[int, ...], dict[AgentId, int]]:
             ranks = found.setdefault(instruction[2:4], {})
             ranks.setdefault(agent, len(ranks))
     return found
-
-
-def _channels(sends: dict[int, list[Transfer]]) -> dict[AgentId, list[Transfer]]:
-    """Receiver -> the transfers to it, last first."""
-    channels: dict[AgentId, list[Transfer]] = {}
-    for transfers in sends.values():
-        for transfer in transfers:
-            target = transfer[2]
-            if target in channels:
-                channels[target].append(transfer)
-            else:
-                channels[target] = [transfer]
-    for channel in channels.values():
-        channel.reverse()
-    return channels

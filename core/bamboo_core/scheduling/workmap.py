@@ -2,12 +2,14 @@
 
 Survivors keep their own leaves, except that Diffuse relieves the busiest. Leaves of empty seats
 (orphans) go where the policy says. An agent's load is the time that it needs, so a slow agent gets
-fewer leaves. Deterministic: equal arguments give equal maps.
+fewer leaves. The leaves of a chunk are added up by one of the agents that compute them, and the
+others send it a sum for each leaf. Over a slow network that takes longer than to compute the leaf:
+then one agent gets all of them. Deterministic: equal arguments give equal maps.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
@@ -59,6 +61,7 @@ def assign(
     base: Mapping[AgentId, float] | None = None,
     speeds: Mapping[AgentId, float] | None = None,
     credit: Credit | None = None,
+    transfer: Sequence[float] = (),
 ) -> WorkMap:
     """Assign every leaf of every stage to an agent.
 
@@ -67,7 +70,8 @@ def assign(
     since results of them survive on that agent; base: other load of the agents in the same unit
     (default: the start-up offset of the later stages); speeds: relative speed of the agents
     (default 1: typical). Equal speeds have no effect. With unequal ones, Diffuse moves leaves of
-    slow agents even if no seat is empty; credit: what agents have done of leaves ahead.
+    slow agents even if no seat is empty; credit: what agents have done of leaves ahead; transfer:
+    stage -> time in which the sum of a leaf goes to another agent (default 0).
     ValueError if a stage has no holder: the loss is fatal; or if a speed is not positive.
     """
     for stage, able in enumerate(holders):
@@ -76,7 +80,15 @@ def assign(
                 f"stage {stage} has no live holder: restore it before work is assigned"
             )
     task = _Assignment(
-        batch, seats, holders, weight or {}, pinned or {}, base, speeds or {}, credit or {}
+        batch,
+        seats,
+        holders,
+        weight or {},
+        pinned or {},
+        base,
+        speeds or {},
+        credit or {},
+        transfer,
     )
     orphans = task.place_own()
     for work in sorted(orphans, key=lambda x: (-task.weight.get(x, 1.0), x)):
@@ -113,9 +125,12 @@ class _Assignment:
         base: Mapping[AgentId, float] | None,
         speeds: Mapping[AgentId, float],
         credit: Credit,
+        transfer: Sequence[float],
     ) -> None:
         self.batch, self.seats, self.weight, self.pinned = batch, seats, weight, pinned
         self.credit = credit
+        self.transfer = transfer if any(transfer) else ()
+        self.shares: dict[Work, Counter[AgentId]] = {}  # (stage, chunk) -> leaves of each agent
         self.holders = [frozenset(x) for x in holders]
         self.home = {
             agent: Coordinate(d, s)
@@ -128,6 +143,7 @@ class _Assignment:
         start = base if base is not None else {a: self._offset(a) for a in agents}
         self.base = {a: start.get(a, 0.0) for a in agents}
         self.load = dict(self.base)
+        self.top = 0.0  # load of the busiest agent
         self.speed = unequal(agents, speeds)
         self.is_uneven = bool(self.speed)
         self.map: WorkMap = {}
@@ -147,6 +163,29 @@ class _Assignment:
     def put(self, work: Work, agent: AgentId) -> None:
         self.map[work] = agent
         self.load[agent] += self.cost(work, agent)
+        self.top = max(self.top, self.load[agent])
+        if self.transfer:
+            self.shares.setdefault(self.sum_of(work), Counter())[agent] += 1
+
+    def sum_of(self, work: Work) -> Work:
+        """The chunk of the stage to which the leaf is added."""
+        return work[0], self.batch.chunk_of(work[1])
+
+    def is_dear(self, work: Work) -> bool:
+        """Whether the sum of the leaf takes longer to another agent than the leaf is computed."""
+        return self.transfer[work[0]] > self.weight.get(work, 1.0)
+
+    def receiving(self, work: Work, taker: AgentId, giver: AgentId | None = None) -> float:
+        """Time that the sums of the leaf's chunk take to its collector if the taker gets the leaf.
+
+        The collector adds them up. It is the agent with most of them, so it does not receive those.
+        giver: has the leaf now; None: nobody has.
+        """
+        shares = Counter(self.shares.get(self.sum_of(work), ()))
+        shares[taker] += 1
+        if giver is not None:
+            shares[giver] -= 1
+        return (shares.total() - max(shares.values())) * self.transfer[work[0]]
 
     def typical_top(self) -> float:
         """Load of the busiest agent if all agents had the typical speed."""
@@ -176,11 +215,22 @@ class _Assignment:
             candidates = [a for p in self.seats if (a := p[stage]) is not None and a in able]
         return min(candidates or able, key=lambda a: self._rank(a, work, d))
 
-    def _rank(self, agent: AgentId, work: Work, d: int) -> tuple[float, int, bool, AgentId]:
-        """Sort key: done first, then the nearest pipeline, then a seat in the stage."""
+    def _rank(self, agent: AgentId, work: Work, d: int) -> tuple[float, float, int, bool, AgentId]:
+        """Sort key: the step is the shortest, with sums that are sent after everything is computed;
+        done first; then the nearest pipeline, then a seat in the stage."""
         home = self.home.get(agent, Coordinate(len(self.seats), -1))
         extra = self.cost(work, agent) - self.weight.get(work, 1.0)  # else exactly 0
-        return self.load[agent] + extra, abs(home.pipeline - d), home.stage != work[0], agent
+        length = 0.0
+        if self.transfer:
+            length = max(self.top, self.load[agent] + self.cost(work, agent))
+            length += self.receiving(work, agent)
+        return (
+            length,
+            self.load[agent] + extra,
+            abs(home.pipeline - d),
+            home.stage != work[0],
+            agent,
+        )
 
 
 class _Rebalancing:
@@ -282,8 +332,17 @@ class _Rebalancing:
                     continue
                 taker = self._least(kind, top)
                 if taker is not None and taker != giver:
-                    seen.add(kind)
-                    yield taker, self._pick(giver, stage, taker)
+                    work = self._pick(giver, stage, taker)
+                    if self._pays(work, giver, taker):
+                        seen.add(kind)
+                        yield taker, work
+
+    def _pays(self, work: Work, giver: AgentId, taker: AgentId) -> bool:
+        """Whether the giver saves more time than sums take longer to their collector."""
+        if not self.task.transfer:
+            return True
+        more = self.task.receiving(work, taker, giver) - self.task.receiving(work, giver, giver)
+        return more < self.task.cost(work, giver)
 
     @staticmethod
     def _unroll(
@@ -318,23 +377,31 @@ class _Rebalancing:
             self.own[giver][stage].discard(leaf)
             self.own[taker].setdefault(stage, set()).add(leaf)
             self.task.map[stage, leaf] = taker
+            if self.task.transfer:
+                shares = self.task.shares[self.task.sum_of((stage, leaf))]
+                shares[giver] -= 1
+                shares[taker] += 1
         for agent in {top, *(taker for _, taker, _ in hops)}:
             heappush(self.classes[self.kind[agent]], (self.load[agent], agent))
             heappush(self.tops, (-self.load[agent], agent))
 
 
 def _spread(task: _Assignment) -> WorkMap:
-    """Spread each agent's leaves of a (stage, pipeline) evenly over time; keep their number."""
+    """Spread each agent's leaves of a (stage, pipeline) evenly over time; keep their number.
+
+    Where sums are dear, also their number in each chunk: else more of them would be sent.
+    """
     out: WorkMap = {}
-    groups: dict[tuple[int, int], list[int]] = {}
+    groups: dict[tuple[int, int, int], list[int]] = {}
     for work in sorted(task.map):
         agent = task.map[work]
         stays = work in task.pinned or (work, agent) in task.credit
         if stays or task.weight.get(work, 1.0) <= 0:
             out[work] = agent
         else:
-            groups.setdefault((work[0], task.pipeline(work[1])), []).append(work[1])
-    for (stage, _), leaves in groups.items():
+            chunk = task.sum_of(work)[1] if task.transfer and task.is_dear(work) else -1
+            groups.setdefault((work[0], task.pipeline(work[1]), chunk), []).append(work[1])
+    for (stage, _, _), leaves in groups.items():
         agents = [task.map[stage, leaf] for leaf in leaves]
         for leaf, agent in zip(leaves, _interleave(task, stage, agents), strict=True):
             out[stage, leaf] = agent

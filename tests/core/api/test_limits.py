@@ -78,3 +78,19 @@ def test_the_tasks_of_a_step_are_bounded(
         (problem,) = found
         assert problem.startswith(f"spec.training.globalBatchSize: {batch} makes {batch} micro")
         assert f"at most {limits.MOST_TASKS} can be planned: raise microBatchSize" in problem
+
+
+def test_the_chunks_of_the_first_plan_count_for_ever() -> None:
+    """No lower count takes them back, so more stages later would make a far larger step."""
+    body = manifest()
+    body["spec"]["training"] |= {"globalBatchSize": 512, "microBatchSize": 1}
+    body["spec"]["pipelines"] = {"count": 2, "stages": 16}
+    spec = from_manifest(body)
+    assert not isinstance(spec, list)
+    assert limits.task_problems(spec) == limits.task_problems(spec, 2) == []
+    (problem,) = limits.task_problems(spec, 512)
+    assert str(problem) == (
+        "spec.pipelines.stages: 16 makes steps of 4227072 tasks with the 512 chunks of gradients"
+        " that the job keeps since its first plan, and at most 393216 can be planned: lower it, or"
+        " create a new BambooJob with a lower spec.pipelines.count"
+    )

@@ -172,6 +172,23 @@ def test_a_planner_that_fails_is_asked_again_and_ends_the_job_in_the_end() -> No
     assert status.message == "the planner failed: a defect"
 
 
+def test_a_job_waits_for_an_operator_without_room_for_as_long_as_it_takes() -> None:
+    fleet = running(pipelines=2, stages=2, steps=20)
+    fleet.until(lambda: committed(fleet, 1))
+    fleet.kill("a1")
+    for _ in range(20):
+        fleet.until(lambda: fleet.arbiter.status().phase is a.ArbiterPhase.PLANNING)
+        fleet.wire.clear()
+        full = PlannerFault("no room", is_defect=False)
+        fleet.tell(a.Planned(fleet.arbiter.state.requests, full))
+        assert fleet.arbiter.status().detail == "no room; it is asked again"
+        fleet.idle(60.0)
+    assert fleet.over is None
+    fleet.run()
+    assert fleet.over is not None
+    assert fleet.over.outcome is Outcome.COMPLETE
+
+
 def test_a_plan_in_between_forgives_the_planner() -> None:
     fleet = running(pipelines=2, stages=2, steps=40)
     for name in ("a1", "a2", "a3"):

@@ -185,6 +185,23 @@ def test_a_step_remembers_it() -> None:
     assert found.memory.assured == 2
 
 
+def test_what_is_assured_is_for_the_agents_that_it_started_with() -> None:
+    """Suspended, changed and resumed between two looks, it is not seen suspended. Its old agents
+    are no reason to keep room for new ones that ask for more, until all have gone."""
+    large = replace(a_spec(), worker=WorkerSpec("i", {"limits": {GPU: 8}}))
+    moved = replace(a_spec(), placement=replace(large.placement, zones=("a", "b")))
+    for changed in (large, moved):
+        known, seen = Memory(), list[int]()
+        for spec_, pods in (
+            (a_spec(), PAIR), (changed, PAIR), (changed, PAIR[:1]), (a_spec(), PAIR[:1]),
+            (changed, ()), (changed, PAIR),
+        ):  # fmt: skip
+            view = ClusterView(nodes(a=8, b=8), pods)
+            known = step(spec_, view, trains(*pods), known, job=JOB, now=1.0).memory
+            seen.append(known.assured)
+        assert seen == [2, 0, 0, 0, 0, 2]
+
+
 grids = st.tuples(st.integers(1, 8), st.integers(1, 3)).map(
     lambda pair: a_spec(least=pair[0], stages=pair[1])
 )

@@ -10,7 +10,7 @@ import pytest
 from tests.core.arbiter.fleet import spec
 from tests.core.planning.test_planner import HALVES, decide, proceed, request_of
 
-from bamboo_core.api.spec import RecoveryPolicy
+from bamboo_core.api.spec import RecoveryPolicy, TransportSpec
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.program import COMPUTE, Instruction, Op, Program
 from bamboo_core.planning import planner, requests
@@ -63,6 +63,15 @@ def test_other_policies_leave_a_slow_agent_its_own_work(policy: RecoveryPolicy) 
 def test_equal_speeds_change_no_plan(speeds: dict[str, float]) -> None:
     known = {AgentId(a): x for a, x in speeds.items()}
     assert list(planner.compute(request(known))) == list(planner.compute(request({})))
+
+
+def test_over_a_slow_network_a_slow_agent_keeps_its_work() -> None:
+    """The sum of each leaf that it gives away would have to come back to it."""
+    large = tuple(replace(x, parameter_bytes=10**11) for x in COSTS)
+    made = replace(request({A0: 0.3}), costs=large)
+    assert forwards(steady(made))[A0] == 8
+    fast = replace(made.spec, transport=TransportSpec(bandwidth_gbps=100_000.0))
+    assert forwards(steady(replace(made, spec=fast)))[A0] < 8
 
 
 @pytest.mark.parametrize("after", [30, 60, 90])

@@ -31,6 +31,7 @@ USUAL = Facts(
     delay_s=0.1,
     bare=Recovery(1.6, 2.0),
     copied=Recovery(1.1, 0.8),
+    eager=Recovery(1.1, 0.6),
     parameter_bytes=100_000_000,
     activation_bytes=10_000_000,
     boundary_bytes=1_000_000,

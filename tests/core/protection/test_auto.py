@@ -79,7 +79,8 @@ def test_status_names_mode_reason_and_inputs() -> None:
 
 
 def test_the_network_of_the_spec_counts_and_may_change_at_any_time() -> None:
-    made = fleet(costs=layers(4, parameter_bytes=20_000_000))
+    seen = Hazard((ZoneRecord("z0", 4.0, 20 * HOUR), ZoneRecord("z1", 4.0, 20 * HOUR)))
+    made = fleet(costs=layers(4, parameter_bytes=20_000_000), hazard=seen)
     assert made.arbiter.status().verdict.facts.bytes_per_s == 1.25e9
     assert mode_of(made) is RedundancyMode.NONE
     epoch = made.arbiter.fence.epoch
@@ -90,6 +91,18 @@ def test_the_network_of_the_spec_counts_and_may_change_at_any_time() -> None:
     assert made.arbiter.status().verdict.facts.bytes_per_s == 1.25e11
     assert mode_of(made) is RedundancyMode.REPLICA
     assert made.job.spec.transport == TransportSpec()
+
+
+def test_the_network_counts_for_the_work_of_every_mode() -> None:
+    made = Fleet(spec(pipelines=2, stages=2, steps=40, microbatches=8))
+    for i, zone in enumerate(["z0", "z1"] * 2):
+        made.add(f"a{i}", zone)
+    begin(made, 2)
+    made.tell(DesiredState(2, bandwidth_gbps=40.0))
+    made.kill("a1")
+    made.run()
+    assert made.requests[0].spec == made.job.spec
+    assert made.requests[-1].spec.transport == TransportSpec(bandwidth_gbps=40.0)
 
 
 def test_another_network_is_no_reason_to_try_agents_without_a_seat_again() -> None:

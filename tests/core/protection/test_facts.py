@@ -13,13 +13,16 @@ from bamboo_core.api.spec import (
     RecoveryPolicy,
     RedundancyMode,
     TransportSpec,
+    batch_shape,
 )
 from bamboo_core.model.numerics import choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.protection import interrupted
 from bamboo_core.protection.choice import Facts, Recovery
 from bamboo_core.protection.facts import Assumptions, Seen, even_costs, gather
-from bamboo_core.protection.figures import AfterLoss, Shape, figures
+from bamboo_core.protection.figures import figures
+from bamboo_core.protection.grids import Shape, is_kept, smaller
+from bamboo_core.protection.losses import AfterLoss
 from bamboo_core.scheduling.costs import Costs
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
@@ -45,11 +48,57 @@ def after(shape: Shape, mode: RedundancyMode) -> AfterLoss:
 
 
 def test_lost_work_is_shared_by_more_agents_in_a_larger_grid() -> None:
-    few, many = Shape(2, 4, 8), Shape(6, 4, 8)
+    few, many = Shape(4, 4, 8), Shape(12, 4, 8)
     bare, copied = ([after(x, mode).degraded - 1 for x in (few, many)] for mode in (NONE, REPLICA))
-    assert bare[1] == pytest.approx(bare[0] / 5)
-    assert copied[1] == pytest.approx(copied[0] * 7 / 23)
+    assert bare[1] == pytest.approx(bare[0] * 3 / 11)
+    assert copied[1] == pytest.approx(copied[0] * 15 / 47)
     assert copied[0] < bare[0]
+
+
+def test_sums_that_are_sent_lengthen_a_step_until_the_work_is_left_together() -> None:
+    """A leaf of one micro-batch takes 3 slots."""
+    grids = [Shape(1, 4, 16, sums=(t,) * 4) for t in (0.0, 1.0, 2.5, 3.0)]
+    assert [is_kept(grid, 2) for grid in grids] == [False, False, False, True]
+    free, short, long, kept = (after(grid, REPLICA) for grid in grids)
+    assert free.degraded < short.degraded < long.degraded
+    assert kept == after(replace(grids[3], policy=RecoveryPolicy.SHADOW), REPLICA)
+
+
+def test_pieces_of_gradients_count_by_their_size() -> None:
+    """The agent that does the work of two stages takes part in two reductions."""
+    grid = Shape(2, 4, 8)
+    short, long = (after(replace(grid, sums=(t,) * 4), REPLICA) for t in (3.0, 12.0))
+    assert long.redone > short.redone
+
+
+def test_a_short_stage_costs_less_to_lose() -> None:
+    even = after(Shape(1, 4, 16), REPLICA)
+    long = after(Shape(1, 4, 16, loads=(0.5, 0.5, 0.5, 1.0)), REPLICA)
+    assert long.redone < even.redone
+    assert long.degraded < even.degraded
+    assert after(Shape(1, 4, 16, loads=(1.0,) * 4), REPLICA) == even
+
+
+def test_forwards_ahead_save_as_much_as_there_is_room_for() -> None:
+    """All but one of the stages wait for it, so that they compute nearly all forwards ahead."""
+    grid = Shape(1, 4, 16, loads=(0.5, 0.5, 0.5, 1.0), latency=1 / 64, slices=2)
+    lazy = after(grid, REPLICA).redone
+    none, few, all_ = (after(replace(grid, room=n), EAGER).redone for n in (0, 2, 16))
+    assert all_ < few < none <= lazy
+    assert after(replace(grid, room=0), REPLICA) == after(grid, REPLICA)
+
+
+def test_a_small_grid_has_stages_and_sums_of_the_whole_one() -> None:
+    loads = tuple((s + 1) / 12 for s in range(12))
+    sums = tuple(float(s) for s in range(12))
+    found = smaller(Shape(1, 12, 48, loads=loads, sums=(0.0,) * 12), 2)
+    assert (found.stages, found.microbatches) == (8, 16)
+    assert [round(12 * x) for x in found.loads] == [1, 3, 4, 6, 7, 9, 10, 12]
+    assert found.sums == (0.0,) * 8
+    # with sums that are dear to send, more pipelines and fewer stages
+    slow = smaller(Shape(6, 12, 48, sums=sums), 2)
+    assert (slow.pipelines, slow.stages, slow.sums) == (4, 6, (0.0, 2.0, 4.0, 7.0, 9.0, 11.0))
+    assert smaller(Shape(6, 12, 48), 2).pipelines == 2
 
 
 def test_the_scaled_step_is_near_the_planned_one() -> None:
@@ -64,7 +113,7 @@ def test_the_scaled_step_is_near_the_planned_one() -> None:
 
 
 def test_lost_work_grows_with_the_microbatches() -> None:
-    few, many = (after(Shape(1, 4, m), REPLICA) for m in (8, 24))
+    few, many = (after(Shape(1, 8, m), REPLICA) for m in (32, 96))
     assert many.redone == pytest.approx(3 * few.redone)
     assert few.redone > 0
 
@@ -87,11 +136,12 @@ def test_slices_take_longer_if_what_they_keep_goes_to_host_memory() -> None:
 
     short = int((taken + 10_000_000) / 0.8)  # has room for the outputs of forwards ahead only
     roomy, fast, slow = found(0, 1e9), found(short, 1e12), found(short, 1e9)
-    assert roomy.delay_s == fast.delay_s
-    assert slow.delay_s > fast.delay_s  # a forward of 0.1 s needs 0.12 s more
+    assert roomy.ahead_s == fast.ahead_s
     shape = Shape(2, 4, 8, latency=1 / 64, slices=2)
-    assert slow.delay_s == pytest.approx(0.1 * delay(replace(shape, copied=1.25)))
-    assert fast.delay_s == pytest.approx(0.1 * delay(shape))
+    longer = replace(shape, copied=1.25)  # a forward of 0.1 s needs 0.12 s more
+    assert slow.ahead_s == pytest.approx(0.1 * figures(longer, EAGER).ahead)
+    assert fast.ahead_s == pytest.approx(0.1 * figures(shape, EAGER).ahead)
+    assert roomy.delay_s == fast.delay_s == slow.delay_s == 0
     assert slow.step_s == fast.step_s
 
 
@@ -116,16 +166,12 @@ def delay(shape: Shape) -> float:
     return figures(shape, EAGER).length - figures(shape, NONE).length
 
 
-def test_smaller_slices_delay_less() -> None:
-    delays = [delay(Shape(1, 4, 16, latency=1 / 64, slices=n)) for n in (1, 2, 4, 8)]
-    assert delays == sorted(delays, reverse=True)
-    assert delays[-1] < delays[0] / 4
-
-
-def test_a_latency_of_just_one_slice_delays_like_one_that_is_a_little_longer() -> None:
-    """A message that comes just when a slice ends delays nobody; real ones come at any moment."""
-    same, longer = (delay(Shape(1, 8, 32, latency=x, slices=4)) for x in (0.25, 0.3))
-    assert same > longer / 4
+def test_slices_delay_nobody_and_smaller_ones_fill_more_of_the_waits() -> None:
+    shapes = [Shape(1, 4, 16, latency=1 / 4, slices=n) for n in (1, 2, 4, 8)]
+    assert [delay(shape) for shape in shapes] == [0, 0, 0, 0]
+    ahead = [figures(shape, EAGER).ahead for shape in shapes]
+    assert ahead == sorted(ahead)
+    assert 0 < ahead[0] < ahead[-1]
 
 
 def test_what_cannot_be_recovered_has_no_figures() -> None:
@@ -205,6 +251,22 @@ def test_a_slow_network_lengthens_the_step() -> None:
     assert slow.step_s > fast.step_s
 
 
+def test_a_slow_network_lengthens_what_a_loss_costs() -> None:
+    fast, slow = (
+        gather(spec(transport=TransportSpec(bandwidth_gbps=x)), layers(), Seen(0.1), pipelines=2)
+        for x in (1000.0, 1.0)
+    )
+    assert fast.copied
+    assert slow.copied
+    assert slow.copied.degraded > 1.2 * fast.copied.degraded
+    assert slow.copied.redone_s > fast.copied.redone_s
+
+
+def test_layers_without_times_count_as_equal_stages() -> None:
+    found = gather(spec(), layers(forward_s=0.0, backward_s=0.0), Seen(0.1), pipelines=2)
+    assert found.copied == Recovery(found.copied.degraded, 0.0)  # type: ignore[union-attr]
+
+
 def test_a_message_takes_no_longer_than_a_forward() -> None:
     """Longer ones are not told apart, so that few dry runs answer for all networks."""
     slow = TransportSpec(bandwidth_gbps=0.008)  # 1 s for each output, 0.1 s for each forward
@@ -231,16 +293,16 @@ def test_each_mode_has_the_schedule_for_which_the_device_has_room() -> None:
     costs = layers(activation_bytes=300_000_000)
     own = 6 * 100_000_000 + 4 * 600_000_000 + 16 * 1_000_000
     memory = int((own + 3.5 * 600_000_000) / 0.8)
-    found = gather(spec(), costs, Seen(0.1, memory_bytes=memory), pipelines=2)
-    none, replica = (
-        figures(replace(SPLIT, spare=x), mode) for x, mode in ((3, NONE), (2, REPLICA))
-    )
-    eager = figures(replace(SPLIT, spare=1, copied=0.5), EAGER)  # 600 MB to host memory: 0.05 s
+    job = spec(transport=TransportSpec(bandwidth_gbps=16.0))  # 0.05 s for a stage's gradient
+    found = gather(job, costs, Seen(0.1, memory_bytes=memory), pipelines=2)
+    loss = replace(SPLIT, loads=(1.0,) * 4, sums=(0.5,) * 4, leaf_size=batch_shape(job).leaf_size)
+    none, replica = (figures(replace(loss, spare=x), mode) for x, mode in ((3, NONE), (2, REPLICA)))
+    eager = figures(replace(loss, spare=1, copied=0.5), EAGER)  # 600 MB to host memory: 0.05 s
     assert none.length < replica.length < eager.length
     assert replica.after
     assert found.tight_s == pytest.approx(0.1 * (replica.length - none.length))
     assert found.delay_s == pytest.approx(0.1 * (eager.length - none.length))
-    assert found.step_s == pytest.approx(0.1 * none.length + 0.08)
+    assert found.step_s == pytest.approx(0.1 * none.length + 0.05)
     assert found.copied == Recovery(replica.after.degraded, 0.1 * replica.after.redone)
 
 
@@ -288,3 +350,9 @@ def test_a_step_with_an_empty_seat_is_slower_without_room_for_more_in_flight() -
     unknown, none = SPLIT, replace(SPLIT, spare=0)
     assert figures(unknown, NONE).length == figures(none, NONE).length
     assert after(unknown, NONE).degraded < after(none, NONE).degraded
+
+
+def test_a_grid_that_loses_a_pipeline_has_the_same_small_grid() -> None:
+    """Agents stand still when Auto asks for it, so it must not be computed again."""
+    assert smaller(Shape(16, 8, 32, room=40)) == smaller(Shape(15, 8, 35, room=43))
+    assert smaller(Shape(16, 8, 32, room=3)).room == 3

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
-from bamboo_core.model.numerics import BatchShape
+from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.model.program import Instruction, Op, parse
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.dry_run import Blocked, Message, dry_run
 
 from .steps import step
 
-A, B = AgentId("a"), AgentId("b")
+A, B, C = AgentId("a"), AgentId("b"), AgentId("c")
 BATCH = BatchShape(2, 1, 1)
 HELD = {agent: {Item.ver(0, x) for x in (0, 1)} for agent in (A, B)}
 
@@ -45,6 +47,48 @@ def test_messages_take_their_latency():
         costs=Costs.even(2, latency=0.5),
     )
     assert report.length == 2.5
+
+
+def test_an_interface_sends_one_item_after_the_other():
+    report = run(
+        "F[0:1] m0; SEND (out[1]) >b; F[0:1] m1; SEND (out[1] m1) >b",
+        "RECV (out[1]) <a; RECV (out[1] m1) <a; F[1:2] m0; F[1:2] m1",
+        wire=lambda item: 3.0,
+        costs=Costs.even(2, latency=0.5),
+    )
+    # sent from 1 to 4 and from 4 to 7
+    assert report.length == report.end == 7.5 + 2
+
+
+def test_an_interface_receives_one_item_after_the_other():
+    programs = {
+        A: parse("F[0:1] m0\nSEND (out[1]) >c"),
+        B: parse("F[0:1] m1\nSEND (out[1] m1) >c"),
+        C: parse("RECV (out[1]) <a\nRECV (out[1] m1) <b\nF[1:2] m0\nF[1:2] m1"),
+    }
+    held = {agent: HELD[A] for agent in programs}
+    report = dry_run(programs, batch=BATCH, layers=2, holdings=held, wire=lambda item: 3.0)
+    # both are sent from 1 to 4
+    assert report.length == 7.0 + 2
+
+
+def test_what_has_come_before_is_not_received_again():
+    """What the program asks for last came first, while the interface had nothing else to do."""
+    programs = {
+        A: parse("F[0:1] m0\nF[0:1] m0\nF[0:1] m0\nF[0:1] m0\nSEND (out[1]) >c"),
+        B: parse("F[0:1] m1\nSEND (out[1] m1) >c"),
+        C: parse("RECV (out[1]) <a\nRECV (out[1] m1) <b\nF[1:2] m0"),
+    }
+    held = {agent: HELD[A] for agent in programs}
+    report = dry_run(programs, batch=BATCH, layers=2, holdings=held, wire=lambda item: 2.0)
+    assert report.length == 4.0 + 2.0 + 1
+    free = dry_run(programs, batch=BATCH, layers=2, holdings=held, wire=lambda item: 0.0)
+    assert free.length == 4.0 + 1
+
+
+def test_the_end_is_that_of_the_last_instruction():
+    report = run("F[0:1] m0; SEND (out[1]) >b", "RECV (out[1]) <a", wire=lambda item: 3.0)
+    assert (report.length, report.end) == (1.0, 4.0)
 
 
 def test_a_message_that_no_agent_sends_is_a_deadlock():
@@ -175,3 +219,26 @@ def test_what_is_sent_and_received_at_once_is_sent_to_all():
     del programs["c"]
     report = dry_run(programs, batch=BATCH, layers=2, holdings={A: {reduced}})
     assert report.unmatched == (Message(reduced, A, AgentId("c")),)
+
+
+def test_sums_are_counted_alike_with_and_without_bytes():
+    """Slices of sums are taken many at once, unless each has a size."""
+    batch = choose(microbatches=16, pipelines=4, stages=2, pipelines_max=4)
+    shape = step(batch, 4, 2, lost=[(1, 1)])
+    programs = shape.build().programs
+
+    def run(**options):
+        return dry_run(
+            programs,
+            batch=batch,
+            layers=shape.stages,
+            holdings=shape.holdings(),
+            costs=shape.timing,
+            **options,
+        )
+
+    plain, sized = run(), run(bytes_of=lambda item: 1)
+    assert plain.ok
+    assert plain.gradients == sized.gradients
+    assert max(plain.gradients.values()) > 1
+    assert replace(sized, bytes={}) == plain

@@ -172,3 +172,73 @@ def test_a_stage_without_a_holder_is_rejected():
         workmap.assign(
             batch=BATCH, seats=step(BATCH, 1, 2).seats, holders=[[AgentId("a")], []], policy=DIFFUSE
         )
+
+
+def lose_one(transfer, *, policy=DIFFUSE, **options):
+    """The leaves of one lost agent of 4 x 4; each leaf of a stage takes 3."""
+    batch = BatchShape(32, 1, 4)
+    shape = step(batch, 4, 4, ((1, 2),))
+    work = workmap.assign(
+        batch=batch,
+        seats=shape.seats,
+        holders=shape.holders(),
+        policy=policy,
+        weight={(s, x): 3.0 for s in range(4) for x in range(32)},
+        transfer=transfer,
+        **options,
+    )
+    return work, moved(work, batch=batch, pipelines=4)
+
+
+def test_over_a_slow_network_one_agent_gets_all_leaves_of_a_chunk():
+    """Others would have to send it a sum for each leaf, which takes longer than to compute it."""
+    for transfer in (3.5, 1000.0):
+        _, found = lose_one([transfer] * 4)
+        assert set(found) == {(2, x) for x in range(8, 16)}
+        assert set(found.values()) == {name(1, 1)}
+    _, found = lose_one([3.5] * 4, policy=PEERS)
+    assert len(set(found.values())) == 1
+
+
+def test_over_a_fast_network_loads_are_as_even_as_over_none():
+    tops = []
+    for transfer in ((), [0.0] * 4, [0.01] * 4):
+        work, found = lose_one(transfer)
+        assert len(set(found.values())) > 3
+        tops.append(max(Counter(work.values()).values()))
+    assert tops[0] == tops[1] == tops[2]
+    assert lose_one(()) == lose_one([0.0] * 4)
+
+
+def test_only_the_sums_of_large_stages_stay():
+    """Stage 2 is large: nobody shares its leaves. Stage 1 is not, so others relieve the agent."""
+    work, found = lose_one([0.01, 0.01, 3.5, 0.01])
+    taker = {a for (s, _), a in found.items() if s == 2}
+    assert taker == {name(1, 1)}
+    assert {s for s, _ in found} > {2}
+    assert Counter(work.values())[name(1, 1)] < 16
+
+
+def test_the_agent_that_gets_a_chunk_is_not_the_busiest():
+    busy = {name(1, 1): 50.0}
+    base = {a: busy.get(a, 0.0) for a in step(BATCH, 4, 4).live}
+    _, found = lose_one([3.5] * 4, base=base)
+    assert name(1, 1) not in found.values()
+    assert len(set(found.values())) == 1
+
+
+@pytest.mark.parametrize(("pipelines", "chunks"), [(2, 4), (2, 8), (4, 4)])
+def test_spread_over_time_no_leaf_leaves_its_chunk(pipelines, chunks):
+    """A grid that has lost a pipeline sums several chunks in each of its pipelines."""
+    batch = BatchShape(32, 1, chunks)
+    shape = step(batch, pipelines, 4, ((0, 2),))
+    work = workmap.assign(
+        batch=batch,
+        seats=shape.seats,
+        holders=shape.holders(),
+        policy=DIFFUSE,
+        weight={(s, x): 3.0 for s in range(4) for x in range(32)},
+        transfer=[3.5] * 4,
+    )
+    takers = {c: {work[2, x] for x in batch.leaves_of(c)} for c in range(chunks)}
+    assert all(len(agents) == 1 for agents in takers.values())
