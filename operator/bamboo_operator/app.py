@@ -66,6 +66,7 @@ class App:
         self.stop = asyncio.Event()
         self.pulse = Pulse()
         self.metrics = Metrics(self._figures)
+        self.held = HeldTasks(config.tasks)
         self.port = 0
         self._reconciler: reconciler.Reconciler | None = None
         self._line: Line | None = None
@@ -133,7 +134,7 @@ class App:
         nodes = Nodes(kube, usage)
         await self._watch_usage(usage)
         self._line = line = self._make_line(nodes, usage)
-        await line.load(config.namespaces)
+        await line.load(config.namespaces, self.held)
         self._reconciler = reconciler.Reconciler(
             reconciler.Ports(
                 kube=kube,
@@ -276,7 +277,7 @@ class App:
             is_leading=lambda: elector.is_leading,
             heard_at=self._hearing.at,
             timing=timing,
-            held=HeldTasks(self._config.tasks),
+            held=self.held,
         )
 
     def _make_line(self, nodes: Nodes, usage: Usage) -> Line:
@@ -300,6 +301,7 @@ class App:
                     if index % turns == turn % turns or uid not in known:
                         self._queue.add(key)
                 known = {uid for _, uid in found}
+                self.held.keep(known)
                 self.pulse.worked()
             except ApiError as error:
                 log.warning("resync failed", extra={"error": str(error)})

@@ -14,6 +14,7 @@ from bamboo_core.arbiter.durable import Durable
 from bamboo_core.controller.view import JobView
 from bamboo_core.job import durable_writer
 from bamboo_core.job.durable_writer import OvertakenError as OvertakenError
+from bamboo_core.model.numerics import BatchShape
 from bamboo_operator import api
 from bamboo_operator.api import Api, ApiError, Object
 
@@ -38,6 +39,12 @@ class JobGoneError(Exception):
 def read(body: Object) -> Durable:
     """The facts of a BambooJob. ValueError if they are unreadable."""
     return codec.from_json((body.get("status") or {}).get("arbiter") or {})
+
+
+def chunks(body: Object) -> int | None:
+    """Of gradients, as the first plan has fixed them; None: there was none."""
+    batch = ((body.get("status") or {}).get("arbiter") or {}).get("batch")
+    return BatchShape(*batch).chunks if batch else None
 
 
 async def write(kube: Api, job: JobView, durable: Durable, line: Line) -> None:

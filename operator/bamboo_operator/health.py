@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -134,7 +135,7 @@ def _scrape(plain: SharedText, zipped: SharedText, idle_s: float) -> type[BaseHT
             if self.path.partition("?")[0] != "/metrics":
                 self.send_error(404)
                 return
-            zips = "gzip" in self.headers.get("Accept-Encoding", "")
+            zips = _takes_gzip(",".join(self.headers.get_all("Accept-Encoding", [])))
             text = (zipped if zips else plain).get()
             if text is None:
                 self.send_error(500)
@@ -151,6 +152,15 @@ def _scrape(plain: SharedText, zipped: SharedText, idle_s: float) -> type[BaseHT
             """Scrapes are not logged."""
 
     return Handler
+
+
+def _takes_gzip(accepted: str) -> bool:
+    """By RFC 9110: a weight of 0 refuses it. prometheus_client's gzip_accepted reads no weights."""
+    for coding in accepted.lower().split(","):
+        name, *weights = (part.strip() for part in coding.split(";"))
+        if name == "gzip":
+            return not any(re.fullmatch(r"q\s*=\s*0(\.0*)?", weight) for weight in weights)
+    return False
 
 
 def _handler(pulse: Pulse) -> type[BaseHTTPRequestHandler]:

@@ -40,7 +40,7 @@ from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
-from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect
+from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect, Stop
 from bamboo_operator import facts, gc_pause, pace, planner_first
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.sessions import Session, Sessions
@@ -64,6 +64,13 @@ _RETRY_S = RETRY_S
 
 LARGE = limits.MOST_TASKS // 8
 """Tasks of a step. Larger ones are planned one at a time, so that memory lasts for all jobs."""
+
+LARGE_JOB = 100
+"""Agents. A reconcile of a larger job waits until they have their programs: it reads all pods,
+which takes a third of a millisecond for each, and they would wait as much longer."""
+
+STANDSTILL_S = 3.0
+"""For so long after a STOP, at most: what the cluster shows must not be missed."""
 
 _LEAVE_S = 1.0
 """For facts and directives to leave before the planner goes on; a stream may be stuck."""
@@ -122,6 +129,8 @@ class JobActor:
         self._writer = DurableWriter()
         self._writing: asyncio.Task[None] | None = None
         self._computing: ComputePlan | None = None  # the newest request to the planner
+        self._stopped_at: float | None = None  # the first STOP since agents had their programs
+        self._is_awaited = False  # by a reconcile
 
     @property
     def term(self) -> int:
@@ -195,6 +204,23 @@ class JobActor:
             for action in self._leadership.fail(error, now):
                 self._perform(action)
 
+    def standstill_s(self) -> float:
+        """How long a reconcile has to wait at most, since many agents wait for their programs. It
+        is woken as soon as they have them."""
+        if self._stopped_at is None or len(self.sessions) <= LARGE_JOB:
+            return 0.0
+        now = asyncio.get_running_loop().time()
+        left_s = max(0.0, self._stopped_at + STANDSTILL_S - now)
+        self._is_awaited = self._is_awaited or left_s > 0
+        return left_s
+
+    def _go_on(self) -> None:
+        """The agents have what the planner has found for them."""
+        self._stopped_at = None
+        if self._is_awaited:
+            self._is_awaited = False
+            self._ports.wake(self.job)
+
     def view(self) -> TrainingView:
         """What the controller and users need to know."""
         return self._leadership.view()
@@ -204,6 +230,8 @@ class JobActor:
     def _perform(self, action: Action) -> None:
         match action:
             case Send(agent, message):
+                if self._stopped_at is None and isinstance(message, Stop):
+                    self._stopped_at = asyncio.get_running_loop().time()
                 self.sessions.send(agent, message)
             case Persist():
                 if self._writer.put(action):
@@ -280,9 +308,10 @@ class JobActor:
             return order is self._computing and is_newest_stop
 
         evals = limits.evals(order.request.spec, order.request.validation_samples)
-        tasks = limits.tasks(order.request.spec, evals)
-        if why := self._ports.held.hold(self.job, tasks):
-            self.tell(Planned(order.id, PlannerFault(why)))
+        chunks = order.request.batch.chunks
+        tasks = limits.tasks(order.request.spec, evals, chunks=chunks)
+        if why := self._ports.held.plan(self.job, tasks):
+            self.tell(Planned(order.id, PlannerFault(why, is_defect=False)))
             return
         # The pause lasts until agents have their directives: the first collection after it is long.
         async with self._ports.large_plans if tasks > LARGE else nullcontext():
@@ -297,6 +326,8 @@ class JobActor:
                     return
                 self.tell(Planned(order.id, result))
                 await self._leave()
+                if is_wanted():
+                    self._go_on()
 
     async def _leave(self) -> None:
         """Wait until facts and messages are written, but not for long."""
@@ -330,6 +361,11 @@ class JobActor:
     def _close_sessions(self) -> None:
         for session in self.sessions.all():
             self.sessions.close(session.agent)
+
+    @property
+    def has_written(self) -> bool:
+        """All facts are durable."""
+        return not self._writer.is_busy
 
     async def close(self) -> None:
         """End all tasks and streams."""
@@ -376,6 +412,13 @@ class Jobs:
         for uid in list(uids):
             await self.end(uid)
             self._ports.held.release(uid)
+
+    async def rest(self, uid: str) -> None:
+        """The job is suspended and its agents are gone: once all facts are written, its plans are
+        not needed any more. An actor without plans follows."""
+        actor = self._actors.get(uid)
+        if self.held.of(uid) and (actor is None or actor.has_written):
+            await self.forget([uid])
 
     async def end(self, uid: str) -> None:
         """End the job's actor, if there is one. Another one may lead the job with the same room."""

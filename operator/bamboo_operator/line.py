@@ -1,8 +1,8 @@
 """The jobs that want room, and whose turn it is: feeds :mod:`bamboo_core.admission.line`.
 
 Every reconcile notes its job here. A pass over all of them is made again when a job, a node or a
-pod on a node has changed, but a long pass not at once. Without jobs that wait to start, none is
-made.
+pod on a node has changed, but a long pass not at once. Without jobs that wait to start, or that
+have lost what they are assured of, none is made.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bamboo_core.admission import claims as claiming
 from bamboo_core.admission import line as admission
 from bamboo_core.admission.claims import Claim, Shape
 from bamboo_core.admission.line import Decision
-from bamboo_core.api import records
+from bamboo_core.api import limits, records
 from bamboo_core.api import spec as specs
 from bamboo_core.api.pod_rules import RESTRICTED, PodRules
 from bamboo_core.api.spec import JobSpec
@@ -27,9 +27,10 @@ from bamboo_core.controller import turn as turns
 from bamboo_core.controller.turn import Turn, Word
 from bamboo_core.controller.view import JobView, NodeViews
 from bamboo_core.placement import fitting
-from bamboo_operator import api, observe
+from bamboo_operator import api, facts, observe
 from bamboo_operator import status as statuses
 from bamboo_operator.api import Api, ApiError, Object
+from bamboo_operator.held_tasks import HeldTasks
 from bamboo_operator.kueue import queue_of
 from bamboo_operator.nodes import Nodes
 from bamboo_operator.priorities import Priorities
@@ -52,6 +53,7 @@ class Entry:
     is_training: bool  # live agents hold the state of the training
     assured: int = 0  # agents that it gets back before other jobs
     is_whole: bool = False  # every seat has an agent on a node
+    is_hurt: bool = False  # it has fewer agents than it gets back before other jobs
     closed: frozenset[str] = frozenset()  # zones where the scheduler refuses its pods
     is_refused: bool = False  # the API server refuses its pods, or the job cannot be reconciled
     is_unheard: bool = False  # no scheduler says anything about its pods
@@ -77,7 +79,7 @@ class Line:
         self._priorities = Priorities(kube)
         self._entries: dict[JobKey, Entry] = {}
         self._shape_keys: dict[JobKey, str] = {}
-        self._waiting: set[JobKey] = set()  # jobs that have neither all agents nor begun to train
+        self._waiting: set[JobKey] = set()  # not all agents, and has not begun to train or is hurt
         self._version = 0
         self._lock = asyncio.Lock()
         self._decided = Decision({})
@@ -88,12 +90,13 @@ class Line:
 
     # ------------------------------------------------------------ who is in the line
 
-    async def load(self, namespaces: Sequence[str]) -> None:
-        """Take all jobs that there are, so that the first reconcile sees its competitors."""
+    async def load(self, namespaces: Sequence[str], held: HeldTasks) -> None:
+        """Take all jobs that there are, so that the first reconcile sees its competitors. Those
+        that have trained hold their tasks before jobs that wait can take the room."""
         for namespace in namespaces or ("",):
             try:
                 async for body in self._kube.each(api.jobs(namespace)):
-                    self._take(body)
+                    self._take(body, held)
             except ApiError as error:  # each job comes in with its first reconcile
                 log.warning("the jobs are not known yet", extra={"error": str(error)})
 
@@ -103,25 +106,28 @@ class Line:
         if not body.get("status") and (meta["namespace"], meta["name"]) not in self._entries:
             self._take(body)
 
-    def _take(self, body: Object) -> None:
+    def _take(self, body: Object, held: HeldTasks | None = None) -> None:
         """A job that cannot be read stays out until its reconcile, which tells why."""
         try:
-            self._enter(body)
+            self._enter(body, held)
         except Exception as error:
             name = body["metadata"].get("name")
             log.warning("a job cannot be read", extra={"job": name, "error": repr(error)})
 
-    def _enter(self, body: Object) -> None:
+    def _enter(self, body: Object, held: HeldTasks | None) -> None:
         job, spec = observe.job_view(body), specs.from_manifest(body, rules=self._rules)
         if isinstance(spec, list) or spec.suspend or job.deleting:
             return
-        if queue_of(body):
-            return  # whether Kueue admits it, its reconcile finds out
         memory = statuses.read_memory(body)
         if memory.terminal is not None:
             return
-        is_training = memory.trained and self._usage.owned(job.uid).total() > 0
-        self.note(Entry(job, spec, is_training, turns.limited(memory.assured, spec)))
+        if held is not None and memory.trained:
+            held.hold(job, limits.tasks(spec, chunks=facts.chunks(body)), is_started=True)
+        if queue_of(body):
+            return  # whether Kueue admits it, its reconcile finds out
+        agents, assured = self._usage.owned(job.uid).total(), turns.limited(memory, spec)
+        is_training = memory.trained and agents > 0
+        self.note(Entry(job, spec, is_training, assured, is_hurt=agents < assured))
 
     def note(self, entry: Entry) -> None:
         """The job wants room. What is known about its refusals stays."""
@@ -133,7 +139,7 @@ class Line:
             self._shape_keys[key] = _shape_key(entry.spec)
         self._entries[key] = entry
         self._version += 1
-        if entry.is_whole or entry.is_training:
+        if entry.is_whole or (entry.is_training and not entry.is_hurt):
             self._waiting.discard(key)
         else:
             self._waiting.add(key)

@@ -115,12 +115,14 @@ class Reconciler:
         known = self._known.setdefault(job.uid, _Known(memory, memory.conditions))
         spec = specs.from_manifest(body, rules=self._ports.pod_rules)
         changes = [] if isinstance(spec, list) else _changes(spec, body)
-        problems = spec if isinstance(spec, list) else [*changes, *self._queue(body)]
+        problems = spec if isinstance(spec, list) else [*changes, *self._more(spec, body)]
         if problems or isinstance(spec, list):
             self._leave_line(namespace, name)
             reason = Reason.SPEC_CHANGED if changes else Reason.SPEC_INVALID
             await self._refuse(job, body, known, problems, reason)
             return None
+        if pause_s := self._standstill_s(job):
+            return pause_s
         again_s = await self._lead(job, spec, body, known)
         if known.fault:
             known.fault, again_s = "", 0.0
@@ -157,7 +159,7 @@ class Reconciler:
         look = await self._look(job, spec, body, known.memory)
         if look is not None:
             spec, job = look.spec, replace(job, queued=look.why)
-        if full := self._full(job, spec, known.memory):
+        if full := self._full(job, spec, body, known.memory):
             self._leave_line(job.namespace, job.name)
             await self._refuse(job, body, known, full, Reason.OPERATOR_FULL)
             return FULL_PAUSE_S
@@ -193,6 +195,8 @@ class Reconciler:
             self._leave_line(job.namespace, job.name)
         if decided.memory.terminal is not None and not any(p.is_alive for p in view.pods):
             await self._ports.jobs.forget([job.uid])
+        elif turns.is_at_rest(spec, view, training):
+            await self._ports.jobs.rest(job.uid)
         if look is not None and self._ports.kueue is not None:
             has_pods = any(not pod.has_ended for pod in view.pods)
             is_working = any(
@@ -205,13 +209,23 @@ class Reconciler:
         due = [] if decided.wake_at is None else [max(0.0, decided.wake_at - now)]
         return min([*due, *again_s], default=None)
 
-    def _full(self, job: JobView, spec: JobSpec, memory: Memory) -> list[Problem]:
+    def _standstill_s(self, job: JobView) -> float:
+        """How long the job's agents may wait for their programs, which is no time to read pods."""
+        actor = self._ports.jobs.find(job.uid)
+        return actor.standstill_s() if actor is not None else 0.0
+
+    def _full(self, job: JobView, spec: JobSpec, body: Object, memory: Memory) -> list[Problem]:
         """The operator has no room for the job's plans. What trains already goes on."""
         if spec.suspend or memory.terminal is not None:
             return []
         is_started = memory.trained and self._ports.jobs.find(job.uid) is None
-        why = self._ports.jobs.held.hold(job, limits.tasks(spec), is_started=is_started)
-        return [Problem("spec.training.globalBatchSize", why)] if why else []
+        tasks = limits.tasks(spec, chunks=facts.chunks(body))
+        why = self._ports.jobs.held.hold(job, tasks, is_started=is_started)
+        return [Problem("plans", why)] if why else []
+
+    def _more(self, spec: JobSpec, body: Object) -> list[Problem]:
+        """What the spec alone does not show."""
+        return [*limits.task_problems(spec, facts.chunks(body)), *self._queue(body)]
 
     def _queue(self, body: Object) -> list[Problem]:
         """The job names a queue that cannot be, or one although nobody asks Kueue."""
@@ -245,14 +259,17 @@ class Reconciler:
             line.leave(job.namespace, job.name)
             return None
         seats = spec.pipelines.count * spec.pipelines.stages
+        held = sum(pod.is_alive and bool(pod.node) for pod in view.pods)
+        assured = turns.assured(spec, view, training, memory)
         now = self._ports.clock()
         line.note(
             Entry(
                 job,
                 spec,
                 is_training=turns.is_training(view, training),
-                assured=turns.assured(spec, view, training, memory),
-                is_whole=sum(pod.is_alive and bool(pod.node) for pod in view.pods) >= seats,
+                assured=assured,
+                is_whole=held >= seats,
+                is_hurt=held < assured,
                 closed=frozenset(dry.zone for dry in memory.dry if now < dry.until),
                 is_refused=bool(known.rejected),
                 is_unheard=is_unheard(view, now),

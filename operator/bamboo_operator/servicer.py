@@ -24,7 +24,7 @@ from bamboo_operator.accounts import Accounts, Payer
 from bamboo_operator.api import ApiError
 from bamboo_operator.auth import Peer, UnauthenticatedError, claimed_pod
 from bamboo_operator.jobs import JobActor, Jobs
-from bamboo_operator.refused_tokens import RefusedTokens
+from bamboo_operator.refused_tokens import RefusedTokens, Sender
 from bamboo_operator.tls import ServerIdentity
 from bamboo_proto.v1 import agent_pb2 as pb
 from bamboo_wire import encode, limits
@@ -166,15 +166,14 @@ class AgentService:
         if why := self._tokens.why(token):
             raise UnauthenticatedError(why)
         claimed = claimed_pod(token)
-        # A pod of ours does not wait for strangers behind the same address.
-        whose = claimed if self._is_pod(claimed) else address
-        if self._tokens.is_over(whose):
+        sender = Sender(address, claimed if self._is_pod(claimed) else "")
+        if self._tokens.is_over(sender):
             text = "too many tokens from this address were refused; try again soon"
             raise RefusedError(grpc.StatusCode.UNAVAILABLE, text, waits=True)
         try:
             return await self._authenticate(token)
         except UnauthenticatedError as error:
-            self._tokens.note(whose, token, str(error))
+            self._tokens.note(sender, token, str(error))
             raise
 
     async def _rest(self, payer: Payer) -> None:
@@ -278,7 +277,7 @@ def _check_term(message: AgentMessage, actor: JobActor) -> None:
 
 async def _write(context: Any, session: sessions.Session) -> None:
     while (message := await session.outgoing.get()) is not None:
-        await context.write(encode.operator_message(message))
+        await context.write(encode.operator_bytes(message))
         session.outgoing.task_done()
 
 
@@ -316,10 +315,8 @@ def make_server(
     identity: asked at each handshake. OSError if the address is taken.
     """
     server = grpc.aio.server(options=OPERATOR_OPTIONS)
-    session = grpc.stream_stream_rpc_method_handler(
-        service.session,  # gets bytes: their number is checked before they are parsed
-        response_serializer=pb.OperatorMessage.SerializeToString,
-    )
+    # It gets bytes, whose number is checked before they are parsed, and sends bytes.
+    session = grpc.stream_stream_rpc_method_handler(service.session)
     of_service = grpc.method_handlers_generic_handler(
         _METHOD.containing_service.full_name, {_METHOD.name: session}
     )

@@ -62,6 +62,7 @@ def read_memory(body: Object) -> Memory:
         reason=reason,
         message=message,
         assured=int(pods.get("assured", 0)),
+        assured_of=pods.get("assuredOf", ""),
         trained=status.get("phase") in (JobPhase.RUNNING, JobPhase.RECOVERING),
         times=totals.read_times(status),
         conditions=conditions,
@@ -327,7 +328,8 @@ def _zones(zones: tuple[ZoneCount, ...]) -> list[Object]:
 
 def _pods(job: JobView, memory: Memory) -> Object:
     found: Object = {"incarnation": memory.incarnation, "settled": _settled(job, memory)}
-    return found | ({"assured": memory.assured} if memory.assured else {})
+    found |= {"assured": memory.assured} if memory.assured else {}
+    return found | ({"assuredOf": memory.assured_of} if memory.assured_of else {})
 
 
 def _settled(job: JobView, memory: Memory) -> str:

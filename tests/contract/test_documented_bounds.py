@@ -29,7 +29,10 @@ IDLE_S = OPTIONS["grpc.max_connection_idle_ms"] / 1000
         f"Token reviews: {entrance.REVIEWS_OF_AN_ADDRESS} of an address at a time, "
         f"{servicer._REVIEWS_AT_ONCE} in all",
         f"{servicer._IDENTIFY_S:g} s each, then {servicer._HELLO_S:g} s for the Hello |",
-        f"| {refused_tokens.BURST} at once, then {refused_tokens.RATE:g} in each second;",
+        f"| {refused_tokens.OF_ADDRESS.burst} at once, then {refused_tokens.OF_ADDRESS.rate:g} in "
+        "each second;",
+        f"address and pod has {refused_tokens.OF_POD.burst} at once, then "
+        f"{refused_tokens.OF_POD.rate:g} in each second",
         f"after {refused_tokens.PAUSE_S:g} s, of which {refused_tokens.MOST_HELD_UP} wait at a",
         f"A refused token is refused again for {refused_tokens.KEPT_S:g} s without",
         "| streams of a connection; handshake of TLS; connection without a stream | "
@@ -37,6 +40,7 @@ IDLE_S = OPTIONS["grpc.max_connection_idle_ms"] / 1000
         f"| {strangers.MOST_OF_AN_ADDRESS} of an address, {strangers.MOST} in all; "
         f"{tcp.HANDSHAKE_S:g} s and {liveness.HANDSHAKE_S:g} s.",
         f"| {TaskLimits.namespace:,} tasks for the jobs of a namespace, {TaskLimits.all_jobs:,} ",
+        f"{TaskLimits().floor:,} for a namespace in any case;",
         f"| header of a frame | {wire.MAX_HEADER_BYTES >> 20} MiB |",
         f"| {control.MAX_CONTROL_BYTES >> 10} KiB for a message, {rendezvous.MAX_KEYS} keys.",
         f"Of groups that hang, {maker.MAX_ABANDONED} are abandoned",

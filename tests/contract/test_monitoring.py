@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import generate_latest
+from tests.core.controller.builders import JOB
+from tests.operator.test_health import BUSY
 
 from bamboo_agent.supervisor import health
+from bamboo_core.api.progress import MOST_ZONES, Lane, Way
 from bamboo_operator import manifests, prices
+from bamboo_operator.metrics import JobFigures, Metrics
 from bamboo_sim.watching import boards, rules
 
 from .chart import CHART, helm, of_kind, render
@@ -19,6 +26,10 @@ ON = ("serviceMonitor", "podMonitor", "rules", "boards")
 
 
 PAGES = "https://example.com/run"
+
+
+def text_of(metrics: Any) -> bytes:
+    return generate_latest(metrics.registry)
 
 
 def all_on(*more: str) -> list[dict[str, Any]]:
@@ -105,6 +116,65 @@ def test_a_pod_of_a_tenant_speaks_for_its_namespace_only(objects: list[dict[str,
     assert monitor["spec"]["labelLimit"] <= 64
 
 
+def blocks(language: str) -> list[str]:
+    """Of docs/watching.md."""
+    page = (CHART.parents[1] / "docs/watching.md").read_text()
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.M | re.S)
+    return [text for named, text in found if named == language]
+
+
+def test_queries_of_the_page_ask_the_operators_own_target() -> None:
+    """A tenant's pod can export the same names."""
+    (query,) = (text for text in blocks("") if "bamboo_job" in text)
+    target = '{namespace="bamboo-system",job="bamboo-operator"}'
+    assert len(re.findall(r"bamboo_job_\w+", query)) == query.count(target) == 1
+
+
+def test_the_pod_monitoring_of_the_page_makes_the_operators_target() -> None:
+    """By its own name, which becomes the label job."""
+    (example,) = (yaml.safe_load(text) for text in blocks("yaml") if "PodMonitoring" in text)
+    (deployment,) = of_kind(render("--namespace", "bamboo-system"), "Deployment")
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert example["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert example["spec"]["endpoints"][0]["port"] in {p["name"] for p in container["ports"]}
+    meta = example["metadata"]
+    target = f'namespace="{meta["namespace"]}",job="{meta["name"]}"'
+    assert target in rules.text()
+
+
+def megabytes(monitor: dict[str, Any]) -> int:
+    """The limit of an answer, in bytes."""
+    number = str(monitor["spec"]["bodySizeLimit"])
+    assert number.endswith("MB")
+    return int(number.removesuffix("MB")) << 20
+
+
+def test_an_answer_without_an_end_is_refused_and_a_long_one_of_the_operator_is_not(
+    objects: list[dict[str, Any]],
+) -> None:
+    """Of 1,000 jobs, each with agents in as many zones as are told apart."""
+    (monitor,) = of_kind(objects, "PodMonitor")
+    assert megabytes(monitor) > 100 * len(text_of(health.Metrics(job="a/b", agent="c")))
+    zones = [f"europe-west{number}-b" for number in range(MOST_ZONES + 2)]
+    sent = {Way(lane, a, b): 10**15 for lane in Lane for a, b in product(zones, zones)}
+    status = replace(BUSY, totals=replace(BUSY.totals, sent=sent))
+    job = JobFigures(replace(JOB, name="n" * 40, namespace="s" * 20), status, 64)
+    none, ten = (len(text_of(Metrics(lambda n=n: [job] * n))) for n in (0, 10))
+    (monitor,) = of_kind(objects, "ServiceMonitor")
+    assert none + 100 * (ten - none) < megabytes(monitor)
+
+
+def test_an_older_prometheus_operator_gets_no_limit_of_an_answer() -> None:
+    """Its definitions do not have the field."""
+    found = all_on(
+        "--set", "monitoring.podMonitor.bodySizeLimit=",
+        "--set", "monitoring.serviceMonitor.bodySizeLimit=",
+    )  # fmt: skip
+    monitors = [*of_kind(found, "PodMonitor"), *of_kind(found, "ServiceMonitor")]
+    assert ["bodySizeLimit" in body["spec"] for body in monitors] == [False, False]
+
+
 @pytest.mark.parametrize("pages", ["", "docs/runbooks", "wiki.example.com/run"])
 def test_a_runbook_is_a_link_that_can_be_followed(pages: str) -> None:
     done = helm(
@@ -143,7 +213,8 @@ def test_the_operator_gets_the_prices(objects: list[dict[str, Any]]) -> None:
     [
         'prices=[{"labels":{},"dollarsPerHour":1}]', 'prices=[{"labels":{"a":"b"}}]',
         'prices=[{"labels":{"a":"b"},"dollarsPerHour":-1}]', 'monitoring.rules={"on":true}',
-        'monitoring.podMonitor.interval="15"', 'monitoring.rules.runbooks="https://a/"',
+        'monitoring.podMonitor.interval="15"', 'monitoring.podMonitor.bodySizeLimit="1 MB"',
+        'monitoring.rules.runbooks="https://a/"',
     ],
 )  # fmt: skip
 def test_wrong_values_are_refused(setting: str) -> None:

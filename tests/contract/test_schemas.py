@@ -26,6 +26,7 @@ _TEXT = {"type": "string", "minLength": 1}
 _TEXTS = {"type": "object", "additionalProperties": {"type": "string"}}
 _FLAG = {"type": "boolean"}
 _LIMIT = {"type": "integer", "minimum": 0}
+_SIZE = {"type": "string", "pattern": r"(^0|([0-9]*[.])?[0-9]+((K|M|G|T|E|P)i?)?B)$"}
 _DURATION = {"type": "string", "pattern": r"^(([0-9]+)(ms|s|m|h|d))+$"}
 
 
@@ -63,12 +64,13 @@ _GROUP = _object(
 # Our own excerpt of monitoring.coreos.com/v1: only fields that the chart uses, written after the
 # Prometheus operator's API reference, since no Python package brings its definitions.
 MONITORING = {
-    "ServiceMonitor": _monitor("endpoints"),
+    "ServiceMonitor": _monitor("endpoints", bodySizeLimit=_SIZE),
     "PodMonitor": _monitor(
         "podMetricsEndpoints",
         namespaceSelector=_object(
             [], any=_FLAG, matchNames={"type": "array", "items": _TEXT}
         ),
+        bodySizeLimit=_SIZE,
         sampleLimit=_LIMIT,
         labelLimit=_LIMIT,
         labelNameLengthLimit=_LIMIT,

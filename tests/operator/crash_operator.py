@@ -80,7 +80,7 @@ class Operator:
             world.kube, self.nodes, self._usage,
             wake=lambda namespace, name: None, clock=lambda: world.now, pause=0.0,
         )  # fmt: skip
-        await line.load(["ns"])
+        await line.load(["ns"], self.jobs.held)
         return Reconciler(
             Ports(
                 kube=world.kube,

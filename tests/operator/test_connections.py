@@ -14,6 +14,7 @@ import pytest
 from bamboo_core.protocol.messages import Welcome
 from bamboo_operator import api, refused_tokens, servicer
 from bamboo_operator.auth import UnauthenticatedError
+from bamboo_operator.refused_tokens import OF_POD, Sender
 from bamboo_wire import options
 
 from . import http2
@@ -22,6 +23,7 @@ from .harness import Harness
 from .test_servicer import NAMES, refused, until
 
 SOON_MS = 300
+HERE = Sender("ipv4:127.0.0.1")
 
 
 @contextlib.asynccontextmanager
@@ -165,8 +167,8 @@ async def test_a_flood_of_tokens_is_no_flood_of_reviews(
     monkeypatch.setattr(refused_tokens, "PAUSE_S", 0.125)
     served.lead()
     more = 5
-    for number in range(refused_tokens.BURST):
-        served.service._tokens.note("ipv4:127.0.0.1", f"token-{number}", "made up")
+    for number in range(int(refused_tokens.OF_ADDRESS.burst)):
+        served.service._tokens.note(HERE, f"token-{number}", "made up")
     served.kube.requests.clear()
     codes = [
         (await refused(served.agent("x", token=token_of(f"x-{number}"))))[0]
@@ -184,6 +186,24 @@ async def test_a_flood_of_tokens_is_no_flood_of_reviews(
     await agent.close()
 
 
+async def test_forged_tokens_from_elsewhere_do_not_lock_a_pod_out(served: Harness) -> None:
+    """They name its UID, which is no secret. From its own address a few are reviewed."""
+    served.lead()
+    token = served.add_pod(NAMES[0])
+    served.usage.put(served.kube.objects[api.pod("ns", NAMES[0])])
+    uid = f"uid-{NAMES[0]}"
+    for number in range(1000):
+        served.service._tokens.note(Sender("ipv4:10.0.0.1", uid), f"forged-{number}", "made up")
+    agent = served.agent(NAMES[0], token=token)
+    await agent.hello()
+    assert isinstance(await agent.hear(), Welcome)
+    await agent.close()
+    for number in range(2 * int(OF_POD.burst)):
+        served.service._tokens.note(HERE._replace(pod=uid), f"forged-{number}", "made up")
+    code, text = await refused(served.agent(NAMES[0], token=token_of(NAMES[0], 1.0)))
+    assert (code, "too many tokens" in text) == (grpc.StatusCode.UNAVAILABLE, True)
+
+
 async def test_a_refused_token_is_not_reviewed_again(served: Harness) -> None:
     served.lead()
     served.kube.requests.clear()
@@ -198,8 +218,8 @@ async def test_only_so_many_wait_to_be_refused(
     served: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refused_tokens, "MOST_HELD_UP", 0)
-    for number in range(2 * refused_tokens.BURST):
-        served.service._tokens.note("ipv4:127.0.0.1", f"token-{number}", "made up")
+    for number in range(2 * int(refused_tokens.OF_ADDRESS.burst)):
+        served.service._tokens.note(HERE, f"token-{number}", "made up")
     code, text = await refused(served.agent("x", token=token_of("x")))
     assert (code, "too many tokens" in text) == (grpc.StatusCode.UNAVAILABLE, True)
     assert served.pauses == []

@@ -202,7 +202,7 @@ async def test_a_raised_minimum_makes_no_pods_before_those_of_others(
     put(harness, "high", second=2, worker=of_class("urgent"))
     if new_operator:
         line = harness.make_line()
-        await line.load(("ns",))
+        await line.load(("ns",), harness.jobs.held)
         harness.reconciler = Reconciler(replace(harness.reconciler._ports, line=line))
     await look(harness, "high")
     found = await look(harness, "low")
@@ -212,6 +212,37 @@ async def test_a_raised_minimum_makes_no_pods_before_those_of_others(
         " priority is first in line"
     )
     assert job["status"]["pods"]["assured"] == 2
+
+
+async def test_a_job_that_only_grows_leaves_new_nodes_to_one_that_has_lost_an_agent(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is older, and nobody waits to start. Its pods would be before the other's."""
+    on_nodes = lambda view, training: any(pod.node for pod in view.pods)  # noqa: E731
+    monkeypatch.setattr(turns, "is_training", on_nodes)
+    alone = {"count": 1, "stages": 1}
+    put(harness, "grows", second=1, pipelines=alone, redundancy={"mode": "None"})
+    put(harness, "hurt", second=2)
+    for name, free in (("grows", ("node-c",)), ("hurt", ("node-a", "node-b"))):
+        await look(harness, name)
+        for pod, node in zip(pods(harness, name), free, strict=True):
+            bind(harness, pod, node)
+        await look(harness, name)
+    harness.kube.objects[api.job("ns", "grows")]["spec"]["pipelines"]["count"] = 30
+    await look(harness, "grows")
+    assert len(pods(harness, "grows")) == 30
+    lost = pods(harness, "hurt")[0]["metadata"]["name"]
+    del harness.kube.objects[api.pod("ns", lost)]
+    drop_gone(harness)
+    await look(harness, "hurt")
+    found = await look(harness, "grows")
+    assert (len(pods(harness, "grows")), len(pods(harness, "hurt"))) == (1, 2)
+    assert "wait, since job ns/hurt is first in line" in found["message"]
+    back = next(pod for pod in pods(harness, "hurt") if not pod["spec"].get("nodeName"))
+    bind(harness, back, "node-a")
+    await look(harness, "hurt")
+    await look(harness, "grows")
+    assert len(pods(harness, "grows")) == 30
 
 
 async def test_a_job_ends_and_the_next_one_is_woken_and_starts(harness: Harness) -> None:
@@ -256,7 +287,7 @@ async def test_a_new_operator_knows_all_jobs_before_it_decides(harness: Harness)
         await look(harness, name)
         bind(harness, pods(harness, name)[0], f"node-{'ab'[second]}")
     line = harness.make_line()
-    await line.load(("ns",))
+    await line.load(("ns",), harness.jobs.held)
     harness.reconciler = Reconciler(replace(ports, line=line))
     await look(harness, "new")
     assert pods(harness, "new") == []
@@ -275,7 +306,7 @@ async def test_jobs_that_cannot_use_their_turn_do_not_hold_up_others(harness: Ha
         "conditions": [{"type": "Failed", "status": "True", "reason": "UserCodeFailed"}]
     }
     harness.kube.objects[api.job("ns", "broken")]["status"] = {"pods": {"incarnation": "no"}}
-    await harness.line.load(("ns",))
+    await harness.line.load(("ns",), harness.jobs.held)
     assert sorted(harness.line.keys) == [("ns", "good"), ("ns", "refused")]
     harness.kube.fail = failing("create", "/pods", ApiError(403, "Forbidden", "quota"))
     await look(harness, "refused")
@@ -308,7 +339,7 @@ async def test_jobs_are_known_as_soon_as_they_are_created(harness: Harness) -> N
 async def test_jobs_that_cannot_be_listed_come_in_later(harness: Harness) -> None:
     put(harness, "job")
     harness.kube.fail = failing("list", "/bamboojobs", ApiError(503, "Down", "no"))
-    await harness.line.load(("ns",))
+    await harness.line.load(("ns",), harness.jobs.held)
     assert harness.line.keys == []
 
 

@@ -6,44 +6,58 @@ import pytest
 
 from bamboo_operator import refused_tokens
 from bamboo_operator.auth import claimed_pod
-from bamboo_operator.refused_tokens import BURST, KEPT_S, RATE, RefusedTokens
+from bamboo_operator.refused_tokens import KEPT_S, OF_ADDRESS, OF_POD, RefusedTokens, Sender
 from bamboo_operator.usage import Usage
 
 from .agents import token_of
 from .objects import SEALS, pod_object
 
+A, B = Sender("a"), Sender("b")
+
 
 def test_a_token_is_refused_for_a_while() -> None:
     now = 0.0
     known = RefusedTokens(clock=lambda: now)
-    known.note("a", "token", "made up")
+    known.note(A, "token", "made up")
     now = KEPT_S - 0.1
     assert (known.why("token"), known.why("other")) == ("made up", "")
     now = KEPT_S
     assert known.why("token") == ""
 
 
-def test_an_address_has_so_many_at_once_and_then_a_rate() -> None:
+@pytest.mark.parametrize("sender", [A, Sender("a", "uid-1")])
+def test_a_sender_has_so_many_at_once_and_then_a_rate(sender: Sender) -> None:
     now = 0.0
     known = RefusedTokens(clock=lambda: now)
-    for number in range(BURST):
-        assert not known.is_over("a")
-        known.note("a", str(number), "made up")
-    assert known.is_over("a")
-    assert not known.is_over("b")
-    now = 1 / RATE
-    assert not known.is_over("a")
-    known.note("a", "one more", "made up")
-    assert known.is_over("a")
+    share = OF_POD if sender.pod else OF_ADDRESS
+    for number in range(int(share.burst)):
+        assert not known.is_over(sender)
+        known.note(sender, str(number), "made up")
+    assert known.is_over(sender)
+    assert not known.is_over(B)
+    now = 1 / share.rate
+    assert not known.is_over(sender)
+    known.note(sender, "one more", "made up")
+    assert known.is_over(sender)
+
+
+def test_whoever_knows_the_uid_of_a_pod_locks_it_out_from_his_own_address_only() -> None:
+    """Anybody can write a token that names the pod: its signature is not checked yet."""
+    known = RefusedTokens(clock=lambda: 0.0)
+    for number in range(int(OF_POD.burst)):
+        known.note(Sender("stranger", "uid-1"), str(number), "made up")
+    assert known.is_over(Sender("stranger", "uid-1"))
+    assert not known.is_over(Sender("node", "uid-1"))
+    assert not known.is_over(Sender("stranger", "uid-2"))
 
 
 def test_only_so_much_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refused_tokens, "MOST", 2)
     known = RefusedTokens(clock=lambda: 0.0)
     for name in "abc":
-        known.note(name, name, "made up")
+        known.note(Sender(name), name, "made up")
     assert [known.why(name) for name in "abc"] == ["", "made up", "made up"]
-    assert list(known._owed) == ["b", "c"]
+    assert list(known._owed) == [B, Sender("c")]
 
 
 def test_only_pods_that_an_operator_has_made_are_judged_apart() -> None:

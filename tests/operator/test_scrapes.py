@@ -118,6 +118,26 @@ async def test_all_get_the_same_text_plain_or_compressed() -> None:
     assert gzip.decompress(second.body) == text  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    ("accepted", "is_zipped"),
+    [
+        ("gzip", True),
+        ("br, GZIP;q=0.5", True),
+        ("gzip; q=0.001", True),
+        ("gzip;q=0", False),
+        ("identity, gzip; Q=0.000", False),
+        ("notgzip", False),
+        ("", False),
+    ],
+)
+def test_who_refuses_gzip_gets_none(accepted: str, is_zipped: bool) -> None:
+    slow = Slow()
+    slow.go_on.set()
+    with serving(slow) as server:
+        answer = scrape(server.port, **{"Accept-Encoding": accepted})
+    assert (answer.getheader("Content-Encoding") == "gzip") == is_zipped
+
+
 @pytest.mark.parametrize("encoding", ["identity", "gzip"])
 def test_metrics_that_cannot_be_made(encoding: str, caplog: pytest.LogCaptureFixture) -> None:
     slow = Slow()

@@ -105,6 +105,7 @@ LAST = st.just((None, "")) | st.tuples(FAILURES, st.text(max_size=9))
         settled=st.frozensets(st.sampled_from(["job-p0-s0-i0", "job-p0-s1-i2"])),
         started_at=st.none() | st.integers(1, 10**9).map(float),
         assured=st.integers(0, 9),
+        assured_of=st.sampled_from(["", "0123456789abcdef"]),
         trained=st.booleans(),
         dry=st.lists(
             st.builds(DryZone, st.just("a"), st.integers(1, 9), INSTANTS, INSTANTS, st.just(3)),

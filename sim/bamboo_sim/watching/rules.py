@@ -80,8 +80,8 @@ ALERTS = (
         "10m",
         "warning",
         f"{_WHO} is not accepted",
-        "Its spec cannot be used, or the API server rejects its pods. The condition Accepted says"
-        " why.",
+        "Its spec cannot be used, the API server rejects its pods, or the operator has no room for"
+        " its plans. The condition Accepted says why.",
     ),
     Alert(
         "BambooJobWaitsForCapacity",
