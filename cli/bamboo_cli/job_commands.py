@@ -66,7 +66,8 @@ def top(job: str | None, all_namespaces: bool, watch: bool, **where: Any) -> Non
     """
     from bamboo_cli.top_screen import Top
 
-    screen = Top(Place(**where), job, terminal.console(), is_everywhere=all_namespaces)
+    console = terminal.console(has_rows=True)
+    screen = Top(Place(**where), job, console, is_everywhere=all_namespaces)
     if watch:
         screen.watch()
     else:

@@ -1,6 +1,7 @@
 """The command's synchronous client of the Kubernetes API. It reads, and `preempt` deletes pods.
 
-Objects are parsed JSON. Every failure raises ClusterError.
+Objects are parsed JSON, without control characters: terminals show their texts. Every failure
+raises ClusterError.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from bamboo_cli.errors import (
     NotReadyError,
 )
 from bamboo_cli.job import Manifest
+from bamboo_cli.plain_text import make_plain, plain
 from bamboo_core.api.limits import RECURSION_LIMIT
 from bamboo_core.api.pod_template import AGENT_CONTAINER
 
@@ -177,7 +179,7 @@ class Kube:
                 *arguments, **options, _preload_content=False, _request_timeout=_TIMEOUT_S
             )
             with _deep_reading():
-                found = json.loads(answer.data)
+                found = make_plain(json.loads(answer.data))
             if not isinstance(found, dict):
                 raise ValueError("not an object of the API")
             return found
@@ -240,6 +242,6 @@ def _owners(pod: Manifest) -> set[str]:
 
 def _message(error: client.ApiException) -> str:
     try:
-        return str(json.loads(error.body)["message"])
+        return plain(str(json.loads(error.body)["message"]))
     except (TypeError, ValueError, KeyError):
-        return f"{error.status} {error.reason}"
+        return plain(f"{error.status} {error.reason}")

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from bamboo_cli.plain_text import plain
+
 MOST_BYTES = 16 << 10
 """Longer lines are cut, so that memory is bounded."""
 
@@ -64,7 +66,10 @@ class Writer:
         self._known: dict[str, tuple[int, float | None]] = {}  # agent -> step, loss
 
     def write(self, line: Line) -> str:
-        """One line for the terminal; a traceback follows its message."""
+        """One line for the terminal, which obeys none of it; a traceback follows its message."""
+        return plain(self._written(line))
+
+    def _written(self, line: Line) -> str:
         said = _parsed(line.text)
         self._learn(line.agent, said)
         who = line.agent.removeprefix(f"{self._job}-")

@@ -15,6 +15,7 @@ from urllib3.util import parse_url
 
 from bamboo_cli.errors import CommandError
 from bamboo_cli.history import Span
+from bamboo_cli.plain_text import make_plain
 from bamboo_cli.record import Run
 
 _TIMEOUT_S = 20.0
@@ -57,7 +58,7 @@ class Prometheus:
         try:
             url = f"{self._url}/api/v1/query_range"
             answer = self._pool.request("GET", url, fields=fields, timeout=_TIMEOUT_S)
-            return _read(json.loads(answer.data))
+            return _read(make_plain(json.loads(answer.data)))
         except HTTPError as error:
             raise CommandError(
                 f"--prometheus {self._url} does not answer ({type(error).__name__}); check the"

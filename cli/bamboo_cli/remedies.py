@@ -16,8 +16,9 @@ REMEDIES: Mapping[str, str] = {
     Reason.SPEC_CHANGED: "change the arguments back, or create a new job",
     Reason.POD_REJECTED: "change the quota, the policy or spec.worker as the message says; the"
     " operator tries again every 10 s",
-    Reason.OPERATOR_FULL: "use fewer micro-batches or pipelines, wait until another job ends, or do"
-    " what else the message says; the operator tries again every 10 s",
+    Reason.OPERATOR_FULL: "wait until another job ends, ask the administrator to raise the chart's"
+    " value `tasks`, or create a new job with fewer micro-batches or pipelines; the operator tries"
+    " again every 10 s",
     Reason.RECONCILE_ERROR: "read the operator's log; if a request is forbidden, install the chart"
     " again",
     Reason.WAITING_FOR_NODES: "wait for the autoscaler, add nodes, or lower spec.pipelines.count",

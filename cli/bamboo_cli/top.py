@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from rich import box
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from bamboo_cli.explain import agent_zones, duration
+from bamboo_cli.fitting import Column, FittingTable
 from bamboo_cli.job import Job, Manifest, read_job
 from bamboo_cli.recoveries import JobEvent, read_events
 from bamboo_cli.screen import PHASE_STYLES
@@ -128,48 +127,47 @@ def jobs_view(rows: Sequence[JobRow], now: float, *, has_namespaces: bool) -> Re
     """A table of jobs. now: Unix time in seconds."""
     if not rows:
         return Text("There are no BambooJobs here; `bamboo top -A` shows those of all namespaces.")
-    table = Table(box=box.SIMPLE, pad_edge=False)
     has_prices = any(row.usd_per_h is not None for row in rows)
-    for heading in (
-        "job", "phase", "step", "steps/s", "samples/s", "loss", "agents", "zones", "pauses",
-        "last preemption", *(["USD/h"] if has_prices else []),
-    ):  # fmt: skip
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        job = row.job
-        table.add_row(
-            f"{job.namespace}/{job.name}" if has_namespaces else job.name,
-            Text(job.phase, style=PHASE_STYLES.get(job.phase, "white")),
-            f"{job.step}/{job.steps}",
-            _figure(row.steps_per_s, ".3g"),
-            _figure(job.samples_per_s or None, ".1f"),
-            _figure(job.loss, ".4f"),
-            row.ready,
-            _zones(row.zones),
-            _pauses(Pauses(job.pauses, job.paused_s)),
-            _ago(row.last_loss_at, now),
-            *([_figure(row.usd_per_h, ".2f")] if has_prices else []),
-        )
-    return table
+    jobs = [row.job for row in rows]
+    columns = [
+        Column("job", [_name(job, has_namespaces=has_namespaces) for job in jobs]),
+        Column("phase", [_phase(job) for job in jobs]),
+        Column("step", [f"{job.step}/{job.steps}" for job in jobs]),
+        Column("steps/s", [_figure(row.steps_per_s, ".3g") for row in rows], rank=3),
+        Column("samples/s", [_figure(job.samples_per_s or None, ".1f") for job in jobs], rank=6),
+        Column("loss", [_figure(job.loss, ".4f") for job in jobs], rank=1),
+        Column("agents", [row.ready for row in rows]),
+        Column("zones", [_zones(row.zones) for row in rows], rank=4, wraps=True),
+        Column("pauses", [_pauses(Pauses(job.pauses, job.paused_s)) for job in jobs], rank=2),
+        Column("last preemption", [_ago(row.last_loss_at, now) for row in rows], rank=5),
+    ]
+    if has_prices:
+        columns.append(Column("USD/h", [_figure(row.usd_per_h, ".2f") for row in rows], rank=3))
+    return FittingTable(columns)
 
 
 def agents_view(row: JobRow, agents: Sequence[AgentRow], now: float) -> RenderableType:
     """The job's line, then a table of its agents. All agents of a job are in the same step."""
-    table = Table(box=box.SIMPLE, pad_edge=False)
-    for heading in ("agent", "zone", "node", "phase", "ready", "age", "pauses", "trouble"):
-        table.add_column(heading, overflow="fold")
-    for agent in agents:
-        table.add_row(
-            agent.name,
-            agent.zone or "-",
-            agent.node or "-",
-            agent.phase,
-            "yes" if agent.is_ready else "no",
-            "-" if agent.age_s is None else duration(agent.age_s),
-            _pauses(agent.pauses),
-            agent.trouble,
-        )
-    return Group(jobs_view([row], now, has_namespaces=True), table)
+    ages = ["-" if a.age_s is None else duration(a.age_s) for a in agents]
+    columns = [
+        Column("agent", [a.name for a in agents]),
+        Column("zone", [a.zone or "-" for a in agents]),
+        Column("node", [a.node or "-" for a in agents], rank=4),
+        Column("phase", [a.phase for a in agents]),
+        Column("ready", ["yes" if a.is_ready else "no" for a in agents], rank=1),
+        Column("age", ages, rank=3),
+        Column("pauses", [_pauses(a.pauses) for a in agents], rank=2),
+        Column("trouble", [a.trouble for a in agents], wraps=True),
+    ]
+    return Group(jobs_view([row], now, has_namespaces=True), FittingTable(columns))
+
+
+def _name(job: Job, *, has_namespaces: bool) -> str:
+    return f"{job.namespace}/{job.name}" if has_namespaces else job.name
+
+
+def _phase(job: Job) -> Text:
+    return Text(job.phase, style=PHASE_STYLES.get(job.phase, "white"))
 
 
 def _figure(value: float | None, digits: str) -> str:

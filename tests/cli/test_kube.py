@@ -14,7 +14,7 @@ from bamboo_cli.kube import Kube
 from bamboo_cli.main import cli, main
 from bamboo_cli.watch import follow, look
 
-from .fake_api import JOBS_PATH, Server, write_kubeconfig
+from .fake_api import EVENTS_PATH, JOBS_PATH, Server, write_kubeconfig
 
 
 def test_look_reads_job_pods_nodes_and_events(kubeconfig: Path) -> None:
@@ -64,6 +64,20 @@ def test_the_jobs_that_the_user_may_have_meant(
     server.answers[JOBS_PATH] = answer
     with pytest.raises(ClusterError, match=words):
         Kube(kubeconfig).job("team", "other")
+
+
+def test_no_text_of_the_cluster_tells_the_terminal_what_to_do(
+    kubeconfig: Path, server: Server
+) -> None:
+    """Tenants write into events, statuses and pods what an administrator reads."""
+    event = {"\x1bkey": ["a\x1b[2J\r\nb\tc", {"deep": "\x9b2J\x7f"}], "count": 1}
+    server.answers[EVENTS_PATH] = (200, {"items": [{**event, "lastTimestamp": "2026"}]})
+    assert Kube(kubeconfig).events("team", "uid") == [
+        {"key": ["a[2J\nb\tc", {"deep": "2J"}], "count": 1, "lastTimestamp": "2026"}
+    ]
+    server.answers["/api/v1/nodes"] = (403, {"message": "no \x1b]0;x\x07"})
+    with pytest.raises(ClusterError, match=r"refused the request: no \]0;x$"):
+        Kube(kubeconfig).nodes()
 
 
 def test_an_empty_name_is_refused(kubeconfig: Path, server: Server) -> None:

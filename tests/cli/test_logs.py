@@ -78,6 +78,14 @@ def test_what_others_print_is_shown_as_it_is(text: str) -> None:
     assert Writer("gpt").write(line) == f"08:00:01.000 p0-s0-i0 | {text}"
 
 
+@pytest.mark.parametrize(
+    "text", ["\x1b]0;title\x07a\tb\x9b2J", json.dumps({"message": "\x1b]0;title\x07a\tb\x9b2J"})]
+)
+def test_a_terminal_obeys_no_agent(text: str) -> None:
+    line = Line("2026-01-01T08:00:01Z", "gpt-p0-s0-i0", text)
+    assert Writer("gpt").write(line) == "08:00:01.000 p0-s0-i0 | ]0;titlea\tb2J"
+
+
 class FakeLogs:
     """Logs from a table; each read of a pod takes the next of its entries."""
 

@@ -121,7 +121,7 @@ def address(server: Server) -> str:
 
 
 def test_a_query(server: Server) -> None:
-    result = [{"metric": {"zone": "a"}, "values": [[1.0, "2"], [16.0, "3"]]}]
+    result = [{"metric": {"zone": "a\x1b\x9b"}, "values": [[1.0, "2"], [16.0, "3"]]}]
     server.answers[RANGE] = (200, {"status": "success", "data": {"result": result}})
     found = Prometheus(address(server)).series("up", Span(0.0, 15_000.0))
     assert found == [({"zone": "a"}, [(1.0, 2.0), (16.0, 3.0)])]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console, RenderableType
 from rich.errors import MarkupError
 
+from bamboo_cli import terminal
 from bamboo_cli.errors import CommandError
 from bamboo_cli.main import cli
 from bamboo_cli.place import Place
@@ -33,9 +35,9 @@ EVENTS = [
 ]
 
 
-def shown(what: RenderableType) -> str:
+def shown(what: RenderableType, width: int = 200) -> str:
     out = io.StringIO()
-    Console(file=out, width=200).print(what)
+    Console(file=out, width=width).print(what)
     return out.getvalue()
 
 
@@ -74,6 +76,58 @@ def test_a_new_job_has_no_figures(manifest: dict[str, Any]) -> None:
     del manifest["status"]
     line = shown(jobs_view([job_row(manifest, [])], 0.0, has_namespaces=False)).splitlines()[3]
     assert line.split() == ["gpt", "Pending", "0/80", "-", "-", "-", "-", "-", "-"]
+
+
+COLUMNS = ["job", "phase", "step", "agents", "loss", "pauses", "steps/s", "zones", "samples/s"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 160])
+def test_a_narrow_terminal_splits_no_word_and_names_what_it_leaves_out(
+    training: dict[str, Any], width: int
+) -> None:
+    training["status"] |= {
+        "agentsSummary": "7/8",
+        "agents": [{"zone": "europe-west4-a", "running": 3}, {"zone": "us-east1-b", "running": 4}],
+        "cost": {"dollarsPerHour": 8.88},
+    }
+    row = job_row(training, EVENTS)
+    whole = shown(jobs_view([row], 130.0, has_namespaces=True))
+    narrow = shown(jobs_view([row], 130.0, has_namespaces=True), width)
+    table, said, left_out = narrow.partition("A wider terminal also shows:")
+    assert set(table.split()) - {"─" * n for n in range(200)} <= set(whole.split())
+    assert bool(said) == (width < 130)
+    for name in COLUMNS:
+        assert (name in table.splitlines()[1].split()) != (name in re.split(r"[\s,.]+", left_out))
+
+
+def test_an_agent_that_does_not_run_says_why_in_a_narrow_terminal(
+    training: dict[str, Any],
+) -> None:
+    pods = zoned_pods("a")
+    pods[0]["status"] = {"containerStatuses": [{"state": {"waiting": {"reason": "ErrImagePull"}}}]}
+    rows = agent_rows(training, pods, [], EVENTS, 60.0)
+    assert "ErrImagePull" in shown(agents_view(job_row(training, EVENTS), rows, 60.0), 60)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_word_that_is_longer_than_a_line_is_folded_and_keeps_other_columns(
+    training: dict[str, Any], width: int
+) -> None:
+    image = f"registry.example.com/team/trainer@sha256:{'0123456789abcdef' * 4}"
+    pod = make_pod("gpt-p0-s0-i0", phase="Pending")
+    message = f"no node has {image}"
+    pod["status"]["conditions"] = [
+        {"type": "PodScheduled", "status": "False", "message": message, "reason": "Unschedulable"}
+    ]
+    rows = agent_rows(training, [pod], [], EVENTS, 60.0)
+    (trouble,) = (row.trouble for row in rows if row.trouble)
+    assert image in trouble
+    lines = shown(agents_view(job_row(training, EVENTS), rows, 60.0), width).splitlines()
+    head = next(n for n, line in enumerate(lines) if "trouble" in line)
+    begin = lines[head].index("trouble")
+    assert image in "".join(line[begin:width].strip() for line in lines[head + 2 :])
+    assert lines[head + 2].split()[0] == "gpt-p0-s0-i0"
+    assert ("ready" in lines[head]) == (width == 80)
 
 
 def test_many_zones_are_not_all_listed(manifest: dict[str, Any]) -> None:
@@ -217,3 +271,14 @@ def test_it_refreshes(run: Callable[..., Any], kubeconfig: Path, is_terminal: bo
     with pytest.raises(KeyboardInterrupt):
         screen.watch()
     assert out.getvalue().count("20/32") == 3 + is_terminal  # the screen stays at the end
+
+
+@pytest.mark.parametrize(("columns", "width"), [({}, 10_000), ({"COLUMNS": "90"}, 90)])
+def test_rows_that_a_program_reads_stay_one_line(
+    monkeypatch: pytest.MonkeyPatch, columns: dict[str, str], width: int
+) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    monkeypatch.delenv("COLUMNS", raising=False)
+    for name, value in columns.items():
+        monkeypatch.setenv(name, value)
+    assert terminal.console(has_rows=True).width == width

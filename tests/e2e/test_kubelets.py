@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from bamboo_cli import local_cluster
+from bamboo_cli.job import Job
 from bamboo_cli.local_cluster import LocalCluster
 from bamboo_core import __version__
 from bamboo_devcluster.cluster import Cluster, Options
@@ -142,9 +143,22 @@ def test_a_job_on_kubelets_from_apply_to_delete(kubelets: KubeletCluster) -> Non
         from_apply_to_delete(user, **kubelets.spec())
 
 
-def test_a_lost_kubelet_changes_no_bit(kubelets: KubeletCluster) -> None:
-    """The node of one of two agents vanishes; its replacement starts on the third node."""
-    operator = Operator(kubelets)
+@dataclass(frozen=True)
+class Pair:
+    """A job of two agents, and the undisturbed job that it must equal."""
+
+    user: User
+    checks: LossChecks
+    calm: Job
+
+    def ends_equal(self) -> None:
+        """It completes, and no bit differs."""
+        check_equal(self.user.until_ended("hit", timeout_s=200), self.calm)
+
+
+@pytest.fixture
+def pair(kubelets: KubeletCluster) -> Iterator[Pair]:
+    """The undisturbed job has ended, and the other is training."""
     with kubelets.user() as user:
         spec = kubelets.spec(
             training={"steps": STEPS, "validateEvery": 50},
@@ -155,17 +169,30 @@ def test_a_lost_kubelet_changes_no_bit(kubelets: KubeletCluster) -> None:
         user.apply(tiny_job("calm", **spec))
         calm = user.until_ended("calm", timeout_s=200)
         assert (calm.ended, calm.lost) == ("Complete", 0), user.news(calm)
-
         user.apply(tiny_job("hit", **spec))
-        checks = LossChecks(user, operator, "hit")
+        checks = LossChecks(user, Operator(kubelets), "hit")
         checks.await_first_step()
-        (pod,) = operator.pods()
-        victim = next(
-            seat
-            for seat in (checks.seat(0, 0), checks.seat(0, 1))
-            if seat.node != pod["spec"]["nodeName"]
-        )
-        kubelets.cluster.kill_node(victim.node)
-        checks.check(victim.pod, "AgentLost", noticed=False)
-        hit = user.until_ended("hit", timeout_s=200)
-        check_equal(hit, calm)
+        yield Pair(user, checks, calm)
+
+
+def test_a_node_that_does_not_reach_another_changes_no_bit(
+    kubelets: KubeletCluster, pair: Pair
+) -> None:
+    """Packets from one agent's node to the other's are lost, and those in return are not."""
+    one, other = (pair.checks.seat(0, stage).node for stage in (0, 1))
+    kubelets.cluster.cut_node(one, other)
+    pair.user.until("hit", lambda job: job.lost > 0 or job.ended is not None)
+    kubelets.cluster.heal_node(one, other)
+    job = pair.user.job("hit")
+    assert job.lost, pair.user.news(job)
+    pair.ends_equal()
+
+
+def test_a_lost_kubelet_changes_no_bit(kubelets: KubeletCluster, pair: Pair) -> None:
+    """The node of one of two agents vanishes; its replacement starts on the third node."""
+    (pod,) = Operator(kubelets).pods()
+    both = (pair.checks.seat(0, 0), pair.checks.seat(0, 1))
+    victim = next(seat for seat in both if seat.node != pod["spec"]["nodeName"])
+    kubelets.cluster.kill_node(victim.node)
+    pair.checks.check(victim.pod, "AgentLost", noticed=False)
+    pair.ends_equal()
