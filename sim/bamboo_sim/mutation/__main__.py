@@ -54,7 +54,7 @@ def _options() -> argparse.Namespace:
     add(
         "--quick",
         action="store_true",
-        help="one module that the seed chooses, its package's tests only, 12 s (for CI)",
+        help="one module that the seed chooses, its package's tests only, 12 s or five mutants (for CI)",
     )
     options = parser.parse_args()
     names = [sources.name(p) for ps in sources.paths().values() for p in ps]

@@ -87,18 +87,20 @@ def judge(
     *,
     processes: int = 1,
     until: float = float("inf"),
+    least: int = 0,
 ) -> Iterator[tuple[Mutant, Verdict, bool]]:
-    """Yield verdicts as they come, and whether each is new. until: no start after this time.
+    """Yield verdicts as they come, and whether each is new. until: no start after this time, but
+    for the first ``least`` mutants.
 
     UnfitError if the sources change meanwhile. Without ``known`` nothing is reused or kept.
     """
     children: Children[Mutant] = Children(processes)
     try:
-        for module, mutant in sample:
+        for number, (module, mutant) in enumerate(sample):
             if known and (verdict := known.valid(mutant.id, code)):
                 yield mutant, verdict, False
                 continue
-            if time.time() > until:
+            if number >= least and time.time() > until:
                 break
             earlier = known.newest(mutant.id) if known else None
             work = plan(module, mutant, earlier.killed_by if earlier else "")

@@ -13,6 +13,7 @@ from bamboo_sim.mutation.mutants import Module, Mutant
 from bamboo_sim.mutation.verdicts import Verdict, Verdicts
 
 _QUICK_MINUTES = 0.2
+_FEW = 5  # mutants that a quick run judges however long they take: a share of fewer says nothing
 
 
 def run(options: argparse.Namespace) -> int:
@@ -57,6 +58,7 @@ def run_quickly(options: argparse.Namespace) -> int:
         verdicts.code(),
         processes=options.processes,
         until=time.time() + minutes * 60,  # however long the check has taken
+        least=_FEW,
     )
     reasons = equivalents.load()
     judged = [

@@ -105,5 +105,9 @@ def test_a_periodic_instruction_counts_in_its_steps_only() -> None:
     assert [expected.at(step) for step in (3, 4, 5)] == [3.0, 2.0, 6.0]
 
 
+def test_by_default_every_step_takes_as_long_as_the_others() -> None:
+    assert Expected(2.0).at(7) == 2.0
+
+
 def test_without_measured_costs_nothing_is_expected() -> None:
     assert proceed(replace(request({}), costs=())).expected == {}

@@ -57,6 +57,12 @@ def test_no_mutant_starts_after_the_end(tmp_path: Path) -> None:
     assert run(_GIVEN + "result = judge(code=code, until=time.time() - 1)", tmp_path) == []
 
 
+def test_a_few_mutants_are_judged_however_late_it_is(tmp_path: Path) -> None:
+    code = _GIVEN + "result = judge(code=code, until=time.time() - 1, least=2)"
+    test = "tests/core/x.py::f"
+    assert run(code, tmp_path) == [[test, True], [test, True]]
+
+
 def test_sources_that_change_meanwhile_end_the_run(tmp_path: Path) -> None:
     code = 'result = message(lambda: judge(code="what it was at the start"))'
     assert run(_GIVEN + code, tmp_path) == (
