@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
-from math import inf
 from operator import itemgetter
 
 from bamboo_core.api import limits
@@ -39,7 +38,7 @@ from bamboo_core.planning.requests import (
     PlanResult,
     Unplaceable,
 )
-from bamboo_core.planning.team import Team, live_in
+from bamboo_core.planning.team import Team, lacking_bytes, live_in
 from bamboo_core.protocol.messages import Directive
 from bamboo_core.scheduling import dry_run, inflight, schedule, workmap
 from bamboo_core.scheduling.costs import transfers, unequal
@@ -49,7 +48,6 @@ from bamboo_core.scheduling.schedule import Costs
 
 _OP, _EVERY = itemgetter(0), itemgetter(9)  # of an instruction; hundreds of thousands are visited
 _MESSAGES, _VER = frozenset({Op.SEND, Op.RECV}), Kind.VER
-_STATES = 3  # copies of a parameter's bytes that move with it: Adam keeps two beside the weight
 
 _Build = Callable[[bool], TaskGraph]
 _Held = Mapping[AgentId, Collection[Item]]
@@ -271,19 +269,12 @@ class _Planning:
             return {}
         live = live_in(seats)
         wanted = self._wants(seats, live)
-        return {
-            a: wanted[a]
+        lacking = {
+            a: lacking_bytes(self._index.have[a], wanted[a], request.costs)
             for a in live
-            if a not in seated and self._lacking_bytes(a, wanted[a]) > request.catch_up_above_bytes
+            if a not in seated
         }
-
-    def _lacking_bytes(self, agent: AgentId, ranges: Collection[Range]) -> float:
-        """Bytes of weights and optimizer state to send; -inf if the agent lacks no layer."""
-        lacking = set(layers_of(ranges)) - self._index.have[agent].keys()
-        if not lacking:
-            return -inf
-        costs = self._request.costs
-        return sum(_STATES * costs[x].parameter_bytes for x in lacking) if costs else 0.0
+        return {a: wanted[a] for a, n in lacking.items() if n > request.catch_up_above_bytes}
 
     def _is_whole(self, seats: tuple[Pipeline, ...]) -> bool:
         """Whether the agents with a seat hold every layer."""
@@ -386,7 +377,7 @@ class _Planning:
                 ]
                 for a in plan.members
             }
-            return self._best(plan, build, held, is_degraded=is_degraded, ahead=plan.step_cut)
+            return self._best(plan, build, held, plan.step_cut, is_degraded=is_degraded)
         except LayersLost as lost:
             layers = tuple(x for x in lost.layers if x not in self._spared)
             raise _NoPlanError(Fatal(layers, self._committed)) from lost
@@ -440,8 +431,7 @@ class _Planning:
         pinned: bool,
         cut: Cut,
     ) -> workmap.WorkMap:
-        batch = self._request.batch
-        transfer = transfers(self._request.costs, cut, self._spec.transport.bytes_per_s)
+        batch, transfer = self._request.batch, self._transfer(cut)
         if not pinned:
             weight = stage_weights(batch=batch, cut=cut, costs=self._costs)
             return workmap.assign(
@@ -467,6 +457,10 @@ class _Planning:
             transfer=transfer,
         )
 
+    def _transfer(self, cut: Cut) -> tuple[float, ...]:
+        """Stage -> seconds that its gradient takes to another agent; empty: not measured."""
+        return transfers(self._request.costs, cut, self._spec.transport.bytes_per_s)
+
     def _undisturbed(self, plan: Plan) -> tuple[Programs, Programs]:
         """Programs of the steps after the target step, and of the epilogue."""
         wanted = {a: set(layers_of(r)) for a, r in plan.wants.items()}
@@ -487,14 +481,14 @@ class _Planning:
         steady: Programs = {}
         if plan.target + 1 < plan.last:
             build = lambda split: closure.steady(replace(goals, split=split))  # noqa: E731
-            steady = self._best(plan, build, _held(goals), is_degraded=is_degraded, ahead=plan.cut)
+            steady = self._best(plan, build, _held(goals), plan.cut, is_degraded=is_degraded)
         ending = replace(
             goals,
             target=3,
             periodic=self._periodic(is_suspending=plan.last < self._steps),
         )
         build = lambda split: closure.epilogue(replace(ending, split=split))  # noqa: E731
-        final = self._best(plan, build, _held(ending), is_degraded=False)
+        final = self._best(plan, build, _held(ending), plan.cut, is_degraded=False, has_lanes=False)
         return steady, final
 
     def _periodic(self, *, is_suspending: bool) -> Periodic:
@@ -512,12 +506,13 @@ class _Planning:
         plan: Plan,
         build: _Build,
         held: _Held,
+        cut: Cut,
         *,
         is_degraded: bool,
-        ahead: Cut | None = None,
+        has_lanes: bool = True,
     ) -> Programs:
-        """The shortest programs among the variants worth trying. ahead: the cut by which agents
-        compute ahead beside them; None: they do not."""
+        """The shortest programs among the variants worth trying. has_lanes: whether agents may
+        compute ahead beside them."""
         made = []
         measured = self._request.costs
         ways = inflight.variants(
@@ -539,10 +534,11 @@ class _Planning:
                 caps=way.caps,
                 pipelines=len(plan.pipelines),
                 speeds=self._speeds,
+                sums=dict(zip(cut, self._transfer(cut), strict=False)),
             )
             made.append((found.length * way.price, found))
         _, best = min(made, key=lambda pair: pair[0])
-        self._try(plan, best.programs, held, ahead)
+        self._try(plan, best.programs, held, cut if has_lanes else None)
         return best.programs
 
     def _try(self, plan: Plan, programs: Programs, held: _Held, ahead: Cut | None) -> None:

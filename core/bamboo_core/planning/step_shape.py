@@ -142,6 +142,7 @@ class StepShape:
             caps=schedule.caps(self.seats, self.extra),
             pipelines=self.pipelines,
             speeds=self.speeds,
+            sums=dict(zip(self.cut, self.transfer, strict=False)),
         )
 
     def dry_run(

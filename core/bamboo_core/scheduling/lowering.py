@@ -3,8 +3,9 @@
 A SEND follows its producer directly, or comes first in the program if the item exists already. A
 file's record is sent last, since the file is written in the background. The agents of a stage send
 pieces of its gradient to all others, each beginning with another receiver: an interface receives
-one item after the other. Between two agents, messages are received in the order in which they are
-sent: before a message, an agent receives all that were sent earlier.
+one item after the other. A task that is a RECV stands for an agent that passes a piece on. Between
+two agents, messages are received in the order in which they are sent: before a message, an agent
+receives all that were sent earlier.
 """
 
 from __future__ import annotations
@@ -33,6 +34,12 @@ class Lowering:
         self._graph, self._order = graph, order
         self._agents = graph.agents
         self._ranks = _ranks(graph)
+        self._relayed = {  # transfers to agents that pass the piece on
+            id(transfer)
+            for (_, x), inbound in zip(graph.tasks, graph.inbound, strict=True)
+            if x[0] is _RECV
+            for transfer in inbound
+        }
         self._opening = self._open()
         self._closing: dict[AgentId, list[Transfer]] = {}
         for transfer in graph.closing.values():
@@ -96,9 +103,12 @@ class Lowering:
         return out
 
     def _in_turn(self, task: TaskId, transfers: list[Transfer]) -> list[Transfer]:
-        """Gradients: first to the agents that reduce those of the stage, then to those that only
-        copy its layers; each from the sender's rank on, so that no two crowd one receiver."""
+        """Gradients: first to an agent that passes them on, then to those that reduce others of the
+        stage, then to those that only copy its layers; each from the sender's rank on, so that no
+        two crowd one receiver."""
         source, instruction = task
+        if instruction[0] is _RECV:
+            return sorted(transfers, key=lambda x: (x[2] < source, x[2]))
         ranks = self._ranks.get(instruction[2:4])
         if ranks is None or instruction[0] not in _EXCHANGES or len(transfers) < 2:
             return transfers
@@ -107,12 +117,16 @@ class Lowering:
         if turns != ordered:
             places = sorted(range(len(turns)), key=turns.__getitem__)
             transfers = [transfers[i] for i in places]
+        relays = [x for x in transfers if id(x) in self._relayed] if self._relayed else []
         split = bisect_left(ordered, 0)
         others, peers = transfers[:split], transfers[split:]
         rank = ranks.get(source, 0)
         next_peer = bisect_left(ordered, rank) - split
         next_other = rank * len(others) // len(ranks)
+        if relays:
+            others = [x for x in others if id(x) not in self._relayed]
         return [
+            *relays,
             *peers[next_peer:],
             *peers[:next_peer],
             *others[next_other:],
@@ -142,7 +156,8 @@ class Lowering:
                     out.append(self._receive(transfer))
                 else:  # the usual case of :meth:`_message`
                     out.append(_new(Instruction, (_RECV, 0, 0, 0, 0, item, source, (), (), 0)))
-            out.append(names[i][1])
+            if names[i][1][0] is not _RECV:
+                out.append(names[i][1])
             if i in sends:
                 out += sends[i]
         return tuple(out)

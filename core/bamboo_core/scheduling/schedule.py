@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from bamboo_core.graph.tasks import TaskGraph
-from bamboo_core.model.ids import AgentId
+from bamboo_core.model.ids import AgentId, Range
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, Program
 from bamboo_core.scheduling.costs import Costs as Costs
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
 from bamboo_core.scheduling.lowering import Lowering
+from bamboo_core.scheduling.relays import Relays
 from bamboo_core.scheduling.workmap import pipeline_of
 
 
@@ -50,17 +51,21 @@ def build(
     caps: Mapping[AgentId, int],
     pipelines: int = 1,
     speeds: Mapping[AgentId, float] | None = None,
+    sums: Mapping[Range, float] | None = None,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
     caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
     determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
-    (absent: 1). ValueError if the graph is cyclic.
+    (absent: 1); sums: layers of a stage -> time that its gradient takes to another agent (absent:
+    not known). ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
+    relays = Relays(indexed)
     index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
     run = _Simulation(index, caps)
     run.run()
+    relays.settle(run.order, run.ends(), sums or {})
     programs = Lowering(indexed, run.order).programs()
     return Schedule(programs, run.length, run.forced)
 
@@ -185,6 +190,7 @@ class _Simulation:
             self.deep_in_flight[index.agent[i]] += index.deep[i]
         self.events: list[tuple[float, int]] = []
         self.now = self.length = 0.0
+        self._end = [0.0] * n  # of each agent's last computation
         self.forced = 0
         self.touched: list[int] = []
 
@@ -204,6 +210,10 @@ class _Simulation:
                 self._next_moment()
             elif not self._force():
                 return
+
+    def ends(self) -> dict[AgentId, float]:
+        """When agents have ended their last computation."""
+        return dict(zip(self.index.names, self._end, strict=True))
 
     def _next_moment(self) -> None:
         """Process all ends and arrivals at the next moment that has any."""
@@ -293,7 +303,7 @@ class _Simulation:
             self.deep_in_flight[agent] += self.index.deep[i]
         self.busy[agent] = True
         self.order[agent].append(i)
-        end = self.now + self.index.duration[i]
+        end = self._end[agent] = self.now + self.index.duration[i]
         self.length = max(self.length, end)
         heappush(self.events, (end, i))
 

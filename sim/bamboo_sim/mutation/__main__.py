@@ -54,7 +54,8 @@ def _options() -> argparse.Namespace:
     add(
         "--quick",
         action="store_true",
-        help="one module that the seed chooses, its package's tests only, 12 s or five mutants (for CI)",
+        help="one module that the seed chooses, its package's tests only: mutants for 12 s, but at"
+        " least five (for CI)",
     )
     options = parser.parse_args()
     names = [sources.name(p) for ps in sources.paths().values() for p in ps]

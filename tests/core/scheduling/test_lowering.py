@@ -26,6 +26,7 @@ class Slow:
             if instruction.op is Op.REDUCE:
                 ranks = self.ranks.setdefault((instruction.lo, instruction.hi), {})
                 ranks.setdefault(agent, len(ranks))
+        self.begun = [i for tasks in order for i in tasks]
 
     def programs(self):
         agents = self.graph.agents
@@ -56,15 +57,24 @@ class Slow:
         return out
 
     def in_turn(self, task, transfers):
+        if task.instruction.op is Op.RECV:  # the agent passes it on
+            after = sorted(t for t in transfers if t.target > task.agent)
+            return after + sorted(t for t in transfers if t.target < task.agent)
         ranks = self.ranks.get((task.instruction.lo, task.instruction.hi))
         if ranks is None or task.instruction.op not in (Op.FOLD, Op.REDUCE):
             return transfers
         rank, count = ranks.get(task.agent, 0), len(ranks)
+        relays = [t for t in transfers if self.is_passed_on(t)]
         peers = [t for t in transfers if t.target in ranks]
         others = [t for t in transfers if t.target not in ranks]
         peers.sort(key=lambda t: (ranks[t.target] - rank) % count)
         first = rank * len(others) // count
-        return peers + others[first:] + others[:first]
+        copies = others[first:] + others[:first]
+        return relays + peers + [t for t in copies if t not in relays]
+
+    def is_passed_on(self, transfer):
+        received = Instruction(Op.RECV, item=transfer.item, peer=transfer.source)
+        return any((transfer.target, received) == self.graph.tasks[i] for i in self.begun)
 
     def program(self, name, tasks, sends, channels):
         yield from (self.message(Op.SEND, t, t.target) for t in sends[-1])
@@ -74,7 +84,8 @@ class Slow:
                 while any(t is wanted for t in channel):
                     transfer = channel.pop(0)
                     yield self.message(Op.RECV, transfer, transfer.source)
-            yield self.graph.tasks[i].instruction
+            if self.graph.tasks[i].instruction.op is not Op.RECV:
+                yield self.graph.tasks[i].instruction
             yield from (self.message(Op.SEND, t, t.target) for t in sends[i])
 
     def message(self, op, transfer, peer):
