@@ -60,6 +60,7 @@ def test_all_inputs_say_where_they_are_from() -> None:
         "backwardSeconds": ("0.2", "Assumed"),
         "idleSeconds": ("0.5", "Computed"),
         "aheadSeconds": ("0.6", "Computed"),
+        "copyingSeconds": ("0.08", "Computed"),
         "delaySeconds": ("0.1", "Computed"),
         "tightSeconds": ("0", "Computed"),
         "stageBytes": ("100000000", "Measured"),

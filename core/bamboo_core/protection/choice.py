@@ -44,6 +44,7 @@ class Facts:
     idle_s: float  # free bubble time of an agent in a step
     ahead_s: float  # of it, what the lane fills with forwards of the next stage
     delay_s: float  # by which a step in Eager is longer: less room for what is in flight
+    copying_s: float  # by which the way of gradients to copies makes a step longer
     bare: Recovery | None  # without replicas; None: a loss is fatal, since D is 1
     copied: Recovery | None  # with replicas; None: there are none, since P is 1
     eager: Recovery | None  # with replicas that have computed ahead on the device; None: as copied
@@ -240,15 +241,13 @@ def _overhead(facts: Facts, mode: RedundancyMode, memory: Need) -> float:
     """Of an undisturbed step.
 
     Replica: the holder of the copy is one more receiver of the stage's reduced gradient (commit A
-    of the step graph), and nothing overlaps with it here. If it leaves less room for activations in
-    flight, the schedule is longer, in Eager by more. No slice is begun that would delay an input.
-    The update of a copy in host memory moves it to the device and back; in Eager, weights stay
-    there.
+    of the step graph). If it leaves less room for activations in flight, the schedule is longer, in
+    Eager by more. No slice is begun that would delay an input. The update of a copy in host memory
+    moves it to the device and back; in Eager, weights stay there.
     """
     if mode is NONE:
         return 1.0
-    extra_s = facts.parameter_bytes / facts.bytes_per_s
-    extra_s += facts.delay_s if mode is EAGER else facts.tight_s
+    extra_s = facts.copying_s + (facts.delay_s if mode is EAGER else facts.tight_s)
     if memory.replica_bytes:
         moved = STATES - 1 if mode is EAGER else STATES
         extra_s += 2 * moved * facts.parameter_bytes / facts.host_bytes_per_s

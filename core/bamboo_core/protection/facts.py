@@ -92,6 +92,7 @@ def gather(
         ahead_s=eager.ahead * forward_s,
         delay_s=max(0.0, eager.length - none.length) * forward_s,
         tight_s=max(0.0, replica.length - none.length) * forward_s,
+        copying_s=replica.copying * forward_s,
         bare=_recovery(none.after, forward_s),
         copied=_recovery(replica.after, forward_s),
         eager=_recovery(eager.after, forward_s),

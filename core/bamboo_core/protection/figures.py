@@ -20,6 +20,8 @@ from bamboo_core.scheduling.item_bytes import ItemBytes
 
 _ROUNDS = 4  # M over P of the largest grid that is computed
 _PHASES = (0.8, 1.3)  # of the latency
+_MOST_COPYING = 4  # pipelines: what an agent sends and receives depends little on more
+_FEW_ROUNDS = 2  # M over P: copies are sent after the last micro-batch
 _UNIT = 1 << 30  # bytes; other items have a few
 
 
@@ -32,6 +34,7 @@ class Figures:
     in_flight: tuple[int, ...]  # most activations at once, for each stage
     ahead: float  # forwards of its successor that an agent computes meanwhile; mean of all agents
     kept: tuple[float, ...]  # for each stage, forwards ahead beside the activations in flight
+    copying: float  # by which the way of gradients to copies makes a step longer
     after: AfterLoss | None  # None: a loss is fatal, or there is no such mode
 
 
@@ -64,6 +67,7 @@ def figures(shape: Shape, mode: RedundancyMode) -> Figures:
         ),
         ahead=min(shape.microbatches, found.ahead * wider),
         kept=tuple(min(shape.microbatches, found.kept[place] * wider) for place in places),
+        copying=_copying(shape) if mode.keeps_copies else 0.0,
         after=after_loss(shape, mode),
     )
 
@@ -114,6 +118,37 @@ def _run(shape: Shape, *, is_eager: bool = False) -> _Ran:
         tuple(report.activations[a] - usual[a] for a in agents),
         tuple(max(0, report.bytes[a] // _UNIT - report.activations[a]) for a in agents),
     )
+
+
+def _copying(shape: Shape) -> float:
+    """By how much copies lengthen a step: their agents receive a stage's reduced gradient, too.
+
+    What of that takes time depends on who has time to send and to receive while others compute.
+    0: there is no next stage, or messages take no time.
+    """
+    if shape.stages == 1 or not any(shape.sums):
+        return 0.0
+    small = grids.smaller(replace(shape, copied=0.0, slices=1, room=0), _FEW_ROUNDS)
+    return _copied(replace(small, pipelines=min(shape.pipelines, _MOST_COPYING)))
+
+
+@lru_cache(maxsize=256)
+def _copied(shape: Shape) -> float:
+    whole = grids.with_whole_sums(shape)
+    none, replica = (_end(whole, m) for m in (RedundancyMode.NONE, RedundancyMode.REPLICA))
+    return max(0.0, replica - none)
+
+
+def _end(shape: Shape, mode: RedundancyMode) -> float:
+    step, made = grids.whole(shape, mode)
+    return dry_run.dry_run(
+        made.programs,
+        batch=step.batch,
+        layers=step.cut[-1][1],
+        holdings=step.holdings(),
+        costs=step.timing,
+        wire=step.wire(),
+    ).end
 
 
 def _kept_bytes(step: Layered) -> ItemBytes:

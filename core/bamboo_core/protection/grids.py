@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId
-from bamboo_core.model.numerics import choose
+from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
 from bamboo_core.scheduling.costs import Costs
@@ -69,6 +69,13 @@ def smaller(shape: Shape, rounds: int = 0) -> Shape:
         sums=tuple(shape.sums[s] for s in places if shape.sums),
         room=min(shape.room, microbatches),  # no lane has more, and equal shapes are computed once
     )
+
+
+def with_whole_sums(shape: Shape) -> Shape:
+    """Of a smaller shape: gradients take as long as those of the job, however few micro-batches
+    they sum up here."""
+    few = _batch(shape).leaf_size
+    return replace(shape, sums=tuple(x * shape.leaf_size / few for x in shape.sums))
 
 
 def near(shape: Shape) -> int:
@@ -157,12 +164,7 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
     loads = shape.loads or (1.0,) * shape.stages
     one = tuple(load / n for load in loads for _ in range(n))
     half = tuple(x * shape.halves * shape.backward / 2 for x in one)
-    batch = choose(
-        microbatches=shape.pipelines * shape.microbatches,
-        pipelines=shape.pipelines,
-        stages=shape.stages,
-        pipelines_max=shape.pipelines,
-    )
+    batch = _batch(shape)
     return Layered(
         shape.pipelines,
         shape.stages,
@@ -180,4 +182,13 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
         slices=n,
         # a sum is as long in comparison with what it sums up
         transfer=tuple(x * batch.leaf_size / shape.leaf_size for x in shape.sums),
+    )
+
+
+def _batch(shape: Shape) -> BatchShape:
+    return choose(
+        microbatches=shape.pipelines * shape.microbatches,
+        pipelines=shape.pipelines,
+        stages=shape.stages,
+        pipelines_max=shape.pipelines,
     )

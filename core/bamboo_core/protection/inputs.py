@@ -41,6 +41,7 @@ def inputs(facts: Facts) -> tuple[Input, ...]:
         seen("backwardSeconds", "backward_s"),
         Input("idleSeconds", facts.idle_s, Source.COMPUTED),
         Input("aheadSeconds", facts.ahead_s, Source.COMPUTED),
+        Input("copyingSeconds", facts.copying_s, Source.COMPUTED),
         Input("delaySeconds", facts.delay_s, Source.COMPUTED),
         Input("tightSeconds", facts.tight_s, Source.COMPUTED),
         seen("stageBytes", "parameter_bytes"),

@@ -29,6 +29,7 @@ USUAL = Facts(
     idle_s=0.5,
     ahead_s=0.6,
     delay_s=0.1,
+    copying_s=0.08,
     bare=Recovery(1.6, 2.0),
     copied=Recovery(1.1, 0.8),
     eager=Recovery(1.1, 0.6),

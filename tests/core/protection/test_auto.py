@@ -140,7 +140,7 @@ def test_a_new_leader_goes_on_with_mode_and_record() -> None:
     made = fleet(costs=DEAR, mode=RedundancyMode.REPLICA, hazard=record)
     assert mode_of(made) is RedundancyMode.NONE  # the other saves much
     # without hazard None is a little cheaper, but not by as much as a change is worth
-    cheap = layers(4, parameter_bytes=1000)
+    cheap = layers(4, parameter_bytes=2_500_000)
     kept = fleet(costs=cheap, mode=RedundancyMode.REPLICA, hazard=record)
     assert mode_of(kept) is RedundancyMode.REPLICA
     afresh = fleet(costs=cheap, hazard=record)

@@ -33,6 +33,7 @@ def facts(draw: st.DrawFn) -> Facts:
         idle_s=draw(st.floats(0, 100)),
         ahead_s=draw(st.floats(0, 100)),
         delay_s=delay_s,
+        copying_s=draw(st.floats(0, 100)),
         tight_s=tight_s,
         # replicas add holders, so that a loss disturbs no more than without them
         bare=Recovery(1 + max(peers, all_), redone[2]) if pipelines > 1 else None,
@@ -131,7 +132,7 @@ def test_several_pipelines_take_copies_and_compute_ahead_only_if_pauses_are_dear
 
 
 def test_a_slow_network_makes_copies_dear() -> None:
-    assert choose(usual(bytes_per_s=1e6)).mode is NONE
+    assert choose(usual(copying_s=100.0)).mode is NONE
 
 
 def test_results_ahead_shorten_a_pause_by_what_need_not_be_done_again() -> None:
@@ -254,7 +255,7 @@ def test_a_mode_in_force_stays_unless_another_saves_enough() -> None:
     price = choose(quiet).of(REPLICA).lost_s_per_hour
     assert price > 18
     assert choose(replace(quiet, current=REPLICA)).mode is NONE
-    cheap = replace(quiet, bytes_per_s=1e11)
+    cheap = replace(quiet, copying_s=0.001)
     stays = choose(replace(cheap, current=REPLICA))
     assert 0 < stays.of(REPLICA).lost_s_per_hour < 18
     assert (choose(cheap).mode, stays.mode) == (NONE, REPLICA)
@@ -266,7 +267,7 @@ def test_eager_begins_only_if_it_saves_enough_for_its_memory(
     current: RedundancyMode | None, margin_s: int
 ) -> None:
     """It delays no step, so it is always a little cheaper than Replica."""
-    known = usual(hazard_per_agent_hour=1.0, delay_s=0.0, ahead_s=0.8, bytes_per_s=1e11)
+    known = usual(hazard_per_agent_hour=1.0, delay_s=0.0, ahead_s=0.8, copying_s=0.001)
     verdict = choose(replace(known, current=current))
     assert 0 < verdict.of(REPLICA).lost_s - verdict.of(EAGER).lost_s < 18
     assert verdict.mode is REPLICA
@@ -297,7 +298,7 @@ def test_numbers_that_make_no_job_are_refused(field: str, value: float) -> None:
 
 
 def test_of_equal_costs_the_least_redundancy_is_taken() -> None:
-    free = usual(hazard_per_agent_hour=0.0, parameter_bytes=0, layer_bytes=0, delay_s=0.0)
+    free = usual(hazard_per_agent_hour=0.0, copying_s=0.0, delay_s=0.0)
     verdict = choose(free)
     assert [e.lost_s_per_hour for e in verdict.estimates] == [0, 0, 0]
     assert verdict.mode is NONE

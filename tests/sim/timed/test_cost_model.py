@@ -26,7 +26,7 @@ from bamboo_core.protection.measured import interrupted_s
 from bamboo_sim.timed.declared import Delays
 from bamboo_sim.timed.hardware import V100, V100_SPEED, of_size, placed
 from bamboo_sim.timed.measured import Undisturbed, undisturbed
-from bamboo_sim.timed.shapes import BERT, GPT2, VGG, Shape, uniform
+from bamboo_sim.timed.shapes import BERT, GNMT, GPT2, VGG, Shape, uniform
 
 NONE, REPLICA, EAGER = RedundancyMode.NONE, RedundancyMode.REPLICA, RedundancyMode.EAGER
 LONE, WIDE = uniform(1, 8, 32), uniform(4, 4, 16)
@@ -106,6 +106,17 @@ def test_the_overhead_is_that_of_a_timed_step(
     found = verdict(shape, gigabits, gib).of(mode)
     ratio = timed(shape, mode, gigabits, gib).step_s / timed(shape, NONE, gigabits, gib).step_s
     assert found.overhead == pytest.approx(ratio, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("shape", "gigabits"),
+    in_turn(3, [(GNMT, 25), (VGG, 100), (BERT, 10), (BERT, 100), (VGG, 25), (GNMT, 100)]),
+)
+def test_the_overhead_of_unequal_stages_is_within_two_points(shape: Shape, gigabits: float) -> None:
+    """Most of the gradients go to their copies while others still compute."""
+    found = verdict(shape, gigabits, 32).of(REPLICA).overhead
+    none_s, replica_s = (timed(shape, mode, gigabits, 32).step_s for mode in (NONE, REPLICA))
+    assert found == pytest.approx(replica_s / none_s, abs=0.02)
 
 
 @pytest.mark.parametrize(
