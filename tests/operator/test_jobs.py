@@ -282,6 +282,23 @@ async def test_auto_takes_its_mode_outside_the_event_loop(monkeypatch: pytest.Mo
     await asyncio.gather(*writers)
 
 
+async def test_a_mode_that_cannot_be_chosen_is_a_fault_of_the_planner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noting, may_go = Noting(), asyncio.Event()
+
+    def fail(found: Facts) -> Verdict:
+        raise ValueError("step_s is 0; it must be positive")
+
+    monkeypatch.setattr(orders, "choose", fail)
+    actor, writers = await begun(noting, may_go, redundancy={"mode": "Auto"})
+    await until(actor, lambda: "step_s is 0" in actor.view().detail)
+    assert "the planner failed: ValueError" in actor.view().detail
+    assert actor.view().verdict is None
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
 async def test_objects_of_a_plan_are_not_looked_through_before_agents_have_it() -> None:
     noting, may_go = Noting(), asyncio.Event()
     actor, writers = await begun(noting, may_go)
