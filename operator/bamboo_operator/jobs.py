@@ -34,20 +34,19 @@ from bamboo_core.arbiter.events import (
     Timing,
 )
 from bamboo_core.controller.view import ClusterView, JobView, TrainingView
+from bamboo_core.job import orders
 from bamboo_core.job.durable_writer import RETRY_S, DurableWriter
 from bamboo_core.job.leadership import Action, Input, Leadership, Observed, Restarted, Wake
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
-from bamboo_core.planning.requests import PlannerFault, PlanRequest, PlanResult
+from bamboo_core.planning.requests import PlannerFault
 from bamboo_core.protocol.messages import AgentMessage, Hello, Reconnect, Stop
 from bamboo_operator import facts, gc_pause, pace, planner_first
 from bamboo_operator.held_tasks import HeldTasks, TaskLimits
 from bamboo_operator.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
-
-Planner = Callable[[PlanRequest, planner.IsWanted], Iterator[PlanResult]]
 
 RETURN_S = 30.0
 """How long members may take to find a new leader. Without a Service for the operator, its new
@@ -95,7 +94,7 @@ class Ports:
     is_leading: Callable[[], bool]  # False: the actor does nothing until it is True again
     # The newest instant, not after the given one, at which everything that had come was read.
     heard_at: Callable[[float], float] = lambda now: now
-    plan: Planner = planner.compute
+    plan: orders.Planner = planner.compute
     timing: Timing = field(default_factory=lambda: timing(0))
     large_plans: asyncio.Lock = field(default_factory=asyncio.Lock)
     held: HeldTasks = field(default_factory=lambda: HeldTasks(TaskLimits()))
@@ -321,10 +320,10 @@ class JobActor:
 
     async def _answer(self, order: ComputePlan, is_wanted: planner.IsWanted) -> None:
         with gc_pause.paused():
-            async for result in self._results(order.request, is_wanted):
+            async for answer in self._answers(order, is_wanted):
                 if not is_wanted():
                     return
-                self.tell(Planned(order.id, result))
+                self.tell(answer)
                 await self._leave()
                 if is_wanted():
                     self._go_on()
@@ -337,20 +336,20 @@ class JobActor:
                     await asyncio.wait({self._writing})
                 await self.sessions.written()
 
-    async def _results(
-        self, request: PlanRequest, is_wanted: planner.IsWanted
-    ) -> AsyncIterator[PlanResult]:
+    async def _answers(
+        self, order: ComputePlan, is_wanted: planner.IsWanted
+    ) -> AsyncIterator[Planned]:
         try:
-            results = self._ports.plan(request, is_wanted)
-            with planner_first.going():  # agents stand still until the first result
-                result = await asyncio.to_thread(next, results, None)
-            while result is not None:
-                yield result
-                result = await asyncio.to_thread(next, results, None)
+            answers = orders.answers(order, is_wanted, plan=self._ports.plan)
+            with planner_first.going():  # agents stand still until the first answer
+                answer = await asyncio.to_thread(next, answers, None)
+            while answer is not None:
+                yield answer
+                answer = await asyncio.to_thread(next, answers, None)
         except Exception as error:
             # A defect of the planner fails this job, not the operator.
             log.exception("the planner failed", extra={"job": self.job.name})
-            yield PlannerFault(f"{type(error).__name__}: {error}")
+            yield Planned(order.id, PlannerFault(f"{type(error).__name__}: {error}"))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

@@ -14,6 +14,7 @@ from bamboo_core.api.spec import JobSpec, from_manifest
 from bamboo_core.arbiter.durable import Durable
 from bamboo_core.arbiter.events import Record
 from bamboo_core.controller.view import JobView
+from bamboo_core.job import orders
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId
 from bamboo_core.planning import planner
@@ -40,7 +41,7 @@ AGENTS = (AgentId("job-p0-s0-i0"), AgentId("job-p0-s1-i0"))
 class Harness:
     """The parts, the clock, and what they asked of each other. Agents need :meth:`serve`."""
 
-    def __init__(self, *, plan: jobs.Planner = planner.compute) -> None:
+    def __init__(self, *, plan: orders.Planner = planner.compute) -> None:
         self.kube = MemoryApi()
         self.now = 1000.0
         self.is_leading = True
@@ -83,7 +84,7 @@ class Harness:
 
         return Line(self.kube, self.nodes, self.usage, wake=wake, clock=lambda: self.now, pause=0.0)
 
-    def _job_ports(self, plan: jobs.Planner) -> jobs.Ports:
+    def _job_ports(self, plan: orders.Planner) -> jobs.Ports:
         async def persist(job: JobView, durable: Durable, line: facts.Line) -> None:
             self.before_write()
             await facts.write(self.kube, job, durable, line)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -23,10 +24,12 @@ from bamboo_core.arbiter.events import (
     Lost,
     Received,
 )
+from bamboo_core.job import orders
 from bamboo_core.job.leadership import Action, Leadership
 from bamboo_core.job.training import LastReported
 from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlanRequest, PlanResult
+from bamboo_core.protection.choice import MODES, Facts, Verdict, choose
 from bamboo_core.protocol.messages import (
     AgentReport,
     Continuation,
@@ -225,9 +228,11 @@ class Noting:
             session.outgoing.task_done()
 
 
-async def begun(noting: Noting, may_go: asyncio.Event) -> tuple[JobActor, list[asyncio.Task[None]]]:
+async def begun(
+    noting: Noting, may_go: asyncio.Event, **spec: object
+) -> tuple[JobActor, list[asyncio.Task[None]]]:
     """Two agents with streams have reported for their first plan."""
-    actor = Harness(plan=noting.compute).lead()
+    actor = Harness(plan=noting.compute).lead(**spec)
     actor.tell(DesiredState(pipelines=1))
     sessions = [
         actor.connect(Hello(agent, agent, agent, zone, agent, "a:1", "a:2"))
@@ -252,6 +257,44 @@ async def test_directives_are_written_before_the_planner_goes_on() -> None:
     assert noting.sent_before is not None
     assert sum(isinstance(m, Directive) for m in noting.sent_before) == len(AGENTS)
     assert noting.goes_first == [True, False]
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_auto_takes_its_mode_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first estimate of a new grid takes most of a second: heartbeats would wait for it."""
+    noting, may_go = Noting(), asyncio.Event()
+    choosers = list[threading.Thread]()
+
+    def note(found: Facts) -> Verdict:
+        choosers.append(threading.current_thread())
+        return choose(found)
+
+    monkeypatch.setattr(orders, "choose", note)
+    actor, writers = await begun(noting, may_go, redundancy={"mode": "Auto"})
+    await until(actor, lambda: noting.at_directive == len(AGENTS))
+    assert choosers
+    assert threading.current_thread() not in choosers
+    may_go.set()
+    await until(actor, lambda: actor.view().verdict is not None)
+    assert actor.view().mode in MODES
+    await actor.close()
+    await asyncio.gather(*writers)
+
+
+async def test_a_mode_that_cannot_be_chosen_is_a_fault_of_the_planner(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    noting, may_go = Noting(), asyncio.Event()
+
+    def fail(found: Facts) -> Verdict:
+        raise ValueError("step_s is 0; it must be positive")
+
+    monkeypatch.setattr(orders, "choose", fail)
+    actor, writers = await begun(noting, may_go, redundancy={"mode": "Auto"})
+    await until(actor, lambda: "step_s is 0" in actor.view().detail)
+    assert "the planner failed: ValueError" in actor.view().detail
+    assert actor.view().verdict is None
     await actor.close()
     await asyncio.gather(*writers)
 

@@ -18,7 +18,7 @@ from math import inf
 
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import Reason
-from bamboo_core.arbiter import changes, endings, losses, rounds, training
+from bamboo_core.arbiter import changes, endings, losses, redundancy, rounds, training
 from bamboo_core.arbiter.durable import Durable, eligible
 from bamboo_core.arbiter.events import (
     ArbiterJob,
@@ -145,6 +145,7 @@ class Arbiter:
                 state.out.persisted(version)
                 return False
             case Planned(request, result):
+                redundancy.answered(state, event)
                 rounds.planned(state, request, result, now)
             case Paced(timing):
                 self._pace(timing, now)

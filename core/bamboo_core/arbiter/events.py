@@ -17,6 +17,7 @@ from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning.requests import PlanRequest, PlanResult
 from bamboo_core.protection.choice import Verdict
+from bamboo_core.protection.facts import OpenMode
 from bamboo_core.protocol.channels import Route
 from bamboo_core.protocol.messages import (
     AgentMessage,
@@ -140,6 +141,7 @@ class Planned:
 
     id: int
     result: PlanResult
+    verdict: Verdict | None = None  # of mode Auto, for this plan
 
 
 @dataclass(frozen=True)
@@ -180,10 +182,11 @@ class Send:
 
 @dataclass(frozen=True)
 class ComputePlan:
-    """Run the planner off the event loop; send ``Planned(id, result)`` for each of its results."""
+    """Send what :func:`bamboo_core.job.orders.answers` yields; run it off the event loop."""
 
     id: int
     request: PlanRequest
+    mode: OpenMode | None = None  # the spec of the request leaves the mode open; None: it names one
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,19 @@ that a new leader goes on with both. Other modes leave everything here as it is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
 from bamboo_core.api.events import EventReason, Severity
 from bamboo_core.api.spec import JobSpec, RedundancyMode
-from bamboo_core.arbiter.state import Interrupted, State, Vacancy
+from bamboo_core.arbiter.changes import leavers
+from bamboo_core.arbiter.events import Planned
+from bamboo_core.arbiter.state import Interrupted, Planning, State, Vacancy
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.capacity import pipelines_for
 from bamboo_core.planning.requests import Decision
 from bamboo_core.protection import facts
-from bamboo_core.protection.choice import choose
 from bamboo_core.protection.measured import Measured, interrupted_s, usual
 
 _COUNT_S = 60.0  # between two counts of the agents that may be lost
@@ -63,33 +64,33 @@ def look(state: State) -> None:
         state.out.save(hazard=known.hazard.rounded())
 
 
-def spec_of_plan(state: State, staying: Collection[AgentId]) -> JobSpec:
-    """The spec with the mode and the network of the next plan. staying: members that will be in
-    it."""
-    desired = state.desired
-    spec = _with_bandwidth(state.job.spec, desired.bandwidth_gbps if desired else None)
-    if not is_auto(state):
+def spec_of_plan(state: State) -> JobSpec:
+    """The spec with the network of the next plan. The user may change it while the job runs."""
+    spec, desired = state.job.spec, state.desired
+    if desired is None or desired.bandwidth_gbps is None:
         return spec
+    return replace(spec, transport=replace(spec.transport, bandwidth_gbps=desired.bandwidth_gbps))
+
+
+def open_mode(state: State) -> facts.OpenMode | None:
+    """What the mode of the next plan depends on; None: the spec names it."""
+    if not is_auto(state):
+        return None
     count(state)
     assert state.desired is not None
-    membership = state.membership
-    ready = membership.reference()
-    wanted = state.desired.pipelines
-    found = facts.gather(
-        spec,
-        ready.costs or facts.even_costs(ready.layers),
-        _seen(state, membership.zones(set(staying) & membership.agents.keys())),
-        pipelines=pipelines_for(len(staying), stages=spec.pipelines.stages, wanted=wanted),
+    membership, stages = state.membership, state.job.spec.pipelines.stages
+    staying = membership.members - leavers(state)
+    return facts.OpenMode(
+        _seen(state, membership.zones(staying & membership.agents.keys())),
+        pipelines_for(len(staying), stages=stages, wanted=state.desired.pipelines),
     )
-    verdict = state.protection.verdict = choose(found)
-    return replace(spec, redundancy=replace(spec.redundancy, mode=verdict.mode))
 
 
-def _with_bandwidth(spec: JobSpec, gbps: float | None) -> JobSpec:
-    """The user may change it while the job runs."""
-    if gbps is None:
-        return spec
-    return replace(spec, transport=replace(spec.transport, bandwidth_gbps=gbps))
+def answered(state: State, answer: Planned) -> None:
+    """The planner has answered. Call it before the answer is taken."""
+    is_newest = answer.id == state.requests and isinstance(state.phase, Planning)
+    if is_newest and answer.verdict is not None:
+        state.protection.verdict = answer.verdict
 
 
 def _seen(state: State, zones: Mapping[str, int]) -> facts.Seen:

@@ -162,10 +162,10 @@ def decide(state: State, now: float) -> None:
         _hold(state, f"{len(staying)} agents are too few to go on; their state is kept", now)
         return
     state.requests += 1
-    request = _make_request(state, phase.reports)
+    request, mode = _make_request(state, phase.reports), redundancy.open_mode(state)
     answer_by = now + state.job.timing.continuation_s
     state.phase = Planning(state.requests, phase.reports, request.speeds, answer_by=answer_by)
-    state.out.at_once(ComputePlan(state.requests, request))
+    state.out.at_once(ComputePlan(state.requests, request, mode))
 
 
 def _hold(
@@ -227,7 +227,7 @@ def _make_request(state: State, reports: dict[AgentId, AgentReport]) -> PlanRequ
     may_learn = state.learner_plans < _MOST_LEARNER_PLANS
     return PlanRequest(
         fence=state.fence,
-        spec=redundancy.spec_of_plan(state, membership.members - draining),
+        spec=redundancy.spec_of_plan(state),
         batch=_keep_batch(state),
         layers=ready.layers,
         costs=ready.costs,

@@ -249,7 +249,7 @@ class Protection:
 
     hazard: Hazard = Hazard()  # noqa: RUF009 - frozen
     measured: Measured = Measured()  # noqa: RUF009 - frozen
-    verdict: Verdict | None = None  # of this leader, for its newest request to the planner
+    verdict: Verdict | None = None  # of this leader, in the newest answer of the planner
     counted_at: float | None = None  # real time until which ``hazard`` counts; None: never yet
     zones: dict[str, int] = field(default_factory=dict)  # members by zone since then
     committed: tuple[int, float] = (-1, 0.0)  # newest step, and when (real time)

@@ -46,6 +46,14 @@ class Seen:
     current: RedundancyMode | None = None  # mode in force
 
 
+@dataclass(frozen=True)
+class OpenMode:
+    """What the mode of a plan depends on, besides the request to the planner."""
+
+    seen: Seen
+    pipelines: int  # of the plan
+
+
 def even_costs(layers: int) -> tuple[LayerCost, ...]:
     """In the place of costs that are not measured: equal layers without bytes."""
     return (LayerCost(_UNKNOWN_S, 2 * _UNKNOWN_S, 0, 0),) * layers

@@ -98,7 +98,7 @@ def is_kept(shape: Shape, stage: int) -> bool:
 
 def _leaf_s(shape: Shape, stage: int) -> float:
     load = shape.loads[stage] if shape.loads else 1.0
-    return shape.leaf_size * load * (1 + shape.backward * shape.halves)
+    return shape.leaf_size * load * (1 + shape.backward)
 
 
 def place(stage: int, stages: int, others: int) -> int:
@@ -163,7 +163,8 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
     n = shape.slices
     loads = shape.loads or (1.0,) * shape.stages
     one = tuple(load / n for load in loads for _ in range(n))
-    half = tuple(x * shape.halves * shape.backward / 2 for x in one)
+    fused = tuple(x * shape.backward for x in one)
+    half = tuple(x * shape.halves / 2 for x in fused) if shape.can_split else fused
     batch = _batch(shape)
     return Layered(
         shape.pipelines,
@@ -173,7 +174,7 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
         policy=shape.policy,
         costs=Costs(
             one,
-            tuple(x * shape.backward for x in one),
+            fused,
             half,
             half,
             shape.latency,

@@ -31,12 +31,13 @@ class Costs:
 
     @staticmethod
     def measured(profile: Sequence[LayerCost], *, latency: float = 0.0) -> Costs:
-        """Costs from the seconds that an agent has measured."""
+        """Costs from the seconds that an agent has measured. Where a backward cannot be split, an
+        agent that needs one half runs the whole and drops the rest."""
         return Costs(
             tuple(x.forward_s for x in profile),
             tuple(x.backward_s for x in profile),
-            tuple(x.input_gradient_s for x in profile),
-            tuple(x.weight_gradient_s for x in profile),
+            tuple(x.input_gradient_s if x.can_split else x.backward_s for x in profile),
+            tuple(x.weight_gradient_s if x.can_split else x.backward_s for x in profile),
             latency,
             can_split=all(x.can_split for x in profile),
         )

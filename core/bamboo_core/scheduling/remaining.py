@@ -63,9 +63,7 @@ def remaining(
 def stage_weights(*, batch: BatchShape, cut: Sequence[Range], costs: Costs) -> dict[Work, float]:
     """Time that every leaf costs in a step that has not begun."""
     durations = costs.durations()
-    of_stage = [
-        sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.I, Op.W)) for lo, hi in cut
-    ]
+    of_stage = [sum(durations[op][hi] - durations[op][lo] for op in (Op.F, Op.B)) for lo, hi in cut]
     return {
         (stage, leaf): batch.leaf_size * time
         for stage, time in enumerate(of_stage)
@@ -105,11 +103,10 @@ class _Left:
 
     def _microbatch(self, span: Range, m: int, held: Collection[Item]) -> float:
         lo, _ = span
-        total = self._cost(Op.W, span)
+        needs_both = not lo or Item.ingrad(0, lo, m) not in self._index.where
+        total = self._cost(Op.B if needs_both else Op.W, span)
         if Item.act(0, span, m) not in held:
             total += self._cost(Op.F, span)
-        if not lo or Item.ingrad(0, lo, m) not in self._index.where:
-            total += self._cost(Op.I, span)
         return total
 
     def _cost(self, op: Op, span: Range) -> float:

@@ -25,10 +25,10 @@ from bamboo_core.arbiter.events import (
     Send,
     Timing,
 )
+from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning import planner
-from bamboo_core.planning.requests import Decision, PlannerFault, PlanResult
+from bamboo_core.planning.requests import Decision, PlannerFault
 from bamboo_core.protocol.messages import AgentMessage, Fingerprint, Hello, Ready
 from bamboo_sim.timed.clock import Clock
 from bamboo_sim.timed.declared import TimedJob
@@ -104,20 +104,19 @@ class TimedOperator:
             case Persist(_, version):
                 self._clock.after(delays.persist_s, lambda: self._tell(Persisted(version)))
             case ComputePlan():
-                results = planner.compute(effect.request)
-                self._clock.after(
-                    delays.decision_s, lambda: self._plan(effect.id, results, self._clock.now)
-                )
+                answers = orders.answers(effect)
+                self._clock.after(delays.decision_s, lambda: self._plan(answers, self._clock.now))
             case Send(agent, message):
                 self._clock.after(delays.message_s, lambda: self._deliver(agent, message))
             case Over(_, reason, message):
                 raise TimedRunError(f"the job is over: {reason}: {message}")
 
-    def _plan(self, request: int, results: Iterator[PlanResult], now: float) -> None:
+    def _plan(self, answers: Iterator[Planned], now: float) -> None:
         """The next part of a plan is ready."""
-        result = next(results, None)
-        if result is None:
+        answer = next(answers, None)
+        if answer is None:
             return
+        result = answer.result
         if isinstance(result, PlannerFault):
             raise TimedRunError(result.message)
         if isinstance(result, Decision):
@@ -125,5 +124,5 @@ class TimedOperator:
             self.decided.append(Decided(result.plan, result.tasks, asked_at))
             self._planned(result.plan)
             later = self._job.delays.continuation_s
-            self._clock.after(later, lambda: self._plan(request, results, now))
-        self._tell(Planned(request, result))
+            self._clock.after(later, lambda: self._plan(answers, now))
+        self._tell(answer)

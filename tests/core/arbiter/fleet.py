@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -26,6 +27,7 @@ from bamboo_core.api.spec import (
 from bamboo_core.arbiter import durable as facts
 from bamboo_core.arbiter import events as a
 from bamboo_core.arbiter.arbiter import Arbiter
+from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId, Fence
 from bamboo_core.model.items import Item
 from bamboo_core.model.program import Op
@@ -162,11 +164,10 @@ class Fleet:
                 self.stored = json.loads(json.dumps(facts.to_json(durable)))
                 if not self.hold_persists:
                     self.wire.append((AgentId(""), a.Persisted(version)))
-            case a.ComputePlan(id, request):
-                self.requests.append(request)
-                for result in planner.compute(request):
-                    self.plans.append(result)
-                    self.wire.append((AgentId(""), a.Planned(id, result)))
+            case a.ComputePlan():
+                for answer in orders.answers(effect, plan=self._plan):
+                    self.plans.append(answer.result)
+                    self.wire.append((AgentId(""), answer))
             case a.Send(agent, message):
                 self.wire.append((agent, message))
             case a.Record():
@@ -175,6 +176,12 @@ class Fleet:
                 self.dismissed.append(agent)
             case a.Over():
                 self.over = effect
+
+    def _plan(
+        self, request: requests.PlanRequest, is_wanted: planner.IsWanted
+    ) -> Iterator[requests.PlanResult]:
+        self.requests.append(request)
+        return planner.compute(request, is_wanted)
 
     def restart(self) -> None:
         """The leader is gone; another begins from what was stored."""

@@ -317,8 +317,13 @@ def test_a_step_is_split_on_a_device_of_unknown_size_but_has_no_more_in_flight()
 
 
 def test_halves_that_cost_much_more_than_the_whole_are_not_taken() -> None:
+    """In a loss, too. But a weight gradient alone takes its half, and not the whole backward."""
     shape = replace(SPLIT, halves=1.5)
-    assert figures(shape, NONE) == figures(replace(shape, can_split=False), NONE)
+    dear, whole = (figures(x, NONE) for x in (shape, replace(shape, can_split=False)))
+    assert dear.after is not None
+    assert whole.after is not None
+    assert dear.after.redone < whole.after.redone
+    assert dear == replace(whole, after=replace(whole.after, redone=dear.after.redone))
 
 
 def test_large_grids_are_not_split() -> None:

@@ -140,6 +140,13 @@ def test_measured_costs_add_up_over_layers():
     assert not Costs.measured([profile[0], replace(profile[1], can_split=False)]).can_split
 
 
+def test_half_a_backward_that_cannot_be_split_takes_as_long_as_the_whole():
+    """After a loss an agent may need one half only. It runs the whole and drops the rest."""
+    durations = Costs.measured([LayerCost(1.0, 2.0, 0, 0), LayerCost(3.0, 4.0, 0, 0)]).durations()
+    halves = [durations.of(Instruction(op, 0, 0, 2)) for op in (Op.I, Op.W)]
+    assert halves == [6.0, 6.0]
+
+
 def test_unequal_stages_are_balanced_by_cost():
     costs = Costs((1.0, 3.0), (2.0, 6.0), (1.0, 3.0), (1.0, 3.0))
     shape = step(BatchShape(32, 1, 2), 2, 2, lost=((1, 0),), costs=costs)

@@ -9,12 +9,13 @@ from tests.sim.timed.small import LAYER, job
 
 from bamboo_core.api.spec import RedundancyMode
 from bamboo_core.model.items import Item
+from bamboo_core.model.program import Op
 from bamboo_core.placement.plan import layers_of
 from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs
 from bamboo_sim.timed.declared import Delays, Device, Links, TimedJob
 from bamboo_sim.timed.fleet import Fleet
-from bamboo_sim.timed.measured import pause, undisturbed
+from bamboo_sim.timed.measured import lose, pause, undisturbed, warm
 from bamboo_sim.timed.operator import TimedRunError
 
 NONE, REPLICA = RedundancyMode.NONE, RedundancyMode.REPLICA
@@ -75,6 +76,17 @@ def test_a_slow_agent_holds_up_its_pipeline() -> None:
     usual = job(1, 2, 4)
     slow = replace(usual, slowness={usual.agents[1]: 3.0})
     assert undisturbed(slow).step_s > 2 * undisturbed(usual).step_s
+
+
+def test_after_a_late_loss_a_missing_weight_gradient_takes_a_whole_backward() -> None:
+    """Others hold the input gradients of the lost stage, and its layers cannot be split."""
+    whole = replace(LAYER, can_split=False, input_gradient_s=0.0, weight_gradient_s=0.0)
+    fleet = warm(TimedJob(1, 4, 8, (whole,) * 4, REPLICA))
+    lose(fleet, pipeline=0, stage=1, fraction=0.8)
+    spans = [s for agent in fleet.agents.values() for s in agent.spans]
+    alone = [end - begin for task, begin, end in spans if task.op is Op.W]
+    assert alone
+    assert alone == pytest.approx([whole.backward_s] * len(alone))
 
 
 def test_equal_jobs_take_equal_times() -> None:

@@ -10,13 +10,14 @@ from typing import Any, cast
 from bamboo_core.api.spec import JobSpec
 from bamboo_core.arbiter.arbiter import Arbiter
 from bamboo_core.arbiter.durable import Durable
-from bamboo_core.arbiter.events import ComputePlan, DesiredState
+from bamboo_core.arbiter.events import ComputePlan, DesiredState, Planned
 from bamboo_core.controller.view import ClusterView, NodeView, PodPhase, PodView, Slot
+from bamboo_core.job import orders
 from bamboo_core.job.leadership import Observed
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.placement.plan import Plan
-from bamboo_core.planning.requests import Decision, PlannerFault
+from bamboo_core.planning.requests import Decision, PlannerFault, PlanRequest
 from bamboo_sim.protocol.checker.seats import Seats, as_durable, facts_of
 from bamboo_sim.protocol.checker.verdict import Violation
 from bamboo_sim.protocol.control.operator import Operator
@@ -126,9 +127,12 @@ class Operators:
                 self.plan, self._plans = plan, ()
         return True
 
-    def answer(self, wanted: ComputePlan) -> Results:
+    def answers(self, wanted: ComputePlan) -> tuple[Planned, ...]:
         """The planner's answer, in one part or two."""
-        results = PLANS.answer(wanted)
+        return tuple(orders.answers(wanted, plan=lambda request, _: iter(self._compute(request))))
+
+    def _compute(self, request: PlanRequest) -> Results:
+        results = PLANS.answer(request)
         for result in results:
             if isinstance(result, PlannerFault):  # of its own accord
                 raise Violation(result.message)

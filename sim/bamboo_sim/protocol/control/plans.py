@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 from typing import Any
 
 from bamboo_core.api.spec import JobSpec
-from bamboo_core.arbiter.events import ComputePlan
 from bamboo_core.model.ids import Fence
 from bamboo_core.placement.plan import Plan
 from bamboo_core.planning import planner
@@ -40,9 +39,8 @@ class Plans:
         self._undisturbed: dict[tuple[Any, ...], Any] = {}
         self._specs: dict[int, JobSpec] = {}
 
-    def answer(self, wanted: ComputePlan) -> Results:
+    def answer(self, request: PlanRequest) -> Results:
         """The results of ``planner.compute``."""
-        request = wanted.request
         self._specs[id(request.spec)] = request.spec  # so its id is not reused
         facts = _facts(request)
         key = hash(facts)

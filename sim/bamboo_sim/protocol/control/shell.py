@@ -312,12 +312,12 @@ def _compute(world: World, operator: Operator, wanted: ComputePlan) -> None:
         tell(world, operator, Planned(wanted.id, fault))
         return
     check_reports(wanted)
-    result, *rest = world.operators.answer(wanted)
-    if isinstance(result, Fatal):
-        check_fatal(world, wanted, result)
+    first, *rest = world.operators.answers(wanted)
+    if isinstance(first.result, Fatal):
+        check_fatal(world, wanted, first.result)
     if world.planner_losses and rest:
         world.planner_losses -= 1
         rest.clear()
     for part in rest:  # it comes later, and anything may happen before
-        world.network.post(PLANNER, operator.name, Planned(wanted.id, part))
-    tell(world, operator, Planned(wanted.id, result))
+        world.network.post(PLANNER, operator.name, part)
+    tell(world, operator, first)

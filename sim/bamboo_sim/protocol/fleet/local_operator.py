@@ -37,15 +37,14 @@ from bamboo_core.arbiter.events import (
     Over,
     Persist,
     Persisted,
-    Planned,
     Received,
     Record,
     Send,
     Tick,
     Timing,
 )
+from bamboo_core.job import orders
 from bamboo_core.model.ids import AgentId
-from bamboo_core.planning import planner
 from bamboo_core.protocol.messages import (
     AgentMessage,
     CommitRecord,
@@ -256,11 +255,11 @@ class LocalOperator(agent_pb2_grpc.AgentServiceServicer):  # type: ignore[misc]
 
     async def _plan(self, asked: ComputePlan) -> None:
         arbiter = self.arbiter
-        results = planner.compute(asked.request)
-        while (result := await asyncio.to_thread(next, results, None)) is not None:
+        answers = orders.answers(asked)
+        while (answer := await asyncio.to_thread(next, answers, None)) is not None:
             if self.arbiter is not arbiter:
                 return
-            self.handle(Planned(asked.id, result))
+            self.handle(answer)
 
     async def _tick(self) -> None:
         while True:
