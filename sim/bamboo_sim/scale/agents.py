@@ -144,11 +144,12 @@ class FakeAgent:
 
     async def _converse(self, channel: Any) -> None:
         metadata = (("authorization", f"Bearer {self._pod.token}"),)
-        call = channel.stream_stream(_METHOD)(metadata=metadata)
         out: asyncio.Queue[AgentMessage] = asyncio.Queue()
         tasks: list[asyncio.Task[None]] = []
+        call = None
         try:
             async with self._gate:
+                call = channel.stream_stream(_METHOD)(metadata=metadata)  # its first byte
                 await asyncio.wait_for(call.wait_for_connection(), CONNECT_S)
                 out.put_nowait(self._hello())
                 tasks.append(asyncio.create_task(_write(call, out)))
@@ -163,7 +164,8 @@ class FakeAgent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            call.cancel()
+            if call is not None:
+                call.cancel()
 
     def _hello(self) -> Hello:
         pod, number = self._pod, hash(self.name) & 0xFFFF
