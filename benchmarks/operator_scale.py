@@ -12,7 +12,8 @@ this machine.
                seconds and resident memory of the operator, from /proc
     restart    SIGKILL: until it is ready, and until these agents are welcome; no pod is touched
     directive  another fleet, one large job: one agent is lost; from the instant at which others
-               tell the operator, until each agent has its directive
+               tell the operator, until each agent has its directive; delivery is the part of it
+               after the planner has answered
 """
 
 from __future__ import annotations
@@ -285,8 +286,9 @@ class Stage:
         metas = (pod["metadata"] for pod in found["items"])
         return {meta["uid"]: meta["resourceVersion"] for meta in metas}
 
-    async def lose(self, job: str, index: int) -> list[float]:
-        """Seconds from the loss until each of the others has its directive, sorted."""
+    async def lose(self, job: str, index: int) -> tuple[float, list[float]]:
+        """Seconds from the loss until its plan, and until each of the others has its directive,
+        sorted."""
         at = await self.agents.lose(job, index)
 
         async def directed() -> bool:
@@ -294,7 +296,8 @@ class Stage:
             return bool(state["directed_at"][0] > at)
 
         await until(directed, "directives after a loss")
-        return [x - at for x in (await self.agents.state())["directed_at"]]
+        planned_at = self.operator.logged_at(result="Decision")
+        return planned_at - at, [x - at for x in (await self.agents.state())["directed_at"]]
 
 
 def _requests(metrics: dict[str, float]) -> dict[str, float]:
@@ -360,16 +363,17 @@ async def large_job(stage: Stage, given: argparse.Namespace) -> dict[str, Any]:
     await stage.create([job])
     await stage.connect("team-0")
     await asyncio.sleep(2 * given.step_s)
-    times = []
+    found: dict[str, Any] = {name: [] for name in ("plan_s", "p50_s", "p99_s", "agents")}
     for loss in range(given.losses):
-        times.append(await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2))
-        stage.say(f"p50 {quantile(times[-1], 0.5):.3f}, p99 {quantile(times[-1], 0.99):.3f}")
+        plan_s, times = await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2)
+        found["plan_s"].append(round(plan_s, 3))
+        found["p50_s"].append(round(quantile(times, 0.5), 3))
+        found["p99_s"].append(round(quantile(times, 0.99), 3))
+        found["agents"].append(len(times))
+        last = {name: values[-1] for name, values in found.items()}
+        stage.say(f"directive: {last}")
         await asyncio.sleep(2 * given.step_s)
-    return {
-        "p50_s": [round(quantile(x, 0.5), 3) for x in times],
-        "p99_s": [round(quantile(x, 0.99), 3) for x in times],
-        "agents": [len(x) for x in times],
-    }
+    return found
 
 
 def _parse() -> argparse.Namespace:
@@ -421,8 +425,18 @@ def figures(samples: dict[str, Any]) -> dict[str, Any]:
             "directive_agents": min(directive["agents"]),
             "directive_p50_s": statistics.median(directive["p50_s"]),
             "directive_p99_s": statistics.median(directive["p99_s"]),
+            "delivery_p50_s": _delivery_s(directive, "p50_s"),
+            "delivery_p99_s": _delivery_s(directive, "p99_s"),
         }
     return found
+
+
+def _delivery_s(directive: dict[str, Any], quantile: str) -> float:
+    """From the plan; the median of all losses."""
+    whole: list[float] = directive[quantile]
+    pairs = zip(whole, directive["plan_s"], strict=True)
+    delivery = [whole_s - plan_s for whole_s, plan_s in pairs]
+    return float(round(statistics.median(delivery), 3))
 
 
 def main() -> None:
