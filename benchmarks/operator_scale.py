@@ -30,6 +30,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from bamboo_core.api.events import EventReason
 from bamboo_devcluster.kubeapi import Object
 from bamboo_operator import api as paths
 from bamboo_operator.manifests import CA_CONFIG_MAP, CA_KEY
@@ -286,9 +287,9 @@ class Stage:
         metas = (pod["metadata"] for pod in found["items"])
         return {meta["uid"]: meta["resourceVersion"] for meta in metas}
 
-    async def lose(self, job: str, index: int) -> tuple[float, list[float]]:
-        """Seconds from the loss until its plan, and until each of the others has its directive,
-        sorted."""
+    async def lose(self, job: str, index: int) -> dict[str, list[float]]:
+        """Seconds from the loss until the operator stops the others, until its planner has
+        answered, and, sorted, until each of the others has its directive."""
         at = await self.agents.lose(job, index)
 
         async def directed() -> bool:
@@ -296,8 +297,12 @@ class Stage:
             return bool(state["directed_at"][0] > at)
 
         await until(directed, "directives after a loss")
-        planned_at = self.operator.logged_at(result="Decision")
-        return planned_at - at, [x - at for x in (await self.agents.state())["directed_at"]]
+        times = {
+            "stop_s": [self.operator.logged_at(reason=EventReason.STOPPED)],
+            "plan_s": [self.operator.logged_at(result="Decision")],
+            "directive_s": (await self.agents.state())["directed_at"],
+        }
+        return {name: [x - at for x in values] for name, values in times.items()}
 
 
 def _requests(metrics: dict[str, float]) -> dict[str, float]:
@@ -363,17 +368,21 @@ async def large_job(stage: Stage, given: argparse.Namespace) -> dict[str, Any]:
     await stage.create([job])
     await stage.connect("team-0")
     await asyncio.sleep(2 * given.step_s)
-    found: dict[str, Any] = {name: [] for name in ("plan_s", "p50_s", "p99_s", "agents")}
+    found = []
     for loss in range(given.losses):
-        plan_s, times = await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2)
-        found["plan_s"].append(round(plan_s, 3))
-        found["p50_s"].append(round(quantile(times, 0.5), 3))
-        found["p99_s"].append(round(quantile(times, 0.99), 3))
-        found["agents"].append(len(times))
-        last = {name: values[-1] for name, values in found.items()}
-        stage.say(f"directive: {last}")
+        times = await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2)
+        directive_s = times["directive_s"]
+        seconds = {
+            "stop_s": times["stop_s"][0],
+            "plan_s": times["plan_s"][0],
+            "p50_s": quantile(directive_s, 0.5),
+            "p99_s": quantile(directive_s, 0.99),
+        }
+        rounded = {name: round(x, 3) for name, x in seconds.items()}
+        found.append(rounded | {"agents": len(directive_s)})
+        stage.say(f"directive: {found[-1]}")
         await asyncio.sleep(2 * given.step_s)
-    return found
+    return results_file.columns(found)
 
 
 def _parse() -> argparse.Namespace:
