@@ -190,7 +190,7 @@ class Stage:
         assert self._address is not None
         if new := self._new():
             self.met |= {pod.uid: pod for pod in new}
-            await self.agents.add(new, self._address)
+            await self.agents.add(await self.kubelets.with_tokens(new), self._address)
 
     def _new(self) -> list[kubelets.RunningPod]:
         """Pods that get an agent now: replacements, and whole jobs while there is room."""
@@ -467,7 +467,7 @@ def main() -> None:
     if not given.no_record:
         note = (
             "Scheduler, kubelets and agents are played, on the same machine; etcd does not wait"
-            " for its disk. At most 8 agents of a process connect at once."
+            " for its disk. At most 64 agents of a process connect at once."
         )
         path = results_file.write("operator_scale", samples=samples, figures=found, note=note)
         print(f"-> {path}")

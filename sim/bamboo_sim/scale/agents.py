@@ -41,7 +41,7 @@ CONNECT_S = 5.0
 _METHOD = "/bamboo.v1.AgentService/Session"
 _COST = LayerCost(0.01, 0.02, 1000, 1000, 0.01, 0.01, can_split=True)
 _READY = Ready(Fingerprint("code", "data", "torch", "cuda"), LAYERS, 1 << 30, 0, (_COST,) * LAYERS)
-_AT_ONCE = 8
+_AT_ONCE = 64
 """Agents of a process that are between their first byte and the operator's answer. All come from
 one address, of which the operator lets 256 wait."""
 

@@ -15,6 +15,7 @@ import pytest_asyncio
 from tests.operator.harness import AGENTS, Harness
 
 from bamboo_core.arbiter.events import DesiredState
+from bamboo_devcluster.kubeapi import ApiError
 from bamboo_operator.jobs import JobActor
 from bamboo_sim.scale.agents import FakeAgent, Fleet, Operator, Training
 from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE, ControlPlane
@@ -108,6 +109,32 @@ def test_nodes_of_a_zone_fill_up_in_order() -> None:
     found = [kubelets._place(zone) for _ in range(2 * GPUS_OF_A_NODE)]
     assert found == [1] * GPUS_OF_A_NODE + [4] * GPUS_OF_A_NODE
     assert [kubelets._place({}) for _ in range(2)] == [0, 0]
+
+
+class Tokens:
+    """The API server's part that gives tokens; one pod is gone."""
+
+    async def post(self, path: str, body: Any) -> Any:
+        assert path == "/api/v1/namespaces/ns/serviceaccounts/default/token"
+        name = body["spec"]["boundObjectRef"]["name"]
+        if name == "gone":
+            raise ApiError(404, "NotFound", "no such pod")
+        if name == "late":
+            raise ApiError(500, "InternalError", "no key")
+        return {"status": {"token": f"token of {name}"}}
+
+
+async def test_a_pod_gets_its_token_when_an_agent_needs_it() -> None:
+    kubelets = Kubelets(Tokens(), nodes=9)  # type: ignore[arg-type]
+    there, gone, late = (
+        RunningPod("ns", name, f"u-{name}", "ns/one", "n", "z")
+        for name in ("there", "gone", "late")
+    )
+    (found,) = await kubelets.with_tokens([there, gone])
+    assert found.name == "there"
+    assert found.token == "token of there"
+    with pytest.raises(ApiError):
+        await kubelets.with_tokens([late])
 
 
 def test_the_log_says_when_something_happened(tmp_path: Path) -> None:
