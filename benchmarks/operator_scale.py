@@ -12,7 +12,8 @@ this machine.
                seconds and resident memory of the operator, from /proc
     restart    SIGKILL: until it is ready, and until these agents are welcome; no pod is touched
     directive  another fleet, one large job: one agent is lost; from the instant at which others
-               tell the operator, until each agent has its directive
+               tell the operator, until each agent has its directive; delivery is the part of it
+               after the planner has answered
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from bamboo_core.api.events import EventReason
 from bamboo_devcluster.kubeapi import Object
 from bamboo_operator import api as paths
 from bamboo_operator.manifests import CA_CONFIG_MAP, CA_KEY
@@ -188,7 +190,7 @@ class Stage:
         assert self._address is not None
         if new := self._new():
             self.met |= {pod.uid: pod for pod in new}
-            await self.agents.add(new, self._address)
+            await self.agents.add(await self.kubelets.with_tokens(new), self._address)
 
     def _new(self) -> list[kubelets.RunningPod]:
         """Pods that get an agent now: replacements, and whole jobs while there is room."""
@@ -285,8 +287,9 @@ class Stage:
         metas = (pod["metadata"] for pod in found["items"])
         return {meta["uid"]: meta["resourceVersion"] for meta in metas}
 
-    async def lose(self, job: str, index: int) -> list[float]:
-        """Seconds from the loss until each of the others has its directive, sorted."""
+    async def lose(self, job: str, index: int) -> dict[str, list[float]]:
+        """Seconds from the loss until the operator stops the others, until its planner has
+        answered, and, sorted, until each of the others has its directive."""
         at = await self.agents.lose(job, index)
 
         async def directed() -> bool:
@@ -294,7 +297,12 @@ class Stage:
             return bool(state["directed_at"][0] > at)
 
         await until(directed, "directives after a loss")
-        return [x - at for x in (await self.agents.state())["directed_at"]]
+        times = {
+            "stop_s": [self.operator.logged_at(reason=EventReason.STOPPED)],
+            "plan_s": [self.operator.logged_at(result="Decision")],
+            "directive_s": (await self.agents.state())["directed_at"],
+        }
+        return {name: [x - at for x in values] for name, values in times.items()}
 
 
 def _requests(metrics: dict[str, float]) -> dict[str, float]:
@@ -360,16 +368,21 @@ async def large_job(stage: Stage, given: argparse.Namespace) -> dict[str, Any]:
     await stage.create([job])
     await stage.connect("team-0")
     await asyncio.sleep(2 * given.step_s)
-    times = []
+    found = []
     for loss in range(given.losses):
-        times.append(await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2))
-        stage.say(f"p50 {quantile(times[-1], 0.5):.3f}, p99 {quantile(times[-1], 0.99):.3f}")
+        times = await stage.lose("team-0/large", (3 + 17 * loss) * LARGE_STAGES // 2)
+        directive_s = times["directive_s"]
+        seconds = {
+            "stop_s": times["stop_s"][0],
+            "plan_s": times["plan_s"][0],
+            "p50_s": quantile(directive_s, 0.5),
+            "p99_s": quantile(directive_s, 0.99),
+        }
+        rounded = {name: round(x, 3) for name, x in seconds.items()}
+        found.append(rounded | {"agents": len(directive_s)})
+        stage.say(f"directive: {found[-1]}")
         await asyncio.sleep(2 * given.step_s)
-    return {
-        "p50_s": [round(quantile(x, 0.5), 3) for x in times],
-        "p99_s": [round(quantile(x, 0.99), 3) for x in times],
-        "agents": [len(x) for x in times],
-    }
+    return results_file.columns(found)
 
 
 def _parse() -> argparse.Namespace:
@@ -421,8 +434,18 @@ def figures(samples: dict[str, Any]) -> dict[str, Any]:
             "directive_agents": min(directive["agents"]),
             "directive_p50_s": statistics.median(directive["p50_s"]),
             "directive_p99_s": statistics.median(directive["p99_s"]),
+            "delivery_p50_s": _delivery_s(directive, "p50_s"),
+            "delivery_p99_s": _delivery_s(directive, "p99_s"),
         }
     return found
+
+
+def _delivery_s(directive: dict[str, Any], quantile: str) -> float:
+    """From the plan; the median of all losses."""
+    whole: list[float] = directive[quantile]
+    pairs = zip(whole, directive["plan_s"], strict=True)
+    delivery = [whole_s - plan_s for whole_s, plan_s in pairs]
+    return float(round(statistics.median(delivery), 3))
 
 
 def main() -> None:
@@ -444,7 +467,7 @@ def main() -> None:
     if not given.no_record:
         note = (
             "Scheduler, kubelets and agents are played, on the same machine; etcd does not wait"
-            " for its disk. At most 8 agents of a process connect at once."
+            " for its disk. At most 64 agents of a process connect at once."
         )
         path = results_file.write("operator_scale", samples=samples, figures=found, note=note)
         print(f"-> {path}")

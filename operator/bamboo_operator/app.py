@@ -292,10 +292,11 @@ class App:
         known: set[str] = set()
         for turn in itertools.count():
             self.metrics.queue_depth.set(len(self._queue))
-            for key in self._line.keys if self._line is not None else ():
-                self._queue.add(key)  # also of a job that is gone
+            waiting = self._line.keys if self._line is not None else []
             try:
                 found = [_name_of(body) async for body in self._each_job()]
+                for key in set(waiting).difference(key for key, _ in found):
+                    self._queue.add(key)  # the job is gone, and its reconcile leaves the line
                 turns = math.ceil(len(found) / (_RESYNCED_PER_S * self._config.resync_s)) or 1
                 for index, (key, uid) in enumerate(found):
                     if index % turns == turn % turns or uid not in known:

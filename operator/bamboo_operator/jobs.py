@@ -323,8 +323,13 @@ class JobActor:
             async for answer in self._answers(order, is_wanted):
                 if not is_wanted():
                     return
+                name = type(answer.result).__name__
+                log.info("the planner has answered", extra={"job": self.job.name, "result": name})
+                # To free hundreds of programs takes a while: agents must not wait for that.
+                replaced = self._leadership.arbiter.state.in_force
                 self.tell(answer)
                 await self._leave()
+                del replaced
                 if is_wanted():
                     self._go_on()
 

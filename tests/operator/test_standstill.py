@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -12,11 +13,13 @@ from bamboo_core.planning import planner
 from bamboo_core.planning.requests import PlanRequest, PlanResult, Unplaceable
 from bamboo_core.protocol.messages import (
     AgentReport,
+    Continuation,
     Directive,
     Fingerprint,
     Hello,
     LayerCost,
     Ready,
+    Stop,
 )
 from bamboo_operator import jobs
 from bamboo_operator.jobs import STANDSTILL_S, JobActor
@@ -54,10 +57,12 @@ async def stopped(harness: Harness) -> tuple[JobActor, list[Session]]:
     return actor, sessions
 
 
-def report(actor: JobActor, sessions: list[Session]) -> None:
+def report(
+    actor: JobActor, sessions: list[Session], versions: dict[int, int] | None = None
+) -> None:
     fence = actor._leadership.arbiter.fence
     for session in sessions:
-        actor.receive(session, AgentReport(fence, fence, {}, frozenset()))
+        actor.receive(session, AgentReport(fence, fence, versions or {}, frozenset()))
 
 
 async def written(session: Session, until: type) -> None:
@@ -84,6 +89,27 @@ async def test_a_reconcile_reads_no_pods_while_agents_wait_for_programs(harness:
     assert harness.woken > woken  # at once, and not after the pause
     await harness.reconcile()
     assert any("/pods" in path for _, path in harness.kube.requests[before:])
+    await actor.close()
+
+
+async def test_a_replaced_plan_is_freed_after_the_directives_have_left(harness: Harness) -> None:
+    """Of a large job, that takes as long as to send many of them."""
+    actor, sessions = await stopped(harness)
+    report(actor, sessions)
+    await asyncio.gather(*(written(session, Continuation) for session in sessions))
+    state = actor._leadership.arbiter.state
+    assert state.in_force is not None
+    replaced, fence = weakref.ref(state.in_force), state.fence
+    hello = Hello(AGENTS[0], AGENTS[0], AGENTS[0], "a", AGENTS[0], "a:1", "a:2")
+    sessions[0] = actor.connect(hello)  # it has come back without its state
+    actor.receive(sessions[0], READY)
+    await asyncio.gather(*(written(session, Stop) for session in sessions))
+    report(actor, sessions, dict.fromkeys(range(4), 0))
+    await until(actor, lambda: state.durable.plan > fence)
+    assert state.in_force is not replaced()
+    assert replaced() is not None
+    await asyncio.gather(*(written(session, Continuation) for session in sessions))
+    await until(actor, lambda: replaced() is None)
     await actor.close()
 
 

@@ -180,7 +180,7 @@ class Arbiter:
             case Notice() if not message.is_hint:
                 losses.noticed(state, agent, message)
             case AgentReport() if is_member:
-                self._report(agent, message)
+                return self._report(agent, message)
             case Left() if is_member:
                 losses.left(state, agent, message)
             case Finished() if is_member:
@@ -300,17 +300,18 @@ class Arbiter:
         if refusal is not None:
             losses.refuse(state, agent, refusal)
 
-    def _report(self, agent: AgentId, report: AgentReport) -> None:
-        """The numbers in it end where the job's do, or the planner would not."""
+    def _report(self, agent: AgentId, report: AgentReport) -> bool:
+        """The numbers in it end where the job's do, or the planner would not. Whether something
+        may be due: only the last report decides, and ticks find those that are late."""
         state = self.state
         ready = state.membership.agents[agent].ready
         if ready is None:
-            return  # it says that it is ready before it reports
-        extent = Extent.of(state.job.spec, rounds.batch_of(state), ready)
-        if what := impossible(report, extent):
+            return False  # it says that it is ready before it reports
+        if what := impossible(report, Extent.of(state.job.spec, rounds.batch_of(state), ready)):
             losses.misreported(state, agent, what)
-        else:
-            rounds.reported(state, agent, report)
+            return True
+        rounds.reported(state, agent, report)
+        return not rounds.is_waiting_for_reports(state)
 
     def _aim(self, desired: DesiredState) -> None:
         """A change of the desired state gives agents without a seat another chance."""

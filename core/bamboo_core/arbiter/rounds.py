@@ -135,6 +135,12 @@ def reported(state: State, agent: AgentId, report: AgentReport) -> None:
     state.phase.report_by.pop(agent, None)
 
 
+def is_waiting_for_reports(state: State) -> bool:
+    """Whether members have not answered the newest STOP. Those that have are members."""
+    phase = state.phase
+    return isinstance(phase, Collecting) and len(phase.reports) < len(state.membership.members)
+
+
 # ---------------------------------------------------------------- decide
 
 

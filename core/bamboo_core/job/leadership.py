@@ -41,7 +41,7 @@ from bamboo_core.job.storage import Storage
 from bamboo_core.job.tally import Tally
 from bamboo_core.job.training import LastReported
 from bamboo_core.model.ids import AgentId, Fence
-from bamboo_core.protocol.messages import Heartbeat, Notice, Progress
+from bamboo_core.protocol.messages import AgentReport, Heartbeat, Notice, Progress
 
 FIRST_PAUSE_S = 2.0
 LONGEST_PAUSE_S = 60.0
@@ -317,7 +317,7 @@ class Leadership:
             if self.arbiter.durable.outcome is not None:
                 self._tally.close()  # before users see the outcome
             self._count(event)
-            if effects or is_due or not _is_routine(event):
+            if effects or is_due or not (_is_routine(event) or _is_report(event)):
                 self._notice_change()
             if is_due:
                 self.arbiter.status()  # a defect of it shows here, not only where users look
@@ -391,6 +391,11 @@ class Leadership:
         elif seen.progress.committed != self._committed:
             self._committed = seen.progress.committed
             self._out.append(Wake(is_urgent=False))
+
+
+def _is_report(event: Event) -> bool:
+    """Hundreds come at once, and what users see of them is that the last one has effects."""
+    return isinstance(event, Received) and isinstance(event.message, AgentReport)
 
 
 def _is_routine(event: Event) -> bool:

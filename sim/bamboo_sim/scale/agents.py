@@ -41,7 +41,7 @@ CONNECT_S = 5.0
 _METHOD = "/bamboo.v1.AgentService/Session"
 _COST = LayerCost(0.01, 0.02, 1000, 1000, 0.01, 0.01, can_split=True)
 _READY = Ready(Fingerprint("code", "data", "torch", "cuda"), LAYERS, 1 << 30, 0, (_COST,) * LAYERS)
-_AT_ONCE = 8
+_AT_ONCE = 64
 """Agents of a process that are between their first byte and the operator's answer. All come from
 one address, of which the operator lets 256 wait."""
 
@@ -144,11 +144,12 @@ class FakeAgent:
 
     async def _converse(self, channel: Any) -> None:
         metadata = (("authorization", f"Bearer {self._pod.token}"),)
-        call = channel.stream_stream(_METHOD)(metadata=metadata)
         out: asyncio.Queue[AgentMessage] = asyncio.Queue()
         tasks: list[asyncio.Task[None]] = []
+        call = None
         try:
             async with self._gate:
+                call = channel.stream_stream(_METHOD)(metadata=metadata)  # its first byte
                 await asyncio.wait_for(call.wait_for_connection(), CONNECT_S)
                 out.put_nowait(self._hello())
                 tasks.append(asyncio.create_task(_write(call, out)))
@@ -163,7 +164,8 @@ class FakeAgent:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            call.cancel()
+            if call is not None:
+                call.cancel()
 
     def _hello(self) -> Hello:
         pod, number = self._pod, hash(self.name) & 0xFFFF

@@ -1,4 +1,8 @@
-"""Scheduler and kubelets of the fake nodes: each new pod gets a node and runs at once."""
+"""Scheduler and kubelets of the fake nodes: each new pod gets a node and runs at once.
+
+A pod gets its token when an agent is to be played in it: to sign ten thousand of them would take a
+tenth of the API server's time while pods are made.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +10,16 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from bamboo_devcluster.kubeapi import ApiError, KubeApi, Object, UnreachableError
+from bamboo_devcluster.kubeapi import (
+    ApiError,
+    KubeApi,
+    Object,
+    UnreachableError,
+    is_not_found,
+)
 from bamboo_operator.config import AUDIENCE
 from bamboo_operator.seals import owner_of
 from bamboo_sim.scale.control_plane import GPUS_OF_A_NODE, ZONES, ready_condition
@@ -22,7 +32,7 @@ _TOKEN_S = 7200
 
 @dataclass(frozen=True)
 class RunningPod:
-    """A pod with a node, and the token that its kubelet mounts."""
+    """A pod with a node. token: what its kubelet mounts; empty: it has not asked for it."""
 
     namespace: str
     name: str
@@ -30,7 +40,7 @@ class RunningPod:
     job: str  # namespace/name
     node: str
     zone: str
-    token: str
+    token: str = ""
 
 
 class Kubelets:
@@ -92,8 +102,6 @@ class Kubelets:
         bound: Object = {"metadata": {"name": meta["name"]}, "target": {"name": node}}
         await self._api.post(f"{path}/binding", bound)
         await self._api.patch(f"{path}/status", {"status": _status(len(self.running))})
-        account = f"/api/v1/namespaces/{meta['namespace']}/serviceaccounts/default/token"
-        answer = await self._api.post(account, _token_request(meta))
         owner = owner_of(pod)
         assert owner is not None
         self.running[meta["uid"]] = RunningPod(
@@ -103,8 +111,22 @@ class Kubelets:
             f"{meta['namespace']}/{owner.job}",
             node,
             ZONES[index % len(ZONES)],
-            answer["status"]["token"],
         )
+
+    async def with_tokens(self, pods: Iterable[RunningPod]) -> list[RunningPod]:
+        """The pods, with tokens of their service accounts; without those that are gone."""
+        found = await asyncio.gather(*map(self._with_token, pods))
+        return [pod for pod in found if pod is not None]
+
+    async def _with_token(self, pod: RunningPod) -> RunningPod | None:
+        account = f"/api/v1/namespaces/{pod.namespace}/serviceaccounts/default/token"
+        try:
+            answer = await self._api.post(account, _token_request(pod))
+        except ApiError as error:
+            if is_not_found(error):
+                return None
+            raise
+        return replace(pod, token=answer["status"]["token"])
 
     def _place(self, selector: dict[str, Any]) -> int:
         """The first node of the zone with a free device; the next one where all are taken."""
@@ -160,9 +182,9 @@ def _status(number: int) -> Object:
     }
 
 
-def _token_request(meta: Object) -> Object:
-    pod = {"kind": "Pod", "apiVersion": "v1", "name": meta["name"], "uid": meta["uid"]}
-    spec = {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S, "boundObjectRef": pod}
+def _token_request(pod: RunningPod) -> Object:
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": pod.name, "uid": pod.uid}
+    spec = {"audiences": [AUDIENCE], "expirationSeconds": _TOKEN_S, "boundObjectRef": bound}
     return {"spec": spec}
 
 

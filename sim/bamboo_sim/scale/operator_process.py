@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from bamboo_sim.scale.control_plane import OPERATOR_NAMESPACE, ControlPlane
@@ -118,6 +120,16 @@ class OperatorProcess:
         lines = (await asyncio.to_thread(read)).splitlines()
         pairs = (line.rpartition(" ") for line in lines if line and line[0] != "#")
         return {name: float(value) for name, _, value in pairs}
+
+    def logged_at(self, **fields: str) -> float:
+        """When its log last has a line with these fields, on our monotonic clock; to the
+        millisecond. LookupError."""
+        offset = time.time() - time.monotonic()
+        for text in reversed(self.log.read_text().splitlines()):
+            line = json.loads(text) if text.startswith("{") else {}
+            if fields.items() <= line.items():
+                return datetime.fromisoformat(line["time"]).timestamp() - offset
+        raise LookupError(f"{self.log} has no line with {fields}")
 
     def kill(self) -> None:
         """SIGKILL, as by the kernel."""

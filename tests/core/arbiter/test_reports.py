@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from math import inf
 
+import pytest
+
 from bamboo_core.api.events import EventReason
 from bamboo_core.api.outcome import Outcome
 from bamboo_core.api.reasons import FailureCause
 from bamboo_core.arbiter import events as a
+from bamboo_core.arbiter import rounds
+from bamboo_core.arbiter.state import Collecting, State
 from bamboo_core.model.ids import AgentId
 from bamboo_core.model.items import Item
 from bamboo_core.protocol.messages import (
@@ -61,6 +65,25 @@ def test_reports_of_a_large_fleet_may_take_longer() -> None:
     assert late.name in fleet.arbiter.status().members
     fleet.idle(0.5)
     assert late.name not in fleet.arbiter.status().members
+
+
+def test_of_many_reports_only_the_last_one_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the looks at all members would grow with the square of their number."""
+    looks: list[int] = []
+    look = rounds.decide
+
+    def decide(state: State, now: float) -> None:
+        assert isinstance(state.phase, Collecting)
+        looks.append(len(state.phase.reports))
+        look(state, now)
+
+    fleet = running(pipelines=20, stages=3, steps=40, microbatches=20)
+    fleet.until(lambda: committed(fleet, 1))
+    monkeypatch.setattr(rounds, "decide", decide)
+    fleet.kill("a1")
+    fleet.run()
+    assert looks[-1] == 59
+    assert len(looks) < 5
 
 
 def test_while_the_first_weights_are_made_a_report_may_take_half_a_minute() -> None:
