@@ -515,6 +515,8 @@ class _Planning:
         compute ahead beside them."""
         made = []
         measured = self._request.costs
+        sums = dict(zip(cut, self._transfer(cut), strict=False))
+        network = schedule.Network(sums, held, plan.layers)
         ways = inflight.variants(
             plan,
             self._costs,
@@ -534,7 +536,7 @@ class _Planning:
                 caps=way.caps,
                 pipelines=len(plan.pipelines),
                 speeds=self._speeds,
-                sums=dict(zip(cut, self._transfer(cut), strict=False)),
+                network=network,
             )
             made.append((found.length * way.price, found))
         _, best = min(made, key=lambda pair: pair[0])

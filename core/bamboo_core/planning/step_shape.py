@@ -5,7 +5,7 @@ Shows schedules: for the ``show`` command, benchmarks, and tests.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
@@ -19,7 +19,7 @@ from bamboo_core.placement.plan import wants
 from bamboo_core.planning.lanes import lanes
 from bamboo_core.scheduling import dry_run, schedule, workmap
 from bamboo_core.scheduling.costs import Costs
-from bamboo_core.scheduling.item_bytes import SLICES, SUMS
+from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.remaining import stage_weights
 
 TARGET = 1
@@ -99,17 +99,12 @@ class StepShape:
 
     def wire(self) -> Callable[[Item], float] | None:
         """Time that an item takes an interface: sums do, and slices of them. None: nothing does."""
-        if not self.transfer:
-            return None
-        whole = {lo: time for (lo, _), time in zip(self.cut, self.transfer, strict=True)}
-        chunks = self.batch.chunks
+        return wire_times(self.sums, self.batch.chunks) if self.transfer else None
 
-        def of(item: Item) -> float:
-            if item.kind in SUMS:
-                return whole[item.lo]
-            return whole[item.lo] / chunks if item.kind in SLICES else 0.0
-
-        return of
+    @property
+    def sums(self) -> dict[tuple[int, int], float]:
+        """Layers of a stage -> time of its gradient to another agent; empty: none."""
+        return dict(zip(self.cut, self.transfer, strict=False))
 
     def lanes(self, programs: dict[AgentId, Program]) -> dict[AgentId, Program]:
         """What agents compute ahead beside these programs."""
@@ -133,8 +128,13 @@ class StepShape:
         """All tasks of the step."""
         return closure.steady(self.goals(work))
 
-    def build(self, tasks: TaskGraph | None = None) -> schedule.Schedule:
-        """The programs of all agents."""
+    def build(
+        self,
+        tasks: TaskGraph | None = None,
+        held: Mapping[AgentId, Collection[Item]] | None = None,
+    ) -> schedule.Schedule:
+        """The programs of all agents. tasks: default: of a whole step; held: with ``tasks``, what
+        agents hold at the start."""
         return schedule.build(
             tasks or self.graph(self.work()),
             batch=self.batch,
@@ -142,7 +142,9 @@ class StepShape:
             caps=schedule.caps(self.seats, self.extra),
             pipelines=self.pipelines,
             speeds=self.speeds,
-            sums=dict(zip(self.cut, self.transfer, strict=False)),
+            network=schedule.Network(
+                self.sums, self.holdings() if held is None else held, self.cut[-1][1]
+            ),
         )
 
     def dry_run(

@@ -15,7 +15,7 @@ from bamboo_core.protection import grids
 from bamboo_core.protection.grids import Layered, Shape
 from bamboo_core.protection.losses import AfterLoss, after_loss
 from bamboo_core.protocol.messages import LayerCost
-from bamboo_core.scheduling import dry_run, inflight, schedule
+from bamboo_core.scheduling import dry_run, schedule
 from bamboo_core.scheduling.item_bytes import ItemBytes
 
 _ROUNDS = 4  # M over P of the largest grid that is computed
@@ -46,7 +46,7 @@ def figures(shape: Shape, mode: RedundancyMode) -> Figures:
     a larger M adds its own time only, a larger P adds idle time in proportion. Lanes lengthen no
     step. A slice may just fit into a wait or just not, so the mean of two latencies is taken.
     """
-    is_large = shape.pipelines * shape.stages > inflight.MANY
+    is_large = shape.pipelines * shape.stages > schedule.MANY
     whole = replace(grids.plain(shape), pipelines=1, can_split=shape.can_split and not is_large)
     one = grids.smaller(whole, _ROUNDS)
     phases = [replace(one, latency=factor * one.latency) for factor in _PHASES]

@@ -5,6 +5,7 @@ The unit is one forward of the costliest stage.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from bamboo_core.api.spec import RecoveryPolicy, RedundancyMode
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape, choose
 from bamboo_core.planning.step_shape import StepShape
 from bamboo_core.scheduling import device_memory, inflight
@@ -113,10 +115,14 @@ class Layered(StepShape):
 
     slices: int = 1
 
-    def build(self, tasks: TaskGraph | None = None) -> Schedule:
+    def build(
+        self,
+        tasks: TaskGraph | None = None,
+        held: Mapping[AgentId, Collection[Item]] | None = None,
+    ) -> Schedule:
         if self.timing.latency:
-            return replace(self, costs=replace(self.timing, latency=0.0)).build(tasks)
-        return super().build(tasks)
+            return replace(self, costs=replace(self.timing, latency=0.0)).build(tasks, held)
+        return super().build(tasks, held)
 
     @property
     def cut(self) -> tuple[tuple[int, int], ...]:

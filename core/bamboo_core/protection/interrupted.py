@@ -94,10 +94,10 @@ def rest(shape: StepShape, holdings: Mapping[AgentId, Holdings]) -> Rest:
         credit=left.credit,
         transfer=shape.transfer,
     )
-    made = shape.build(closure.missing(shape.goals(work), holdings, index=index))
     held = {
         a: {*index.held[a], *(Item.ver(v, x) for x, v in index.have[a].items())} for a in holdings
     }
+    made = shape.build(closure.missing(shape.goals(work), holdings, index=index), held)
     report = dry_run.dry_run(
         made.programs,
         batch=shape.batch,

@@ -14,9 +14,6 @@ from bamboo_core.scheduling import schedule
 from bamboo_core.scheduling.costs import Costs
 from bamboo_core.scheduling.device_memory import Need
 
-MANY = 64
-"""Members; beyond, one variant only (measured: the split wins in degraded grids)."""
-
 WORTH = 1.03
 """A full grid is split only for a gain beyond the error of the costs."""
 
@@ -52,7 +49,7 @@ def variants(
     # the state of those that leave is not known here
     strangers = plan.leaving if knows_memory else ()
     roomy = {a: cap + (0 if a in strangers else memory.spare) for a, cap in tight.items()}
-    is_large = len(plan.members) > MANY
+    is_large = len(plan.members) > schedule.MANY  # the split wins in degraded grids (measured)
     if not is_degraded:
         whole = Variant(False, tight)
         if not (is_measured and costs.can_split) or is_large:

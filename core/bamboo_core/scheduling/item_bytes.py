@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
+from bamboo_core.model.ids import Range
 from bamboo_core.model.items import Item, Kind
 from bamboo_core.protocol.messages import LayerCost
 from bamboo_core.scheduling.device_memory import STATES
@@ -14,6 +15,21 @@ _RECORD = 256  # bytes of a vote or a commit
 BOUNDARIES = frozenset({Kind.OUT, Kind.INGRAD, Kind.EVAL})
 SUMS = frozenset({Kind.PART, Kind.LEAF, Kind.FOLDED})
 SLICES = frozenset({Kind.CHUNK, Kind.RED})
+
+
+def wire_times(sums: Mapping[Range, float], chunks: int) -> Callable[[Item], float]:
+    """Time that an item takes an interface: sums do, and slices of them.
+
+    sums: layers of a stage -> time of its whole gradient; chunks: C of the job.
+    """
+    whole = {lo: time for (lo, _), time in sums.items()}
+
+    def of(item: Item) -> float:
+        if item.kind in SUMS:
+            return whole[item.lo]
+        return whole[item.lo] / chunks if item.kind in SLICES else 0.0
+
+    return of
 
 
 class ItemBytes:

@@ -6,8 +6,8 @@ the layers need all sums, too. If those who add up send to all of them, each sen
 all. If each sends a slice to one copying agent, which passes it on to the others, it sends
 (2 - 1/D) g. This pays where the copying agents have time while the others still compute.
 
-A relay is a task more, whose instruction is the RECV of the slice; its SENDs follow. All possible
-ones take part in the simulation of the step, so that programs with them cannot block each other.
+A relay is one more task, whose instruction is the RECV of the slice; its SENDs follow. All possible
+relays take part in the simulation of the step, so that programs with them cannot block each other.
 Then it is known who has time, and those that do not pay are taken out again.
 """
 
@@ -28,7 +28,7 @@ _new = tuple.__new__  # large grids have tens of thousands of transfers: this sp
 
 @dataclass
 class _Exchange:
-    """Of one stage's reduced gradient."""
+    """The exchange of one stage's reduced gradient."""
 
     reduces: list[int] = field(default_factory=list)  # tasks
     votes: dict[AgentId, int] = field(default_factory=dict)  # of agents that only copy the stage
@@ -154,11 +154,21 @@ class Relays:
         agent, in the same unit.
         """
         paying = self._paying(ends, {cut: sums.get(cut, _UNKNOWN) for cut in self._exchanges})
-        gone = set[int]()
-        for cut, exchange in self._exchanges.items():
-            if exchange.relays and cut not in paying:
-                self._take_out(exchange)
-                gone.update(exchange.relays)
+        self._remove(order, [x for cut, x in self._exchanges.items() if cut not in paying])
+
+    @property
+    def remain(self) -> bool:
+        """Whether any relay has not been taken out."""
+        return any(x.relays for x in self._exchanges.values())
+
+    def remove(self, order: list[list[int]]) -> None:
+        """Take out all relays."""
+        self._remove(order, list(self._exchanges.values()))
+
+    def _remove(self, order: list[list[int]], exchanges: list[_Exchange]) -> None:
+        gone = {i for x in exchanges for i in x.relays}
+        for exchange in exchanges:
+            self._take_out(exchange)
         if gone:
             for tasks in order:
                 tasks[:] = [i for i in tasks if i not in gone]
@@ -201,6 +211,7 @@ class Relays:
             (first,) = graph.inbound[number]
             graph.inbound[exchange.votes[first.target]].append(first)
             graph.inbound[number], graph.outbound[number] = [], []
+        exchange.relays = []
 
 
 def _exchanges(graph: IndexedGraph) -> dict[Range, _Exchange]:

@@ -9,16 +9,19 @@ stage of an agent has one slot beyond the cap. Without it, agents of two stages 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
 from bamboo_core.graph.tasks import TaskGraph
 from bamboo_core.model.ids import AgentId, Range
+from bamboo_core.model.items import Item
 from bamboo_core.model.numerics import BatchShape
 from bamboo_core.model.program import Instruction, Op, Program
+from bamboo_core.scheduling import dry_run
 from bamboo_core.scheduling.costs import Costs as Costs
 from bamboo_core.scheduling.indexed_graph import IndexedGraph
+from bamboo_core.scheduling.item_bytes import wire_times
 from bamboo_core.scheduling.lowering import Lowering
 from bamboo_core.scheduling.relays import Relays
 from bamboo_core.scheduling.workmap import pipeline_of
@@ -43,6 +46,34 @@ class Schedule:
     forced: int  # forwards released beyond the cap; 0 unless the cap is impossible
 
 
+MANY = 64
+"""Agents; beyond, one way to schedule a step is tried only."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """What decides whether agents pass gradients on.
+
+    sums: layers of a stage -> time that its gradient takes to another agent; empty: not known;
+    held: items that agents have at the start, VER included; layers: of the whole model.
+    """
+
+    sums: Mapping[Range, float]
+    held: Mapping[AgentId, Collection[Item]]
+    layers: int
+
+    def end(self, programs: dict[AgentId, Program], batch: BatchShape, costs: Costs) -> float:
+        """When the last agent has run its program."""
+        return dry_run.dry_run(
+            programs,
+            batch=batch,
+            layers=self.layers,
+            holdings=self.held,
+            costs=costs,
+            wire=wire_times(self.sums, batch.chunks),
+        ).end
+
+
 def build(
     graph: TaskGraph,
     *,
@@ -51,22 +82,26 @@ def build(
     caps: Mapping[AgentId, int],
     pipelines: int = 1,
     speeds: Mapping[AgentId, float] | None = None,
-    sums: Mapping[Range, float] | None = None,
+    network: Network | None = None,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
     caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
     determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
-    (absent: 1); sums: layers of a stage -> time that its gradient takes to another agent (absent:
-    not known). ValueError if the graph is cyclic.
+    (absent: 1); network: absent: not known. ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
     relays = Relays(indexed)
     index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
     run = _Simulation(index, caps)
     run.run()
-    relays.settle(run.order, run.ends(), sums or {})
+    sums = network.sums if network is not None else {}
+    relays.settle(run.order, run.ends(), sums)
     programs = Lowering(indexed, run.order).programs()
+    if network is not None and sums and relays.remain and len(indexed.agents) <= MANY:
+        relays.remove(run.order)
+        direct = Lowering(indexed, run.order).programs()
+        programs = min(programs, direct, key=lambda x: network.end(x, batch, costs))
     return Schedule(programs, run.length, run.forced)
 
 

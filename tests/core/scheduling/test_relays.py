@@ -39,6 +39,8 @@ def without_relays(monkeypatch, shape):
     """The programs of the step if nothing is passed on."""
 
     class Nothing:
+        remain = False
+
         def __init__(self, graph):
             pass
 
@@ -153,6 +155,39 @@ def test_steps_of_equal_stages_end_no_later_than_without_relays(monkeypatch, tra
     programs = shape.build().programs
     usual = shape.dry_run(without_relays(monkeypatch, shape)).end
     assert shape.dry_run(programs).end < usual
+
+
+@given(
+    pipelines=st.integers(2, 5),
+    per_pipeline=st.integers(1, 4),
+    stages=st.lists(
+        st.tuples(st.sampled_from((0.5, 1.0, 2.0)), st.sampled_from((0.0, 1.0, 7.0, 40.0))),
+        min_size=2,
+        max_size=4,
+    ),
+    split=st.booleans(),
+    is_one_lost=st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_no_step_ends_later_than_without_relays(
+    pipelines, per_pipeline, stages, split, is_one_lost
+):
+    """Whatever the stages cost, and however long their gradients take."""
+    forward, transfer = zip(*stages, strict=True)
+    batch = choose(
+        microbatches=pipelines * per_pipeline,
+        pipelines=pipelines,
+        stages=len(stages),
+        pipelines_max=pipelines,
+    )
+    lost = ((1, 0),) if is_one_lost else ()
+    shape = replace(
+        step(batch, pipelines, len(stages), lost, split=split),
+        costs=Costs(forward, tuple(2 * x for x in forward), forward, forward),
+        transfer=transfer,
+    )
+    usual = shape.dry_run(without_relays(pytest.MonkeyPatch, shape)).end
+    assert shape.dry_run(shape.build().programs).end <= usual * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("mode", list(RedundancyMode))
