@@ -74,6 +74,8 @@ def test_what_is_lost_with_an_agent_costs_as_much_as_in_timed_runs(
     step_s = found.facts.step_s * found.of(mode).overhead
     expected_s = interrupted_s(found, mode, step_s)
     assert expected_s is not None
+    lost_s = f"model {expected_s - step_s:.2f} s, timed {timed_s:.2f} s"
+    print(f"{shape.name} {gigabits} Gb/s {mode.value}: {lost_s}")  # shown by -s
     least_s = 0.03 * step_s
     assert min(timed_s / 1.4, timed_s - least_s) <= expected_s - step_s
     assert expected_s - step_s <= max(timed_s * 1.4, timed_s + least_s)
