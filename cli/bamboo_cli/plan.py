@@ -25,6 +25,7 @@ from bamboo_core.protocol.messages import LayerCost
 _LEAST, _MOST = 1e-9, 1e9
 _BANDWIDTH = LIMITS["spec.transport.bandwidthGbps"]  # no job may have another
 """Of an option that is not 0. Times and sizes that follow from such numbers stay finite."""
+_LEAST_BYTES = 1 << 20  # of a device
 
 
 @dataclass(frozen=True)
@@ -119,8 +120,9 @@ def _bytes(memory: str) -> int:
     except ValueError as error:
         text = f"--memory {memory!r} is not a quantity; give bytes, as in 80Gi."
         raise CommandError(text) from error
-    if found < 1:  # 0 would mean that the memory is not known
-        raise CommandError(f"--memory {memory!r} is less than a byte; give bytes, as in 80Gi.")
+    if found < _LEAST_BYTES:  # 0 would mean that the memory is not known
+        text = f"--memory {memory!r} is less than a mebibyte; is its unit missing? Write 80Gi."
+        raise CommandError(text)
     return found
 
 

@@ -203,7 +203,7 @@ def _is_finite(value: int | float) -> bool:
 def _quoted(kind: type[StrEnum], value: Any) -> str:
     """YAML reads Off as false and On as true."""
     word = ("Off", "On")[value] if isinstance(value, bool) else ""
-    return f', "{word}" in quotes' if word and word in list(kind) else ""
+    return f'; write "{word}" in quotes' if word and word in list(kind) else ""
 
 
 def _quotes(wanted: type, value: Any) -> str:

@@ -233,7 +233,7 @@ def test_which_share_is_checked(given: Any, every: int) -> None:
 def test_an_off_that_yaml_has_read_as_false() -> None:
     (found,) = problems(corruption={"mode": False})
     assert str(found) == (
-        'spec.corruption.mode: is False; it must be one of Off, Detect, "Off" in quotes'
+        'spec.corruption.mode: is False; it must be one of Off, Detect; write "Off" in quotes'
     )
 
 
