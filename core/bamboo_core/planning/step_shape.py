@@ -41,6 +41,7 @@ class StepShape:
     costs: Costs | None = None  # default: F = I = W = 1
     periodic: closure.Periodic = field(default_factory=closure.Periodic)
     speeds: Mapping[AgentId, float] = field(default_factory=dict)  # relative; absent: 1
+    relays: bool = True  # whether agents may pass gradients on
     transfer: tuple[float, ...] = ()  # of a sum between two agents, for each stage; empty: none
 
     @property
@@ -145,6 +146,7 @@ class StepShape:
             network=schedule.Network(
                 self.sums, self.holdings() if held is None else held, self.cut[-1][1]
             ),
+            relays=self.relays,
         )
 
     def dry_run(

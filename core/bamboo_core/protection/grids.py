@@ -46,6 +46,7 @@ class Shape:
     sums: tuple[float, ...] = ()  # stage -> time in which a sum goes to another agent; empty: 0
     leaf_size: int = 1  # micro-batches in a sum
     room: int = 1 << 30  # forwards ahead that an agent can keep
+    relays: bool = True  # whether agents may pass gradients on
 
 
 def plain(shape: Shape) -> Shape:
@@ -178,6 +179,7 @@ def _step(shape: Shape, mode: RedundancyMode) -> Layered:
         batch,
         mode=mode,
         policy=shape.policy,
+        relays=shape.relays,
         costs=Costs(
             one,
             fused,

@@ -45,13 +45,14 @@ def after_loss(shape: Shape, mode: RedundancyMode) -> AfterLoss | None:
     """None: a loss is fatal, or there is no such mode.
 
     What exceeds an undisturbed step is shared, so it shrinks with the number of those who share. In
-    an interrupted step of one pipeline, only the holder of the replica repeats what was lost.
+    an interrupted step of one pipeline, only the holder of the replica repeats what was lost. No
+    agent passes gradients on here: in a small step that would save too large a share.
     """
     if (shape.stages if mode.keeps_copies else shape.pipelines) == 1:
         return None
     ahead = mode is RedundancyMode.EAGER
     kept = replace(shape, copied=0.0) if ahead else replace(shape, copied=0.0, slices=1, room=0)
-    small = grids.smaller(kept)
+    small = grids.smaller(replace(kept, relays=False))
     rounds = shape.microbatches / small.microbatches
     kind = RedundancyMode.REPLICA if mode.keeps_copies else mode
     slower, redone = [], []

@@ -83,23 +83,26 @@ def build(
     pipelines: int = 1,
     speeds: Mapping[AgentId, float] | None = None,
     network: Network | None = None,
+    relays: bool = True,
 ) -> Schedule:
     """Programs that run every task of the graph.
 
     caps: activations in flight per agent (absent: no limit); pipelines: D of the plan, which
     determines the position of a micro-batch in its pipeline; speeds: relative speed of the agents
-    (absent: 1); network: absent: not known. ValueError if the graph is cyclic.
+    (absent: 1); network: absent: not known; relays: whether agents may pass gradients on.
+    ValueError if the graph is cyclic.
     """
     indexed = IndexedGraph(graph)
-    relays = Relays(indexed)
+    ways = Relays(indexed) if relays else None
     index = _Index(indexed, _positions(batch, pipelines), costs, speeds or {})
     run = _Simulation(index, caps)
     run.run()
     sums = network.sums if network is not None else {}
-    relays.settle(run.order, run.ends(), sums)
+    if ways is not None:
+        ways.settle(run.order, run.ends(), sums)
     programs = Lowering(indexed, run.order).programs()
-    if network is not None and sums and relays.remain and len(indexed.agents) <= MANY:
-        relays.remove(run.order)
+    if network is not None and sums and ways and ways.remain and len(indexed.agents) <= MANY:
+        ways.remove(run.order)
         direct = Lowering(indexed, run.order).programs()
         programs = min(programs, direct, key=lambda x: network.end(x, batch, costs))
     return Schedule(programs, run.length, run.forced)

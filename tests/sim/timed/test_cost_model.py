@@ -67,7 +67,7 @@ def test_what_is_lost_with_an_agent_costs_as_much_as_in_timed_runs(
     shape: Shape, gigabits: float, gib: float, mode: RedundancyMode
 ) -> None:
     """The mean of nine losses, without the time to detect and to decide: within a factor of 1.4,
-    or 3 % of a step."""
+    or 3.5 % of a step."""
     job = placed(shape, mode, gigabits=gigabits, device=of_size(V100, gib))
     timed_s = mean(x.pause_s for x in losses(replace(job, delays=Delays())))
     found = verdict(shape, gigabits, gib)
@@ -76,7 +76,7 @@ def test_what_is_lost_with_an_agent_costs_as_much_as_in_timed_runs(
     assert expected_s is not None
     lost_s = f"model {expected_s - step_s:.2f} s, timed {timed_s:.2f} s"
     print(f"{shape.name} {gigabits} Gb/s {mode.value}: {lost_s}")  # shown by -s
-    least_s = 0.03 * step_s
+    least_s = 0.035 * step_s
     assert min(timed_s / 1.4, timed_s - least_s) <= expected_s - step_s
     assert expected_s - step_s <= max(timed_s * 1.4, timed_s + least_s)
 
